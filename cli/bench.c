@@ -1,0 +1,166 @@
+/* bench.c -- cgpipe bench gpt2: the seed experiment, its log's figures beside ours. */
+#include "bench.h"
+
+#include "commands.h"
+#include "common.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+/* --- the experiment --- */
+
+/* Peak activation memory of the log in GiB: [K 1, 2, 4][M 1, 2, 4 .. 64][never, except_last],
+ * the better of its two implementations. */
+static const double log_gib[3][7][2] = {
+    {{6.44, 6.05},
+     {6.06, 4.12},
+     {5.88, 3.55},
+     {6.08, 3.13},
+     {5.89, 2.72},
+     {6.92, 2.84},
+     {6.07, 2.36}},
+    {{6.83, 6.42},
+     {6.31, 3.65},
+     {6.14, 2.16},
+     {6.42, 1.65},
+     {6.53, 1.63},
+     {7.06, 1.12},
+     {6.25, 0.94}},
+    {{7.28, 7.19},
+     {6.79, 4.20},
+     {6.58, 2.69},
+     {6.80, 2.21},
+     {7.19, 2.49},
+     {7.28, 1.45},
+     {6.43, 1.36}},
+};
+
+static int power_of_two(int64_t value, int most) {
+    for (int i = 0; i <= most; i++) {
+        if (value == (int64_t)1 << i) return i;
+    }
+    return -1;
+}
+
+double bench_log_activation_gib(const cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    const int k = power_of_two(s->stages, 2), m = power_of_two(s->chunks, 6);
+    const bool never = strcmp(s->recompute, "never") == 0;
+    if (k < 0 || m < 0 || (!never && strcmp(s->recompute, "except_last") != 0)) return NAN;
+    if (s->batch != BENCH_BATCH || strcmp(e->model_text, BENCH_MODEL) != 0) return NAN;
+    return log_gib[k][m][never ? 0 : 1];
+}
+
+cgp_status bench_model(const cli_settings *settings, cgp_gpt2_options *gpt2) {
+    return cli_model_parse(gpt2, settings->model ? settings->model : BENCH_MODEL,
+                           cgp_gpt2_options_default().vocabulary);
+}
+
+void bench_settle(cli_settings *s, const cgp_gpt2_options *gpt2) {
+    static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
+    static const int *const published[] = {NULL, one, two, NULL, four};
+    if (s->plan_only && s->device_memory == 0) s->device_memory = INT64_MAX;
+    if (s->balance.count > 0 || gpt2->layers != 12 || s->stages > 4) return;
+    if (published[s->stages]) s->balance = (cli_counts){published[s->stages], (int)s->stages};
+}
+
+cgp_status bench_run(cli_experiment *e) {
+    cgp_data *data = NULL;
+    cgp_status status = cli_experiment_start(e);
+    if (status == CGP_OK)
+        status = cgp_data_random(&data, e->gpt2.vocabulary, e->gpt2.sequence,
+                                 (uint64_t)e->settings->seed);
+    for (int64_t i = 0; i < e->settings->steps && status == CGP_OK; i++)
+        status = cli_experiment_step(e, data, NULL);
+    cgp_data_destroy(data);
+    return status;
+}
+
+/* --- report --- */
+
+static int64_t parameter_memory(const cgp_plan_device *device) {
+    return device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes;
+}
+
+static void print_log_row(FILE *out, const char *name, int64_t parameters, int64_t activation,
+                          int64_t total) {
+    fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", name, cli_gib(parameters), cli_gib(activation),
+            cli_gib(total));
+}
+
+/* What the log of the original experiment reports about memory. */
+static void print_log_memory(FILE *out, const cli_experiment *e) {
+    int64_t parameters = 0;
+    static const char *const state_names[] = {"", ", momentum", ", two moments"};
+    const int states = cgp_optim_states(&e->optim);
+    fprintf(out, "GiB       parameter memory    peak activation        total\n");
+    for (int d = 0; d < cgp_plan_devices(e->plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(e->plan, d);
+        parameters += parameter_memory(device);
+        print_log_row(out, device->name, parameter_memory(device), device->activation_bytes,
+                      device->planned_bytes);
+    }
+    print_log_row(out, "all", parameters, cli_activation_bytes(e->plan),
+                  cli_planned_bytes(e->plan));
+    fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n",
+            4 * (2 + states), state_names[states]);
+    const double ours = cli_gib(cli_activation_bytes(e->plan)),
+                 log = bench_log_activation_gib(e);
+    if (isnan(log))
+        fprintf(out, "the log has no figure for this setting\n");
+    else
+        fprintf(out, "peak activation: %.3f GiB here, %.2f GiB in the log, ours/log %.3f\n",
+                ours, log, ours / log);
+}
+
+static cgp_status bench(cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    FILE *out = cli_text(s);
+    json_t *report = NULL;
+    CGP_TRY(cli_json_check(s));
+    CGP_TRY(cli_print_plan(out, e));
+    fputc('\n', out);
+    print_log_memory(out, e);
+    fputc('\n', out);
+    fflush(out);
+    if (!s->plan_only) {
+        CGP_TRY(bench_run(e));
+        CGP_TRY(cli_run_json(e, &report));
+        cli_print_result(out, e);
+        fprintf(out, "weights_sha256 %s\n",
+                json_string_value(json_object_get(report, "weights_sha256")));
+    } else {
+        report = cli_plan_json(e);
+    }
+    const double log = bench_log_activation_gib(e);
+    json_object_set_new(report, "log_activation_gib", cli_real_json(log));
+    return cli_json_write(s, report);
+}
+
+static cgp_status check_name(const cli_settings *settings) {
+    static const char *const known[] = {"gpt2"};
+    if (!settings->operand)
+        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: gpt2)");
+    if (strcmp(settings->operand, known[0]) == 0) return CGP_OK;
+    const char *near = cgp_nearest(settings->operand, known, 1);
+    return cgp_fail(CGP_EINVAL, "%s: unknown benchmark (%s%s%s)", settings->operand,
+                    near ? "did you mean " : "benchmarks: ", known[0], near ? "?" : "");
+}
+
+int cli_bench(const cli_settings *settings) {
+    cli_settings own = *settings;
+    cli_experiment e = {0};
+    cgp_gpt2_options gpt2;
+    int code = cli_report(check_name(settings), true);
+    if (code != CLI_OK) return code;
+    if (settings->grid) return cli_bench_grid(settings);
+    code = cli_report(bench_model(settings, &gpt2), true);
+    if (code != CLI_OK) return code;
+    bench_settle(&own, &gpt2);
+    code = cli_report(cli_experiment_plan(&e, &own, &gpt2), true);
+    if (code == CLI_OK) code = cli_report(bench(&e), false);
+    cli_experiment_release(&e);
+    return code;
+}

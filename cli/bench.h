@@ -1,0 +1,24 @@
+/* bench.h -- the seed experiment: GPT-2 of 16 layers, and what its log says. */
+#ifndef CGPIPE_CLI_BENCH_H
+#define CGPIPE_CLI_BENCH_H
+
+#include "experiment.h"
+
+#define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
+#define BENCH_BATCH 64
+
+/* The model of the experiment, or --model. */
+CGP_MUST_CHECK cgp_status bench_model(const cli_settings *settings, cgp_gpt2_options *gpt2);
+
+/* Fill in the experiment's balance for its 16 layers, unless one is given; and for --plan-only
+ * devices of any size. */
+void bench_settle(cli_settings *settings, const cgp_gpt2_options *gpt2);
+
+/* Run all steps on random tokens. */
+CGP_MUST_CHECK cgp_status bench_run(cli_experiment *e);
+
+/* Peak activation memory of all devices in GiB that the log has for this setting, NaN if none.
+ * It has K 1, 2, 4, M 1, 2, 4 .. 64, never and except_last, all at batch 64 and one model. */
+double bench_log_activation_gib(const cli_experiment *e);
+
+#endif

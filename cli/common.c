@@ -1,0 +1,151 @@
+/* common.c -- see common.h. */
+#include "common.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+/* --- errors and memory --- */
+
+int cli_report(cgp_status status, bool usage) {
+    if (status == CGP_OK) return CLI_OK;
+    /* What a person typed may hold line breaks; the report stays one line. */
+    for (const char *c = cgp_message(); *c; c++)
+        fputc(iscntrl((unsigned char)*c) ? '?' : *c, stderr);
+    fputc('\n', stderr);
+    return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
+}
+
+void *cli_calloc(size_t count, size_t bytes) {
+    void *memory = calloc(count ? count : 1, bytes ? bytes : 1);
+    if (memory) return memory;
+    fprintf(stderr, "cgpipe: out of memory (%zu entries of %zu bytes)\n", count, bytes);
+    exit(CLI_FAILED);
+}
+
+FILE *cli_text(const cli_settings *settings) {
+    return settings->json && strcmp(settings->json, "-") == 0 ? stderr : stdout;
+}
+
+/* --- numbers as text --- */
+
+char *cli_grouped(int64_t value, char text[CLI_NUMBER]) {
+    char digits[CLI_NUMBER];
+    const int n = snprintf(digits, sizeof digits, "%" PRId64, value);
+    char *end = text;
+    for (int i = 0; i < n; i++) {
+        if (i > 0 && (n - i) % 3 == 0 && digits[i - 1] != '-') *end++ = ',';
+        *end++ = digits[i];
+    }
+    *end = '\0';
+    return text;
+}
+
+double cli_mib(int64_t bytes) {
+    return (double)bytes / (1024.0 * 1024.0);
+}
+
+double cli_gib(int64_t bytes) {
+    return cli_mib(bytes) / 1024.0;
+}
+
+char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]) {
+    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    while (value >= 1024 && unit < 4) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, CLI_NUMBER, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+/* --- the process --- */
+
+double cli_seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+int64_t cli_peak_resident_bytes(void) {
+    FILE *file = fopen("/proc/self/status", "r");
+    if (!file) return 0;
+    char line[256];
+    int64_t kib = 0;
+    while (kib == 0 && fgets(line, sizeof line, file)) {
+        if (sscanf(line, "VmHWM: %" SCNd64, &kib) != 1) kib = 0;
+    }
+    fclose(file);
+    return kib * 1024;
+}
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double cli_median(const double *values, int64_t count, int64_t skip) {
+    const int64_t first = count > skip ? skip : 0, n = count - first;
+    if (n < 1) return NAN;
+    for (int64_t i = first; i < count; i++) {
+        if (isnan(values[i])) return NAN;
+    }
+    double *sorted = cli_calloc((size_t)n, sizeof *sorted);
+    memcpy(sorted, values + first, (size_t)n * sizeof *sorted);
+    qsort(sorted, (size_t)n, sizeof *sorted, by_size);
+    const double median = 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
+    free(sorted);
+    return median;
+}
+
+/* --- strict numbers --- */
+
+/* Digits only, `length` of them. */
+static bool parse_digits(const char *text, size_t length, int64_t *out) {
+    int64_t value = 0;
+    for (size_t i = 0; i < length; i++) {
+        if (text[i] < '0' || text[i] > '9') return false;
+        if (__builtin_mul_overflow(value, 10, &value)) return false;
+        if (__builtin_add_overflow(value, text[i] - '0', &value)) return false;
+    }
+    *out = value;
+    return length > 0;
+}
+
+bool cli_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out) {
+    int64_t value = 0;
+    if (!parse_digits(text, strlen(text), &value)) return false;
+    if (value < least || value > most) return false;
+    *out = value;
+    return true;
+}
+
+bool cli_parse_real(const char *text, double least, double below, double *out) {
+    /* strtod() also takes spaces, hexadecimal, "inf" and "nan". */
+    if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
+    char *end = NULL;
+    const double value = strtod(text, &end);
+    if (*end || !(value >= least && value < below)) return false;
+    *out = value;
+    return true;
+}
+
+bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out) {
+    static const char suffixes[] = "KMGT";
+    const size_t length = strlen(text);
+    const char *suffix = length > 0 ? strchr(suffixes, text[length - 1]) : NULL;
+    int64_t value = 0;
+    if (!parse_digits(text, suffix ? length - 1 : length, &value)) return false;
+    for (const char *c = suffixes; suffix && c <= suffix; c++) {
+        if (__builtin_mul_overflow(value, 1024, &value)) return false;
+    }
+    if (value < least || value > most) return false;
+    *out = value;
+    return true;
+}

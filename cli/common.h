@@ -1,0 +1,47 @@
+/* common.h -- what all commands share: errors, memory, numbers, the process' own figures. */
+#ifndef CGPIPE_CLI_COMMON_H
+#define CGPIPE_CLI_COMMON_H
+
+#include <cgpipe/base.h>
+
+#include <stdio.h>
+
+#include "options.h"
+
+/* Exit codes. */
+enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* Print the message of a failure as one line on standard error and return the exit code:
+ * CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
+int cli_report(cgp_status status, bool usage);
+
+/* Zeroed memory. Ends the program if there is none: the program, unlike the library, may. */
+void *cli_calloc(size_t count, size_t bytes);
+
+/* Where text for people goes: standard error if standard output carries the JSON. */
+FILE *cli_text(const cli_settings *settings);
+
+#define CLI_NUMBER 32
+
+/* "89,762,304"; "1.25 GiB". Return `text`. */
+char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
+char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]);
+
+double cli_mib(int64_t bytes);
+double cli_gib(int64_t bytes);
+
+double cli_seconds(void);
+
+/* Largest resident memory of the process so far (VmHWM), 0 if the system does not say. */
+int64_t cli_peak_resident_bytes(void);
+
+/* Median of values[skip .. count-1], of all if there are no more than `skip`; NaN if one is. */
+double cli_median(const double *values, int64_t count, int64_t skip);
+
+/* Strict numbers: no spaces, nothing left over, no overflow. */
+bool cli_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out);
+bool cli_parse_real(const char *text, double least, double below, double *out);
+/* As cli_parse_whole(), with a suffix K, M, G or T for powers of 1024. */
+bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out);
+
+#endif

@@ -1,0 +1,217 @@
+/* experiment.c -- see experiment.h. */
+#include "experiment.h"
+
+#include "common.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- model --- */
+
+cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text, int64_t vocabulary) {
+    static const char *const known[] = {"gpt2"};
+    const int length = (int)strcspn(text, ":");
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", length, text);
+    if (strcmp(name, known[0]) != 0) {
+        const char *near = cgp_nearest(name, known, 1);
+        return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
+                        near ? "did you mean " : "models: ", known[0], near ? "?" : "");
+    }
+    *options = cgp_gpt2_options_default();
+    options->vocabulary = vocabulary;
+    return cgp_gpt2_parse(options, text);
+}
+
+void cli_model_text(const cgp_gpt2_options *o, char *text, size_t size) {
+    snprintf(text, size,
+             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64
+             ",seq=%" PRId64,
+             o->layers, o->width, o->heads, o->vocabulary, o->sequence);
+}
+
+/* --- plan --- */
+
+static cgp_status make_optim(const cli_settings *s, cgp_optim *optim) {
+    cgp_optim_kind kind = CGP_OPTIM_SGD;
+    CGP_TRY(cgp_optim_kind_parse(&kind, s->optimizer));
+    if (kind == CGP_OPTIM_ADAMW)
+        *optim = cgp_optim_adamw(s->rate, s->weight_decay);
+    else
+        *optim = cgp_optim_sgd(s->rate, s->momentum, s->nesterov, s->weight_decay);
+    return cgp_optim_check(optim);
+}
+
+/* One name a stage, from one for all or one each. The caller frees it; NULL: the default. */
+static cgp_status expand_devices(const cli_settings *s, const char ***out) {
+    *out = NULL;
+    const int stages = (int)s->stages;
+    if (s->devices.count == 0) return CGP_OK;
+    if (s->devices.count != 1 && s->devices.count != stages)
+        return cgp_fail(CGP_EINVAL,
+                        "--devices: expected one name for all, or one for each of "
+                        "the %d stages, got %d",
+                        stages, s->devices.count);
+    *out = cli_calloc((size_t)stages, sizeof **out);
+    for (int j = 0; j < stages; j++)
+        (*out)[j] = s->devices.values[s->devices.count == 1 ? 0 : j];
+    return CGP_OK;
+}
+
+static cgp_status make_plan(cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    if (s->stages > cgp_model_layers(e->model))
+        return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
+                        s->stages, cgp_model_layers(e->model), e->model_text);
+    if (s->balance.count > 0)
+        CGP_TRY(cgp_balance_check(e->model, s->balance.count, s->balance.values));
+    cgp_plan_options options = cgp_plan_options_default();
+    CGP_TRY(cgp_recompute_parse(&options.recompute, s->recompute));
+    CGP_TRY(make_optim(s, &e->optim));
+    const char **devices = NULL;
+    CGP_TRY(expand_devices(s, &devices));
+    options.stages = (int)s->stages;
+    options.balance = s->balance.count > 0 ? s->balance.values : NULL;
+    options.batch = s->batch;
+    options.chunks = (int)s->chunks;
+    options.schedule = s->schedule;
+    options.optim = e->optim;
+    options.devices = devices;
+    options.threads_per_device = (int)s->threads_per_device;
+    options.device_memory = s->device_memory;
+    const cgp_status status = cgp_plan_create(&e->plan, e->model, &options);
+    free(devices);
+    return status;
+}
+
+cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
+                               const cgp_gpt2_options *gpt2) {
+    *e = (cli_experiment){.settings = settings, .gpt2 = *gpt2};
+    e->gpt2.dropout = settings->dropout;
+    cli_model_text(gpt2, e->model_text, sizeof e->model_text);
+    CGP_TRY(cgp_gpt2_create(&e->model, &e->gpt2));
+    return make_plan(e);
+}
+
+/* --- run --- */
+
+cgp_status cli_experiment_start(cli_experiment *e) {
+    const size_t room = (size_t)e->settings->steps;
+    const size_t tokens = (size_t)(e->settings->batch * e->gpt2.sequence);
+    cli_measures *m = &e->measures;
+    m->room = e->settings->steps;
+    m->step = cli_calloc(room, sizeof *m->step);
+    m->forward = cli_calloc(room, sizeof *m->forward);
+    m->backward = cli_calloc(room, sizeof *m->backward);
+    m->bubble = cli_calloc(room, sizeof *m->bubble);
+    m->busy = cli_calloc(room * (size_t)cgp_plan_devices(e->plan), sizeof *m->busy);
+    e->tokens = cli_calloc(tokens, sizeof *e->tokens);
+    e->targets = cli_calloc(tokens, sizeof *e->targets);
+    e->resident_before = cli_peak_resident_bytes();
+    return cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)e->settings->seed);
+}
+
+/* Tokens and targets of `count` windows as the model's two inputs. */
+static void make_inputs(const cli_experiment *e, int64_t count, int32_t *tokens,
+                        int32_t *targets, cgp_tensor inputs[2]) {
+    const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){count, e->gpt2.sequence});
+    inputs[0] = (cgp_tensor){CGP_I32, shape, tokens};
+    inputs[1] = (cgp_tensor){CGP_I32, shape, targets};
+}
+
+static void measure(cli_experiment *e, double seconds, double loss) {
+    cli_measures *m = &e->measures;
+    const int devices = cgp_plan_devices(e->plan);
+    double *busy = cli_calloc((size_t)devices, sizeof *busy);
+    const cgp_pipeline_times times = cgp_pipeline_last_times(e->pipeline, busy);
+    const int64_t i = m->steps++;
+    m->step[i] = seconds;
+    m->forward[i] = times.forward_seconds;
+    m->backward[i] = times.backward_seconds;
+    m->bubble[i] = times.bubble;
+    for (int d = 0; d < devices; d++)
+        m->busy[d * m->room + i] = busy[d];
+    if (i == 0) m->loss_first = loss;
+    m->loss_last = loss;
+    e->resident_growth = cli_peak_resident_bytes() - e->resident_before;
+    free(busy);
+}
+
+cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) {
+    const int64_t batch = e->settings->batch, first = e->measures.steps * batch;
+    cgp_tensor inputs[2];
+    double value = NAN;
+    make_inputs(e, batch, e->tokens, e->targets, inputs);
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, e->tokens, e->targets));
+    const double start = cli_seconds();
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    CGP_TRY(cgp_pipeline_step(e->pipeline, pointers, 2, &value));
+    CGP_TRY(cgp_optim_step(e->pipeline));
+    measure(e, cli_seconds() - start, value);
+    if (loss) *loss = value;
+    if (isfinite(value)) return CGP_OK;
+    return cgp_fail(CGP_EDEVICE, "step %" PRId64 ": the loss is not finite (a smaller --rate)",
+                    e->measures.steps);
+}
+
+cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data, int64_t samples,
+                                   double *loss) {
+    const size_t count = (size_t)(samples * e->gpt2.sequence);
+    int32_t *tokens = cli_calloc(count, sizeof *tokens);
+    int32_t *targets = cli_calloc(count, sizeof *targets);
+    cgp_tensor inputs[2];
+    make_inputs(e, samples, tokens, targets, inputs);
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    cgp_status status = cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, samples, tokens, targets);
+    if (status == CGP_OK) status = cgp_pipeline_evaluate(e->pipeline, pointers, 2, loss);
+    free(targets);
+    free(tokens);
+    return status;
+}
+
+void cli_experiment_release(cli_experiment *e) {
+    cgp_pipeline_destroy(e->pipeline);
+    cgp_plan_destroy(e->plan);
+    cgp_model_destroy(e->model);
+    free(e->targets);
+    free(e->tokens);
+    free(e->measures.busy);
+    free(e->measures.bubble);
+    free(e->measures.backward);
+    free(e->measures.forward);
+    free(e->measures.step);
+    *e = (cli_experiment){0};
+}
+
+/* --- figures --- */
+
+int64_t cli_planned_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->planned_bytes;
+    return bytes;
+}
+
+int64_t cli_activation_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->activation_bytes;
+    return bytes;
+}
+
+int64_t cli_allocated_bytes(const cli_experiment *e) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(e->plan); d++)
+        bytes += cgp_pipeline_allocated_bytes(e->pipeline, d);
+    return bytes;
+}
+
+double cli_measured(const cli_experiment *e, const double *values) {
+    return cli_median(values, e->measures.steps, 2);
+}
+
+double cli_measured_busy(const cli_experiment *e, int device) {
+    return cli_measured(e, e->measures.busy + device * e->measures.room);
+}

@@ -1,0 +1,64 @@
+/* experiment.h -- a model, its plan and its pipeline, made from the settings; and what its
+ * steps measured. */
+#ifndef CGPIPE_CLI_EXPERIMENT_H
+#define CGPIPE_CLI_EXPERIMENT_H
+
+#include <cgpipe/cgpipe.h>
+#include <cgpipe/models/gpt2.h>
+
+#include "options.h"
+
+/* One entry a step, room for all of them. */
+typedef struct cli_measures {
+    int64_t steps;
+    double *step, *forward, *backward, *bubble; /* seconds; share */
+    double *busy;                               /* [devices][room] share */
+    int64_t room;
+    double loss_first, loss_last;
+} cli_measures;
+
+typedef struct cli_experiment {
+    const cli_settings *settings; /* Borrowed. */
+    cgp_gpt2_options gpt2;
+    char model_text[160]; /* all sizes written out */
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    cgp_optim optim;
+    int32_t *tokens, *targets; /* [batch, T] */
+    cli_measures measures;
+    int64_t resident_before; /* VmHWM before the pipeline was made ... */
+    int64_t resident_growth; /* ... and how much it grew until the last step */
+} cli_experiment;
+
+/* Parse MODEL; `vocabulary` is taken if the text names none. And back, all sizes written. */
+CGP_MUST_CHECK cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text,
+                                          int64_t vocabulary);
+void cli_model_text(const cgp_gpt2_options *options, char *text, size_t size);
+
+/* Make model and plan. `*e` is cleared first; release it in any case. */
+CGP_MUST_CHECK cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
+                                              const cgp_gpt2_options *gpt2);
+
+/* Make the pipeline and room for `settings->steps` measures. */
+CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);
+
+/* Train on the next mini-batch of `data`: read, step, update, measure. `loss` may be NULL. */
+CGP_MUST_CHECK cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss);
+
+/* Mean loss over the first `samples` windows of the validation split. */
+CGP_MUST_CHECK cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data,
+                                                  int64_t samples, double *loss);
+
+void cli_experiment_release(cli_experiment *e);
+
+/* Bytes over all devices. */
+int64_t cli_planned_bytes(const cgp_plan *plan);
+int64_t cli_activation_bytes(const cgp_plan *plan);
+int64_t cli_allocated_bytes(const cli_experiment *e);
+
+/* Medians of all steps but the first two. */
+double cli_measured(const cli_experiment *e, const double *values);
+double cli_measured_busy(const cli_experiment *e, int device);
+
+#endif

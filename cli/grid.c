@@ -1,0 +1,154 @@
+/* grid.c -- cgpipe bench gpt2 --grid: the log's whole table, a row a setting. */
+#include "bench.h"
+
+#include "commands.h"
+#include "common.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+static void print_heading(FILE *out, const cli_settings *s, const char *model) {
+    fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model, s->batch,
+            s->schedule, s->dropout, s->optimizer);
+    fprintf(out,
+            "activation: peak of all devices in GiB; log: the original experiment's, batch "
+            "%d; total: with parameters\n",
+            BENCH_BATCH);
+    if (!s->plan_only)
+        fprintf(out,
+                "seconds and shares are medians of %" PRId64 " steps without the first two\n",
+                s->steps);
+    fprintf(out, "\n K   M  recompute    activation   log  ours/log    total");
+    if (!s->plan_only)
+        fprintf(out, "  allocated  forward s  backward s  samples/s  bubble %%  simulated %%");
+    fputc('\n', out);
+}
+
+static void print_number(FILE *out, const char *format, int width, double value) {
+    if (isnan(value))
+        fprintf(out, "%*s", width, "-");
+    else
+        fprintf(out, format, width, value);
+}
+
+static void print_row(FILE *out, const cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    const cli_measures *m = &e->measures;
+    const double ours = cli_gib(cli_activation_bytes(e->plan));
+    const double log = bench_log_activation_gib(e);
+    fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", s->stages, s->chunks, s->recompute,
+            ours);
+    print_number(out, "%*.2f", 6, log);
+    print_number(out, "%*.3f", 10, ours / log);
+    fprintf(out, " %8.3f", cli_gib(cli_planned_bytes(e->plan)));
+    if (!s->plan_only) {
+        fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(e)));
+        print_number(out, "%*.3f", 11, cli_measured(e, m->forward));
+        print_number(out, "%*.3f", 12, cli_measured(e, m->backward));
+        fprintf(out, " %10.2f %9.1f %12.1f", (double)s->batch / cli_measured(e, m->step),
+                100 * cli_measured(e, m->bubble),
+                100 * cgp_plan_timeline(e->plan)->bubble_makespan);
+    }
+    fputc('\n', out);
+    fflush(out);
+}
+
+/* A setting that no device can hold is a row of the table, not the end of it. */
+static json_t *too_large(FILE *out, const cli_settings *s) {
+    json_t *cell = json_object();
+    cli_options_json(cell, s, true);
+    json_object_set_new(cell, "error", json_string(cgp_message()));
+    fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  does not fit: %s\n", s->stages, s->chunks,
+            s->recompute, cgp_message());
+    return cell;
+}
+
+static cgp_status run_cell(FILE *out, cli_experiment *e, json_t **cell) {
+    if (e->settings->plan_only) {
+        *cell = cli_plan_json(e);
+    } else {
+        CGP_TRY(bench_run(e));
+        CGP_TRY(cli_run_json(e, cell));
+    }
+    print_row(out, e);
+    json_object_set_new(*cell, "log_activation_gib",
+                        cli_real_json(bench_log_activation_gib(e)));
+    return CGP_OK;
+}
+
+static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_gpt2_options *gpt2,
+                           json_t *cells) {
+    cli_settings own = *s;
+    cli_experiment e;
+    json_t *cell = NULL;
+    bench_settle(&own, gpt2);
+    cgp_status status = cli_experiment_plan(&e, &own, gpt2);
+    if (status == CGP_OK) {
+        status = run_cell(out, &e, &cell);
+    } else if (status == CGP_ELIMIT) {
+        cell = too_large(out, &own);
+        status = CGP_OK;
+    }
+    if (cell) json_array_append_new(cells, cell);
+    cli_experiment_release(&e);
+    return status;
+}
+
+static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_gpt2_options *gpt2,
+                            json_t *cells) {
+    static const char *const modes[] = {"never", "except_last"};
+    cli_settings cell = *s;
+    for (cell.stages = 1; cell.stages <= 4; cell.stages *= 2) {
+        for (cell.chunks = 1; cell.chunks <= 64; cell.chunks *= 2) {
+            for (int mode = 0; mode < 2; mode++) {
+                cell.recompute = modes[mode];
+                CGP_TRY(one_cell(out, &cell, gpt2, cells));
+            }
+        }
+    }
+    return CGP_OK;
+}
+
+/* What the grid goes through cannot be given. */
+static cgp_status check(const cli_settings *s) {
+    static const struct {
+        cli_option_id id;
+        const char *name;
+    } varied[] = {{CLI_OPTION_STAGES, "stages"},
+                  {CLI_OPTION_BALANCE, "balance"},
+                  {CLI_OPTION_CHUNKS, "chunks"},
+                  {CLI_OPTION_RECOMPUTE, "recompute"}};
+    for (size_t i = 0; i < sizeof varied / sizeof varied[0]; i++) {
+        if (cli_given(s, varied[i].id))
+            return cgp_fail(CGP_EINVAL,
+                            "--%s: goes through all its values with --grid "
+                            "(leave out one of the two)",
+                            varied[i].name);
+    }
+    return cli_json_check(s);
+}
+
+int cli_bench_grid(const cli_settings *settings) {
+    FILE *out = cli_text(settings);
+    cgp_gpt2_options gpt2;
+    char model[160];
+    int code = cli_report(check(settings), true);
+    if (code == CLI_OK) code = cli_report(bench_model(settings, &gpt2), true);
+    if (code != CLI_OK) return code;
+    cli_model_text(&gpt2, model, sizeof model);
+    print_heading(out, settings, model);
+    /* M above the batch is a row like any other: no warnings between the rows. */
+    cgp_log_set_level(CGP_LOG_ERROR);
+    json_t *report = json_object(), *cells = json_array();
+    json_object_set_new(report, "benchmark", json_string("gpt2"));
+    json_object_set_new(report, "version", json_string(CGP_VERSION));
+    json_object_set_new(report, "model", json_string(model));
+    json_object_set_new(report, "plan_only", json_boolean(settings->plan_only));
+    json_object_set_new(report, "cells", cells);
+    const cgp_status status = all_cells(out, settings, &gpt2, cells);
+    if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
+    json_decref(report);
+    return cli_report(status, true);
+}

@@ -1,0 +1,182 @@
+/* json.c -- plans and results as JSON, with the keys of the design's section "The program". */
+#include "report.h"
+
+#include "common.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+json_t *cli_real_json(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+/* --- devices --- */
+
+static json_t *stage_list(const cgp_plan *plan, const cgp_plan_device *device,
+                          int64_t (*value)(const cgp_plan_stage *)) {
+    json_t *list = json_array();
+    for (int j = device->first_stage; j < device->first_stage + device->stages; j++)
+        json_array_append_new(list, json_integer(value(cgp_plan_stage_at(plan, j))));
+    return list;
+}
+
+static int64_t layers(const cgp_plan_stage *stage) {
+    return stage->layers;
+}
+
+static int64_t input_slots(const cgp_plan_stage *stage) {
+    return stage->input_slots;
+}
+
+static int64_t input_slot_bytes(const cgp_plan_stage *stage) {
+    return stage->input_slot_bytes;
+}
+
+static int64_t saved_slots(const cgp_plan_stage *stage) {
+    return stage->saved_slots;
+}
+
+static int64_t saved_slot_bytes(const cgp_plan_stage *stage) {
+    return stage->saved_slot_bytes;
+}
+
+static void put_integer(json_t *object, const char *key, int64_t value) {
+    json_object_set_new(object, key, json_integer(value));
+}
+
+static void put_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key, cli_real_json(value));
+}
+
+static json_t *device_json(const cgp_plan *plan, int d) {
+    const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+    json_t *o = json_object();
+    json_object_set_new(o, "name", json_string(device->name));
+    json_object_set_new(o, "stage_layers", stage_list(plan, device, layers));
+    put_integer(o, "parameter_bytes", device->parameter_bytes);
+    put_integer(o, "gradient_bytes", device->gradient_bytes);
+    put_integer(o, "optimizer_bytes", device->optimizer_bytes);
+    put_integer(o, "state_bytes", device->state_bytes);
+    json_object_set_new(o, "input_slots", stage_list(plan, device, input_slots));
+    json_object_set_new(o, "input_slot_bytes", stage_list(plan, device, input_slot_bytes));
+    json_object_set_new(o, "saved_slots", stage_list(plan, device, saved_slots));
+    json_object_set_new(o, "saved_slot_bytes", stage_list(plan, device, saved_slot_bytes));
+    put_integer(o, "workspace_bytes", device->workspace_bytes);
+    put_integer(o, "transfer_bytes", device->transfer_bytes);
+    put_integer(o, "activation_bytes", device->activation_bytes);
+    put_integer(o, "planned_bytes", device->planned_bytes);
+    return o;
+}
+
+/* --- plan and run --- */
+
+json_t *cli_plan_json(const cli_experiment *e) {
+    const cgp_plan *plan = e->plan;
+    const int *balance = cgp_plan_balance(plan);
+    json_t *o = json_object(), *layers_of_stages = json_array(), *devices = json_array();
+    json_object_set_new(o, "version", json_string(CGP_VERSION));
+    json_object_set_new(o, "model", json_string(e->model_text));
+    put_integer(o, "parameters", cgp_model_parameter_count(e->model));
+    put_integer(o, "layers", cgp_model_layers(e->model));
+    cli_options_json(o, e->settings, true);
+    put_integer(o, "microbatch", cgp_plan_microbatch(plan));
+    put_integer(o, "microbatches", cgp_plan_chunks(plan));
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
+        json_array_append_new(layers_of_stages, json_integer(balance[j]));
+    json_object_set_new(o, "balance", layers_of_stages);
+    put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
+    put_integer(o, "activation_bytes_total", cli_activation_bytes(plan));
+    put_integer(o, "planned_bytes_total", cli_planned_bytes(plan));
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        json_array_append_new(devices, device_json(plan, d));
+    json_object_set_new(o, "devices", devices);
+    return o;
+}
+
+cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
+    const cli_measures *m = &e->measures;
+    const double step = cli_measured(e, m->step);
+    char sha256[65];
+    CGP_TRY(cgp_pipeline_weights_sha256(e->pipeline, sha256));
+    json_t *o = cli_plan_json(e), *devices = json_object_get(o, "devices");
+    put_real(o, "step_seconds", step);
+    put_real(o, "samples_per_second", (double)e->settings->batch / step);
+    put_real(o, "forward_seconds", cli_measured(e, m->forward));
+    put_real(o, "backward_seconds", cli_measured(e, m->backward));
+    put_real(o, "bubble_measured", cli_measured(e, m->bubble));
+    put_real(o, "loss_first", m->loss_first);
+    put_real(o, "loss_last", m->loss_last);
+    json_object_set_new(o, "weights_sha256", json_string(sha256));
+    put_integer(o, "allocated_bytes_total", cli_allocated_bytes(e));
+    put_integer(o, "resident_growth_bytes", e->resident_growth);
+    for (int d = 0; d < cgp_plan_devices(e->plan); d++) {
+        json_t *device = json_array_get(devices, (size_t)d);
+        put_integer(device, "allocated_bytes", cgp_pipeline_allocated_bytes(e->pipeline, d));
+        put_real(device, "busy", cli_measured_busy(e, d));
+    }
+    *out = o;
+    return CGP_OK;
+}
+
+/* --- writing --- */
+
+static bool to_file(const cli_settings *settings) {
+    return settings->json && strcmp(settings->json, "-") != 0;
+}
+
+cgp_status cli_json_check(const cli_settings *settings) {
+    struct stat info;
+    if (!to_file(settings)) return CGP_OK;
+    const char *path = settings->json, *slash = strrchr(path, '/');
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file name", path);
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+    cgp_status status = CGP_OK;
+    if (access(folder, W_OK | X_OK) != 0)
+        status =
+            cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, folder, strerror(errno));
+    free(folder);
+    return status;
+}
+
+/* The object as text with a line break at its end, `*length` bytes. NULL: out of memory. */
+static char *dump(json_t *object, size_t *length) {
+    char *text = json_dumps(object, JSON_INDENT(2));
+    json_decref(object);
+    if (!text) {
+        (void)cgp_fail(CGP_ENOMEM, "json: out of memory");
+        return NULL;
+    }
+    *length = strlen(text) + 1;
+    text[*length - 1] = '\n'; /* over the end of the string: from here on it has a length */
+    return text;
+}
+
+cgp_status cli_json_replace(const char *path, json_t *object) {
+    size_t length = 0;
+    char *text = dump(object, &length);
+    if (!text) return CGP_ENOMEM;
+    const cgp_status status = cgp_file_replace(path, text, length);
+    free(text);
+    return status;
+}
+
+cgp_status cli_json_write(const cli_settings *settings, json_t *object) {
+    if (to_file(settings)) return cli_json_replace(settings->json, object);
+    if (!settings->json) {
+        json_decref(object);
+        return CGP_OK;
+    }
+    size_t length = 0;
+    char *text = dump(object, &length);
+    if (!text) return CGP_ENOMEM;
+    const bool written = fwrite(text, 1, length, stdout) == length;
+    free(text);
+    if (written) return CGP_OK;
+    return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+}

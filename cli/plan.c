@@ -1,0 +1,28 @@
+/* plan.c -- cgpipe plan: memory and timeline before anything runs. */
+#include "commands.h"
+
+#include "common.h"
+#include "experiment.h"
+#include "report.h"
+
+static cgp_status make(cli_experiment *e, const cli_settings *settings) {
+    cgp_gpt2_options gpt2;
+    if (!settings->operand)
+        return cgp_fail(CGP_EINVAL, "plan: MODEL is missing (cgpipe plan gpt2)");
+    CGP_TRY(cli_model_parse(&gpt2, settings->operand, cgp_gpt2_options_default().vocabulary));
+    return cli_experiment_plan(e, settings, &gpt2);
+}
+
+static cgp_status tell(const cli_experiment *e, const cli_settings *settings) {
+    CGP_TRY(cli_json_check(settings));
+    CGP_TRY(cli_print_plan(cli_text(settings), e));
+    return cli_json_write(settings, cli_plan_json(e));
+}
+
+int cli_plan(const cli_settings *settings) {
+    cli_experiment e = {0};
+    int code = cli_report(make(&e, settings), true);
+    if (code == CLI_OK) code = cli_report(tell(&e, settings), false);
+    cli_experiment_release(&e);
+    return code;
+}

@@ -1,0 +1,173 @@
+/* report.c -- plans and results as text for people. */
+#include "report.h"
+
+#include "common.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PAGE_WIDTH 100
+
+/* --- configuration --- */
+
+static void print_optimizer(FILE *out, const cgp_optim *optim) {
+    fprintf(out, "optimizer    %s, rate %g, weight decay %g", cgp_optim_kind_name(optim->kind),
+            optim->rate, optim->weight_decay);
+    if (optim->kind == CGP_OPTIM_SGD)
+        fprintf(out, ", momentum %g%s", optim->momentum, optim->nesterov ? " (Nesterov)" : "");
+    fputc('\n', out);
+}
+
+void cli_print_configuration(FILE *out, const cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    const int *balance = cgp_plan_balance(e->plan);
+    const int stages = cgp_plan_stages(e->plan), chunks = cgp_plan_chunks(e->plan);
+    char parameters[CLI_NUMBER];
+    fprintf(out, "model        %s\n", e->model_text);
+    fprintf(out, "             %d layers, %s parameters\n", cgp_model_layers(e->model),
+            cli_grouped(cgp_model_parameter_count(e->model), parameters));
+    fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64, s->batch,
+            chunks, cgp_plan_microbatch(e->plan));
+    if (chunks < s->chunks) fprintf(out, " (fewer than --chunks %" PRId64 ")", s->chunks);
+    fprintf(out, "\npipeline     %d %s, balance ", stages, stages == 1 ? "stage" : "stages");
+    for (int j = 0; j < stages; j++)
+        fprintf(out, "%s%d", j ? "," : "", balance[j]);
+    fprintf(out, ", schedule %s, recompute %s, %" PRId64 " %s per device\n", s->schedule,
+            s->recompute, s->threads_per_device,
+            s->threads_per_device == 1 ? "thread" : "threads");
+    print_optimizer(out, &e->optim);
+    fprintf(out, "dropout %g, seed %" PRId64 "\n", s->dropout, s->seed);
+}
+
+/* --- memory --- */
+
+enum { PARTS = 8 };
+
+/* In the order of the sum; the total is the last. */
+static void parts_of(const cgp_plan_device *device, int64_t parts[PARTS]) {
+    const int64_t values[PARTS] = {
+        device->parameter_bytes, device->gradient_bytes, device->optimizer_bytes,
+        device->state_bytes,     device->slot_bytes,     device->workspace_bytes,
+        device->transfer_bytes,  device->planned_bytes,
+    };
+    memcpy(parts, values, sizeof values);
+}
+
+static void print_parts(FILE *out, const char *name, const int64_t parts[PARTS],
+                        const char *layers) {
+    char bytes[CLI_NUMBER];
+    fprintf(out, "%-7s", name);
+    for (int k = 0; k < PARTS; k++)
+        fprintf(out, " %10.2f", cli_mib(parts[k]));
+    fprintf(out, " %16s%s%s\n", cli_grouped(parts[PARTS - 1], bytes), *layers ? "  " : "",
+            layers);
+}
+
+/* "h.3 .. h.5" */
+static void layers_of(const cgp_plan *plan, const cgp_model *model,
+                      const cgp_plan_device *device, char *text, size_t size) {
+    *text = '\0';
+    for (int j = device->first_stage; j < device->first_stage + device->stages; j++) {
+        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
+        const int last = stage->first_layer + stage->layers - 1;
+        const size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s%s%s", used ? ", " : "",
+                 cgp_model_layer_name(model, stage->first_layer),
+                 stage->layers > 1 ? " .. " : "",
+                 stage->layers > 1 ? cgp_model_layer_name(model, last) : "");
+    }
+}
+
+void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
+    static const char *const headings[PARTS] = {"parameters", "gradients", "optimizer",
+                                                "state",      "slots",     "workspace",
+                                                "transfer",   "total"};
+    int64_t sum[PARTS] = {0};
+    fprintf(out, "%-7s", "MiB");
+    for (int k = 0; k < PARTS; k++)
+        fprintf(out, " %10s", headings[k]);
+    fprintf(out, " %16s  layers\n", "bytes");
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        int64_t parts[PARTS];
+        char layers[256];
+        parts_of(device, parts);
+        layers_of(plan, model, device, layers, sizeof layers);
+        print_parts(out, device->name, parts, layers);
+        for (int k = 0; k < PARTS; k++)
+            sum[k] += parts[k];
+    }
+    print_parts(out, "all", sum, "");
+}
+
+/* --- schedule --- */
+
+/* Tell whether column `c` is blank in all rows of a picture. */
+static bool blank_column(const char *picture, size_t row, size_t c) {
+    for (const char *line = picture; *line; line += row + 1) {
+        if (line[c] != ' ') return false;
+    }
+    return true;
+}
+
+cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule, const char *name) {
+    char *picture = cgp_schedule_draw(schedule);
+    if (!picture) return cgp_fail(CGP_ENOMEM, "schedule: could not be drawn");
+    const size_t row = strcspn(picture, "\n"); /* all rows are of one length */
+    size_t width = row;
+    if (row > PAGE_WIDTH) {
+        width = PAGE_WIDTH - 4;
+        while (width > 0 && !blank_column(picture, row, width))
+            width--;
+    }
+    int number = 0;
+    for (const char *line = picture; *line; line += row + 1)
+        fprintf(out, "%s:%-3d %.*s%s\n", name, number++, (int)width, line,
+                width < row ? " ..." : "");
+    free(picture);
+    return CGP_OK;
+}
+
+cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
+    const cgp_schedule *schedule = cgp_plan_schedule(e->plan);
+    cli_print_configuration(out, e);
+    fprintf(out, "\nmemory per device\n");
+    cli_print_memory(out, e->plan, e->model);
+    fprintf(out, "\nschedule %s, one column a tick (F forward, B backward, R recompute)\n",
+            e->settings->schedule);
+    CGP_TRY(cli_print_picture(out, schedule, "device"));
+    fprintf(out, "simulated bubble %.1f %% (costs in FLOPs)\n",
+            100 * cgp_plan_timeline(e->plan)->bubble_makespan);
+    return CGP_OK;
+}
+
+/* --- results --- */
+
+void cli_print_result(FILE *out, const cli_experiment *e) {
+    const cli_measures *m = &e->measures;
+    const double step = cli_measured(e, m->step), forward = cli_measured(e, m->forward);
+    const int64_t planned = cli_planned_bytes(e->plan), allocated = cli_allocated_bytes(e);
+    char text[CLI_NUMBER], other[CLI_NUMBER];
+    fprintf(out, "loss         %.6f at the first step, %.6f at the last\n", m->loss_first,
+            m->loss_last);
+    fprintf(out, "step         %.4f s with the optimizer, %.2f samples/s (medians%s)\n", step,
+            (double)e->settings->batch / step,
+            m->steps > 2 ? " without the first two steps" : "");
+    if (isnan(forward))
+        fprintf(out, "             forward and backward are not apart in this schedule\n");
+    else
+        fprintf(out, "             forward %.4f s, backward %.4f s\n", forward,
+                cli_measured(e, m->backward));
+    fprintf(out, "bubble       %.1f %% measured, %.1f %% simulated\n",
+            100 * cli_measured(e, m->bubble),
+            100 * cgp_plan_timeline(e->plan)->bubble_makespan);
+    fprintf(out, "busy        ");
+    for (int d = 0; d < cgp_plan_devices(e->plan); d++)
+        fprintf(out, " %s %.1f %%", cgp_plan_device_at(e->plan, d)->name,
+                100 * cli_measured_busy(e, d));
+    fprintf(out, "\nmemory       planned %s, allocated %s%s\n", cli_bytes(planned, text),
+            cli_bytes(allocated, other), planned == allocated ? " (the same to the byte)" : "");
+    fprintf(out, "             resident: grew by %s\n", cli_bytes(e->resident_growth, text));
+}

@@ -1,0 +1,40 @@
+/* report.h -- plans and results: as text for people, as JSON for programs. */
+#ifndef CGPIPE_CLI_REPORT_H
+#define CGPIPE_CLI_REPORT_H
+
+#include "experiment.h"
+
+/* Model, mini-batch, pipeline, optimizer: one line each. */
+void cli_print_configuration(FILE *out, const cli_experiment *e);
+
+/* A row per device and one for all, figures in MiB, the total also in bytes. */
+void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
+
+/* A row per device, cut at the width of a page. `name` stands before the number of the row. */
+CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
+                                            const char *name);
+
+/* Configuration, memory, schedule, simulated bubble. */
+CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_experiment *e);
+
+/* Median times, samples/s, bubble, busy share per device, planned and allocated bytes. */
+void cli_print_result(FILE *out, const cli_experiment *e);
+
+/* The keys that a plan knows; with those that a run adds. Owned by the caller. */
+json_t *cli_plan_json(const cli_experiment *e);
+CGP_MUST_CHECK cgp_status cli_run_json(const cli_experiment *e, json_t **out);
+
+/* A number, or null where it is not finite. */
+json_t *cli_real_json(double value);
+
+/* Fail early if the folder of the JSON file cannot be written. */
+CGP_MUST_CHECK cgp_status cli_json_check(const cli_settings *settings);
+
+/* Replace a file by `object`, whole or not at all. Takes `object` over. */
+CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
+
+/* Write to --json FILE, whole or not at all, or to standard output; nothing if not asked for.
+ * Takes `object` over. */
+CGP_MUST_CHECK cgp_status cli_json_write(const cli_settings *settings, json_t *object);
+
+#endif

@@ -1,0 +1,76 @@
+/* base.h -- status codes, error messages, log level, version. Read this header first. */
+#ifndef CGPIPE_BASE_H
+#define CGPIPE_BASE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGP_VERSION "0.1.0"
+
+#define CGP_API __attribute__((visibility("default")))
+#define CGP_MUST_CHECK __attribute__((warn_unused_result))
+#define CGP_PRINTF(text, first) __attribute__((format(printf, text, first)))
+
+/** Outcome of every call that can fail. Anything but CGP_OK leaves a message, see cgp_message(). */
+typedef enum cgp_status {
+    CGP_OK = 0,
+    CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
+    CGP_ENOMEM,  /**< Memory could not be had. */
+    CGP_ELIMIT,  /**< A plan does not fit the memory of a device. */
+    CGP_EIO,     /**< A file could not be opened, read, written or renamed. */
+    CGP_EFORMAT, /**< A file was read but is damaged or not what it should be. */
+    CGP_ESTATE,  /**< The call is not legal now; the message names the one that is due. */
+    CGP_EDEVICE, /**< A device failed while running a step. */
+} cgp_status;
+
+/**
+ * Return the message of the last failure on the calling thread, "" if there was none.
+ *
+ * The form is `object: expectation, got value (hint)`. Borrowed; valid until the next failure on this thread.
+ *
+ * Threads: each thread has its own message.
+ */
+CGP_API const char *cgp_message(void);
+
+/** Return the name of a status, "CGP_EINVAL". Borrowed, static. Threads: any. */
+CGP_API const char *cgp_status_name(cgp_status status);
+
+/**
+ * Record a failure of the calling thread and return its status.
+ *
+ * For code on top of the library (models, programs), so that all messages come the same way.
+ *
+ * @param[in] status  Any status but CGP_OK.
+ * @param[in] format  printf format of the message, `object: expectation, got value (hint)`. Borrowed.
+ * @return    `status`.
+ *
+ * Threads: any.
+ */
+CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRINTF(2, 3);
+
+/** Return the entry of names[count] nearest to `text` by edit distance, NULL if none is near: for "did you mean". Threads: any. */
+CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
+
+/** Pass a failure on to the caller. */
+#define CGP_TRY(expression)                                                                                            \
+    do {                                                                                                               \
+        const cgp_status cgp_try_status_ = (expression);                                                               \
+        if (cgp_try_status_ != CGP_OK)                                                                                 \
+            return cgp_try_status_;                                                                                    \
+    } while (0)
+
+/** How much the library tells on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
+typedef enum cgp_log_level { CGP_LOG_ERROR, CGP_LOG_WARN, CGP_LOG_INFO, CGP_LOG_DEBUG } cgp_log_level;
+
+/** Set the log level of the process. Default CGP_LOG_WARN, or what the environment variable CGP_LOG says. Threads: any. */
+CGP_API void cgp_log_set_level(cgp_log_level level);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

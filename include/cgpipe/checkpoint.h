@@ -1,0 +1,95 @@
+/* checkpoint.h -- named tensors to disk and back, in the safetensors format; and files that appear whole or not at all. */
+#ifndef CGPIPE_CHECKPOINT_H
+#define CGPIPE_CHECKPOINT_H
+
+#include <cgpipe/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_safetensors cgp_safetensors;               /* a file that is read */
+typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file that is written */
+
+/**
+ * Open a safetensors file and check it whole: header length, JSON, names, types, shapes, that the offsets fit the shapes, are
+ * in bounds, and neither overlap nor leave holes.
+ *
+ * Tensors of types that the library has no use for (BF16, F16, I64, U8, BOOL ...) are listed and skipped over. Types that
+ * the format does not have, and ranks above CGP_MAX_RANK, are refused as damage; keys of an entry that the format does not
+ * have are ignored.
+ *
+ * @param[out] out   Owned by the caller, see cgp_safetensors_close().
+ * @param[in]  path  Borrowed.
+ *
+ * @retval CGP_EIO      Missing or unreadable.
+ * @retval CGP_EFORMAT  Damaged: the message has file, byte offset and reason.
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any; a handle belongs to one thread at a time. Cost: reads the header (at most 100 MB), not the data.
+ * Source: the safetensors format: 8 bytes little-endian header length, JSON header, data.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path);
+
+/** Close the file. Accepts NULL. */
+CGP_API void cgp_safetensors_close(cgp_safetensors *file);
+
+/** Return the number of tensors, and the name of one in order of its data (NULL past the end). Borrowed until close. */
+CGP_API int cgp_safetensors_count(const cgp_safetensors *file);
+CGP_API const char *cgp_safetensors_name(const cgp_safetensors *file, int index);
+
+/** Return the type as the file has it ("F32"), the shape, and the value of a `__metadata__` key (NULL if none).
+ * Borrowed until close. */
+CGP_API const char *cgp_safetensors_type(const cgp_safetensors *file, int index);
+CGP_API const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index);
+CGP_API const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key);
+
+/** Return the index of a name, -1 if the file does not have it. */
+CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
+
+/**
+ * Read a tensor of type F32 or I32 into memory of the caller.
+ *
+ * @param[out] data  As many bytes as the shape needs.
+ *
+ * @retval CGP_EINVAL   `index` out of range, or another type.
+ * @retval CGP_EFORMAT  The file ends early.   @retval CGP_EIO
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data);
+
+/**
+ * Start a safetensors file. It is written under a temporary name beside `path` and takes its place when it is complete and
+ * synced; until then, and after any failure, what was at `path` is untouched. Links are followed; only a killed process
+ * leaves its temporary file (.cgpipe-PID-N.tmp) behind.
+ *
+ * @param[in] names, types, shapes  [count], in the order in which the data will come. Names are unique. Borrowed.
+ *                                  Header entries and data come in this order.
+ * @param[in] metadata  [2 n_metadata] key, value, key, value ... Borrowed. May be NULL.
+ *
+ * @retval CGP_EIO     The folder is missing or not writable, or `path` is not a regular file; nothing is left behind.
+ * @retval CGP_EINVAL  A name twice, not UTF-8, or "__metadata__"; a shape without sense.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
+                                                         const char *const *names, const cgp_dtype *types,
+                                                         const cgp_shape *shapes, const char *const *metadata,
+                                                         int n_metadata);
+
+/** Append bytes of data; tensors follow each other without gaps.
+ * @retval CGP_EIO     Not written; the writer can only be abandoned (or committed, which fails).
+ * @retval CGP_EINVAL  More than the shapes need; nothing was written. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data, size_t bytes);
+
+/** Sync, rename to `path`, sync the folder, free the writer. On failure the temporary file is gone and the writer freed.
+ * @retval CGP_EIO @retval CGP_ESTATE Data are missing. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer);
+
+/** Give up: delete the temporary file and free the writer. Accepts NULL. */
+CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
+
+/** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced. @retval CGP_EIO @retval CGP_ENOMEM */
+CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

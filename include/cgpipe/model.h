@@ -1,0 +1,128 @@
+/* model.h -- the static graph: values, ops, parameters, layers, a loss.
+ *
+ * Builder errors stick: a call on a bad shape records the first error (layer, op, what was expected, what came) and returns
+ * an invalid value, which later calls pass on; cgp_model_finish() reports it. No line needs a check of its own.
+ *
+ *     cgp_model *model = NULL;
+ *     CGP_TRY(cgp_model_create(&model, "mlp"));
+ *     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){64});
+ *     cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
+ *     cgp_model_layer(model, "hidden");
+ *     x = cgp_gelu(model, cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .bias = true}));
+ *     cgp_model_layer(model, "head");
+ *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 10});
+ *     cgp_model_loss_cross_entropy(model, x, labels, -100);
+ *     CGP_TRY(cgp_model_finish(model));
+ *
+ * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out. */
+#ifndef CGPIPE_MODEL_H
+#define CGPIPE_MODEL_H
+
+#include <cgpipe/tensor.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_model cgp_model;
+
+/** A value of the graph; id < 0 is the invalid one. */
+typedef struct cgp_value {
+    int id;
+} cgp_value;
+
+/** How a parameter begins. */
+typedef enum cgp_init_kind { CGP_INIT_ZERO, CGP_INIT_ONE, CGP_INIT_NORMAL, CGP_INIT_UNIFORM } cgp_init_kind;
+
+typedef struct cgp_init {
+    cgp_init_kind kind;
+    double scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). */
+} cgp_init;
+
+/** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *name);
+
+/** Free a model. Accepts NULL. Plans and pipelines borrow the model: destroy them first. */
+CGP_API void cgp_model_destroy(cgp_model *model);
+
+/** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it. @param[in] name Copied. */
+CGP_API void cgp_model_layer(cgp_model *model, const char *name);
+
+/** Declare an input. It goes straight to the stages that use it. @param[in] dims [rank], without N. Inputs have no gradient. */
+CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank, const int64_t *dims);
+
+/** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocabulary, width]. */
+CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary, int64_t width,
+                                cgp_init init);
+
+/** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter `<name>.weight` [T, C]. */
+CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name, cgp_init init);
+
+/** Add two values of one shape. */
+CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
+
+typedef struct cgp_linear_options {
+    int64_t out;   /**< Columns of the result, >= 1. */
+    bool bias;     /**< Parameter `<name>.bias` [out], from zero. */
+    bool in_out;   /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
+    cgp_init init; /**< Of the weight. */
+} cgp_linear_options;
+
+/** Multiply rows by a weight: x [..., in] -> [..., out]. */
+CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name, cgp_linear_options options);
+
+/** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
+ * `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450. @param[in] eps Added to the variance, > 0. */
+CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps);
+
+/** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
+
+/** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
+ * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with share p on the probabilities.
+ * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */
+CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
+
+/** Set a share p of the elements to zero in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
+ * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
+ * Source: Srivastava et al. 2014. */
+CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
+
+/** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
+ * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. One loss per model. */
+CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets, int64_t ignore);
+
+/** Name a value as the model's output, which cgp_pipeline_predict() returns. One per model. */
+CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
+
+/**
+ * Close the model and report the first error of the building.
+ *
+ * Ops that neither loss nor output needs are left out, and their parameters with them. A model has at least one layer, and
+ * a loss or an output. A layer may be empty.
+ *
+ * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
+ * @retval CGP_ESTATE  Finished already.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
+
+/** Name, layers, parameters (tensors) and their elements in all. Legal after cgp_model_finish(). Threads: any. */
+CGP_API const char *cgp_model_name(const cgp_model *model);
+CGP_API int cgp_model_layers(const cgp_model *model);
+CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
+CGP_API int cgp_model_parameters(const cgp_model *model);
+CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int parameter);
+CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
+CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
+
+/** Inputs in order of declaration. */
+CGP_API int cgp_model_inputs(const cgp_model *model);
+CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
+
+/** Shape of the output of cgp_model_output() for one sample; rank -1 if the model has none. */
+CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

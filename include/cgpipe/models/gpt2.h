@@ -1,0 +1,53 @@
+/* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's GPT2LMHeadModel has them.
+ *
+ * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
+ * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form. The head has a weight
+ * of its own and no bias.
+ * Source: Radford et al. 2019; the published implementation's names. */
+#ifndef CGPIPE_MODELS_GPT2_H
+#define CGPIPE_MODELS_GPT2_H
+
+#include <cgpipe/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_gpt2_options {
+    size_t struct_size;
+    int layers;         /**< Blocks, >= 1 [12] */
+    int64_t width;      /**< C [768] */
+    int64_t heads;      /**< divides C [12] */
+    int64_t vocabulary; /**< V [50257] */
+    int64_t sequence;   /**< T [1024] */
+    bool tied;          /**< Head shares the token embedding. Refused so far. */
+    double dropout;     /**< After the embeddings, on attention, on both residual branches. [0] */
+    bool loss;          /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
+} cgp_gpt2_options;
+
+static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
+    cgp_gpt2_options options = {sizeof(cgp_gpt2_options), 12, 768, 12, 50257, 1024, false, 0.0, true};
+    return options;
+}
+
+/**
+ * Build and finish a GPT-2. Inputs: "tokens" [T] i32, and "targets" if `loss`. Output: the logits [T, V].
+ *
+ * Weights start normal with standard deviation 0.02, those that end a residual branch with 0.02 / sqrt(2 layers); biases zero.
+ *
+ * @param[out] out  Owned by the caller, see cgp_model_destroy().
+ * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options);
+
+/**
+ * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0" into options; what is not named keeps its value.
+ *
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,117 @@
+/* pipeline.h -- runs a plan: one worker thread per device, each with its action list. */
+#ifndef CGPIPE_PIPELINE_H
+#define CGPIPE_PIPELINE_H
+
+#include <cgpipe/plan.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_pipeline cgp_pipeline;
+
+/**
+ * Make the devices and workers of a plan, allocate every planned byte, and set the parameters to their start.
+ *
+ * @param[out] out   Owned by the caller, see cgp_pipeline_destroy().
+ * @param[in]  plan  Borrowed until the pipeline is destroyed.
+ * @param[in]  seed  Of the initial weights and of dropout.
+ *
+ * @retval CGP_ELIMIT   The devices together need more memory than the machine has available.
+ * @retval CGP_ENOMEM   Memory could not be had; nothing is left behind.
+ * @retval CGP_EDEVICE  A device or kernel could not be made.
+ *
+ * Threads: the calling thread owns the pipeline: all other calls come from it.
+ * Cost:    touches all planned bytes; makes the kernels of a full mini-batch.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed);
+
+/** Stop the workers and free everything. Accepts NULL. Legal in every state, after a failure too. */
+CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
+
+/**
+ * Run forward and backward of one mini-batch under the pipeline's schedule.
+ *
+ * The mini-batch is split along its leading dimension into micro-batches of the planned size; the last one may be
+ * smaller. Gradients are overwritten: the first micro-batch writes them, the others add, in ascending order.
+ * Update the parameters with cgp_optim_step() afterwards.
+ *
+ * @param[in]  pipeline  Pipeline to run. Borrowed.
+ * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...] on the host, all with the
+ *                       same N, 1 <= N <= the planned batch. Borrowed until return.
+ * @param[in]  n_inputs  Number of tensors in `inputs`.
+ * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL.
+ *
+ * @retval CGP_OK        The step ran; gradients are complete on every stage.
+ * @retval CGP_EINVAL    An input does not fit the model, an integer is out of range, or the loss counts nothing; nothing
+ *                       ran, gradients unchanged.
+ * @retval CGP_ESTATE    The plan is for inference, or the pipeline has failed before.
+ * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined;
+ *                       the pipeline can only be destroyed.
+ *
+ * Threads: call from the thread that created the pipeline. Blocks until every worker is idle.
+ * Cost:    forward and backward FLOPs of the model, plus what the recompute mode redoes. Allocates nothing, but for lists
+ *          and kernels when a number of micro-batches or a last size is met for the first time.
+ * Source:  Huang et al. 2019, arXiv:1811.06965, section 2; Kim et al. 2020, arXiv:2004.09910.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
+                                                    double *loss);
+
+/**
+ * Update the parameters from the gradients of the last cgp_pipeline_step(), on the stages' workers.
+ *
+ * @retval CGP_ESTATE   cgp_pipeline_step() is due.   @retval CGP_EDEVICE
+ *
+ * Source: see cgp_optim.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
+
+/**
+ * Run forward only, dropout off, and return the loss. Parameters and gradients are unchanged. N may exceed the planned
+ * batch: there are simply more micro-batches.
+ *
+ * @param[out] loss  Loss sum / count. May be NULL.
+ *
+ * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no loss.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                                        int n_inputs, double *loss);
+
+/**
+ * Run forward only, dropout off, and return the model's output. Any N >= 1. Inputs that only the loss uses may be NULL.
+ *
+ * @param[out] output  [N, ...] f32, as cgp_model_output_shape(). Caller's.
+ *
+ * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no output, or `output` does not fit it.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                                       int n_inputs, const cgp_tensor *output);
+
+/** Copy a parameter, plain layout, to or from `data` of as many f32 as its shape counts. @retval CGP_EINVAL No such one. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data);
+
+/** Copy the gradient that the last step left. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data);
+
+/** SHA-256 over all parameters in order, plain layout, little-endian: two runs are bit-equal when it is. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
+
+/** Bytes that a device really allocated. */
+CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
+
+/** Measured times of the last run: a step, an evaluation or a prediction. */
+typedef struct cgp_pipeline_times {
+    double seconds;          /**< Start of the first action to the end of the last. */
+    double forward_seconds;  /**< Until the last F ends; NaN where the schedule mixes forward and backward. */
+    double backward_seconds; /**< From there to the end; NaN likewise. */
+    double bubble;           /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
+} cgp_pipeline_times;
+
+/** Return the times of the last run; all NaN before the first. `busy`: [devices] share of `seconds`; may be NULL. */
+CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,99 @@
+/* plan.h -- every byte and every action of a step, before it runs.
+ *
+ * A plan cuts a model into stages, orders their work by a schedule, and lays out each device's memory:
+ *
+ *     parameters + gradients + optimizer + state + slots + workspace + transfer
+ *
+ * A pipeline allocates exactly that, once. */
+#ifndef CGPIPE_PLAN_H
+#define CGPIPE_PLAN_H
+
+#include <cgpipe/model.h>
+#include <cgpipe/optim.h>
+#include <cgpipe/schedule.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_plan cgp_plan;
+
+typedef struct cgp_plan_options {
+    size_t struct_size;
+    int stages;              /**< n, 1 .. layers. Stage j runs on device j. [1] */
+    const int *balance;      /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
+    int64_t batch;           /**< B samples in a mini-batch, >= 1. [1] */
+    int chunks;              /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
+    const char *schedule;    /**< "gpipe" or "1f1b" [NULL: "1f1b"]. Borrowed for the call. */
+    cgp_recompute recompute; /**< [never] */
+    cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
+    bool inference;          /**< Forward only: no gradients, no optimizer, schedule "forward". */
+    const char *const *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
+    int threads_per_device;     /**< T >= 1 [1] */
+    int64_t device_memory;      /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
+} cgp_plan_options;
+
+static inline cgp_plan_options cgp_plan_options_default(void) {
+    cgp_plan_options options = {sizeof(cgp_plan_options), 1, NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
+                                {CGP_OPTIM_SGD, 0.01, 0, 0, false, 0, 0, 0}, false, NULL, 1, 0};
+    return options;
+}
+
+/** One stage of a plan. */
+typedef struct cgp_plan_stage {
+    int first_layer, layers;
+    int device;
+    double forward_flops, backward_flops, recompute_flops; /**< Of a full micro-batch. */
+    int input_slots, saved_slots;
+    int64_t input_slot_bytes, saved_slot_bytes; /**< Of one slot. */
+} cgp_plan_stage;
+
+/** One device of a plan; all figures in bytes. */
+typedef struct cgp_plan_device {
+    const char *name; /**< "cpu:0" */
+    int first_stage, stages;
+    int64_t parameter_bytes, gradient_bytes, optimizer_bytes, state_bytes;
+    int64_t slot_bytes; /**< All input and saved slots of its stages. */
+    int64_t workspace_bytes, transfer_bytes;
+    int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */
+    int64_t planned_bytes;    /**< All. */
+} cgp_plan_device;
+
+/**
+ * Plan a model. Nothing is allocated on a device and nothing runs.
+ *
+ * @param[out] out      Owned by the caller, see cgp_plan_destroy().
+ * @param[in]  model    Finished. Borrowed until the plan is destroyed.
+ * @param[in]  options  Borrowed for the call.
+ *
+ * @retval CGP_EINVAL   An option is wrong, or the model has no loss to train (and `inference` is not set).
+ * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
+ * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: milliseconds; O(nodes^2) per stage for the layout.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
+                                                  const cgp_plan_options *options);
+
+/** Free a plan. Accepts NULL. Pipelines borrow it: destroy them first. */
+CGP_API void cgp_plan_destroy(cgp_plan *plan);
+
+/** Numbers of stages and devices; samples of a full micro-batch; micro-batches of a full mini-batch (<= chunks asked). */
+CGP_API int cgp_plan_stages(const cgp_plan *plan);
+CGP_API int cgp_plan_devices(const cgp_plan *plan);
+CGP_API int64_t cgp_plan_microbatch(const cgp_plan *plan);
+CGP_API int cgp_plan_chunks(const cgp_plan *plan);
+
+/** A stage, a device, the balance [stages]. Borrowed from the plan; NULL if the index is out of range. */
+CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage);
+CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
+CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
+
+/** The lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs. Borrowed. */
+CGP_API const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan);
+CGP_API const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,220 @@
+/* schedule.h -- which action runs when: tables of integers, made, lowered, checked, simulated and drawn without a device.
+ *
+ * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `forward`), gets its
+ * recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
+ * micro-batch in every generator, so that weight gradients add up in the same order under every schedule. */
+#ifndef CGPIPE_SCHEDULE_H
+#define CGPIPE_SCHEDULE_H
+
+#include <cgpipe/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What an action does with one micro-batch on one stage. */
+typedef enum cgp_action_kind {
+    CGP_ACTION_F, /**< Forward. */
+    CGP_ACTION_B, /**< Backward, both halves. */
+    CGP_ACTION_I, /**< Backward, input gradient only. */
+    CGP_ACTION_W, /**< Backward, weight gradient only, after I. */
+    CGP_ACTION_R, /**< Recompute: forward again, for what backward needs. */
+    CGP_ACTION_SEND_F,
+    CGP_ACTION_RECV_F,
+    CGP_ACTION_SEND_B,
+    CGP_ACTION_RECV_B,
+} cgp_action_kind;
+
+/** One entry of a device's list. */
+typedef struct cgp_action {
+    cgp_action_kind kind;
+    int stage;      /**< 0..n-1: who computes, sends or receives. */
+    int microbatch; /**< 0..m-1. */
+    int edge;       /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
+} cgp_action;
+
+/** A way that data takes between two stages, for every micro-batch.
+ *
+ * from < to: an activation, ready after F of `from`, needed by F of `to`.
+ * from > to: a gradient, ready after B (or I) of `from`, needed by B (or I) of `to`. */
+typedef struct cgp_edge {
+    int from, to;
+} cgp_edge;
+
+typedef struct cgp_schedule cgp_schedule;
+
+/** Which micro-batches are recomputed. */
+typedef enum cgp_recompute {
+    CGP_RECOMPUTE_NEVER,       /**< All that backward needs is kept from F. */
+    CGP_RECOMPUTE_ALWAYS,      /**< Every micro-batch is run again before its backward. */
+    CGP_RECOMPUTE_EXCEPT_LAST, /**< As always, but not where the next backward of the stage after a forward is its own. */
+} cgp_recompute;
+
+/** Parse "never", "always", "except_last". @retval CGP_EINVAL with the nearest name in the message. Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text);
+
+/** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */
+CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
+
+/**
+ * Generate a schedule by name: "gpipe", "1f1b", or "forward" (no backward, for evaluation).
+ *
+ * Compute actions only (F, B), stage j on device j.
+ *
+ * @param[out] out     Owned by the caller, see cgp_schedule_destroy().
+ * @param[in]  name    Borrowed.
+ * @param[in]  stages  n >= 1.
+ * @param[in]  chunks  m >= 1 micro-batches.
+ *
+ * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or n m > 2^24.
+ * @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: O(n m).
+ * Source: GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B: Narayanan et al. 2021, arXiv:2104.04473; Fan et al. 2021 (DAPPLE).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks);
+
+/** GPipe: all forwards, then all backwards. As cgp_schedule_create("gpipe"). */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages, int chunks);
+
+/** 1F1B (PipeDream-flush): at most n - j micro-batches in flight on stage j. As cgp_schedule_create("1f1b"). */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_1f1b(cgp_schedule **out, int stages, int chunks);
+
+/** Forward of every micro-batch, no backward. As cgp_schedule_create("forward"). */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_forward(cgp_schedule **out, int stages, int chunks);
+
+/** Free a schedule. Accepts NULL. */
+CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
+
+/** Return the name given at creation, borrowed; the numbers n, m and devices. Threads: any. */
+CGP_API const char *cgp_schedule_name(const cgp_schedule *schedule);
+CGP_API int cgp_schedule_stages(const cgp_schedule *schedule);
+CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
+CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
+
+/** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule is changed. */
+CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count);
+
+/**
+ * Put an R in front of the backward of every (stage, micro-batch) that the mode recomputes.
+ *
+ * except_last: not recomputed if the next backward of that stage that follows the micro-batch's own F in the list is its
+ * own. It spends the memory of `always` (one saved slot) and recomputes as little as that allows.
+ *
+ * @retval CGP_EINVAL  Not a mode. The schedule is unchanged.
+ * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. It is unchanged.
+ * @retval CGP_ENOMEM  It is unchanged.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode);
+
+/**
+ * Insert the transfers of every edge: SEND right after the producer, RECV right before the consumer (after its R).
+ *
+ * Order of several RECV before one action, and of several SEND after one: ascending edge index.
+ * An activation edge adds SEND_F/RECV_F, a gradient edge SEND_B/RECV_B. Gradient edges are left out where the schedule
+ * has no backward. Edges between stages of one device are lowered too: their transfer is a copy.
+ *
+ * @param[in] edges    [n_edges], copied. `from` != `to`, both 0..n-1.
+ *
+ * @retval CGP_EINVAL  A bad edge; unchanged.   @retval CGP_ESTATE  Lowered already.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
+
+/** What cgp_schedule_check() found. Arrays are owned by the report; free with cgp_schedule_report_release(). */
+typedef struct cgp_schedule_report {
+    int devices, stages, edges;
+    int *peak_in_flight; /**< [stages] Most micro-batches between their F and the end of their backward (B, or W).
+                              1 in a forward schedule, where a micro-batch ends with its F. */
+    int *peak_slots;     /**< [devices] The same, summed over the device's stages at one time. */
+    int *least_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
+                              any edge it does, whatever the costs. Where several vectors are so, the largest
+                              entry of this one is the least that would do for all edges alike. */
+} cgp_schedule_report;
+
+/**
+ * Prove a lowered schedule right before anything runs.
+ *
+ * Every (stage, micro-batch) has its F once and its backward once (B, or I then W), or no backward at all in a forward
+ * schedule; order within a stage; R at most once, between F and backward; SEND after its producer and RECV before its
+ * consumer, once each, not necessarily next to them; no deadlock with unbounded buffers; then the least capacity of each
+ * edge.
+ *
+ * @param[out] report  Filled on success only. May be NULL.
+ *
+ * @retval CGP_EINVAL  The message names the device, position (from 0), action and the rule; for a deadlock, the cycle.
+ * @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ *
+ * Cost: O(actions) where one buffer is enough on every edge, otherwise O(actions x edges x log m) at worst.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report);
+CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
+
+/** Costs in any one unit of time. Arrays are borrowed; NULL stands for the default in brackets. */
+typedef struct cgp_schedule_costs {
+    const double *forward;         /**< [stages] F [1]. */
+    const double *backward_input;  /**< [stages] I [1]. */
+    const double *backward_weight; /**< [stages] W [1]. B costs I + W. */
+    const double *recompute;       /**< [stages] R [as F]. */
+    const double *latency;         /**< [edges] From the end of SEND until RECV can end [0]. */
+    const int *capacity;           /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
+} cgp_schedule_costs;
+
+/** What a simulated step looks like. Arrays are owned; free with cgp_schedule_timeline_release().
+ *
+ * Compute time is that of F, B, I, W and R. Where nothing takes time, shares and bubbles are 0. */
+typedef struct cgp_schedule_timeline {
+    int devices, edges;
+    double makespan;        /**< End of the last action, from 0. */
+    double span;            /**< Largest (last end - first start) of any device. */
+    double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
+    double bubble_span;     /**< 1 - compute time / span, of the device with the largest span; of several with the same
+                                 span (to 1e-12 of it), the one that computes least. */
+    double *busy;           /**< [devices] Compute time / makespan. */
+    int *free_capacity;     /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
+                                 done, freed when its RECV is, at one instant freed first): with so many no sender
+                                 waits, and every time is as without limit. Does not depend on costs.capacity. */
+    double **start, **end;  /**< [devices][actions of the device] A transfer starts and ends when it is done. */
+} cgp_schedule_timeline;
+
+/**
+ * Simulate a lowered schedule: each device runs its list in order, an action starts when what it needs has arrived.
+ *
+ * Transfers take no time on the device; SEND waits for a free buffer, RECV for its message.
+ *
+ * @param[in]  costs  Borrowed; NULL for all defaults.
+ * @param[out] out    Filled on success only.
+ *
+ * @retval CGP_EINVAL  A cost is negative or not finite, a capacity is < 1, a rule of cgp_schedule_check() is broken, or
+ *                     the schedule deadlocks with this capacity (the message has the cycle).
+ * @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ *
+ * Cost: O(actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
+                                                        cgp_schedule_timeline *out);
+CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
+
+/**
+ * Draw a schedule in ASCII, a row per device, a column per clock tick, every compute action one tick; transfers are not drawn.
+ *
+ *     F0 F1 F2  .  .  .  . B0 B1 B2
+ *      . F0 F1 F2  .  . B0 B1 B2  .
+ *      .  . F0 F1 F2 B0 B1 B2  .  .
+ *
+ * Works before and after lowering; before it, stage j is taken to depend on stage j-1 (F) and j+1 (B).
+ * On a device with several stages each action is written with its stage: 2F0.
+ *
+ * All cells are as wide as the widest, right-aligned, one blank between them.
+ *
+ * @return Text with a newline after each row, to be freed by the caller with free(); NULL if memory is short, a rule of
+ *         cgp_schedule_check() is broken or it deadlocks: cgp_message() says which.
+ */
+CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
+
+/** Write an action as "2F0" or "1SEND_F3" to `text` of `size` bytes; returns `text`. Threads: any. */
+CGP_API char *cgp_action_text(const cgp_action *action, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

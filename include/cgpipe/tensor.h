@@ -1,0 +1,50 @@
+/* tensor.h -- element types, shapes and views of host memory. No arithmetic. */
+#ifndef CGPIPE_TENSOR_H
+#define CGPIPE_TENSOR_H
+
+#include <cgpipe/base.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define CGP_MAX_RANK 6
+
+/** Element types. Integers carry no gradient. */
+typedef enum cgp_dtype { CGP_F32, CGP_I32 } cgp_dtype;
+
+/** Sizes in layout order, the last one contiguous. rank 0 is one element. */
+typedef struct cgp_shape {
+    int rank;
+    int64_t dims[CGP_MAX_RANK];
+} cgp_shape;
+
+/** A dense row-major array in host memory; a view, it owns nothing. */
+typedef struct cgp_tensor {
+    cgp_dtype dtype;
+    cgp_shape shape;
+    void *data; /**< Borrowed. */
+} cgp_tensor;
+
+/** Return bytes per element. Threads: any. */
+CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
+
+/** Return "f32" or "i32". Static. Threads: any. */
+CGP_API const char *cgp_dtype_name(cgp_dtype dtype);
+
+/** Make a shape from its sizes; `rank` at most CGP_MAX_RANK. Threads: any. */
+CGP_API cgp_shape cgp_shape_make(int rank, const int64_t *dims);
+
+/** Return the number of elements; 1 for rank 0. Threads: any. */
+CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
+
+/** Tell whether rank and all sizes are equal. Threads: any. */
+CGP_API bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b);
+
+/** Write "[4, 128, 768]" to `text` of `size` bytes, cut if too short; returns `text`. Threads: any. */
+CGP_API char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,155 @@
+/* backend.h -- a device: memory, copies, and one kernel per (op, direction).
+ *
+ * `ref` runs plain loops with double sums and is the oracle; `cpu` runs oneDNN and vector loops. Each backend is one table.
+ * A kernel is made once for a geometry and a number of samples, by the thread that will run it, and allocates nothing when
+ * it runs: all memory, its workspace included, comes with the call.
+ *
+ * Operands by op; n samples, R = rows, C = out unless said; all row-major, f32 but for the ids (i32):
+ *
+ *   op             x[0]              x[1]          y            saved                      param
+ *   EMBEDDING      ids [n,R] i32     -             [n,R,C]      -                          [in=vocabulary, C]
+ *   POSITION       [n,R,C]           -             [n,R,C]      -                          [R,C]
+ *   ADD            [n,R,C]           [n,R,C]       [n,R,C]      -                          -
+ *   LINEAR         [n,R,in]          -             [n,R,C]      -                          weight [C,in], or [in,C] with
+ *                                                                                          in_out; bias [C] if has_bias
+ *   LAYER_NORM     [n,R,C]           -             [n,R,C]      mean [n,R], rstd [n,R]     weight [C], bias [C]
+ *   GELU           [n,R,C]           -             [n,R,C]      -                          -         (erf form)
+ *   ATTENTION      qkv [n,R,3C]      -             [n,R,C]      lse [n,heads,R]            -         (causal)
+ *   DROPOUT        [n,R,C]           -             [n,R,C]      -                          -
+ *   CROSS_ENTROPY  logits [n,R,in]   targets [n,R] -            lse [n,R]                  -         (in = classes)
+ *
+ * Every op has FORWARD; all but EMBEDDING have BACKWARD_INPUT; EMBEDDING, POSITION and LINEAR have BACKWARD_WEIGHT. No
+ * kernel of another pair is asked for.
+ *
+ * What may share memory: y with x[k] where the op says so (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
+ * dx[0] of CROSS_ENTROPY with its x[0]. Nothing else overlaps. */
+#ifndef CGP_SRC_BACKEND_H
+#define CGP_SRC_BACKEND_H
+
+#include <cgpipe/tensor.h>
+
+#include "base/base.h"
+
+typedef enum cgp__op_kind {
+    CGP__OP_EMBEDDING,
+    CGP__OP_POSITION,
+    CGP__OP_ADD,
+    CGP__OP_LINEAR,
+    CGP__OP_LAYER_NORM,
+    CGP__OP_GELU,
+    CGP__OP_ATTENTION,
+    CGP__OP_DROPOUT,
+    CGP__OP_CROSS_ENTROPY,
+    CGP__OP_KINDS
+} cgp__op_kind;
+
+typedef enum cgp__direction {
+    CGP__FORWARD,
+    CGP__BACKWARD_INPUT,  /* dx; LAYER_NORM also its dparam */
+    CGP__BACKWARD_WEIGHT, /* dparam */
+    CGP__DIRECTIONS
+} cgp__direction;
+
+#define CGP__MAX_INPUTS 2
+#define CGP__MAX_SAVED 2
+#define CGP__MAX_PARAMS 2
+
+/* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
+ * when their bytes are. */
+typedef struct cgp__geometry {
+    int64_t rows;    /* rows of one sample: all its dimensions but the last */
+    int64_t in, out; /* width of a row before and after; vocabulary or classes where the table says so */
+    int64_t heads;
+    int64_t ignore; /* CROSS_ENTROPY: the target that counts nothing */
+    float p;        /* DROPOUT, ATTENTION: share of elements set to zero, 0 <= p < 1 */
+    float eps;      /* LAYER_NORM */
+    int32_t has_bias;
+    int32_t in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
+} cgp__geometry;
+
+typedef struct cgp__kernel_spec {
+    cgp__op_kind op;
+    cgp__direction direction;
+    cgp__geometry geometry;
+    int64_t n;    /* samples */
+    uint32_t add; /* bit k: dx[k] is added to instead of overwritten */
+} cgp__kernel_spec;
+
+/* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
+typedef struct cgp__kernel_args {
+    const void *x[CGP__MAX_INPUTS];
+    void *y; /* written by forward, read by backward */
+    float *saved[CGP__MAX_SAVED];
+    const float *param[CGP__MAX_PARAMS];
+    const float *dy;
+    float *dx[CGP__MAX_INPUTS];
+    float *dparam[CGP__MAX_PARAMS];
+    void *workspace;     /* as many bytes as the backend asked for */
+    bool first;          /* dparam is overwritten; otherwise added to */
+    bool training;       /* dropout is on */
+    cgp__rng_key key;    /* of (seed, step, op) */
+    int64_t sample;      /* place of the first sample in the mini-batch: dropout's counter */
+    double *loss;        /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
+    float loss_scale;    /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
+} cgp__kernel_args;
+
+/* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column
+ * of group 0; ATTENTION's probability (head, query, key) is number e = key of group head * rows + query. Element e keeps
+ * its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4, group, sample low, sample high}) is >= p * 2^32. */
+static inline uint32_t cgp__dropout_threshold(float p) {
+    return (uint32_t)((double)p * 4294967296.0);
+}
+
+typedef struct cgp__device cgp__device; /* each backend has its own */
+typedef struct cgp__kernel cgp__kernel;
+
+typedef enum cgp__update_rule { CGP__UPDATE_SGD, CGP__UPDATE_ADAMW } cgp__update_rule;
+
+/* One optimizer update of one parameter, elementwise. Formulas: optim/optim.c. */
+typedef struct cgp__update {
+    cgp__update_rule rule;
+    int64_t n;
+    float *param;
+    const float *grad;
+    float *state[2]; /* SGD: momentum buffer or NULL. ADAMW: first and second moment */
+    float rate, weight_decay;
+    float momentum; /* SGD */
+    bool nesterov;
+    float beta1, beta2, eps;            /* ADAMW */
+    float correction1, correction2_sqrt; /* ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
+} cgp__update;
+
+typedef struct cgp__backend {
+    const char *name;
+
+    /* A device belongs to the thread that creates it. `core`: to pin the thread to, or -1. */
+    cgp_status (*device_create)(cgp__device **out, int threads, int core);
+    void (*device_destroy)(cgp__device *device);
+
+    /* Zeroed memory at a multiple of CGP__ALIGN, resident on return. */
+    cgp_status (*memory_create)(cgp__device *device, size_t bytes, void **out);
+    void (*memory_destroy)(cgp__device *device, void *memory, size_t bytes);
+
+    /* Copies: within a device, from host memory, to host memory. */
+    void (*copy)(cgp__device *device, void *to, const void *from, size_t bytes);
+
+    /* Bytes of workspace of a kernel on a device with so many threads; needs no device. */
+    cgp_status (*workspace)(const cgp__kernel_spec *spec, int threads, int64_t *bytes);
+
+    cgp_status (*kernel_create)(cgp__device *device, const cgp__kernel_spec *spec, cgp__kernel **out);
+    cgp_status (*kernel_run)(cgp__kernel *kernel, const cgp__kernel_args *args);
+    void (*kernel_destroy)(cgp__kernel *kernel);
+
+    void (*update)(cgp__device *device, const cgp__update *update);
+
+    /* sum[i] += addend[i], i < n: gradients of values that several stages use. */
+    void (*accumulate)(cgp__device *device, float *sum, const float *addend, int64_t n);
+} cgp__backend;
+
+extern const cgp__backend cgp__backend_ref;
+extern const cgp__backend cgp__backend_cpu;
+
+/* The backend of a device name ("cpu", "ref"). @retval CGP_EINVAL with the nearest name. */
+cgp_status cgp__backend_find(const char *name, const cgp__backend **out);
+
+#endif

@@ -1,0 +1,180 @@
+/* device.c -- a CPU device: its owner thread, oneDNN's stream, its memory.
+ *
+ * oneDNN takes its threads from OpenMP, and OpenMP keeps their number per calling thread: so the
+ * owner sets it here, before any kernel is made. Helper threads of OpenMP inherit the owner's
+ * cores, hence a device of T threads is pinned to T cores, from `core` on. */
+#define _GNU_SOURCE
+#include "backend/cpu/cpu.h"
+
+#include <omp.h>
+#include <pthread.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define HUGE_PAGE ((size_t)2 << 20)
+
+struct cgp__cpu_thread {
+    pthread_t owner;
+    int omp_threads;
+    bool pinned;
+    cpu_set_t cores;
+};
+
+/* --- the instruction set --- */
+
+static bool has_v3(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+static bool has_v4(void) {
+    return has_v3() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static cgp_status choose_loops(const cgp__cpu_kernels **out) {
+    const char *wanted = getenv("CGP_CPU_ISA");
+    const bool v3 = wanted && strcmp(wanted, "v3") == 0;
+    const bool v4 = wanted && strcmp(wanted, "v4") == 0;
+    if (wanted && !v3 && !v4)
+        return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3 or v4, got \"%s\"", wanted);
+    if (!has_v3())
+        return cgp_fail(CGP_EDEVICE, "cpu: expects a processor with AVX2, FMA and BMI2 "
+                                     "(x86-64-v3), got an older one (use device ref)");
+    if (v4 && !has_v4())
+        return cgp_fail(CGP_EDEVICE, "CGP_CPU_ISA: v4 expects a processor with AVX-512 F, BW, "
+                                     "CD, DQ and VL, got one without (use v3)");
+    *out = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
+    return CGP_OK;
+}
+
+/* --- the owner thread --- */
+
+static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
+    if (core < 0) return CGP_OK;
+    cpu_set_t cores;
+    CPU_ZERO(&cores);
+    for (int i = core; i < core + threads && i < CPU_SETSIZE; i++)
+        CPU_SET(i, &cores);
+    int error = pthread_getaffinity_np(pthread_self(), sizeof thread->cores, &thread->cores);
+    if (!error) error = pthread_setaffinity_np(pthread_self(), sizeof cores, &cores);
+    if (error)
+        return cgp_fail(CGP_EINVAL, "cpu: expects a core of this machine, got %d (%s)", core,
+                        strerror(error));
+    thread->pinned = true;
+    return CGP_OK;
+}
+
+static cgp_status start(cgp__device *device, int core) {
+    device->thread->owner = pthread_self();
+    device->thread->omp_threads = omp_get_max_threads();
+    CGP_TRY(choose_loops(&device->loops));
+    CGP_TRY(pin(device->thread, device->threads, core));
+    omp_set_num_threads(device->threads);
+    if (omp_get_proc_bind() != omp_proc_bind_false)
+        cgp__log(CGP_LOG_WARN, "cpu",
+                 "OpenMP binds every device to the same core, which halves the speed "
+                 "(unset OMP_PROC_BIND and OMP_PLACES)");
+    dnnl_engine_t engine = NULL;
+    CGP_TRY(cgp__onednn_engine(&engine));
+    const dnnl_status_t status =
+        dnnl_stream_create(&device->stream, engine, dnnl_stream_default_flags);
+    return status == dnnl_success ? CGP_OK : cgp__onednn_failed("stream", status);
+}
+
+cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
+    if (threads < 1)
+        return cgp_fail(CGP_EINVAL, "cpu: expects 1 or more threads, got %d", threads);
+    cgp__device *device = cgp__calloc(1, sizeof *device);
+    struct cgp__cpu_thread *thread = cgp__calloc(1, sizeof *thread);
+    if (!device || !thread) {
+        free(thread);
+        free(device);
+        return cgp__no_memory("cpu: device", sizeof *device + sizeof *thread);
+    }
+    device->threads = threads;
+    device->thread = thread;
+    const cgp_status status = start(device, core);
+    if (status != CGP_OK) {
+        cgp__cpu_device_destroy(device);
+        return status;
+    }
+    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s", threads,
+             core, device->loops->isa);
+    *out = device;
+    return CGP_OK;
+}
+
+/* The owner goes back to the cores and threads it came with, if it is the one to destroy. */
+void cgp__cpu_device_destroy(cgp__device *device) {
+    if (!device) return;
+    dnnl_stream_destroy(device->stream);
+    struct cgp__cpu_thread *thread = device->thread;
+    if (pthread_equal(thread->owner, pthread_self())) {
+        if (thread->pinned)
+            pthread_setaffinity_np(pthread_self(), sizeof thread->cores, &thread->cores);
+        omp_set_num_threads(thread->omp_threads);
+    }
+    free(thread);
+    free(device);
+}
+
+/* --- memory --- */
+
+static size_t round_up(size_t bytes, size_t unit) {
+    return (bytes + unit - 1) / unit * unit;
+}
+
+static size_t page_bytes(void) {
+    return (size_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Bytes the system could still give; SIZE_MAX if it does not say. */
+static size_t available_bytes(void) {
+    FILE *file = fopen("/proc/meminfo", "r");
+    if (!file) return SIZE_MAX;
+    char line[128];
+    unsigned long long kib = 0;
+    bool found = false;
+    while (!found && fgets(line, sizeof line, file))
+        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
+    fclose(file);
+    return found ? (size_t)kib * 1024 : SIZE_MAX;
+}
+
+/* `bytes` (whole pages) at a multiple of a huge page: more is mapped, and both ends given back. */
+static void *map_aligned(size_t bytes) {
+    const size_t room = bytes + HUGE_PAGE;
+    char *begin = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (begin == MAP_FAILED) return NULL;
+    const size_t head = round_up((uintptr_t)begin, HUGE_PAGE) - (uintptr_t)begin;
+    if (head) munmap(begin, head);
+    if (room - head > bytes) munmap(begin + head + bytes, room - head - bytes);
+    return begin + head;
+}
+
+/* The system promises memory it does not have and kills who touches it: so it is asked first. */
+cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out) {
+    (void)device;
+    if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
+    const size_t page = page_bytes(), room = round_up(bytes ? bytes : 1, page);
+    if (room > HUGE_PAGE && room > available_bytes())
+        return cgp__no_memory("cpu: device memory", bytes);
+    char *memory = map_aligned(room);
+    if (!memory) return cgp__no_memory("cpu: device memory", bytes);
+    madvise(memory, room, MADV_HUGEPAGE); /* faster where there are any, nothing lost elsewhere */
+    for (size_t i = 0; i < room; i += page)
+        ((volatile char *)memory)[i] = 0; /* new pages are zero; a write makes them resident */
+    *out = memory;
+    return CGP_OK;
+}
+
+void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes) {
+    (void)device;
+    if (memory) munmap(memory, round_up(bytes ? bytes : 1, page_bytes()));
+}

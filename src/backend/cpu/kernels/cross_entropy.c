@@ -1,0 +1,93 @@
+/* cross_entropy.c -- the sum over rows of lse - x[target]; x are logits.
+ *
+ *     lse = m + log sum_c exp(x[c] - m), m = max x
+ *     dx[c] = scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
+ *
+ * Sums of a row are float in 4 LANES lanes, which keeps each short, and double across the lanes.
+ * lse is saved for every row. dx may be x. */
+#include "backend/cpu/kernels/vec.h"
+
+#include <math.h>
+
+static float row_max(const float *x, int64_t n) {
+    vec most[4];
+    for (int k = 0; k < 4; k++)
+        most[k] = splat(-INFINITY);
+    int64_t c = 0;
+    for (; c + 4 * LANES <= n; c += 4 * LANES) {
+        for (int k = 0; k < 4; k++)
+            most[k] = larger(load(x + c + k * LANES), most[k]);
+    }
+    for (; c + LANES <= n; c += LANES)
+        most[0] = larger(load(x + c), most[0]);
+    if (c < n) {
+        const vec tail = pick(lanes_below(n - c), load_part(x + c, n - c), splat(-INFINITY));
+        most[0] = larger(tail, most[0]);
+    }
+    return max_lanes(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+}
+
+/* sum of exp(x - most) */
+static double row_exp_sum(const float *x, int64_t n, float most) {
+    vec sum[4] = {{0}};
+    int64_t c = 0;
+    for (; c + 4 * LANES <= n; c += 4 * LANES) {
+        for (int k = 0; k < 4; k++)
+            sum[k] += exp_or_zero(load(x + c + k * LANES) - most);
+    }
+    for (; c + LANES <= n; c += LANES)
+        sum[0] += exp_or_zero(load(x + c) - most);
+    if (c < n)
+        sum[1] += keep(lanes_below(n - c), exp_or_zero(load_part(x + c, n - c) - most));
+    double total = 0.0;
+    for (int k = 0; k < 4; k++) {
+        for (int i = 0; i < LANES; i++)
+            total += (double)sum[k][i];
+    }
+    return total;
+}
+
+void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
+    const cgp__cpu_loss a = *loss;
+    double sum = 0.0;
+    for (int64_t row = 0; row < a.rows; row++) {
+        const float *x = a.x + row * a.classes;
+        const float most = row_max(x, a.classes);
+        const double lse = (double)most + log(row_exp_sum(x, a.classes, most));
+        a.lse[row] = (float)lse;
+        if (a.targets[row] != a.ignore) sum += lse - (double)x[a.targets[row]];
+    }
+    *a.loss = sum;
+}
+
+INLINE vec slope(vec x, float lse, float scale, ivec is_target) {
+    return scale * (exp_or_zero(x - lse) - keep(is_target, splat(1.0f)));
+}
+
+INLINE void backward_row(float *dx, const float *x, int64_t n, float lse, float scale,
+                         int32_t target, bool add) {
+    const ivec iota = IOTA;
+    int64_t c = 0;
+    for (; c + LANES <= n; c += LANES) {
+        const vec g = slope(load(x + c), lse, scale, iota + (int32_t)c == target);
+        store(dx + c, add ? load(dx + c) + g : g);
+    }
+    if (c == n) return;
+    const vec g = slope(load_part(x + c, n - c), lse, scale, iota + (int32_t)c == target);
+    store_part(dx + c, add ? load_part(dx + c, n - c) + g : g, n - c);
+}
+
+void CGP__CPU_NAME(cross_entropy_backward)(const cgp__cpu_loss *loss) {
+    const cgp__cpu_loss a = *loss;
+    for (int64_t row = 0; row < a.rows; row++) {
+        const float *x = a.x + row * a.classes;
+        float *dx = a.dx + row * a.classes;
+        const int32_t target = a.targets[row];
+        if (target != a.ignore && a.add)
+            backward_row(dx, x, a.classes, a.lse[row], a.scale, target, true);
+        else if (target != a.ignore)
+            backward_row(dx, x, a.classes, a.lse[row], a.scale, target, false);
+        else if (!a.add)
+            memset(dx, 0, (size_t)a.classes * sizeof *dx);
+    }
+}

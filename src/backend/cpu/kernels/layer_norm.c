@@ -1,0 +1,171 @@
+/* layer_norm.c -- y = (x - mean) rstd weight + bias, rows of C.
+ *
+ *     mean = sum x / C      rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)      h = (x - mean) rstd
+ *     g = dy weight         dx = rstd (g - sum g / C - h sum (g h) / C)
+ *     dweight = sum over rows of dy h         dbias = sum over rows of dy    (blocks of 64 rows)
+ *
+ * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for the
+ * last time before the same place of dx is written. Rows go four at a time through the sums, which
+ * hides the latency of additions and saves traffic; each row's sums are the same as alone. */
+#include "backend/cpu/kernels/vec.h"
+
+#include <math.h>
+
+/* Sums of `count` rows of (x - shift)^power, power 1 or 2 */
+INLINE void row_sums(float *sums, const float *x, const float *shift, int64_t width, int count,
+                     bool square) {
+    vec sum[4] = {{0}};
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES) {
+        for (int k = 0; k < count; k++) {
+            vec v = load(x + k * width + c);
+            if (square) {
+                v -= shift[k];
+                v *= v;
+            }
+            sum[k] += v;
+        }
+    }
+    for (int k = 0; c < width && k < count; k++) {
+        vec v = load_part(x + k * width + c, width - c);
+        if (square) {
+            v = keep(lanes_below(width - c), v - shift[k]);
+            v *= v;
+        }
+        sum[k] += v;
+    }
+    for (int k = 0; k < count; k++)
+        sums[k] = sum_lanes(sum[k]);
+}
+
+INLINE void forward_rows(const cgp__cpu_norm *a, int64_t row, int count) {
+    const int64_t width = a->width;
+    const float *x = a->x + row * width;
+    float *y = a->y + row * width, mean[4] = {0}, rstd[4];
+    row_sums(mean, x, NULL, width, count, false);
+    for (int k = 0; k < count; k++)
+        a->mean[row + k] = mean[k] = mean[k] / (float)width;
+    row_sums(rstd, x, mean, width, count, true);
+    for (int k = 0; k < count; k++)
+        a->rstd[row + k] = rstd[k] = 1.0f / sqrtf(rstd[k] / (float)width + a->eps);
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES) {
+        const vec weight = load(a->weight + c), bias = load(a->bias + c);
+        for (int k = 0; k < count; k++) {
+            const int64_t at = k * width + c;
+            store(y + at, (load(x + at) - mean[k]) * rstd[k] * weight + bias);
+        }
+    }
+    if (c == width) return;
+    const int64_t left = width - c;
+    const vec weight = load_part(a->weight + c, left), bias = load_part(a->bias + c, left);
+    for (int k = 0; k < count; k++) {
+        const int64_t at = k * width + c;
+        const vec normal = (load_part(x + at, left) - mean[k]) * rstd[k];
+        store_part(y + at, normal * weight + bias, left);
+    }
+}
+
+void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
+    const cgp__cpu_norm a = *norm;
+    int64_t row = 0;
+    for (; row + 4 <= a.rows; row += 4)
+        forward_rows(&a, row, 4);
+    for (; row < a.rows; row++)
+        forward_rows(&a, row, 1);
+}
+
+/* sum g and sum (g h) of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow */
+INLINE void backward_sums(const cgp__cpu_norm *a, int64_t row, int count, float sums[2][4],
+                          float *dweight, float *dbias) {
+    const int64_t width = a->width;
+    const float *x = a->x + row * width, *dy = a->dy + row * width;
+    const float *mean = a->mean + row, *rstd = a->rstd + row;
+    vec g_sum[4] = {{0}}, gh_sum[4] = {{0}};
+    for (int64_t c = 0; c < width; c += LANES) {
+        const int64_t left = width - c;
+        const bool part = left < LANES;
+        const vec weight = part ? load_part(a->weight + c, left) : load(a->weight + c);
+        vec dw = load(dweight + c), db = load(dbias + c); /* these are padded */
+        for (int k = 0; k < count; k++) {
+            const int64_t at = k * width + c;
+            const vec d = part ? load_part(dy + at, left) : load(dy + at);
+            const vec h =
+                ((part ? load_part(x + at, left) : load(x + at)) - mean[k]) * rstd[k];
+            const vec g = d * weight;
+            g_sum[k] += g;
+            gh_sum[k] += g * h;
+            dw += d * h;
+            db += d;
+        }
+        store(dweight + c, dw);
+        store(dbias + c, db);
+    }
+    for (int k = 0; k < count; k++) {
+        sums[0][k] = sum_lanes(g_sum[k]) / (float)width;
+        sums[1][k] = sum_lanes(gh_sum[k]) / (float)width;
+    }
+}
+
+/* dx of one row; g and gh are the means of g and of g h */
+INLINE void backward_row(const cgp__cpu_norm *a, int64_t row, float g, float gh, bool add) {
+    const int64_t width = a->width;
+    const float *x = a->x + row * width, *dy = a->dy + row * width;
+    const float mean = a->mean[row], rstd = a->rstd[row];
+    float *dx = a->dx + row * width;
+    int64_t c = 0;
+    for (; c + LANES <= width; c += LANES) {
+        const vec h = (load(x + c) - mean) * rstd;
+        const vec out = rstd * (load(dy + c) * load(a->weight + c) - g - h * gh);
+        store(dx + c, add ? load(dx + c) + out : out);
+    }
+    if (c == width) return;
+    const int64_t left = width - c;
+    const vec h = (load_part(x + c, left) - mean) * rstd;
+    const vec d = load_part(dy + c, left) * load_part(a->weight + c, left);
+    const vec out = rstd * (d - g - h * gh);
+    store_part(dx + c, add ? load_part(dx + c, left) + out : out, left);
+}
+
+INLINE void backward_rows(const cgp__cpu_norm *a, int64_t row, int count, float *dweight,
+                          float *dbias) {
+    float sums[2][4];
+    backward_sums(a, row, count, sums, dweight, dbias);
+    for (int k = 0; a->dx && k < count; k++) {
+        if (a->add)
+            backward_row(a, row + k, sums[0][k], sums[1][k], true);
+        else
+            backward_row(a, row + k, sums[0][k], sums[1][k], false);
+    }
+}
+
+static void finish(float *dparam, const float *whole, int64_t width, bool first) {
+    if (!dparam) return;
+    if (first)
+        memcpy(dparam, whole, (size_t)width * sizeof *dparam);
+    else
+        CGP__CPU_NAME(add)(dparam, dparam, whole, width);
+}
+
+void CGP__CPU_NAME(layer_norm_backward)(const cgp__cpu_norm *norm) {
+    const cgp__cpu_norm a = *norm;
+    const int64_t padded = cgp__cpu_padded(a.width);
+    float *dweight = a.sums, *dbias = dweight + padded; /* of a block */
+    float *whole = a.sums + 2 * padded;
+    for (int64_t begin = 0; begin < a.rows; begin += CGP__CPU_BLOCK) {
+        const int64_t left = a.rows - begin;
+        const int64_t end = begin + (left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK);
+        memset(dweight, 0, (size_t)(2 * padded) * sizeof *dweight);
+        int64_t row = begin;
+        for (; row + 4 <= end; row += 4)
+            backward_rows(&a, row, 4, dweight, dbias);
+        for (; row < end; row++)
+            backward_rows(&a, row, 1, dweight, dbias);
+        if (begin == 0)
+            memcpy(whole, dweight, (size_t)(2 * padded) * sizeof *whole);
+        else
+            CGP__CPU_NAME(add)(whole, whole, dweight, 2 * padded);
+    }
+    finish(a.dweight, whole, a.width, a.first);
+    finish(a.dbias, whole + padded, a.width, a.first);
+}

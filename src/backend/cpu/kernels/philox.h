@@ -1,0 +1,41 @@
+/* philox.h -- Philox4x32-10 (base/rng.c) over LANES / 2 counters at once, bit for bit the same.
+ *
+ * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is whatever the
+ * last product left there, because a widening multiplication reads the low half alone. */
+#ifndef CGP_SRC_CPU_PHILOX_H
+#define CGP_SRC_CPU_PHILOX_H
+
+#include "backend/cpu/kernels/vec.h"
+
+/* Words of the elements 4 block .. 4 block + 2 LANES - 1, in order. */
+INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uint64_t block) {
+    const wvec iota = WIDE_IOTA, zero = {0};
+    wvec c0 = iota + block, c1 = zero + group;
+    wvec c2 = zero + (mask->sample & 0xFFFFFFFFu), c3 = zero + (mask->sample >> 32);
+    uint32_t k0 = mask->key.k0, k1 = mask->key.k1;
+#pragma GCC unroll 10
+    for (int round = 0; round < 10; round++) {
+        const wvec p0 = multiply_wide(c0, zero + 0xD2511F53u);
+        const wvec p1 = multiply_wide(c2, zero + 0xCD9E8D57u);
+        c0 = (p1 >> 32) ^ c1 ^ (zero + k0);
+        c2 = (p0 >> 32) ^ c3 ^ (zero + k1);
+        c1 = p1;
+        c3 = p0;
+        k0 += 0x9E3779B9u;
+        k1 += 0xBB67AE85u;
+    }
+    const wvec low = (c0 & 0xFFFFFFFFu) | (c1 << 32), high = (c2 & 0xFFFFFFFFu) | (c3 << 32);
+    words[0] = (uvec)WIDE_LOW(low, high);
+    words[1] = (uvec)WIDE_HIGH(low, high);
+}
+
+/* What the elements from 4 block on are multiplied by: mask->scale or 0. */
+INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
+                            uint64_t block) {
+    uvec words[2];
+    philox(words, mask, group, block);
+    for (int i = 0; i < 2; i++)
+        factors[i] = keep((ivec)(words[i] >= mask->threshold), splat(mask->scale));
+}
+
+#endif

@@ -1,0 +1,86 @@
+/* sums.c -- sums of two tensors, of the rows of a matrix, of the products of two rows.
+ *
+ *     y = a + b            sum[c] = or += ((P0 + P1) + P2) + ...            out[i] = a[i] . b[i]
+ *
+ * P is the sum of 64 rows in ascending order, from zero: several threads could share the blocks and
+ * give the same bits, and errors grow more slowly than in one long sum. */
+#include "backend/cpu/kernels/vec.h"
+
+void CGP__CPU_NAME(add)(float *y, const float *a, const float *b, int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store(y + i, load(a + i) + load(b + i));
+    if (i < n) store_part(y + i, load_part(a + i, n - i) + load_part(b + i, n - i), n - i);
+}
+
+void CGP__CPU_NAME(add_bias)(float *y, const float *bias, int64_t rows, int64_t width) {
+    for (int64_t row = 0; row < rows; row++)
+        CGP__CPU_NAME(add)(y + row * width, y + row * width, bias, width);
+}
+
+#define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
+
+/* partial[c] += rows of x, c < width rounded up to LANES; 4 rows a time save loads and stores */
+static void add_block(float *partial, const float *x, int64_t rows, int64_t width,
+                      int64_t stride) {
+    int64_t row = 0;
+    for (; row + 4 <= rows; row += 4) {
+        const float *r = x + row * stride;
+        int64_t c = 0;
+        for (; c + LANES <= width; c += LANES) {
+            vec sum = load(partial + c) + load(r + c);
+            sum = sum + load(r + c + stride);
+            sum = sum + load(r + c + 2 * stride);
+            store(partial + c, sum + load(r + c + 3 * stride));
+        }
+        for (int k = 0; c < width && k < 4; k++)
+            store(partial + c, load(partial + c) + load_part(r + c + k * stride, width - c));
+    }
+    for (; row < rows; row++) {
+        const float *r = x + row * stride;
+        int64_t c = 0;
+        for (; c + LANES <= width; c += LANES)
+            store(partial + c, load(partial + c) + load(r + c));
+        if (c < width) store(partial + c, load(partial + c) + load_part(r + c, width - c));
+    }
+}
+
+/* whole = partial (the first block) or += partial, then partial = 0; padded to LANES */
+static void end_block(float *whole, float *partial, int64_t width, bool first) {
+    const vec zero = {0};
+    for (int64_t c = 0; c < width; c += LANES) {
+        const vec sum = load(partial + c);
+        store(whole + c, first ? sum : load(whole + c) + sum);
+        store(partial + c, zero);
+    }
+}
+
+void CGP__CPU_NAME(sum_rows)(float *sum, const float *x, int64_t rows, int64_t width, bool add) {
+    float partial[CHUNK] = {0}, whole[CHUNK];
+    for (int64_t begin = 0; begin < width; begin += CHUNK) {
+        const int64_t columns = width - begin < CHUNK ? width - begin : CHUNK;
+        for (int64_t row = 0; row < rows; row += CGP__CPU_BLOCK) {
+            const int64_t left = rows - row;
+            add_block(partial, x + row * width + begin,
+                      left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK, columns, width);
+            end_block(whole, partial, columns, row == 0);
+        }
+        if (add)
+            CGP__CPU_NAME(add)(sum + begin, sum + begin, whole, columns);
+        else
+            memcpy(sum + begin, whole, (size_t)columns * sizeof *sum);
+    }
+}
+
+void CGP__CPU_NAME(row_dots)(float *out, const float *a, const float *b, int64_t rows,
+                             int64_t width, int64_t stride) {
+    for (int64_t row = 0; row < rows; row++) {
+        const float *p = a + row * stride, *q = b + row * stride;
+        vec sum = {0};
+        int64_t c = 0;
+        for (; c + LANES <= width; c += LANES)
+            sum += load(p + c) * load(q + c);
+        if (c < width) sum += load_part(p + c, width - c) * load_part(q + c, width - c);
+        out[row] = sum_lanes(sum);
+    }
+}

@@ -1,0 +1,64 @@
+/* add.c -- y = a + b and y = x + weight[position], reference kernels.
+ *
+ *     ADD        y [n, R, C] = x[0] + x[1]           dx[0] = dx[1] = dy
+ *     POSITION   y [n, R, C] = x + weight [R, C]     dx = dy    dweight = sum_n dy
+ *
+ * Backward needs nothing of forward. y may be an x[k] of ADD, the x of POSITION. The gradient
+ * of an input is dy itself: where dx[k] is dy nothing is done, elsewhere dy is copied or
+ * added. */
+#include "backend/ref/ref.h"
+
+#include <string.h>
+
+static int64_t elements(const cgp__kernel_spec *spec) {
+    return spec->n * spec->geometry.rows * spec->geometry.out;
+}
+
+/* From the last input to the first, the order in which gradients of a value are added: dx[0]
+ * may add to what dx[1] has just written when both inputs are one value. */
+static void pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs) {
+    const int64_t count = elements(spec);
+    for (int k = inputs - 1; k >= 0; k--) {
+        float *dx = args->dx[k];
+        const bool add = cgp__ref_adds(spec, k);
+        if (!dx || (dx == args->dy && !add)) continue;
+        for (int64_t i = 0; i < count; i++)
+            cgp__ref_store(&dx[i], add, args->dy[i]);
+    }
+}
+
+void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t count = elements(spec);
+    const float *a = args->x[0], *b = args->x[1];
+    float *y = args->y;
+    for (int64_t i = 0; i < count; i++)
+        y[i] = a[i] + b[i];
+}
+
+void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    pass_dy(spec, args, 2);
+}
+
+void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t sample = spec->geometry.rows * spec->geometry.out;
+    const float *x = args->x[0];
+    float *y = args->y;
+    for (int64_t s = 0; s < spec->n; s++) {
+        for (int64_t i = 0; i < sample; i++)
+            y[s * sample + i] = x[s * sample + i] + args->param[0][i];
+    }
+}
+
+void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    pass_dy(spec, args, 1);
+}
+
+void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t sample = spec->geometry.rows * spec->geometry.out;
+    for (int64_t i = 0; i < sample; i++) {
+        double sum = 0.0;
+        for (int64_t s = 0; s < spec->n; s++)
+            sum += args->dy[s * sample + i];
+        cgp__ref_store(&args->dparam[0][i], !args->first, sum);
+    }
+}

@@ -1,0 +1,156 @@
+/* attention.c -- y = softmax(q k^T / sqrt(D)) v per head of depth D, causal, reference
+ * kernels; C = heads D.
+ *
+ *     s[t, j] = q[t] k[j] / sqrt(D), j <= t      lse[t] = log sum_j exp(s[t, j])
+ *     p = exp(s - lse)                           y[t] = sum_j p[t, j] keep[t, j] v[j]
+ *
+ *     dv[j] = sum_t p keep dy[t]                 delta[t] = dy[t] y[t]
+ *     ds = p (keep dy[t] v[j] - delta[t]) / sqrt(D)
+ *     dq[t] = sum_j ds k[j]                      dk[j] = sum_t ds q[t]
+ *
+ * delta is sum_j p dp, because y already holds the dropped probabilities. backward_input needs
+ * qkv, y and lse, which forward saves; T x T scores are never stored, each query's row of them
+ * is redone. y is overwritten; dqkv is too, or added to. A row of qkv is q, k, v side by side,
+ * heads x D each. */
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+/* One head of one sample. */
+typedef struct head {
+    const float *q, *k, *v; /* of row 0; the next row is `stride` on */
+    int64_t stride, depth;
+    int64_t sample, group; /* dropout: query t is of group `group` + t */
+} head;
+
+static head head_of(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t sample,
+                    int64_t h) {
+    const cgp__geometry *g = &spec->geometry;
+    const int64_t depth = g->out / g->heads;
+    const float *x = (const float *)args->x[0] + sample * g->rows * 3 * g->out + h * depth;
+    return (head){x, x + g->out, x + 2 * g->out, 3 * g->out, depth, sample, h * g->rows};
+}
+
+static double dot(const float *a, const float *b, int64_t n) {
+    double sum = 0.0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)a[i] * b[i];
+    return sum;
+}
+
+/* s[j] for j <= t */
+static void scores(double *s, const head *at, int64_t t) {
+    for (int64_t j = 0; j <= t; j++)
+        s[j] = dot(at->q + t * at->stride, at->k + j * at->stride, at->depth) /
+               sqrt((double)at->depth);
+}
+
+static double log_sum_exp(const double *s, int64_t n) {
+    double most = s[0], sum = 0.0;
+    for (int64_t j = 1; j < n; j++)
+        most = s[j] > most ? s[j] : most;
+    for (int64_t j = 0; j < n; j++)
+        sum += exp(s[j] - most);
+    return most + log(sum);
+}
+
+/* Forward: a row of scores. Backward: that, dq of a row, and dk and dv of a head. */
+int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec) {
+    const int64_t rows = spec->geometry.rows, depth = spec->geometry.out / spec->geometry.heads;
+    const int64_t sums = spec->direction == CGP__FORWARD ? 0 : depth + 2 * rows * depth;
+    return (rows + sums) * (int64_t)sizeof(double);
+}
+
+/* y of query t, and its lse */
+static void forward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
+                        double *s, float *y, float *lse) {
+    scores(s, at, t);
+    const double log_sum = log_sum_exp(s, t + 1);
+    for (int64_t j = 0; j <= t; j++)
+        s[j] = exp(s[j] - log_sum) * cgp__ref_keep(args, p, at->sample, at->group + t, j);
+    for (int64_t d = 0; d < at->depth; d++) {
+        double sum = 0.0;
+        for (int64_t j = 0; j <= t; j++)
+            sum += s[j] * at->v[j * at->stride + d];
+        y[d] = (float)sum;
+    }
+    *lse = (float)log_sum;
+}
+
+void cgp__ref_attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    for (int64_t sample = 0; sample < spec->n; sample++) {
+        for (int64_t h = 0; h < g->heads; h++) {
+            const head at = head_of(spec, args, sample, h);
+            float *y = (float *)args->y + sample * g->rows * g->out + h * at.depth;
+            float *lse = args->saved[0] + (sample * g->heads + h) * g->rows;
+            for (int64_t t = 0; t < g->rows; t++)
+                forward_row(args, &at, g->p, t, args->workspace, y + t * g->out, lse + t);
+        }
+    }
+}
+
+/* The sums of one head's gradient, in the workspace. */
+typedef struct sums {
+    double *s;       /* [R] */
+    double *dq;      /* [D], of one row */
+    double *dk, *dv; /* [R, D] */
+} sums;
+
+/* dq of query t; adds its part to dk and dv */
+static void backward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
+                         const float *dy, const float *y, double lse, const sums *out) {
+    const float *q = at->q + t * at->stride;
+    const double delta = dot(dy, y, at->depth);
+    scores(out->s, at, t);
+    for (int64_t d = 0; d < at->depth; d++)
+        out->dq[d] = 0.0;
+    for (int64_t j = 0; j <= t; j++) {
+        const float *k = at->k + j * at->stride, *v = at->v + j * at->stride;
+        const double keep = cgp__ref_keep(args, p, at->sample, at->group + t, j);
+        const double share = exp(out->s[j] - lse);
+        const double ds =
+            share * (keep * dot(dy, v, at->depth) - delta) / sqrt((double)at->depth);
+        for (int64_t d = 0; d < at->depth; d++) {
+            out->dq[d] += ds * k[d];
+            out->dk[j * at->depth + d] += ds * q[d];
+            out->dv[j * at->depth + d] += share * keep * dy[d];
+        }
+    }
+}
+
+/* dqkv of one head of one sample */
+static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                          int64_t sample, int64_t h) {
+    const cgp__geometry *g = &spec->geometry;
+    const head at = head_of(spec, args, sample, h);
+    const bool add = cgp__ref_adds(spec, 0);
+    const int64_t rows = g->rows, depth = at.depth;
+    double *s = args->workspace;
+    const sums sum = {s, s + rows, s + rows + depth, s + rows + depth + rows * depth};
+    const float *lse = args->saved[0] + (sample * g->heads + h) * rows;
+    float *dx = args->dx[0] + sample * rows * 3 * g->out + h * depth;
+    for (int64_t i = 0; i < rows * depth; i++)
+        sum.dk[i] = sum.dv[i] = 0.0;
+    for (int64_t t = 0; t < rows; t++) {
+        const int64_t row = (sample * rows + t) * g->out + h * depth;
+        backward_row(args, &at, g->p, t, args->dy + row, (const float *)args->y + row, lse[t],
+                     &sum);
+        for (int64_t d = 0; d < depth; d++)
+            cgp__ref_store(&dx[t * at.stride + d], add, sum.dq[d]);
+    }
+    for (int64_t t = 0; t < rows; t++) {
+        for (int64_t d = 0; d < depth; d++) {
+            float *dk = &dx[t * at.stride + g->out + d];
+            cgp__ref_store(dk, add, sum.dk[t * depth + d]);
+            cgp__ref_store(dk + g->out, add, sum.dv[t * depth + d]);
+        }
+    }
+}
+
+void cgp__ref_attention_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    for (int64_t sample = 0; args->dx[0] && sample < spec->n; sample++) {
+        for (int64_t h = 0; h < spec->geometry.heads; h++)
+            backward_head(spec, args, sample, h);
+    }
+}

@@ -1,0 +1,147 @@
+/* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
+ * tested against. One thread, host memory; a kernel is its spec and a function. */
+#include "backend/ref/ref.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+struct cgp__device {
+    int threads; /* as asked for; one is used */
+};
+
+struct cgp__kernel {
+    cgp__kernel_spec spec;
+    cgp__ref_run *run;
+};
+
+/* NULL: the op has no such direction. POSITION and ADD have an input half for the cases where
+ * dy cannot stand for dx; LAYER_NORM makes its weight gradients in the input half. */
+static const struct {
+    const char *name;
+    cgp__ref_run *run[CGP__DIRECTIONS];
+    int64_t (*workspace)(const cgp__kernel_spec *spec);
+} ops[CGP__OP_KINDS] = {
+    [CGP__OP_EMBEDDING] = {"embedding",
+                           {cgp__ref_embedding_forward, NULL, cgp__ref_embedding_weight},
+                           cgp__ref_embedding_workspace},
+    [CGP__OP_POSITION] = {"position",
+                          {cgp__ref_position_forward, cgp__ref_position_input,
+                           cgp__ref_position_weight},
+                          NULL},
+    [CGP__OP_ADD] = {"add", {cgp__ref_add_forward, cgp__ref_add_input, NULL}, NULL},
+    [CGP__OP_LINEAR] = {"linear",
+                        {cgp__ref_linear_forward, cgp__ref_linear_input,
+                         cgp__ref_linear_weight},
+                        NULL},
+    [CGP__OP_LAYER_NORM] = {"layer_norm",
+                            {cgp__ref_layer_norm_forward, cgp__ref_layer_norm_input, NULL},
+                            cgp__ref_layer_norm_workspace},
+    [CGP__OP_GELU] = {"gelu", {cgp__ref_gelu_forward, cgp__ref_gelu_input, NULL}, NULL},
+    [CGP__OP_ATTENTION] = {"attention",
+                           {cgp__ref_attention_forward, cgp__ref_attention_input, NULL},
+                           cgp__ref_attention_workspace},
+    [CGP__OP_DROPOUT] = {"dropout",
+                         {cgp__ref_dropout_forward, cgp__ref_dropout_input, NULL},
+                         NULL},
+    [CGP__OP_CROSS_ENTROPY] = {"cross_entropy",
+                               {cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input,
+                                NULL},
+                               NULL},
+};
+
+static cgp_status find_run(const cgp__kernel_spec *spec, cgp__ref_run **out) {
+    static const char *const directions[CGP__DIRECTIONS] = {"forward", "backward input",
+                                                            "backward weight"};
+    if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
+        return cgp_fail(CGP_EINVAL, "ref: expects an op and a direction, got %d and %d",
+                        (int)spec->op, (int)spec->direction);
+    if (!ops[spec->op].run[spec->direction])
+        return cgp_fail(CGP_EINVAL, "ref: expects a direction that %s has, got %s",
+                        ops[spec->op].name, directions[spec->direction]);
+    if (spec->n < 1)
+        return cgp_fail(CGP_EINVAL, "ref: expects %s of 1 or more samples, got %" PRId64,
+                        ops[spec->op].name, spec->n);
+    *out = ops[spec->op].run[spec->direction];
+    return CGP_OK;
+}
+
+static cgp_status device_create(cgp__device **out, int threads, int core) {
+    (void)core; /* the oracle's speed does not matter */
+    cgp__device *device = cgp__calloc(1, sizeof *device);
+    if (!device) return cgp__no_memory("ref: device", sizeof *device);
+    device->threads = threads;
+    *out = device;
+    return CGP_OK;
+}
+
+static void device_destroy(cgp__device *device) {
+    free(device);
+}
+
+static cgp_status memory_create(cgp__device *device, size_t bytes, void **out) {
+    (void)device;
+    if (bytes > (size_t)PTRDIFF_MAX - CGP__ALIGN)
+        return cgp__no_memory("ref: device memory", bytes);
+    const size_t room = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
+    void *memory = aligned_alloc(CGP__ALIGN, room);
+    if (!memory) return cgp__no_memory("ref: device memory", bytes);
+    *out = memset(memory, 0, room); /* also makes it resident */
+    return CGP_OK;
+}
+
+static void memory_destroy(cgp__device *device, void *memory, size_t bytes) {
+    (void)device;
+    (void)bytes;
+    free(memory);
+}
+
+static void copy(cgp__device *device, void *to, const void *from, size_t bytes) {
+    (void)device;
+    if (bytes) memcpy(to, from, bytes);
+}
+
+static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
+    (void)threads;
+    cgp__ref_run *run = NULL;
+    CGP_TRY(find_run(spec, &run));
+    *bytes = ops[spec->op].workspace ? ops[spec->op].workspace(spec) : 0;
+    return CGP_OK;
+}
+
+static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
+                                cgp__kernel **out) {
+    (void)device;
+    cgp__ref_run *run = NULL;
+    CGP_TRY(find_run(spec, &run));
+    cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
+    if (!kernel) return cgp__no_memory("ref: kernel", sizeof *kernel);
+    kernel->spec = *spec;
+    kernel->run = run;
+    *out = kernel;
+    return CGP_OK;
+}
+
+static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
+    kernel->run(&kernel->spec, args);
+    return CGP_OK;
+}
+
+static void kernel_destroy(cgp__kernel *kernel) {
+    free(kernel);
+}
+
+const cgp__backend cgp__backend_ref = {
+    .name = "ref",
+    .device_create = device_create,
+    .device_destroy = device_destroy,
+    .memory_create = memory_create,
+    .memory_destroy = memory_destroy,
+    .copy = copy,
+    .workspace = workspace,
+    .kernel_create = kernel_create,
+    .kernel_run = kernel_run,
+    .kernel_destroy = kernel_destroy,
+    .update = cgp__ref_update,
+    .accumulate = cgp__ref_accumulate,
+};

@@ -1,0 +1,50 @@
+/* cross_entropy.c -- the sum over rows of lse - x[target], reference kernels.
+ *
+ *     lse  = log sum_c exp(x[c])         loss = sum over the rows that count of lse - x[target]
+ *     dx[c] = loss_scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
+ *
+ * A row counts unless its target is `ignore`. loss is overwritten, summed in double in order of
+ * rows. backward_input needs logits, targets and lse, which forward saves for every row; dx may
+ * be the logits unless it is added to. */
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+static double log_sum_exp(const float *x, int64_t n) {
+    double most = x[0], sum = 0.0;
+    for (int64_t c = 1; c < n; c++)
+        most = x[c] > most ? x[c] : most;
+    for (int64_t c = 0; c < n; c++)
+        sum += exp(x[c] - most);
+    return most + log(sum);
+}
+
+void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
+                                    const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, classes = spec->geometry.in;
+    const int32_t *targets = args->x[1];
+    double loss = 0.0;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * classes;
+        const double lse = log_sum_exp(x, classes);
+        if (targets[row] != spec->geometry.ignore) loss += lse - x[targets[row]];
+        args->saved[0][row] = (float)lse;
+    }
+    *args->loss = loss;
+}
+
+void cgp__ref_cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, classes = spec->geometry.in;
+    const int32_t *targets = args->x[1];
+    for (int64_t row = 0; args->dx[0] && row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * classes;
+        float *dx = args->dx[0] + row * classes;
+        const double lse = args->saved[0][row];
+        const bool counts = targets[row] != spec->geometry.ignore;
+        for (int64_t c = 0; c < classes; c++) {
+            const double slope = exp(x[c] - lse) - (c == targets[row] ? 1.0 : 0.0);
+            cgp__ref_store(&dx[c], cgp__ref_adds(spec, 0),
+                           counts ? args->loss_scale * slope : 0.0);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+/* dropout.c -- y = x keep, keep = 0 with probability p, else 1 / (1 - p), reference kernels.
+ *
+ *     dx = dy keep
+ *
+ * Backward needs nothing of forward: keep is made again from key, sample and element (the rule
+ * is in backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
+#include "backend/ref/ref.h"
+
+double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
+                     int64_t element) {
+    if (!args->training) return 1.0;
+    const uint64_t place = (uint64_t)(args->sample + sample);
+    const uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)place,
+                                 (uint32_t)(place >> 32)};
+    uint32_t words[4];
+    cgp__philox(words, counter, args->key);
+    return words[element % 4] >= cgp__dropout_threshold(p) ? 1.0 / (1.0 - (double)p) : 0.0;
+}
+
+/* to = or += from keep */
+static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, float *to,
+                  bool add, const float *from) {
+    const int64_t size = spec->geometry.rows * spec->geometry.out;
+    for (int64_t s = 0; s < spec->n; s++) {
+        for (int64_t e = 0; e < size; e++) {
+            const double keep = cgp__ref_keep(args, spec->geometry.p, s, 0, e);
+            cgp__ref_store(&to[s * size + e], add,
+                           keep == 0.0 ? 0.0 : from[s * size + e] * keep);
+        }
+    }
+}
+
+void cgp__ref_dropout_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    apply(spec, args, args->y, false, args->x[0]);
+}
+
+void cgp__ref_dropout_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    if (args->dx[0]) apply(spec, args, args->dx[0], cgp__ref_adds(spec, 0), args->dy);
+}

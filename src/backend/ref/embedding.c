@@ -1,0 +1,41 @@
+/* embedding.c -- y = weight[ids], reference kernels.
+ *
+ *     y       [n, R, C] = weight[ids]                    weight [vocabulary, C]
+ *     dweight [v]       = sum of the dy rows whose id is v
+ *
+ * backward_weight needs ids; there is no dx, ids are integers. y is overwritten; dweight is
+ * written whole by the first micro-batch, rows that no id names included, and added to by the
+ * others. */
+#include "backend/ref/ref.h"
+
+#include <string.h>
+
+void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int32_t *ids = args->x[0];
+    float *y = args->y;
+    for (int64_t row = 0; row < rows; row++)
+        memcpy(y + row * width, args->param[0] + ids[row] * width, (size_t)width * sizeof *y);
+}
+
+/* Sums of one row of dweight. */
+int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP__BACKWARD_WEIGHT) return 0;
+    return spec->geometry.out * (int64_t)sizeof(double);
+}
+
+void cgp__ref_embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int32_t *ids = args->x[0];
+    double *sum = args->workspace;
+    for (int64_t v = 0; v < spec->geometry.in; v++) {
+        for (int64_t c = 0; c < width; c++)
+            sum[c] = 0.0;
+        for (int64_t row = 0; row < rows; row++) {
+            for (int64_t c = 0; ids[row] == v && c < width; c++)
+                sum[c] += args->dy[row * width + c];
+        }
+        for (int64_t c = 0; c < width; c++)
+            cgp__ref_store(&args->dparam[0][v * width + c], !args->first, sum[c]);
+    }
+}

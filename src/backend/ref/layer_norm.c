@@ -1,0 +1,76 @@
+/* layer_norm.c -- y = (x - mean) rstd weight + bias over rows of C, reference kernels.
+ *
+ *     mean = sum(x) / C     rstd = 1 / sqrt(sum((x - mean)^2) / C + eps)    h = (x - mean) rstd
+ *     g = dy weight          dx = rstd (g - sum(g) / C - h sum(g h) / C)
+ *     dweight = sum over rows of dy h          dbias = sum over rows of dy
+ *
+ * backward_input needs x and what forward saves, mean and rstd; it makes dweight and dbias as
+ * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each
+ * row of dy is read for the last time before dx is written. dweight and dbias are written by
+ * the first micro-batch and added to by the others. */
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * width;
+        float *y = (float *)args->y + row * width;
+        double sum = 0.0, squares = 0.0;
+        for (int64_t c = 0; c < width; c++)
+            sum += x[c];
+        const double mean = sum / (double)width;
+        for (int64_t c = 0; c < width; c++)
+            squares += (x[c] - mean) * (x[c] - mean);
+        const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->geometry.eps);
+        for (int64_t c = 0; c < width; c++)
+            y[c] = (float)((x[c] - mean) * rstd * args->param[0][c] + args->param[1][c]);
+        args->saved[0][row] = (float)mean;
+        args->saved[1][row] = (float)rstd;
+    }
+}
+
+/* Sums of dweight and of dbias. */
+int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP__BACKWARD_INPUT) return 0;
+    return 2 * spec->geometry.out * (int64_t)sizeof(double);
+}
+
+static void input_row(float *dx, bool add, const float *dy, const float *x, const float *weight,
+                      double mean, double rstd, int64_t width) {
+    double sum = 0.0, product = 0.0;
+    for (int64_t c = 0; c < width; c++) {
+        const double g = (double)dy[c] * weight[c];
+        sum += g;
+        product += g * (x[c] - mean) * rstd;
+    }
+    sum /= (double)width;
+    product /= (double)width;
+    for (int64_t c = 0; c < width; c++) {
+        const double g = (double)dy[c] * weight[c], h = (x[c] - mean) * rstd;
+        cgp__ref_store(&dx[c], add, rstd * (g - sum - h * product));
+    }
+}
+
+void cgp__ref_layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    double *dweight = args->workspace, *dbias = dweight + width;
+    for (int64_t c = 0; c < width; c++)
+        dweight[c] = dbias[c] = 0.0;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * width, *dy = args->dy + row * width;
+        const double mean = args->saved[0][row], rstd = args->saved[1][row];
+        for (int64_t c = 0; c < width; c++) {
+            dweight[c] += dy[c] * ((x[c] - mean) * rstd);
+            dbias[c] += dy[c];
+        }
+        if (args->dx[0])
+            input_row(args->dx[0] + row * width, cgp__ref_adds(spec, 0), dy, x, args->param[0],
+                      mean, rstd, width);
+    }
+    for (int64_t c = 0; c < width; c++) {
+        cgp__ref_store(&args->dparam[0][c], !args->first, dweight[c]);
+        cgp__ref_store(&args->dparam[1][c], !args->first, dbias[c]);
+    }
+}

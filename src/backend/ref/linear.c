@@ -1,0 +1,72 @@
+/* linear.c -- y = x weight^T + bias, reference kernels.
+ *
+ *     y  [n R, out] = x [n R, in] weight[out, in]^T + bias[out]
+ *     dx [n R, in]  = dy [n R, out] weight
+ *     dweight       = dy^T x            dbias = sum over rows of dy
+ *
+ * With in_out the weight lies as [in, out]; only the two strides below know it. backward_input
+ * needs weight; backward_weight needs x. y is needed by neither, so the next op may overwrite
+ * it. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
+ * micro-batch and added to by the others. */
+#include "backend/ref/ref.h"
+
+/* Element (o, i) of the weight lies at o * per_out + i * per_in. */
+typedef struct strides {
+    int64_t per_out, per_in;
+} strides;
+
+static strides weight_strides(const cgp__geometry *g) {
+    return g->in_out ? (strides){1, g->out} : (strides){g->in, 1};
+}
+
+void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    const strides at = weight_strides(g);
+    const float *x = args->x[0], *weight = args->param[0];
+    float *y = args->y;
+    for (int64_t row = 0; row < spec->n * g->rows; row++) {
+        for (int64_t o = 0; o < g->out; o++) {
+            double sum = g->has_bias ? args->param[1][o] : 0.0;
+            for (int64_t i = 0; i < g->in; i++)
+                sum += (double)x[row * g->in + i] * weight[o * at.per_out + i * at.per_in];
+            y[row * g->out + o] = (float)sum;
+        }
+    }
+}
+
+void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    const strides at = weight_strides(g);
+    const float *dy = args->dy, *weight = args->param[0];
+    float *dx = args->dx[0];
+    for (int64_t row = 0; dx && row < spec->n * g->rows; row++) {
+        for (int64_t i = 0; i < g->in; i++) {
+            double sum = 0.0;
+            for (int64_t o = 0; o < g->out; o++)
+                sum += (double)dy[row * g->out + o] * weight[o * at.per_out + i * at.per_in];
+            cgp__ref_store(&dx[row * g->in + i], cgp__ref_adds(spec, 0), sum);
+        }
+    }
+}
+
+void cgp__ref_linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    const strides at = weight_strides(g);
+    const int64_t rows = spec->n * g->rows;
+    const float *dy = args->dy, *x = args->x[0];
+    float *dweight = args->dparam[0];
+    for (int64_t o = 0; o < g->out; o++) {
+        for (int64_t i = 0; i < g->in; i++) {
+            double sum = 0.0;
+            for (int64_t row = 0; row < rows; row++)
+                sum += (double)dy[row * g->out + o] * x[row * g->in + i];
+            cgp__ref_store(&dweight[o * at.per_out + i * at.per_in], !args->first, sum);
+        }
+    }
+    for (int64_t o = 0; g->has_bias && o < g->out; o++) {
+        double sum = 0.0;
+        for (int64_t row = 0; row < rows; row++)
+            sum += dy[row * g->out + o];
+        cgp__ref_store(&args->dparam[1][o], !args->first, sum);
+    }
+}

@@ -1,0 +1,62 @@
+/* base.h -- what every room may use: failures, log, memory, counter-based random numbers, clock, names, SHA-256. */
+#ifndef CGP_SRC_BASE_H
+#define CGP_SRC_BASE_H
+
+#include <cgpipe/base.h>
+
+#define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
+
+/* --- log: one line on standard error; the library never writes to standard output --- */
+
+void cgp__log(cgp_log_level level, const char *room, const char *format, ...) CGP_PRINTF(3, 4);
+
+/* --- memory: zeroed, NULL when short (the caller reports with cgp__no_memory) --- */
+
+void *cgp__calloc(size_t count, size_t bytes);
+char *cgp__strdup(const char *text);
+char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
+
+/* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are zero. false when short. */
+bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
+
+/* Record "<what>: out of memory (<bytes> bytes)". */
+cgp_status cgp__no_memory(const char *what, size_t bytes);
+
+static inline int64_t cgp__align_up(int64_t bytes) {
+    return (bytes + CGP__ALIGN - 1) & ~(int64_t)(CGP__ALIGN - 1);
+}
+
+/* --- random numbers: Philox4x32-10 (Salmon et al. 2011), no state --- */
+
+typedef struct cgp__rng_key {
+    uint32_t k0, k1;
+} cgp__rng_key;
+
+/* What a key is for; keeps streams of one seed apart. */
+typedef enum cgp__rng_use { CGP__RNG_DROPOUT = 1, CGP__RNG_WEIGHTS = 2, CGP__RNG_DATA = 3 } cgp__rng_use;
+
+/* out[4] = Philox4x32-10 of counter[4] under key. */
+void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
+
+/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index). */
+cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
+
+/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below 2^-32). */
+uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
+
+/* --- clock: monotonic --- */
+
+int64_t cgp__now_ns(void);
+
+#define cgp__nearest cgp_nearest
+
+/* --- SHA-256 (libcrypto) --- */
+
+typedef struct cgp__sha256 cgp__sha256;
+
+cgp_status cgp__sha256_create(cgp__sha256 **out);
+cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
+cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]); /* the hash can only be destroyed then */
+void cgp__sha256_destroy(cgp__sha256 *hash);
+
+#endif

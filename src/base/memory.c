@@ -1,0 +1,48 @@
+/* memory.c -- the one place that asks the system for host memory. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void *cgp__calloc(size_t count, size_t bytes) {
+    return calloc(count ? count : 1, bytes ? bytes : 1);
+}
+
+char *cgp__strdup(const char *text) {
+    const size_t bytes = strlen(text) + 1;
+    char *copy = cgp__calloc(bytes, 1);
+    return copy ? memcpy(copy, text, bytes) : NULL;
+}
+
+char *cgp__format(const char *format, ...) {
+    va_list args, again;
+    va_start(args, format);
+    va_copy(again, args);
+    const int length = vsnprintf(NULL, 0, format, args);
+    char *text = length < 0 ? NULL : cgp__calloc((size_t)length + 1, 1);
+    if (text)
+        vsnprintf(text, (size_t)length + 1, format, again);
+    va_end(again);
+    va_end(args);
+    return text;
+}
+
+bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
+    if (need <= *capacity)
+        return true;
+    int room = *capacity ? *capacity : 8;
+    while (room < need)
+        room *= 2;
+    void *old, *grown = cgp__calloc((size_t)room, bytes);
+    if (!grown)
+        return false;
+    memcpy(&old, array, sizeof old); /* array is a T **; its type is the caller's */
+    if (old)
+        memcpy(grown, old, (size_t)*capacity * bytes);
+    free(old);
+    memcpy(array, &grown, sizeof grown);
+    *capacity = room;
+    return true;
+}

@@ -1,0 +1,46 @@
+/* sha256.c -- SHA-256 by libcrypto. */
+#include "base/base.h"
+
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct cgp__sha256 {
+    EVP_MD_CTX *context;
+};
+
+cgp_status cgp__sha256_create(cgp__sha256 **out) {
+    cgp__sha256 *hash = cgp__calloc(1, sizeof *hash);
+    if (!hash)
+        return cgp__no_memory("sha256", sizeof *hash);
+    hash->context = EVP_MD_CTX_new();
+    if (!hash->context || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
+        cgp__sha256_destroy(hash);
+        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not start a digest");
+    }
+    *out = hash;
+    return CGP_OK;
+}
+
+cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes) {
+    if (EVP_DigestUpdate(hash->context, data, bytes) != 1)
+        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not digest %zu bytes", bytes);
+    return CGP_OK;
+}
+
+cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]) {
+    unsigned char digest[32];
+    unsigned int length = 0;
+    if (EVP_DigestFinal_ex(hash->context, digest, &length) != 1 || length != sizeof digest)
+        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not finish a digest");
+    for (int i = 0; i < 32; i++)
+        snprintf(hex + 2 * i, 3, "%02x", digest[i]);
+    return CGP_OK;
+}
+
+void cgp__sha256_destroy(cgp__sha256 *hash) {
+    if (!hash)
+        return;
+    EVP_MD_CTX_free(hash->context);
+    free(hash);
+}

@@ -1,0 +1,66 @@
+/* status.c -- the last failure of each thread, and the log. */
+#include "base/base.h"
+
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static _Thread_local char message[1024];
+static atomic_int log_level = -1; /* -1: not asked for yet */
+
+const char *cgp_message(void) {
+    return message;
+}
+
+const char *cgp_status_name(cgp_status status) {
+    static const char *const names[] = {"CGP_OK",      "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO",
+                                        "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE"};
+    const int n = (int)(sizeof names / sizeof names[0]);
+    return (int)status >= 0 && (int)status < n ? names[status] : "unknown status";
+}
+
+cgp_status cgp_fail(cgp_status status, const char *format, ...) {
+    char text[sizeof message]; /* the arguments may point into the old message */
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    memcpy(message, text, sizeof message);
+    return status;
+}
+
+cgp_status cgp__no_memory(const char *what, size_t bytes) {
+    return cgp_fail(CGP_ENOMEM, "%s: out of memory (%zu bytes)", what, bytes);
+}
+
+void cgp_log_set_level(cgp_log_level level) {
+    atomic_store(&log_level, (int)level);
+}
+
+static int current_log_level(void) {
+    int level = atomic_load(&log_level);
+    if (level < 0) {
+        static const char *const names[] = {"error", "warn", "info", "debug"};
+        const char *wanted = getenv("CGP_LOG");
+        level = CGP_LOG_WARN;
+        for (int i = 0; wanted && i < 4; i++) {
+            if (strcmp(wanted, names[i]) == 0)
+                level = i;
+        }
+        atomic_store(&log_level, level);
+    }
+    return level;
+}
+
+void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
+    if ((int)level > current_log_level())
+        return;
+    char text[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    fprintf(stderr, "cgpipe %s: %s\n", room, text);
+}

@@ -1,0 +1,177 @@
+/* file.c -- replace a file whole or not at all.
+ *
+ *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet
+ *     write    to it
+ *     commit   fsync it, rename it to the path, fsync the folder
+ *
+ * A reader sees the old file or the new one at any moment, also after a crash. Only a killed
+ * process leaves its temporary file behind. The temporary name does not contain the final
+ * one, so that it fits wherever the final one does. */
+#include <cgpipe/checkpoint.h>
+
+#include "base/base.h"
+#include "checkpoint/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct cgp__file {
+    int fd;
+    char *name;      /* as the caller wrote it, for messages */
+    char *path;      /* what is replaced: `name`, or where that link leads */
+    char *folder;    /* of `path` */
+    char *temporary; /* NULL while there is none to delete */
+    bool failed;     /* a write failed: the temporary file is not what it should be */
+};
+
+static void release(cgp__file *file) {
+    if (file->fd >= 0) close(file->fd);
+    if (file->temporary) unlink(file->temporary);
+    free(file->temporary);
+    free(file->folder);
+    free(file->path);
+    free(file->name);
+    free(file);
+}
+
+void cgp__file_abandon(cgp__file *file) {
+    if (file) release(file);
+}
+
+/* Find what stands at file->name, follow links, and refuse what a rename would destroy: a
+ * folder, a device (think of root and /dev/null). */
+static cgp_status find_target(cgp__file *file) {
+    struct stat info;
+    const char *slash = strrchr(file->name, '/');
+    const bool exists = lstat(file->name, &info) == 0;
+    if (!exists && errno != ENOENT)
+        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
+    if (!exists && (slash ? slash[1] : file->name[0]) == '\0')
+        return cgp_fail(CGP_EIO, "%s: is not the name of a file",
+                        file->name[0] ? file->name : "\"\"");
+    if (exists && S_ISLNK(info.st_mode)) {
+        file->path = realpath(file->name, NULL);
+        if (!file->path || stat(file->path, &info))
+            return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", file->name,
+                            strerror(errno));
+    } else {
+        file->path = cgp__strdup(file->name);
+    }
+    if (!file->path) return cgp__no_memory(file->name, strlen(file->name) + 1);
+    if (exists && S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file to replace", file->name);
+    if (exists && !S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced",
+                        file->name);
+    return CGP_OK;
+}
+
+static char *folder_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return cgp__strdup(".");
+    return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+static cgp_status open_temporary(cgp__file *file) {
+    static atomic_uint counter;
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        char *name = cgp__format("%s/.cgpipe-%ld-%u.tmp", file->folder, (long)getpid(),
+                                 atomic_fetch_add(&counter, 1));
+        if (!name) return cgp__no_memory(file->name, strlen(file->folder) + 64);
+        file->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        if (file->fd >= 0) {
+            file->temporary = name;
+            return CGP_OK;
+        }
+        free(name);
+        if (errno != EEXIST) /* left by a dead process of the same number: take the next name */
+            break;
+    }
+    if (errno == ENOENT)
+        return cgp_fail(CGP_EIO, "%s: no such folder %s", file->name, file->folder);
+    return cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)", file->name, file->folder,
+                    strerror(errno));
+}
+
+cgp_status cgp__file_create(cgp__file **out, const char *path) {
+    cgp__file *file = cgp__calloc(1, sizeof *file);
+    if (!file) return cgp__no_memory(path, sizeof *file);
+    file->fd = -1;
+    file->name = cgp__strdup(path);
+    cgp_status status = file->name ? find_target(file) : cgp__no_memory(path, strlen(path) + 1);
+    if (status == CGP_OK) {
+        file->folder = folder_of(file->path);
+        status = file->folder ? open_temporary(file) : cgp__no_memory(path, strlen(path) + 1);
+    }
+    if (status == CGP_OK)
+        *out = file;
+    else
+        release(file);
+    return status;
+}
+
+cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
+    const size_t most = (size_t)1 << 30; /* Linux writes at most 2 GB at once */
+    const char *from = data;
+    if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
+    while (bytes > 0) {
+        const ssize_t done = write(file->fd, from, bytes < most ? bytes : most);
+        if (done < 0 && errno == EINTR) continue;
+        if (done <= 0) {
+            file->failed = true;
+            return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name,
+                            strerror(done < 0 ? errno : ENOSPC));
+        }
+        from += done;
+        bytes -= (size_t)done;
+    }
+    return CGP_OK;
+}
+
+/* Make the rename last. A file system that cannot sync a folder says EINVAL; that is no
+ * failure. */
+static cgp_status sync_folder(const cgp__file *file) {
+    const int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const int reason = fd < 0 || fsync(fd) ? errno : 0;
+    if (fd >= 0) close(fd);
+    if (reason == 0 || reason == EINVAL) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: is replaced, but its folder cannot be synced (%s)",
+                    file->name, strerror(reason));
+}
+
+static cgp_status put_in_place(cgp__file *file) {
+    if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
+    if (fsync(file->fd))
+        return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
+    const int fd = file->fd;
+    file->fd = -1;
+    if (close(fd))
+        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
+    if (rename(file->temporary, file->path))
+        return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
+    free(file->temporary);
+    file->temporary = NULL;
+    return sync_folder(file);
+}
+
+cgp_status cgp__file_commit(cgp__file *file) {
+    const cgp_status status = put_in_place(file);
+    release(file);
+    return status;
+}
+
+cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
+    cgp__file *file = NULL;
+    CGP_TRY(cgp__file_create(&file, path));
+    const cgp_status status = cgp__file_write(file, data, bytes);
+    if (status == CGP_OK) return cgp__file_commit(file);
+    cgp__file_abandon(file);
+    return status;
+}

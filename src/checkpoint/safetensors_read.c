@@ -1,0 +1,382 @@
+/* safetensors_read.c -- read a safetensors file; its form is drawn in safetensors_write.c.
+ *
+ * Nothing in it is believed. Once open, these hold: names are unique; every type is known;
+ * every shape has rank at most CGP_MAX_RANK, sizes of at least 0, and fits 63 bits; every
+ * range of bytes is what type and shape need; sorted by offset, the ranges follow each other
+ * from the first byte of data to the end of the file.
+ *
+ * Messages give the byte in the file: 0 is the header's length, 8 the header, above it the
+ * data. */
+#include <cgpipe/checkpoint.h>
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LENGTH_BYTES 8
+#define LONGEST_HEADER 100000000 /* the format's own limit */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are read as they are in the file");
+
+typedef struct entry {
+    const char *name; /* in `header` */
+    const char *type; /* in `known_types` */
+    cgp_shape shape;
+    int64_t begin, end; /* from the first byte of data */
+    int position;       /* in the header */
+} entry;
+
+struct cgp_safetensors {
+    char *path;
+    int fd;
+    int64_t file_bytes;
+    int64_t data_start; /* byte in the file */
+    json_t *header;     /* names and metadata live here */
+    entry *entries;     /* in order of offset */
+    int count;
+};
+
+/* All types of the format. A tensor of another one is damage: its size cannot be checked. */
+static const struct {
+    const char *name;
+    int bits;
+} known_types[] = {
+    {"F32", 32},    {"I32", 32},    {"F64", 64},        {"F16", 16},        {"BF16", 16},
+    {"I64", 64},    {"I16", 16},    {"I8", 8},          {"U64", 64},        {"U32", 32},
+    {"U16", 16},    {"U8", 8},      {"BOOL", 8},        {"C64", 64},        {"F8_E4M3", 8},
+    {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"F6_E2M3", 6},
+    {"F6_E3M2", 6}, {"F4", 4},
+};
+
+static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const char *format, ...)
+    CGP_PRINTF(3, 4);
+
+static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const char *format, ...) {
+    char reason[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(reason, sizeof reason, format, args);
+    va_end(args);
+    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": %s", file->path, byte, reason);
+}
+
+/* --- one entry of the header; names are cut at 100 bytes in messages --- */
+
+static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const json_t *json,
+                             int *bits) {
+    const char *type = json_string_value(json);
+    if (!type)
+        return damaged(file, LENGTH_BYTES,
+                       "tensor \"%.100s\": dtype is missing or not a string", tensor->name);
+    for (size_t i = 0; i < sizeof known_types / sizeof known_types[0]; i++) {
+        if (strcmp(type, known_types[i].name) == 0) {
+            tensor->type = known_types[i].name;
+            *bits = known_types[i].bits;
+            return CGP_OK;
+        }
+    }
+    return damaged(file, LENGTH_BYTES,
+                   "tensor \"%.100s\": no dtype of the format, got \"%.20s\"", tensor->name,
+                   type);
+}
+
+/* *bits, of one element, becomes that of the tensor. Sizes of 0 count as 1 in the check
+ * against overflow, so that every product of sizes that anybody forms later (a stride, say)
+ * fits too. */
+static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
+                              int64_t *bits) {
+    if (!json_is_array(json))
+        return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": shape is missing or not a list",
+                       tensor->name);
+    const size_t rank = json_array_size(json);
+    if (rank > CGP_MAX_RANK)
+        return damaged(file, LENGTH_BYTES,
+                       "tensor \"%.100s\": rank is at most %d here, got %zu", tensor->name,
+                       CGP_MAX_RANK, rank);
+    bool empty = false;
+    for (size_t i = 0; i < rank; i++) {
+        const json_t *item = json_array_get(json, i);
+        const int64_t size = json_is_integer(item) ? json_integer_value(item) : -1;
+        if (size < 0)
+            return damaged(
+                file, LENGTH_BYTES,
+                "tensor \"%.100s\": size %zu of its shape is not an integer of at least 0",
+                tensor->name, i);
+        empty = empty || size == 0;
+        if (__builtin_mul_overflow(*bits, size ? size : 1, bits))
+            return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": shape overflows",
+                           tensor->name);
+        tensor->shape.dims[i] = size;
+    }
+    tensor->shape.rank = (int)rank;
+    if (empty) *bits = 0;
+    return CGP_OK;
+}
+
+static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor,
+                                const json_t *json) {
+    const json_t *begin = json_array_get(json, 0), *end = json_array_get(json, 1);
+    if (json_array_size(json) != 2 || !json_is_integer(begin) || !json_is_integer(end))
+        return damaged(file, LENGTH_BYTES,
+                       "tensor \"%.100s\": data_offsets are missing or not two integers",
+                       tensor->name);
+    tensor->begin = json_integer_value(begin);
+    tensor->end = json_integer_value(end);
+    if (tensor->begin < 0 || tensor->end < tensor->begin)
+        return damaged(file, LENGTH_BYTES,
+                       "tensor \"%.100s\": data_offsets are no range, got %" PRId64
+                       " to %" PRId64,
+                       tensor->name, tensor->begin, tensor->end);
+    const int64_t data_bytes = file->file_bytes - file->data_start;
+    if (tensor->end > data_bytes)
+        return damaged(file, file->file_bytes,
+                       "file ends early: tensor \"%.100s\" needs data to %" PRId64
+                       ", got %" PRId64 " bytes",
+                       tensor->name, tensor->end, data_bytes);
+    return CGP_OK;
+}
+
+static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const json_t *json) {
+    int item_bits = 0;
+    if (!json_is_object(json))
+        return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": is not a JSON object",
+                       tensor->name);
+    CGP_TRY(parse_type(file, tensor, json_object_get(json, "dtype"), &item_bits));
+    int64_t bits = item_bits;
+    CGP_TRY(parse_shape(file, tensor, json_object_get(json, "shape"), &bits));
+    CGP_TRY(parse_offsets(file, tensor, json_object_get(json, "data_offsets")));
+    if (bits % 8)
+        return damaged(file, LENGTH_BYTES,
+                       "tensor \"%.100s\": %" PRId64 " bits are not whole bytes", tensor->name,
+                       bits);
+    if (tensor->end - tensor->begin != bits / 8)
+        return damaged(file, file->data_start + tensor->begin,
+                       "tensor \"%.100s\": type and shape need %" PRId64
+                       " bytes, data_offsets give %" PRId64,
+                       tensor->name, bits / 8, tensor->end - tensor->begin);
+    return CGP_OK;
+}
+
+/* --- the header --- */
+
+static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *data,
+                             size_t bytes) {
+    const size_t most = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
+    char *to = data;
+    while (bytes > 0) {
+        const ssize_t got = pread(file->fd, to, bytes < most ? bytes : most, byte);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
+        if (got == 0)
+            return damaged(file, byte, "file ends early: %zu more bytes expected", bytes);
+        to += got;
+        byte += got;
+        bytes -= (size_t)got;
+    }
+    return CGP_OK;
+}
+
+static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t length) {
+    json_error_t error;
+    if (length == 0 || text[0] != '{')
+        return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
+    file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    if (file->header) return CGP_OK;
+    if (json_error_code(&error) == json_error_out_of_memory)
+        return cgp__no_memory(file->path, length);
+    return damaged(file, LENGTH_BYTES, "header is not JSON (byte %d: %s)",
+                   LENGTH_BYTES + error.position, error.text);
+}
+
+static cgp_status read_header(cgp_safetensors *file) {
+    uint64_t length = 0;
+    if (file->file_bytes < LENGTH_BYTES)
+        return damaged(file, 0,
+                       "file ends early: the header's length takes %d bytes, got %" PRId64,
+                       LENGTH_BYTES, file->file_bytes);
+    CGP_TRY(read_bytes(file, 0, &length, LENGTH_BYTES));
+    if (length > LONGEST_HEADER)
+        return damaged(
+            file, 0, "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
+            LONGEST_HEADER, length);
+    if (length > (uint64_t)(file->file_bytes - LENGTH_BYTES))
+        return damaged(file, 0,
+                       "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64,
+                       length, file->file_bytes - LENGTH_BYTES);
+    file->data_start = LENGTH_BYTES + (int64_t)length;
+    char *text = cgp__calloc(length, 1);
+    if (!text) return cgp__no_memory(file->path, length);
+    cgp_status status = read_bytes(file, LENGTH_BYTES, text, length);
+    if (status == CGP_OK) status = parse_json(file, text, length);
+    free(text);
+    return status;
+}
+
+static cgp_status check_metadata(const cgp_safetensors *file, json_t *metadata) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (!json_is_object(metadata))
+        return damaged(file, LENGTH_BYTES, "__metadata__ is not a JSON object");
+    json_object_foreach(metadata, key, value) {
+        if (!json_is_string(value))
+            return damaged(file, LENGTH_BYTES, "__metadata__ of key \"%.100s\" is not a string",
+                           key);
+    }
+    return CGP_OK;
+}
+
+static cgp_status parse_entries(cgp_safetensors *file) {
+    const char *name = NULL;
+    json_t *json = NULL;
+    const size_t most = json_object_size(file->header);
+    file->entries = cgp__calloc(most, sizeof *file->entries);
+    if (!file->entries) return cgp__no_memory(file->path, most * sizeof *file->entries);
+    json_object_foreach(file->header, name, json) {
+        if (strcmp(name, "__metadata__") == 0) {
+            CGP_TRY(check_metadata(file, json));
+            continue;
+        }
+        entry *tensor = &file->entries[file->count];
+        tensor->name = name;
+        tensor->position = file->count++;
+        CGP_TRY(parse_entry(file, tensor, json));
+    }
+    return CGP_OK;
+}
+
+/* By offset; a tensor of no bytes before one that begins at the same place, and several such
+ * as the header has them. */
+static int by_offset(const void *left, const void *right) {
+    const entry *a = left, *b = right;
+    if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
+    if (a->end != b->end) return a->end < b->end ? -1 : 1;
+    return a->position < b->position ? -1 : a->position > b->position;
+}
+
+static cgp_status check_layout(const cgp_safetensors *file) {
+    int64_t end = 0;
+    for (int i = 0; i < file->count; i++) {
+        const entry *tensor = &file->entries[i];
+        const int64_t byte = file->data_start + tensor->begin;
+        if (tensor->begin < end)
+            return damaged(file, byte, "tensor \"%.100s\" overlaps \"%.100s\"", tensor->name,
+                           file->entries[i - 1].name);
+        if (tensor->begin > end)
+            return damaged(file, file->data_start + end,
+                           "%" PRId64 " bytes before tensor \"%.100s\" belong to none",
+                           tensor->begin - end, tensor->name);
+        end = tensor->end;
+    }
+    const int64_t left = file->file_bytes - file->data_start - end;
+    if (left > 0)
+        return damaged(file, file->data_start + end,
+                       "%" PRId64 " bytes after the last tensor belong to none", left);
+    return CGP_OK;
+}
+
+/* --- life --- */
+
+/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+static cgp_status open_regular(cgp_safetensors *file) {
+    struct stat info;
+    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file->fd < 0 && errno == ENOENT)
+        return cgp_fail(CGP_EIO, "%s: no such file", file->path);
+    if (file->fd < 0 || fstat(file->fd, &info))
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is %s, expected a safetensors file", file->path,
+                        S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
+    file->file_bytes = info.st_size;
+    return CGP_OK;
+}
+
+cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
+    cgp_safetensors *file = cgp__calloc(1, sizeof *file);
+    if (!file) return cgp__no_memory(path, sizeof *file);
+    file->fd = -1;
+    file->path = cgp__strdup(path);
+    cgp_status status =
+        file->path ? open_regular(file) : cgp__no_memory(path, strlen(path) + 1);
+    if (status == CGP_OK) status = read_header(file);
+    if (status == CGP_OK) status = parse_entries(file);
+    if (status == CGP_OK) {
+        qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
+        status = check_layout(file);
+    }
+    if (status == CGP_OK)
+        *out = file;
+    else
+        cgp_safetensors_close(file);
+    return status;
+}
+
+void cgp_safetensors_close(cgp_safetensors *file) {
+    if (!file) return;
+    if (file->fd >= 0) close(file->fd);
+    free(file->entries);
+    json_decref(file->header);
+    free(file->path);
+    free(file);
+}
+
+/* --- what is in it --- */
+
+static const entry *entry_at(const cgp_safetensors *file, int index) {
+    return index >= 0 && index < file->count ? &file->entries[index] : NULL;
+}
+
+int cgp_safetensors_count(const cgp_safetensors *file) {
+    return file->count;
+}
+
+const char *cgp_safetensors_name(const cgp_safetensors *file, int index) {
+    const entry *tensor = entry_at(file, index);
+    return tensor ? tensor->name : NULL;
+}
+
+const char *cgp_safetensors_type(const cgp_safetensors *file, int index) {
+    const entry *tensor = entry_at(file, index);
+    return tensor ? tensor->type : NULL;
+}
+
+const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index) {
+    const entry *tensor = entry_at(file, index);
+    return tensor ? &tensor->shape : NULL;
+}
+
+const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key) {
+    return json_string_value(
+        json_object_get(json_object_get(file->header, "__metadata__"), key));
+}
+
+int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
+    for (int i = 0; i < file->count; i++) {
+        if (strcmp(file->entries[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
+    const entry *tensor = entry_at(file, index);
+    if (!tensor)
+        return cgp_fail(CGP_EINVAL, "%s: has %d tensors, got index %d", file->path, file->count,
+                        index);
+    if (strcmp(tensor->type, "F32") != 0 && strcmp(tensor->type, "I32") != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: tensor \"%.100s\": only F32 and I32 can be read, got %s",
+                        file->path, tensor->name, tensor->type);
+    return read_bytes(file, file->data_start + tensor->begin, data,
+                      (size_t)(tensor->end - tensor->begin));
+}

@@ -1,0 +1,183 @@
+/* safetensors_write.c -- named tensors to a safetensors file.
+ *
+ *     8 bytes   N, little-endian
+ *     N bytes   {"__metadata__":{key:value, ...},
+ *                name:{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, ...}
+ *               and spaces, so that the data begin at a multiple of 8
+ *     data      tensor after tensor, in header order, without gaps */
+#include <cgpipe/checkpoint.h>
+
+#include "base/base.h"
+#include "checkpoint/file.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LONGEST_HEADER 100000000 /* readers refuse more */
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "numbers are written as they are in memory");
+
+struct cgp_safetensors_writer {
+    cgp__file *file;
+    char *path;
+    int64_t due; /* bytes of data that have not come yet */
+};
+
+/* Bytes of a tensor, or -1 with a message. */
+static int64_t tensor_bytes(const char *path, const char *name, cgp_dtype type,
+                            const cgp_shape *shape) {
+    int64_t bytes = (int64_t)cgp_dtype_bytes(type);
+    if (shape->rank < 0 || shape->rank > CGP_MAX_RANK) {
+        (void)cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": rank is at most %d, got %d", path, name,
+                       CGP_MAX_RANK, shape->rank);
+        return -1;
+    }
+    for (int i = 0; i < shape->rank; i++) {
+        if (shape->dims[i] < 0 || __builtin_mul_overflow(bytes, shape->dims[i], &bytes)) {
+            char text[160];
+            (void)cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": not a shape of a tensor, got %s",
+                           path, name, cgp_shape_text(shape, text, sizeof text));
+            return -1;
+        }
+    }
+    return bytes;
+}
+
+/* A key must be new and in UTF-8; json_string() is NULL for what is not. */
+static cgp_status check_key(const char *path, const char *what, const json_t *object,
+                            const char *key) {
+    json_t *text = json_string(key);
+    if (!text) return cgp_fail(CGP_EINVAL, "%s: %s \"%s\" is not UTF-8 text", path, what, key);
+    json_decref(text);
+    if (json_object_get(object, key))
+        return cgp_fail(CGP_EINVAL, "%s: %s \"%s\" comes twice", path, what, key);
+    return CGP_OK;
+}
+
+static cgp_status add_metadata(json_t *header, const char *path, const char *const *metadata,
+                               int count) {
+    json_t *object = json_object();
+    if (json_object_set_new(header, "__metadata__", object)) /* also when `object` is NULL */
+        return cgp__no_memory(path, 0);
+    for (int i = 0; i < count; i++) {
+        const char *key = metadata[2 * i], *value = metadata[2 * i + 1];
+        CGP_TRY(check_key(path, "metadata key", object, key));
+        if (json_object_set_new(object, key, json_string(value)))
+            return cgp_fail(CGP_EINVAL, "%s: metadata of key \"%s\" are not UTF-8 text", path,
+                            key);
+    }
+    return CGP_OK;
+}
+
+static cgp_status add_tensor(json_t *header, const char *path, const char *name, cgp_dtype type,
+                             const cgp_shape *shape, int64_t *end) {
+    if (strcmp(name, "__metadata__") == 0)
+        return cgp_fail(CGP_EINVAL, "%s: a tensor cannot be called __metadata__", path);
+    CGP_TRY(check_key(path, "tensor", header, name));
+    const int64_t bytes = tensor_bytes(path, name, type, shape), begin = *end;
+    if (bytes < 0) return CGP_EINVAL;
+    if (__builtin_add_overflow(begin, bytes, end))
+        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\" ends above %" PRId64 " bytes", path,
+                        name, INT64_MAX);
+    json_t *sizes = json_array();
+    for (int i = 0; i < shape->rank; i++) {
+        if (json_array_append_new(sizes, json_integer(shape->dims[i]))) {
+            json_decref(sizes);
+            return cgp__no_memory(path, 0);
+        }
+    }
+    /* "o" takes `sizes`, also when it fails */
+    json_t *entry =
+        json_pack("{s:s, s:o, s:[I, I]}", "dtype", type == CGP_F32 ? "F32" : "I32", "shape",
+                  sizes, "data_offsets", (json_int_t)begin, (json_int_t)*end);
+    return json_object_set_new(header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;
+}
+
+static cgp_status write_header(cgp_safetensors_writer *writer, const json_t *header) {
+    cgp_status status = CGP_OK;
+    char *padded = NULL, *text = json_dumps(header, JSON_COMPACT);
+    if (!text) return cgp__no_memory(writer->path, 0);
+    const size_t length = strlen(text);
+    const uint64_t rounded = (length + 7) & ~(uint64_t)7;
+    if (rounded > LONGEST_HEADER) {
+        status =
+            cgp_fail(CGP_EINVAL,
+                     "%s: header is at most %d bytes, got %" PRIu64 " (fewer or shorter names)",
+                     writer->path, LONGEST_HEADER, rounded);
+        goto out;
+    }
+    padded = cgp__calloc(rounded, 1);
+    if (!padded) {
+        status = cgp__no_memory(writer->path, rounded);
+        goto out;
+    }
+    memcpy(padded, text, length);
+    memset(padded + length, ' ', rounded - length);
+    status = cgp__file_write(writer->file, &rounded, sizeof rounded);
+    if (status == CGP_OK) status = cgp__file_write(writer->file, padded, rounded);
+out:
+    free(padded);
+    free(text);
+    return status;
+}
+
+cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
+                                  const char *const *names, const cgp_dtype *types,
+                                  const cgp_shape *shapes, const char *const *metadata,
+                                  int n_metadata) {
+    cgp_status status = CGP_OK;
+    json_t *header = json_object();
+    cgp_safetensors_writer *writer = cgp__calloc(1, sizeof *writer);
+    if (writer) writer->path = cgp__strdup(path);
+    if (!header || !writer || !writer->path) {
+        status = cgp__no_memory(path, sizeof *writer);
+        goto out;
+    }
+    if (n_metadata > 0) status = add_metadata(header, path, metadata, n_metadata);
+    for (int i = 0; i < count && status == CGP_OK; i++)
+        status = add_tensor(header, path, names[i], types[i], &shapes[i], &writer->due);
+    if (status == CGP_OK) status = cgp__file_create(&writer->file, path);
+    if (status == CGP_OK) status = write_header(writer, header);
+out:
+    json_decref(header);
+    if (status == CGP_OK)
+        *out = writer;
+    else
+        cgp_safetensors_abandon(writer);
+    return status;
+}
+
+cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data,
+                                  size_t bytes) {
+    if (bytes > (uint64_t)writer->due)
+        return cgp_fail(CGP_EINVAL, "%s: %" PRId64 " bytes of data are due, got %zu",
+                        writer->path, writer->due, bytes);
+    CGP_TRY(cgp__file_write(writer->file, data, bytes));
+    writer->due -= (int64_t)bytes;
+    return CGP_OK;
+}
+
+cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer) {
+    cgp_status status = CGP_OK;
+    if (writer->due > 0) {
+        status = cgp_fail(CGP_ESTATE,
+                          "%s: %" PRId64
+                          " bytes of data are missing (cgp_safetensors_append is due)",
+                          writer->path, writer->due);
+    } else {
+        status = cgp__file_commit(writer->file);
+        writer->file = NULL;
+    }
+    cgp_safetensors_abandon(writer);
+    return status;
+}
+
+void cgp_safetensors_abandon(cgp_safetensors_writer *writer) {
+    if (!writer) return;
+    cgp__file_abandon(writer->file);
+    free(writer->path);
+    free(writer);
+}

@@ -1,0 +1,53 @@
+/* data.c -- what all data sets share: the checks, and the loop over samples. */
+#include "base/base.h"
+#include "data/source.h"
+
+#include <inttypes.h>
+
+void cgp_data_destroy(cgp_data *data) {
+    if (data) data->kind->destroy(data);
+}
+
+int64_t cgp_data_vocabulary(const cgp_data *data) {
+    return data->vocabulary;
+}
+
+int64_t cgp_data_sequence(const cgp_data *data) {
+    return data->sequence;
+}
+
+int64_t cgp_data_samples(const cgp_data *data, cgp_split split) {
+    return data->samples[split == CGP_SPLIT_VALIDATION];
+}
+
+static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t first,
+                              int64_t count) {
+    if (split != CGP_SPLIT_TRAIN && split != CGP_SPLIT_VALIDATION)
+        return cgp_fail(CGP_EINVAL,
+                        "data: expected the training or validation split, got split %d",
+                        (int)split);
+    const char *name = split == CGP_SPLIT_TRAIN ? "training data" : "validation data";
+    if (first < 0 || count < 0)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: position and count are at least 0, got %" PRId64 " and %" PRId64,
+                        name, first, count);
+    const bool endless = split == CGP_SPLIT_TRAIN && data->wraps;
+    const int64_t end = endless ? INT64_MAX : cgp_data_samples(data, split);
+    if (count > end - first) /* no overflow: both are at least 0 */
+        return cgp_fail(CGP_EINVAL,
+                        "%s: has %" PRId64 " samples, got position %" PRId64
+                        " and count %" PRId64
+                        " (validation is one pass and does not start over)",
+                        name, end, first, count);
+    return CGP_OK;
+}
+
+cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
+                         int32_t *tokens, int32_t *targets) {
+    CGP_TRY(check_range(data, split, first, count));
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t offset = i * data->sequence;
+        data->kind->fill(data, split, first + i, tokens + offset, targets + offset);
+    }
+    return CGP_OK;
+}

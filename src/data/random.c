@@ -1,0 +1,56 @@
+/* random.c -- endless random tokens, for measurements: nothing is stored.
+ *
+ *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)
+ *     targets[sample, t] = below(key(seed, sample, 1 + 2 split + 1), t)
+ *
+ * Id 0 is the shuffle of text.c. */
+#include "base/base.h"
+#include "data/source.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+typedef struct noise_data {
+    cgp_data base;
+    uint64_t seed;
+} noise_data;
+
+static void draw(const noise_data *noise, int64_t position, uint32_t id, int32_t *out) {
+    const cgp__rng_key key =
+        cgp__rng_derive(noise->seed, CGP__RNG_DATA, (uint64_t)position, id);
+    for (int64_t t = 0; t < noise->base.sequence; t++)
+        out[t] = (int32_t)cgp__rng_below(key, (uint64_t)t, (uint32_t)noise->base.vocabulary);
+}
+
+static void fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
+                 int32_t *targets) {
+    const noise_data *noise = (const noise_data *)data;
+    const uint32_t id = split == CGP_SPLIT_TRAIN ? 1 : 3;
+    draw(noise, position, id, tokens);
+    draw(noise, position, id + 1, targets);
+}
+
+static void destroy(cgp_data *data) {
+    free(data);
+}
+
+cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
+                           uint64_t seed) {
+    static const cgp__data_kind kind = {fill, destroy};
+    if (vocabulary < 1 || vocabulary > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "random data: vocabulary is between 1 and %d, got %" PRId64,
+                        INT32_MAX, vocabulary);
+    if (sequence < 1 || sequence > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "random data: sequence is between 1 and %d, got %" PRId64,
+                        INT32_MAX, sequence);
+    noise_data *noise = cgp__calloc(1, sizeof *noise);
+    if (!noise) return cgp__no_memory("random data", sizeof *noise);
+    noise->base.kind = &kind;
+    noise->base.vocabulary = vocabulary;
+    noise->base.sequence = sequence;
+    noise->base.samples[CGP_SPLIT_TRAIN] = INT64_MAX;
+    noise->base.samples[CGP_SPLIT_VALIDATION] = INT64_MAX;
+    noise->seed = seed;
+    *out = &noise->base;
+    return CGP_OK;
+}

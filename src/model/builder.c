@@ -1,0 +1,277 @@
+/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
+#include "model/model.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const cgp_value invalid = {-1};
+
+cgp_status cgp_model_create(cgp_model **out, const char *name) {
+    cgp_model *model = cgp__calloc(1, sizeof *model);
+    if (!model)
+        return cgp__no_memory("model", sizeof *model);
+    model->loss = model->output = -1;
+    model->name = cgp__strdup(name);
+    if (!model->name) {
+        cgp_model_destroy(model);
+        return cgp__no_memory("model", strlen(name));
+    }
+    *out = model;
+    return CGP_OK;
+}
+
+void cgp_model_destroy(cgp_model *model) {
+    if (!model)
+        return;
+    for (int i = 0; i < model->n_params; i++)
+        free(model->params[i].name);
+    for (int i = 0; i < model->n_layers; i++)
+        free(model->layers[i]);
+    for (int i = 0; i < model->n_inputs; i++)
+        free(model->inputs[i]);
+    free(model->params);
+    free(model->layers);
+    free(model->inputs);
+    free(model->input_values);
+    free(model->values);
+    free(model->nodes);
+    free(model->error);
+    free(model->name);
+    free(model);
+}
+
+/* Record the first error, with the layer and op it happened in. */
+static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...) CGP_PRINTF(4, 5);
+
+static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...) {
+    if (model->status != CGP_OK)
+        return;
+    char text[512];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    model->status = status;
+    if (model->n_layers > 0)
+        model->error = cgp__format("layer %s, %s: %s", model->layers[model->n_layers - 1], op, text);
+    else
+        model->error = cgp__format("%s: %s", op, text);
+}
+
+/* Building is possible: not finished, no error yet. */
+static bool open_for(cgp_model *model, const char *op) {
+    if (model->finished && model->status == CGP_OK)
+        stick(model, CGP_ESTATE, op, "the model is finished and takes no more ops");
+    return model->status == CGP_OK;
+}
+
+static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
+    if (cgp__grow(array, room, need, bytes))
+        return true;
+    stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)", need, bytes);
+    return false;
+}
+
+static char *strdup_or_stick(cgp_model *model, const char *text) {
+    char *copy = cgp__strdup(text);
+    if (!copy)
+        stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)", strlen(text));
+    return copy;
+}
+
+void cgp_model_layer(cgp_model *model, const char *name) {
+    if (!open_for(model, "layer"))
+        return;
+    const int n = model->n_layers;
+    if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1, sizeof *model->layers))
+        return;
+    model->layers[n] = strdup_or_stick(model, name);
+    if (model->layers[n])
+        model->n_layers = n + 1;
+}
+
+static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, int input) {
+    const int n = model->n_values;
+    if (!grow_or_stick(model, &model->values, &model->values_room, n + 1, sizeof *model->values))
+        return invalid;
+    model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input};
+    model->n_values = n + 1;
+    return (cgp_value){n};
+}
+
+cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank, const int64_t *dims) {
+    if (!open_for(model, name))
+        return invalid;
+    if (rank < 1 || rank >= CGP_MAX_RANK) {
+        stick(model, CGP_EINVAL, name, "an input has 1 to %d dimensions besides N, got %d", CGP_MAX_RANK - 1, rank);
+        return invalid;
+    }
+    int64_t count = 1;
+    for (int i = 0; i < rank; i++) {
+        if (dims[i] < 1 || dims[i] > ((int64_t)1 << 40) / count) {
+            stick(model, CGP_EINVAL, name, "dimension %d is out of range: %lld", i, (long long)dims[i]);
+            return invalid;
+        }
+        count *= dims[i];
+    }
+    for (int i = 0; i < model->n_inputs; i++) {
+        if (strcmp(model->inputs[i], name) == 0) {
+            stick(model, CGP_EINVAL, name, "there is an input of this name already");
+            return invalid;
+        }
+    }
+    const int n = model->n_inputs;
+    if (!grow_or_stick(model, &model->inputs, &model->inputs_room, n + 1, sizeof *model->inputs) ||
+        !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1, sizeof *model->input_values))
+        return invalid;
+    const cgp__type type = {dtype, cgp_shape_make(rank, dims)};
+    model->inputs[n] = strdup_or_stick(model, name);
+    if (!model->inputs[n])
+        return invalid;
+    model->n_inputs = n + 1;
+    const cgp_value value = new_value(model, &type, -1, n);
+    model->input_values[n] = value.id;
+    return value;
+}
+
+/* Add the parameters of a node: `<name>.<suffix>`, each name once in the model. */
+static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred, const char *name,
+                       const cgp_init *inits) {
+    for (int k = 0; k < inferred->n_params; k++) {
+        const int n = model->n_params;
+        if (!grow_or_stick(model, &model->params, &model->params_room, n + 1, sizeof *model->params))
+            return false;
+        char *full = cgp__format("%s.%s", name, inferred->params[k].suffix);
+        if (!full) {
+            stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
+            return false;
+        }
+        for (int i = 0; i < n; i++) {
+            if (strcmp(model->params[i].name, full) == 0) {
+                stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already", full);
+                free(full);
+                return false;
+            }
+        }
+        model->params[n] = (cgp__parameter){full, inferred->params[k].shape, inits[k], model->n_nodes};
+        model->n_params = n + 1;
+        node->params[k] = n;
+    }
+    return true;
+}
+
+/* Add a node. `name` and `inits` are for its parameters. */
+static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_kind kind, const char *name,
+                          const cgp__attributes *attributes, const cgp_init *inits) {
+    const cgp__op *op = cgp__op_find(kind);
+    if (!open_for(model, op->name))
+        return invalid;
+    if (model->n_layers == 0) {
+        stick(model, CGP_EINVAL, op->name, "is outside of any layer (call cgp_model_layer first)");
+        return invalid;
+    }
+    const cgp_value x[CGP__MAX_INPUTS] = {x0, x1};
+    cgp__type types[CGP__MAX_INPUTS] = {0};
+    cgp__node node = {.op = op, .layer = model->n_layers - 1, .id = (uint32_t)model->n_nodes, .output = -1};
+    for (int k = 0; k < op->n_inputs; k++) {
+        if (x[k].id < 0 || x[k].id >= model->n_values) {
+            stick(model, CGP_EINVAL, op->name, "input %d is not a value of this model", k);
+            return invalid;
+        }
+        node.inputs[k] = x[k].id;
+        types[k] = model->values[x[k].id].type;
+    }
+    cgp__inferred inferred;
+    memset(&inferred, 0, sizeof inferred);
+    const cgp_status status = op->infer(attributes, types, &inferred);
+    if (status != CGP_OK) {
+        stick(model, status, op->name, "%s", cgp_message());
+        return invalid;
+    }
+    node.geometry = inferred.geometry;
+    node.n_saved = inferred.n_saved;
+    node.n_params = inferred.n_params;
+    memcpy(node.saved, inferred.saved, sizeof node.saved);
+    if (!grow_or_stick(model, &model->nodes, &model->nodes_room, model->n_nodes + 1, sizeof *model->nodes) ||
+        !add_params(model, &node, &inferred, name, inits))
+        return invalid;
+    cgp_value y = invalid;
+    if (!op->is_loss) {
+        y = new_value(model, &inferred.output, model->n_nodes, -1);
+        node.output = y.id;
+    }
+    model->nodes[model->n_nodes++] = node;
+    return y;
+}
+
+cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary, int64_t width,
+                        cgp_init init) {
+    const cgp__attributes attributes = {.size = vocabulary, .width = width};
+    return add_node(model, ids, invalid, CGP__OP_EMBEDDING, name, &attributes, &init);
+}
+
+cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name, cgp_init init) {
+    const cgp__attributes attributes = {0};
+    return add_node(model, x, invalid, CGP__OP_POSITION, name, &attributes, &init);
+}
+
+cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
+    const cgp__attributes attributes = {0};
+    return add_node(model, a, b, CGP__OP_ADD, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name, cgp_linear_options options) {
+    const cgp__attributes attributes = {.size = options.out, .bias = options.bias, .in_out = options.in_out};
+    const cgp_init inits[2] = {options.init, {CGP_INIT_ZERO, 0}};
+    return add_node(model, x, invalid, CGP__OP_LINEAR, name, &attributes, inits);
+}
+
+cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
+    const cgp__attributes attributes = {.eps = eps};
+    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
+    return add_node(model, x, invalid, CGP__OP_LAYER_NORM, name, &attributes, inits);
+}
+
+cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return add_node(model, x, invalid, CGP__OP_GELU, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
+    const cgp__attributes attributes = {.heads = heads, .p = p};
+    return add_node(model, qkv, invalid, CGP__OP_ATTENTION, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
+    if (p == 0 && model->status == CGP_OK && x.id >= 0)
+        return x;
+    const cgp__attributes attributes = {.p = p};
+    return add_node(model, x, invalid, CGP__OP_DROPOUT, NULL, &attributes, NULL);
+}
+
+void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets, int64_t ignore) {
+    if (model->loss >= 0) {
+        stick(model, CGP_EINVAL, "cross_entropy", "the model has a loss already");
+        return;
+    }
+    const cgp__attributes attributes = {.ignore = ignore};
+    const int before = model->n_nodes;
+    (void)add_node(model, logits, targets, CGP__OP_CROSS_ENTROPY, NULL, &attributes, NULL);
+    if (model->n_nodes > before)
+        model->loss = before;
+}
+
+void cgp_model_output(cgp_model *model, cgp_value value) {
+    if (!open_for(model, "output"))
+        return;
+    if (value.id < 0 || value.id >= model->n_values)
+        stick(model, CGP_EINVAL, "output", "is not a value of this model");
+    else if (model->values[value.id].node < 0)
+        stick(model, CGP_EINVAL, "output", "is an input of the model, not a result");
+    else if (model->output >= 0)
+        stick(model, CGP_EINVAL, "output", "the model has an output already");
+    else
+        model->output = value.id;
+}

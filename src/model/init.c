@@ -1,0 +1,42 @@
+/* init.c -- how parameters begin: element e of parameter p is a function of (seed, p, e), wherever and in whatever
+ * pieces it is made. Normal numbers by Box and Muller, two pairs from each Philox block of four words. */
+#include "model/model.h"
+
+#include <math.h>
+
+static double unit(uint32_t word) {
+    return (word + 0.5) / 4294967296.0; /* in (0, 1) */
+}
+
+static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, float out[4]) {
+    const uint32_t counter[4] = {(uint32_t)index, (uint32_t)(index >> 32), 0, 0};
+    uint32_t words[4];
+    cgp__philox(words, counter, key);
+    for (int k = 0; k < 4; k += 2) {
+        if (init->kind == CGP_INIT_UNIFORM) {
+            out[k] = (float)(init->scale * (2 * unit(words[k]) - 1));
+            out[k + 1] = (float)(init->scale * (2 * unit(words[k + 1]) - 1));
+            continue;
+        }
+        const double radius = init->scale * sqrt(-2 * log(unit(words[k])));
+        const double angle = 6.283185307179586 * unit(words[k + 1]);
+        out[k] = (float)(radius * cos(angle));
+        out[k + 1] = (float)(radius * sin(angle));
+    }
+}
+
+void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first, int64_t count, float *out) {
+    if (init->kind == CGP_INIT_ZERO || init->kind == CGP_INIT_ONE) {
+        for (int64_t i = 0; i < count; i++)
+            out[i] = init->kind == CGP_INIT_ONE ? 1.0f : 0.0f;
+        return;
+    }
+    const cgp__rng_key key = cgp__rng_derive(seed, CGP__RNG_WEIGHTS, 0, (uint32_t)parameter);
+    float four[4];
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t e = first + i;
+        if (i == 0 || e % 4 == 0)
+            block(init, key, (uint64_t)(e / 4), four);
+        out[i] = four[e % 4];
+    }
+}

@@ -1,0 +1,65 @@
+/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by finish.c, then constant. */
+#ifndef CGP_SRC_MODEL_H
+#define CGP_SRC_MODEL_H
+
+#include <cgpipe/model.h>
+
+#include "op/op.h"
+
+typedef struct cgp__value_info {
+    cgp__type type; /* of one sample */
+    int node;       /* that makes it, -1 for an input */
+    int input;      /* index of the input, -1 for a node's */
+    bool has_grad;  /* f32, depends on a parameter, and the loss depends on it; known after finish */
+} cgp__value_info;
+
+typedef struct cgp__node {
+    const cgp__op *op;
+    cgp__geometry geometry;
+    int layer;
+    uint32_t id; /* of its random numbers: place in the order of building, whatever was left out later */
+    int inputs[CGP__MAX_INPUTS];
+    int output; /* value, -1 for a loss */
+    int n_saved, n_params;
+    cgp__type saved[CGP__MAX_SAVED];
+    int params[CGP__MAX_PARAMS];
+    bool on_loss; /* the loss depends on it; known after finish */
+} cgp__node;
+
+typedef struct cgp__parameter {
+    char *name;
+    cgp_shape shape;
+    cgp_init init;
+    int node;
+} cgp__parameter;
+
+struct cgp_model {
+    char *name;
+    bool finished;
+    cgp_status status; /* the first error of the building */
+    char *error;
+
+    int n_values, n_nodes, n_params, n_layers, n_inputs;
+    int values_room, nodes_room, params_room, layers_room, inputs_room;
+    cgp__value_info *values;
+    cgp__node *nodes; /* in order; layers ascend; a loss is the last one */
+    cgp__parameter *params;
+    char **layers;
+    char **inputs; /* names */
+    int *input_values;
+    int input_values_room;
+
+    int loss;   /* node, -1 if none */
+    int output; /* value, -1 if none */
+};
+
+/* Bytes of a value, or of anything of this type, for n samples. */
+int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
+
+/* Elements `first` .. `first + count - 1` of a parameter's start: a function of (seed, parameter, element). */
+void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first, int64_t count, float *out);
+
+/* Tell whether backward of a node has an input half, a weight half. */
+bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node, cgp__direction direction);
+
+#endif

@@ -1,0 +1,47 @@
+/* query.c -- what a finished model tells. */
+#include "model/model.h"
+
+const char *cgp_model_name(const cgp_model *model) {
+    return model->name;
+}
+
+int cgp_model_layers(const cgp_model *model) {
+    return model->n_layers;
+}
+
+const char *cgp_model_layer_name(const cgp_model *model, int layer) {
+    return layer >= 0 && layer < model->n_layers ? model->layers[layer] : NULL;
+}
+
+int cgp_model_parameters(const cgp_model *model) {
+    return model->n_params;
+}
+
+const char *cgp_model_parameter_name(const cgp_model *model, int parameter) {
+    return parameter >= 0 && parameter < model->n_params ? model->params[parameter].name : NULL;
+}
+
+const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter) {
+    return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape : NULL;
+}
+
+int64_t cgp_model_parameter_count(const cgp_model *model) {
+    int64_t count = 0;
+    for (int i = 0; i < model->n_params; i++)
+        count += cgp_shape_count(&model->params[i].shape);
+    return count;
+}
+
+int cgp_model_inputs(const cgp_model *model) {
+    return model->n_inputs;
+}
+
+const char *cgp_model_input_name(const cgp_model *model, int input) {
+    return input >= 0 && input < model->n_inputs ? model->inputs[input] : NULL;
+}
+
+cgp_shape cgp_model_output_shape(const cgp_model *model) {
+    if (model->output < 0)
+        return (cgp_shape){.rank = -1};
+    return model->values[model->output].type.shape;
+}

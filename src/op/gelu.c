@@ -1,0 +1,28 @@
+/* gelu.c -- y = x Phi(x), elementwise, the erf form. Source: Hendrycks and Gimpel 2016,
+ * arXiv:1606.08415. dx needs x. */
+#include "op/rules.h"
+
+static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
+                        cgp__inferred *out) {
+    (void)attributes;
+    return cgp__op_infer_elementwise(&inputs[0], out);
+}
+
+/* Per element: forward, 4 and an erf; input half, 7, an erf and an exp. A function is 10. */
+static double flops(const cgp__geometry *geometry, cgp__direction direction) {
+    const double elements = (double)geometry->rows * (double)geometry->out;
+    const double each[CGP__DIRECTIONS] = {14.0, 27.0, 0.0};
+    return each[direction] * elements;
+}
+
+const cgp__op cgp__op_gelu = {
+    .name = "gelu",
+    .kind = CGP__OP_GELU,
+    .n_inputs = 1,
+    .infer = infer,
+    .input_needs_x = 1u << 0,
+    .cheap = true,
+    .overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = flops,
+};

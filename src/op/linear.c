@@ -1,0 +1,56 @@
+/* linear.c -- y = x weight^T + bias: x [..., in] -> [..., out]; weight [out, in], or [in, out]
+ * with `in_out`; bias [out]. dx needs the weight, dweight needs x, neither needs y. */
+#include "op/rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static void set_params(const cgp__geometry *geometry, cgp__inferred *out) {
+    const int64_t out_in[] = {geometry->out, geometry->in};
+    const int64_t in_out[] = {geometry->in, geometry->out};
+    out->n_params = geometry->has_bias ? 2 : 1;
+    out->params[0].suffix = "weight";
+    out->params[0].shape = cgp_shape_make(2, geometry->in_out ? in_out : out_in);
+    if (geometry->has_bias) {
+        out->params[1].suffix = "bias";
+        out->params[1].shape = cgp_shape_make(1, &geometry->out);
+    }
+}
+
+static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
+                        cgp__inferred *out) {
+    const cgp_shape *x = &inputs[0].shape;
+    memset(out, 0, sizeof *out);
+    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    if (attributes->size < 1)
+        return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, attributes->size);
+    CGP_TRY(cgp__op_check_size("weight", attributes->size, cgp__op_width(x)));
+    CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), attributes->size));
+    out->geometry.rows = cgp__op_rows(x);
+    out->geometry.in = cgp__op_width(x);
+    out->geometry.out = attributes->size;
+    out->geometry.has_bias = attributes->bias;
+    out->geometry.in_out = attributes->in_out;
+    out->output.dtype = CGP_F32;
+    out->output.shape = cgp__op_shape_width(x, attributes->size);
+    set_params(&out->geometry, out);
+    return CGP_OK;
+}
+
+/* A multiply-add counts 2: 2 rows in out for the product of each direction, and one sum per
+ * element of y for the bias, forward and in the weight half. */
+static double flops(const cgp__geometry *geometry, cgp__direction direction) {
+    const double outputs = (double)geometry->rows * (double)geometry->out;
+    const double bias = geometry->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
+    return 2.0 * outputs * (double)geometry->in + bias;
+}
+
+const cgp__op cgp__op_linear = {
+    .name = "linear",
+    .kind = CGP__OP_LINEAR,
+    .n_inputs = 1,
+    .infer = infer,
+    .weight_needs_x = 1u << 0,
+    .dx = CGP__DX_OWN,
+    .flops = flops,
+};

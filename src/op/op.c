@@ -1,0 +1,104 @@
+/* op.c -- the table of each kind, and the checks the tables share. */
+#include "op/op.h"
+#include "op/rules.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+_Static_assert(sizeof(cgp__geometry) == 5 * sizeof(int64_t) + 4 * sizeof(int32_t),
+               "geometries are compared by their bytes: no padding");
+
+const cgp__op *cgp__op_find(cgp__op_kind kind) {
+    static const cgp__op *const tables[CGP__OP_KINDS] = {
+        [CGP__OP_EMBEDDING] = &cgp__op_embedding,
+        [CGP__OP_POSITION] = &cgp__op_position,
+        [CGP__OP_ADD] = &cgp__op_add,
+        [CGP__OP_LINEAR] = &cgp__op_linear,
+        [CGP__OP_LAYER_NORM] = &cgp__op_layer_norm,
+        [CGP__OP_GELU] = &cgp__op_gelu,
+        [CGP__OP_ATTENTION] = &cgp__op_attention,
+        [CGP__OP_DROPOUT] = &cgp__op_dropout,
+        [CGP__OP_CROSS_ENTROPY] = &cgp__op_cross_entropy,
+    };
+    return (unsigned)kind < CGP__OP_KINDS ? tables[kind] : NULL;
+}
+
+static cgp_status check_rank(const char *what, const cgp_shape *shape, int low, int high) {
+    char text[128];
+    if (shape->rank >= low && shape->rank <= high) return CGP_OK;
+    cgp_shape_text(shape, text, sizeof text);
+    if (low == high)
+        return cgp_fail(CGP_EINVAL, "expects %s of %d dims, got %s", what, low, text);
+    return cgp_fail(CGP_EINVAL, "expects %s of %d to %d dims, got %s", what, low, high, text);
+}
+
+cgp_status cgp__op_check(const char *what, const cgp__type *type, cgp_dtype dtype, int low,
+                         int high) {
+    char text[192];
+    if (type->dtype != dtype)
+        return cgp_fail(CGP_EINVAL, "expects %s %s, got %s", cgp_dtype_name(dtype), what,
+                        cgp_dtype_name(type->dtype));
+    CGP_TRY(check_rank(what, &type->shape, low, high));
+    int64_t count = 1;
+    for (int i = 0; i < type->shape.rank; i++) {
+        const int64_t dim = type->shape.dims[i];
+        if (dim < 1)
+            return cgp_fail(CGP_EINVAL, "expects %s of sizes >= 1, got %s", what,
+                            cgp_shape_text(&type->shape, text, sizeof text));
+        if (dim > CGP__MAX_ELEMENTS / count)
+            return cgp_fail(CGP_EINVAL, "expects %s of at most 2^40 elements, got %s", what,
+                            cgp_shape_text(&type->shape, text, sizeof text));
+        count *= dim;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns) {
+    if (rows > CGP__MAX_ELEMENTS / columns)
+        return cgp_fail(CGP_EINVAL,
+                        "expects %s of at most 2^40 elements, got %" PRId64 " x %" PRId64, what,
+                        rows, columns);
+    return CGP_OK;
+}
+
+cgp_status cgp__op_check_share(double p) {
+    if (!(p >= 0.0 && (float)p < 1.0f))
+        return cgp_fail(CGP_EINVAL, "expects 0 <= p < 1, got %g", p);
+    return CGP_OK;
+}
+
+int64_t cgp__op_rows(const cgp_shape *shape) {
+    int64_t rows = 1;
+    for (int i = 0; i < shape->rank - 1; i++)
+        rows *= shape->dims[i];
+    return rows;
+}
+
+int64_t cgp__op_width(const cgp_shape *shape) {
+    return shape->dims[shape->rank - 1];
+}
+
+cgp_shape cgp__op_shape_rows(const cgp_shape *shape) {
+    return cgp_shape_make(shape->rank - 1, shape->dims);
+}
+
+cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width) {
+    cgp_shape result = *shape;
+    result.dims[result.rank - 1] = width;
+    return result;
+}
+
+cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width) {
+    cgp_shape result = *shape;
+    result.dims[result.rank++] = width;
+    return result;
+}
+
+cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out) {
+    memset(out, 0, sizeof *out);
+    CGP_TRY(cgp__op_check("input", input, CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    out->geometry.rows = cgp__op_rows(&input->shape);
+    out->geometry.in = out->geometry.out = cgp__op_width(&input->shape);
+    out->output = *input;
+    return CGP_OK;
+}

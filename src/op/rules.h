@@ -1,0 +1,34 @@
+/* rules.h -- checks that the op tables share. Messages begin with the expectation; the builder
+ * puts layer and op in front. Shapes leave the leading dimension N out, so a value of 5 dims is
+ * the largest that fits in a tensor. */
+#ifndef CGP_SRC_OP_RULES_H
+#define CGP_SRC_OP_RULES_H
+
+#include "op/op.h"
+
+#define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)
+#define CGP__MAX_ELEMENTS ((int64_t)1 << 40) /* of a value or parameter: no product overflows */
+
+/* `type` has the dtype, between low and high dims, sizes >= 1 and at most CGP__MAX_ELEMENTS. */
+cgp_status cgp__op_check(const char *what, const cgp__type *type, cgp_dtype dtype, int low,
+                         int high);
+
+/* rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
+cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns);
+
+/* 0 <= p < 1, as a float too. */
+cgp_status cgp__op_check_share(double p);
+
+/* Product of all dims but the last; the last dim. Of a checked shape of 1 dim or more. */
+int64_t cgp__op_rows(const cgp_shape *shape);
+int64_t cgp__op_width(const cgp_shape *shape);
+
+/* The shape without its last dim, with another last dim, with one more dim. */
+cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
+cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
+cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
+
+/* An elementwise op over f32 input 0: geometry and output. */
+cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out);
+
+#endif

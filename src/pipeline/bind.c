@@ -1,0 +1,165 @@
+/* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in once, kept for the next time. */
+#include "pipeline/pipeline.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program) {
+    const cgp__program *const all[CGP__PROGRAMS] = {&stage->light, &stage->forward, &stage->recompute, &stage->backward};
+    return all[program];
+}
+
+void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run) {
+    if (!run)
+        return;
+    for (int d = 0; run->lists && d < pipeline->plan->n_devices; d++)
+        free(run->lists[d].actions);
+    free(run->lists);
+    free(run);
+}
+
+/* A run uses at most the slots that were planned; anything else is a mistake of ours, found before it runs. */
+static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
+    for (int j = 0; j < plan->n_stages; j++) {
+        const cgp_plan_stage *stage = &plan->stages[j].info;
+        if (inputs[j] > stage->input_slots || saved[j] > stage->saved_slots)
+            return cgp_fail(CGP_EDEVICE, "stage %d: a list needs %d input and %d saved slots, planned are %d and %d", j,
+                            inputs[j], saved[j], stage->input_slots, stage->saved_slots);
+    }
+    return CGP_OK;
+}
+
+/* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan that never recomputes has no
+ * light program and uses the other one with any saved slot. */
+static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
+    const bool has_light = plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER;
+    return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
+}
+
+/* Actions of the list that make F of a micro-batch light: an R of the same. */
+static bool is_recomputed(const cgp__list *list, const cgp_action *action) {
+    for (int i = 0; i < list->n; i++) {
+        const cgp_action *a = &list->actions[i].action;
+        if (a->kind == CGP_ACTION_R && a->stage == action->stage && a->microbatch == action->microbatch)
+            return true;
+    }
+    return false;
+}
+
+static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__list *list, int i, bool *begun) {
+    cgp__bound_action *bound = &list->actions[i];
+    const cgp_action *action = &bound->action;
+    bound->first_sample = action->microbatch * plan->microbatch;
+    bound->samples = run->samples - bound->first_sample < plan->microbatch ? run->samples - bound->first_sample
+                                                                             : plan->microbatch;
+    switch (action->kind) {
+    case CGP_ACTION_F:
+    case CGP_ACTION_SEND_F:
+        bound->program = forward_program(plan, run, is_recomputed(list, action));
+        if (bound->program == CGP__FORWARD_SAVED && run->forward_only)
+            bound->saved_slot = 0;
+        break;
+    case CGP_ACTION_R:
+        bound->program = CGP__RECOMPUTE;
+        break;
+    case CGP_ACTION_B:
+        bound->program = CGP__BACKWARD;
+        bound->first = !begun[action->stage];
+        begun[action->stage] = true;
+        break;
+    default:
+        bound->program = CGP__BACKWARD; /* SEND_B; RECVs have one destination */
+        break;
+    }
+}
+
+static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule, cgp__run *run, int d) {
+    int n = 0;
+    const cgp_action *actions = cgp_schedule_actions(schedule, d, &n);
+    cgp__list *list = &run->lists[d];
+    const size_t stages = (size_t)plan->n_stages;
+    int *numbers = cgp__calloc(2 * (size_t)n + 2 * stages, sizeof *numbers);
+    bool *begun = cgp__calloc(stages, sizeof *begun);
+    list->actions = cgp__calloc((size_t)n, sizeof *list->actions);
+    list->n = n;
+    cgp_status status = CGP_OK;
+    if (!numbers || !begun || !list->actions)
+        status = cgp__no_memory("list", (size_t)n * sizeof *list->actions);
+    int *counts = numbers + 2 * n;
+    if (status == CGP_OK)
+        status = cgp__plan_slots(plan, schedule, d, numbers, numbers + n, counts, counts + stages);
+    if (status == CGP_OK)
+        status = check_counts(plan, counts, counts + stages);
+    for (int i = 0; status == CGP_OK && i < n; i++) {
+        list->actions[i].action = actions[i];
+        list->actions[i].input_slot = numbers[i];
+        list->actions[i].saved_slot = numbers[n + i];
+    }
+    for (int i = 0; status == CGP_OK && i < n; i++)
+        bind_action(plan, run, list, i, begun);
+    free(begun);
+    free(numbers);
+    return status;
+}
+
+/* The list runs to its end with the buffers that were planned. */
+static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedule) {
+    int *capacity = cgp__calloc((size_t)plan->n_edges, sizeof *capacity);
+    if (!capacity)
+        return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
+    for (int e = 0; e < plan->n_edges; e++)
+        capacity[e] = plan->edges[e].capacity;
+    const cgp_schedule_costs costs = {.capacity = capacity};
+    cgp_schedule_timeline timeline = {0};
+    const cgp_status status = cgp_schedule_simulate(schedule, &costs, &timeline);
+    cgp_schedule_timeline_release(&timeline);
+    free(capacity);
+    return status;
+}
+
+static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
+    const cgp_plan *plan = pipeline->plan;
+    const int64_t chunks = (run->samples + plan->microbatch - 1) / plan->microbatch;
+    if (chunks > INT_MAX / 2)
+        return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold", (long long)run->samples);
+    run->chunks = (int)chunks;
+    run->lists = cgp__calloc((size_t)plan->n_devices, sizeof *run->lists);
+    if (!run->lists)
+        return cgp__no_memory("lists", (size_t)plan->n_devices * sizeof *run->lists);
+    cgp_schedule *schedule = NULL;
+    CGP_TRY(cgp__plan_make_schedule(plan, run->chunks, run->forward_only, &schedule));
+    cgp_status status = check_buffers(plan, schedule);
+    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
+        status = bind_device(plan, schedule, run, d);
+    cgp_schedule_destroy(schedule);
+    if (status == CGP_OK)
+        status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
+    if (status == CGP_OK && !cgp__grow(&pipeline->losses, &pipeline->losses_room, run->chunks, sizeof(double)))
+        status = cgp__no_memory("losses", (size_t)run->chunks * sizeof(double));
+    return status;
+}
+
+cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only, const cgp__run **out) {
+    for (int i = 0; i < pipeline->n_runs; i++) {
+        if (pipeline->runs[i]->samples == samples && pipeline->runs[i]->forward_only == forward_only) {
+            *out = pipeline->runs[i];
+            return CGP_OK;
+        }
+    }
+    if (!cgp__grow(&pipeline->runs, &pipeline->runs_room, pipeline->n_runs + 1, sizeof *pipeline->runs))
+        return cgp__no_memory("lists", sizeof *pipeline->runs);
+    cgp__run *run = cgp__calloc(1, sizeof *run);
+    if (!run)
+        return cgp__no_memory("lists", sizeof *run);
+    run->samples = samples;
+    run->forward_only = forward_only;
+    const cgp_status status = make_run(pipeline, run);
+    if (status != CGP_OK) {
+        cgp__run_destroy(pipeline, run);
+        return status;
+    }
+    pipeline->runs[pipeline->n_runs++] = run;
+    *out = run;
+    return CGP_OK;
+}

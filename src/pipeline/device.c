@@ -1,0 +1,151 @@
+/* device.c -- what a worker makes for itself: device, memory, initial parameters, kernels. */
+#define _GNU_SOURCE
+#include "pipeline/pipeline.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The core of device d: the d-th this process may use, if every device gets one of its own. A device with several threads
+ * is not pinned (its team would inherit the one core), nor is a single device, so that two programs may share a machine. */
+static int core_of(const cgp_plan *plan, int d) {
+    cpu_set_t allowed;
+    CPU_ZERO(&allowed);
+    if (plan->threads > 1 || plan->n_devices == 1 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
+        CPU_COUNT(&allowed) < plan->n_devices)
+        return -1;
+    for (int core = 0; core < CPU_SETSIZE; core++) {
+        if (CPU_ISSET(core, &allowed) && d-- == 0)
+            return core;
+    }
+    return -1;
+}
+
+static cgp_status set_initial_parameters(cgp__worker *worker) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__device_plan *device = &plan->devices[worker->index];
+    float chunk[4096];
+    for (int p = 0; p < plan->model->n_params; p++) {
+        const cgp__parameter *param = &plan->model->params[p];
+        if (plan->stages[plan->node_stage[param->node]].info.device != worker->index)
+            continue;
+        char *memory = worker->memory + device->parameters + plan->param_offset[p];
+        const int64_t count = cgp_shape_count(&param->shape);
+        for (int64_t first = 0; first < count; first += 4096) {
+            const int64_t n = count - first < 4096 ? count - first : 4096;
+            cgp__init_fill(&param->init, worker->pipeline->seed, p, first, n, chunk);
+            device->backend->copy(worker->device, memory + 4 * first, chunk, 4 * (size_t)n);
+        }
+    }
+    return CGP_OK;
+}
+
+static cgp_status number_calls(cgp__worker *worker) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const size_t n = (size_t)plan->n_stages * CGP__PROGRAMS;
+    worker->first_call = cgp__calloc(n, sizeof *worker->first_call);
+    if (!worker->first_call)
+        return cgp__no_memory("worker", n * sizeof *worker->first_call);
+    for (int j = 0; j < plan->n_stages; j++) {
+        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index; p++) {
+            worker->first_call[j * CGP__PROGRAMS + p] = worker->n_calls;
+            worker->n_calls += cgp__stage_program(&plan->stages[j], p)->n;
+        }
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__backend *backend = plan->devices[worker->index].backend;
+    const int64_t bytes = plan->devices[worker->index].info.planned_bytes;
+    CGP_TRY(backend->device_create(&worker->device, plan->threads, core_of(plan, worker->index)));
+    void *memory = NULL;
+    CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
+    worker->memory = memory;
+    worker->bytes = bytes;
+    CGP_TRY(number_calls(worker));
+    return set_initial_parameters(worker);
+}
+
+cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
+    for (int i = 0; i < worker->n_cache; i++)
+        backend->kernel_destroy(worker->cache[i].kernel);
+    for (int i = 0; i < worker->n_sets; i++)
+        free(worker->sets[i].kernels);
+    if (worker->memory)
+        backend->memory_destroy(worker->device, worker->memory, (size_t)worker->bytes);
+    if (worker->device)
+        backend->device_destroy(worker->device);
+    free(worker->cache);
+    free(worker->sets);
+    free(worker->first_call);
+    cgp__trace_release(&worker->trace);
+    return CGP_OK;
+}
+
+/* The kernel of a call for n samples; one for all calls of the same spec. */
+static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n, cgp__kernel **out) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__backend *backend = plan->devices[worker->index].backend;
+    const cgp__kernel_spec spec = cgp__call_spec(plan->model, call, n);
+    for (int i = 0; i < worker->n_cache; i++) {
+        if (memcmp(&worker->cache[i].spec, &spec, sizeof spec) == 0) {
+            *out = worker->cache[i].kernel;
+            return CGP_OK;
+        }
+    }
+    int64_t bytes = 0;
+    CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
+    if (bytes > call->workspace_bytes)
+        return cgp_fail(CGP_EDEVICE, "%s with %lld samples needs %lld bytes of workspace, planned are %lld",
+                        plan->model->nodes[call->node].op->name, (long long)n, (long long)bytes,
+                        (long long)call->workspace_bytes);
+    if (!cgp__grow(&worker->cache, &worker->cache_room, worker->n_cache + 1, sizeof *worker->cache))
+        return cgp__no_memory("kernels", sizeof *worker->cache);
+    CGP_TRY(backend->kernel_create(worker->device, &spec, out));
+    worker->cache[worker->n_cache++] = (cgp__cached_kernel){spec, *out};
+    return CGP_OK;
+}
+
+/* The index of the kernel set for n samples, made if it is new. */
+static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    for (*index = 0; *index < worker->n_sets; ++*index) {
+        if (worker->sets[*index].samples == n)
+            return CGP_OK;
+    }
+    if (!cgp__grow(&worker->sets, &worker->sets_room, worker->n_sets + 1, sizeof *worker->sets))
+        return cgp__no_memory("kernels", sizeof *worker->sets);
+    cgp__kernel **kernels = cgp__calloc((size_t)worker->n_calls, sizeof(cgp__kernel *));
+    if (!kernels)
+        return cgp__no_memory("kernels", (size_t)worker->n_calls * sizeof(cgp__kernel *));
+    cgp_status status = CGP_OK;
+    for (int j = 0; j < plan->n_stages; j++) {
+        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index; p++) {
+            const cgp__program *program = cgp__stage_program(&plan->stages[j], p);
+            cgp__kernel **at = kernels + worker->first_call[j * CGP__PROGRAMS + p];
+            for (int i = 0; i < program->n && status == CGP_OK; i++) {
+                if (program->calls[i].node >= 0)
+                    status = find_kernel(worker, &program->calls[i], n, &at[i]);
+            }
+        }
+    }
+    if (status != CGP_OK) {
+        free(kernels);
+        return status;
+    }
+    worker->sets[worker->n_sets++] = (cgp__kernel_set){n, kernels};
+    return CGP_OK;
+}
+
+cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
+    const cgp__run *run = argument;
+    cgp__list *list = &run->lists[worker->index];
+    for (int i = 0; i < list->n; i++)
+        CGP_TRY(find_set(worker, list->actions[i].samples, &list->actions[i].kernels));
+    return cgp__trace_reserve(&worker->trace, list->n);
+}

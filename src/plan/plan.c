@@ -1,0 +1,303 @@
+/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers, totals.
+ *
+ * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs the schedule; the schedule
+ * needs the edges; the transfer buffers need the simulated step, for which the programs give the costs. */
+#include "plan/plan.h"
+
+#include <cgpipe/partition.h>
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "optim/optim.h"
+
+static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(CGP_EINVAL, "plan options: struct_size is %zu, expected %zu (use cgp_plan_options_default)",
+                        o->struct_size, sizeof *o);
+    if (!model->finished || model->status != CGP_OK)
+        return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)", model->name);
+    if (o->stages < 1 || o->stages > model->n_layers)
+        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d", model->n_layers,
+                        o->stages);
+    if (o->batch < 1 || o->batch > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "batch: expected 1 to %d, got %lld", INT32_MAX, (long long)o->batch);
+    if (o->chunks < 1)
+        return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", o->chunks);
+    if (o->threads_per_device < 1 || o->threads_per_device > 1024)
+        return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d", o->threads_per_device);
+    if (o->device_memory < 0)
+        return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld", (long long)o->device_memory);
+    if (o->inference ? model->output < 0 && model->loss < 0 : model->loss < 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no loss to train (plan with `inference`)", model->name);
+    if (!o->inference && model->n_params == 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
+    return o->inference ? CGP_OK : cgp_optim_check(&o->optim);
+}
+
+/* Micro-batches of b = ceil(B / M) samples, ceil(B / b) of them: torchgpipe's rule. */
+static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
+    plan->batch = o->batch;
+    plan->microbatch = (o->batch + o->chunks - 1) / o->chunks;
+    plan->chunks = (int)((o->batch + plan->microbatch - 1) / plan->microbatch);
+    if (plan->chunks < o->chunks)
+        cgp__log(CGP_LOG_WARN, "plan", "%lld samples give %d micro-batches of %lld, not the %d asked for",
+                 (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
+}
+
+static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
+    plan->n_stages = plan->n_devices = o->stages;
+    const size_t n = (size_t)o->stages;
+    plan->balance = cgp__calloc(n, sizeof *plan->balance);
+    plan->stages = cgp__calloc(n, sizeof *plan->stages);
+    plan->devices = cgp__calloc(n, sizeof *plan->devices);
+    plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
+    plan->param_offset = cgp__calloc((size_t)plan->model->n_params, sizeof *plan->param_offset);
+    plan->schedule_name = cgp__strdup(o->inference ? "forward" : o->schedule ? o->schedule : "1f1b");
+    if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage || !plan->param_offset ||
+        !plan->schedule_name)
+        return cgp__no_memory("plan", n * sizeof *plan->stages);
+    return CGP_OK;
+}
+
+static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
+    for (int d = 0; d < plan->n_devices; d++) {
+        cgp__device_plan *device = &plan->devices[d];
+        const char *name = o->devices && o->devices[d] ? o->devices[d] : "cpu";
+        CGP_TRY(cgp__backend_find(name, &device->backend));
+        device->name = cgp__format("%s:%d", name, d);
+        if (!device->name)
+            return cgp__no_memory("plan", strlen(name));
+        device->info.name = device->name;
+        device->info.first_stage = d;
+        device->info.stages = 1;
+    }
+    return CGP_OK;
+}
+
+/* Give layers, nodes and parameters to stages. */
+static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
+    const cgp_model *model = plan->model;
+    if (o->balance) {
+        CGP_TRY(cgp_balance_check(model, o->stages, o->balance));
+        memcpy(plan->balance, o->balance, (size_t)o->stages * sizeof *plan->balance);
+    } else {
+        CGP_TRY(cgp_balance_by_flops(model, o->stages, plan->balance));
+    }
+    int layer = 0, node = 0;
+    for (int j = 0; j < plan->n_stages; j++) {
+        cgp__stage_plan *stage = &plan->stages[j];
+        stage->info.first_layer = layer;
+        stage->info.layers = plan->balance[j];
+        stage->info.device = j;
+        stage->first_node = node;
+        layer += plan->balance[j];
+        for (; node < model->n_nodes && model->nodes[node].layer < layer; node++) {
+            plan->node_stage[node] = j;
+            stage->n_nodes++;
+        }
+    }
+    return CGP_OK;
+}
+
+static void place_parameters(cgp_plan *plan) {
+    const cgp_model *model = plan->model;
+    for (int p = 0; p < model->n_params; p++) {
+        const int stage = plan->node_stage[model->params[p].node];
+        cgp_plan_device *device = &plan->devices[plan->stages[stage].info.device].info;
+        plan->param_offset[p] = device->parameter_bytes;
+        device->parameter_bytes += cgp__align_up(4 * cgp_shape_count(&model->params[p].shape));
+    }
+    for (int d = 0; d < plan->n_devices && !plan->inference; d++) {
+        cgp_plan_device *device = &plan->devices[d].info;
+        device->gradient_bytes = device->parameter_bytes;
+        device->optimizer_bytes = device->parameter_bytes * cgp_optim_states(&plan->optim);
+    }
+}
+
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only, cgp_schedule **out) {
+    cgp_schedule *schedule = NULL;
+    const char *name = forward_only ? "forward" : plan->schedule_name;
+    CGP_TRY(cgp_schedule_create(&schedule, name, plan->n_stages, chunks));
+    cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
+    cgp_status status = edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
+    for (int e = 0; edges && e < plan->n_edges; e++)
+        edges[e] = plan->edges[e].edge;
+    if (status == CGP_OK && !forward_only)
+        status = cgp_schedule_recompute(schedule, plan->recompute);
+    if (status == CGP_OK)
+        status = cgp_schedule_lower(schedule, edges, plan->n_edges);
+    if (status == CGP_OK)
+        status = cgp_schedule_check(schedule, NULL);
+    free(edges);
+    if (status != CGP_OK) {
+        cgp_schedule_destroy(schedule);
+        return status;
+    }
+    *out = schedule;
+    return CGP_OK;
+}
+
+/* Slots from the lists. Evaluation runs forward only and needs one of each kind that F uses. */
+static cgp_status count_slots(cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
+    int *counts = cgp__calloc(2 * n, sizeof *counts);
+    if (!counts)
+        return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
+    cgp_status status = CGP_OK;
+    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++) {
+        status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
+        for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
+            if (plan->stages[j].info.device != d)
+                continue;
+            plan->stages[j].info.input_slots = counts[j];
+            plan->stages[j].info.saved_slots = counts[n + (size_t)j];
+        }
+    }
+    free(counts);
+    return status;
+}
+
+/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2. Where no sender waits, nothing
+ * deadlocks. */
+static cgp_status size_transfers(cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
+    double *costs = cgp__calloc(4 * n, sizeof *costs);
+    if (!costs)
+        return cgp__no_memory("plan: costs", 4 * n * sizeof *costs);
+    for (size_t j = 0; j < n; j++) {
+        const cgp_plan_stage *stage = &plan->stages[j].info;
+        costs[j] = stage->forward_flops;
+        costs[n + j] = stage->backward_flops / 2;
+        costs[2 * n + j] = stage->backward_flops / 2;
+        costs[3 * n + j] = stage->recompute_flops;
+    }
+    const cgp_schedule_costs given = {costs, costs + n, costs + 2 * n, costs + 3 * n, NULL, NULL};
+    const cgp_status status = cgp_schedule_simulate(plan->schedule, &given, &plan->timeline);
+    free(costs);
+    for (int e = 0; status == CGP_OK && e < plan->n_edges; e++) {
+        const int most = plan->timeline.free_capacity[e];
+        plan->edges[e].capacity = most > 2 ? most : 2;
+    }
+    return status;
+}
+
+/* Sections of each device's memory, in the order of plan.h's drawing. */
+static void add_up(cgp_plan *plan) {
+    for (int d = 0; d < plan->n_devices; d++) {
+        cgp__device_plan *device = &plan->devices[d];
+        cgp_plan_device *info = &device->info;
+        device->parameters = 0;
+        device->gradients = info->parameter_bytes;
+        device->optimizer = device->gradients + info->gradient_bytes;
+        int64_t at = device->optimizer + info->optimizer_bytes + info->state_bytes;
+        const int64_t slots = at;
+        for (int j = 0; j < plan->n_stages; j++) {
+            cgp__stage_plan *stage = &plan->stages[j];
+            if (stage->info.device != d)
+                continue;
+            stage->input_slots = at;
+            at += stage->info.input_slots * stage->info.input_slot_bytes;
+            stage->saved_slots = at;
+            at += stage->info.saved_slots * stage->info.saved_slot_bytes;
+            if (stage->workspace_bytes > info->workspace_bytes)
+                info->workspace_bytes = stage->workspace_bytes;
+        }
+        info->slot_bytes = at - slots;
+        device->workspace = at;
+        at += info->workspace_bytes;
+        const int64_t transfer = at;
+        for (int e = 0; e < plan->n_edges; e++) {
+            cgp__edge_plan *edge = &plan->edges[e];
+            if (plan->stages[edge->edge.from].info.device != d)
+                continue;
+            edge->offset = at;
+            at += edge->capacity * edge->bytes;
+        }
+        info->transfer_bytes = at - transfer;
+        info->activation_bytes = info->slot_bytes + info->workspace_bytes + info->transfer_bytes;
+        info->planned_bytes = at;
+    }
+}
+
+static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
+    const double mib = 1024.0 * 1024.0;
+    for (int d = 0; limit > 0 && d < plan->n_devices; d++) {
+        const cgp_plan_device *i = &plan->devices[d].info;
+        if (i->planned_bytes <= limit)
+            continue;
+        return cgp_fail(CGP_ELIMIT,
+                        "device %s: needs %.1f MiB (parameters, gradients and optimizer %.1f, slots %.1f, workspace %.1f, "
+                        "transfer %.1f) but its memory is limited to %.1f MiB (%s)",
+                        i->name, (double)i->planned_bytes / mib,
+                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes) / mib,
+                        (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib, (double)i->transfer_bytes / mib,
+                        (double)limit / mib,
+                        i->activation_bytes < i->planned_bytes / 2 ? "more stages would help"
+                        : plan->recompute == CGP_RECOMPUTE_NEVER   ? "recompute always, more chunks or more stages would help"
+                                                                   : "more chunks or more stages would help");
+    }
+    return CGP_OK;
+}
+
+static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
+    CGP_TRY(allocate(plan, o));
+    split_batch(plan, o);
+    CGP_TRY(make_devices(plan, o));
+    CGP_TRY(cut(plan, o));
+    place_parameters(plan);
+    CGP_TRY(cgp__plan_edges(plan));
+    for (int j = 0; j < plan->n_stages; j++)
+        CGP_TRY(cgp__plan_programs(plan, j));
+    CGP_TRY(cgp__plan_make_schedule(plan, plan->chunks, plan->inference, &plan->schedule));
+    CGP_TRY(count_slots(plan));
+    CGP_TRY(size_transfers(plan));
+    add_up(plan);
+    return check_limit(plan, o->device_memory);
+}
+
+cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
+    CGP_TRY(check_options(options, model));
+    cgp_plan *plan = cgp__calloc(1, sizeof *plan);
+    if (!plan)
+        return cgp__no_memory("plan", sizeof *plan);
+    plan->model = model;
+    plan->optim = options->optim;
+    plan->inference = options->inference;
+    plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
+    plan->threads = options->threads_per_device;
+    const cgp_status status = build(plan, options);
+    if (status != CGP_OK) {
+        cgp_plan_destroy(plan);
+        return status;
+    }
+    *out = plan;
+    return CGP_OK;
+}
+
+void cgp_plan_destroy(cgp_plan *plan) {
+    if (!plan)
+        return;
+    for (int j = 0; plan->stages && j < plan->n_stages; j++) {
+        free(plan->stages[j].light.calls);
+        free(plan->stages[j].forward.calls);
+        free(plan->stages[j].recompute.calls);
+        free(plan->stages[j].backward.calls);
+    }
+    for (int d = 0; plan->devices && d < plan->n_devices; d++)
+        free(plan->devices[d].name);
+    for (int e = 0; e < plan->n_edges; e++)
+        free(plan->edges[e].parts);
+    cgp_schedule_timeline_release(&plan->timeline);
+    cgp_schedule_destroy(plan->schedule);
+    free(plan->memo);
+    free(plan->edges);
+    free(plan->param_offset);
+    free(plan->node_stage);
+    free(plan->devices);
+    free(plan->stages);
+    free(plan->balance);
+    free(plan->schedule_name);
+    free(plan);
+}

@@ -1,0 +1,147 @@
+/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls whose operands are places; per edge,
+ * messages; per device, sections of one allocation.
+ *
+ *     device memory   | parameters | gradients | optimizer | state | slots ... | workspace | transfer |
+ *
+ *     program         runs for                        results that backward needs go to
+ *     light           F of a recomputed micro-batch,   nowhere: all in the workspace
+ *                     evaluation, inference
+ *     forward         F of any other                   its saved slot
+ *     recompute       R: the calls of `forward` that   its saved slot
+ *                     backward needs
+ *     backward        B                                reads the saved slot; gradients live in the workspace and in the
+ *                                                      parts of the saved slot that are not written yet or no longer read
+ */
+#ifndef CGP_SRC_PLAN_H
+#define CGP_SRC_PLAN_H
+
+#include <cgpipe/plan.h>
+
+#include "backend/backend.h"
+#include "model/model.h"
+
+typedef enum cgp__arena {
+    CGP__NOWHERE,    /* no operand */
+    CGP__HOST,       /* offset: index of the model input; the caller's memory */
+    CGP__PARAMETERS, /* offsets in bytes from here on */
+    CGP__GRADIENTS,
+    CGP__INPUT_SLOT, /* of the micro-batch */
+    CGP__SAVED_SLOT,
+    CGP__WORKSPACE,
+    CGP__ITEM, /* while a plan is made: index of an item that has no place yet */
+    CGP__ARENAS
+} cgp__arena;
+
+typedef struct cgp__place {
+    cgp__arena arena;
+    int64_t offset;
+} cgp__place;
+
+/* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` floats a sample. */
+typedef struct cgp__call {
+    int node;
+    cgp__direction direction;
+    uint32_t add;
+    int64_t copy_count;
+    cgp__place x[CGP__MAX_INPUTS], y, saved[CGP__MAX_SAVED], param[CGP__MAX_PARAMS];
+    cgp__place dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
+    int64_t workspace_bytes;
+} cgp__call;
+
+typedef struct cgp__program {
+    cgp__call *calls;
+    int n, room;
+} cgp__program;
+
+/* One value of a message. `from` is in the sender's arenas, [0] if it ran `light`, [1] otherwise; `to` in the receiver's. */
+typedef struct cgp__part {
+    int value;
+    int64_t sample_bytes;
+    int64_t offset; /* in the message */
+    cgp__place from[2], to;
+} cgp__part;
+
+/* An edge of the schedule. from < to: activations. from > to: gradients. */
+typedef struct cgp__edge_plan {
+    cgp_edge edge;
+    cgp__part *parts;
+    int n_parts, parts_room;
+    int64_t bytes;    /* of one message of a full micro-batch */
+    int capacity;     /* buffers */
+    int64_t offset;   /* of the buffers, in the memory of the sender's device */
+} cgp__edge_plan;
+
+typedef struct cgp__stage_plan {
+    cgp_plan_stage info;
+    int first_node, n_nodes; /* the loss is one of the last stage's */
+    cgp__program light, forward, recompute, backward;
+    cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made elsewhere */
+    bool inputs_in_backward, inputs_in_recompute; /* who still reads the input slot */
+    int64_t workspace_bytes;
+    /* offsets in the device's memory */
+    int64_t input_slots, saved_slots;
+} cgp__stage_plan;
+
+typedef struct cgp__device_plan {
+    cgp_plan_device info;
+    const cgp__backend *backend;
+    char *name;
+    int64_t parameters, gradients, optimizer, workspace; /* offsets in its memory */
+} cgp__device_plan;
+
+struct cgp_plan {
+    const cgp_model *model;
+    cgp_optim optim;
+    bool inference;
+    cgp_recompute recompute;
+    char *schedule_name;
+    int threads;
+    int64_t batch, microbatch;
+    int chunks, n_stages, n_devices, n_edges, edges_room;
+    int *balance;
+    int *node_stage;           /* [nodes] */
+    int64_t *param_offset;     /* [params] from the start of the parameter (and gradient) section of its device */
+    cgp__stage_plan *stages;
+    cgp__device_plan *devices;
+    cgp__edge_plan *edges; /* activations first */
+    cgp_schedule *schedule;
+    cgp_schedule_timeline timeline;
+    struct cgp__workspace_memo *memo;
+    int n_memo, memo_room;
+};
+
+/* A piece of memory of a stage while its programs are laid out. Times: see programs.c. */
+typedef struct cgp__item {
+    int64_t bytes;
+    int start, end; /* first and last moment it is in use */
+    bool saved;     /* lives from forward into backward: part of the saved slot */
+    cgp__place place;
+} cgp__item;
+
+/* Give every item its place: saved ones in the slot, in order of time; the others in parts of the slot that are free while
+ * they live, else in the workspace. O(items^2). */
+cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes, int64_t *workspace_bytes);
+
+/* Find the edges and their parts (messages.c); fill the programs of a stage (programs.c). */
+cgp_status cgp__plan_edges(cgp_plan *plan);
+cgp_status cgp__plan_programs(cgp_plan *plan, int stage);
+
+/* The edge from a stage to another, -1 if there is none; the part of a value in it. */
+int cgp__plan_find_edge(const cgp_plan *plan, int from, int to);
+cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value);
+
+/* The next stage that makes a part of a value's gradient, above (direction 1) or below (-1) `stage`, in the chain that runs
+ * from the last such stage down to the one that makes the value; -1 if there is none. */
+int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction);
+
+/* Which slots each action of a device's list uses, [actions]; counts: [stages] the most at one time. Any may be NULL. */
+cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device, int *input_slot,
+                           int *saved_slot, int *input_count, int *saved_count);
+
+/* A lowered, checked schedule for so many micro-batches; forward only or as the plan's. */
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only, cgp_schedule **out);
+
+/* Kernel of a call for n samples. */
+cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, int64_t n);
+
+#endif

@@ -1,0 +1,268 @@
+/* programs.c -- makes the programs of a stage: first with operands that are items, then, once all items of the stage are
+ * known, with places. What the caller's inputs and other stages bring needs no item: it has its place already. */
+#include "plan/programs.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct cgp__workspace_memo {
+    cgp__kernel_spec spec;
+    int device;
+    int64_t bytes;
+} cgp__workspace_memo;
+
+int cgp__builder_item(cgp__stage_builder *b, int64_t bytes, int moment) {
+    if (!cgp__grow(&b->items, &b->items_room, b->n_items + 1, sizeof *b->items))
+        return -1;
+    b->items[b->n_items] = (cgp__item){.bytes = bytes, .start = moment, .end = moment};
+    return b->n_items++;
+}
+
+void cgp__builder_keep(cgp__stage_builder *b, cgp__place place, int moment) {
+    if (place.arena == CGP__ITEM && b->items[place.offset].end < moment)
+        b->items[place.offset].end = moment;
+}
+
+cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, int64_t n) {
+    cgp__kernel_spec spec;
+    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    spec.op = model->nodes[call->node].op->kind;
+    spec.direction = call->direction;
+    spec.geometry = model->nodes[call->node].geometry;
+    spec.n = n;
+    spec.add = call->add;
+    return spec;
+}
+
+/* Bytes of workspace of a call, asked of the backend once for each kernel. */
+static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
+    cgp_plan *plan = b->plan;
+    const cgp__kernel_spec spec = cgp__call_spec(b->model, call, plan->microbatch);
+    const int device = b->stage->info.device;
+    for (int i = 0; i < plan->n_memo; i++) {
+        const cgp__workspace_memo *memo = &plan->memo[i];
+        if (plan->devices[memo->device].backend == plan->devices[device].backend &&
+            memcmp(&memo->spec, &spec, sizeof spec) == 0) {
+            *bytes = memo->bytes;
+            return CGP_OK;
+        }
+    }
+    if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo))
+        return cgp__no_memory("plan", sizeof *plan->memo);
+    CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
+    plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
+    return CGP_OK;
+}
+
+cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node, cgp__direction direction,
+                             uint32_t add, int moment, cgp__call **out) {
+    if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
+        return cgp__no_memory("plan: calls", sizeof *program->calls);
+    cgp__call *call = &program->calls[program->n++];
+    *call = (cgp__call){.node = node, .direction = direction, .add = add};
+    *out = call;
+    if (node < 0)
+        return CGP_OK;
+    const cgp__node *n = &b->model->nodes[node];
+    for (int k = 0; k < n->n_params; k++) {
+        const int64_t offset = b->plan->param_offset[n->params[k]];
+        call->param[k] = (cgp__place){CGP__PARAMETERS, offset};
+        const bool made = direction == CGP__BACKWARD_WEIGHT || (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
+        if (made)
+            call->dparam[k] = (cgp__place){CGP__GRADIENTS, offset};
+    }
+    for (int k = 0; k < n->n_saved; k++)
+        call->saved[k] = b->stats[(node - b->stage->first_node) * CGP__MAX_SAVED + k];
+    CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
+    if (call->workspace_bytes > 0) {
+        const int item = cgp__builder_item(b, call->workspace_bytes, moment);
+        if (item < 0)
+            return cgp__no_memory("plan: items", sizeof *b->items);
+        call->workspace = (cgp__place){CGP__ITEM, item};
+    }
+    return CGP_OK;
+}
+
+/* R: of the calls of forward, those that make what backward reads, and what these need in turn. */
+static cgp_status make_recompute(cgp__stage_builder *b) {
+    const cgp__stage_plan *stage = b->stage;
+    bool *needed = cgp__calloc((size_t)stage->n_nodes, sizeof *needed);
+    if (!needed)
+        return cgp__no_memory("plan: recompute", (size_t)stage->n_nodes);
+    cgp_status status = CGP_OK;
+    for (int i = stage->n_nodes - 1; i >= 0; i--) {
+        const cgp__node *node = &b->model->nodes[stage->first_node + i];
+        const cgp__call *call = &stage->forward.calls[i];
+        for (int k = 0; k < node->n_saved; k++)
+            needed[i] = needed[i] || b->items[call->saved[k].offset].saved;
+        /* The last of the nodes that write a saved item makes the saved value; the others are its inputs. */
+        if (call->y.arena == CGP__ITEM && b->items[call->y.offset].saved) {
+            bool last = true;
+            for (int j = i + 1; j < stage->n_nodes; j++)
+                last = last && (stage->forward.calls[j].y.arena != CGP__ITEM ||
+                                stage->forward.calls[j].y.offset != call->y.offset);
+            needed[i] = needed[i] || last;
+        }
+        for (int k = 0; needed[i] && k < node->op->n_inputs; k++) {
+            const int maker = b->model->values[node->inputs[k]].node - stage->first_node;
+            if (maker >= 0 && maker < stage->n_nodes)
+                needed[maker] = true;
+        }
+    }
+    cgp__program *program = &b->stage->recompute;
+    for (int i = 0; i < stage->n_nodes && status == CGP_OK; i++) {
+        if (!needed[i])
+            continue;
+        if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
+            status = cgp__no_memory("plan: calls", sizeof *program->calls);
+        else
+            program->calls[program->n++] = stage->forward.calls[i];
+    }
+    free(needed);
+    return status;
+}
+
+static void resolve(const cgp__stage_builder *b, cgp__place *place) {
+    if (place->arena == CGP__ITEM)
+        *place = b->items[place->offset].place;
+}
+
+static void resolve_program(const cgp__stage_builder *b, cgp__program *program) {
+    for (int i = 0; i < program->n; i++) {
+        cgp__call *call = &program->calls[i];
+        resolve(b, &call->y);
+        resolve(b, &call->dy);
+        resolve(b, &call->workspace);
+        for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+            resolve(b, &call->x[k]);
+            resolve(b, &call->dx[k]);
+        }
+        for (int k = 0; k < CGP__MAX_SAVED; k++)
+            resolve(b, &call->saved[k]);
+    }
+}
+
+/* What the programs of this builder leave for others: parts of messages, the model's output. */
+static void resolve_results(cgp__stage_builder *b, int variant) {
+    const int output = b->model->output;
+    if (output >= 0 && b->plan->node_stage[b->model->values[output].node] == b->index) {
+        b->stage->output[variant] = b->where[output];
+        resolve(b, &b->stage->output[variant]);
+    }
+    for (int e = 0; e < b->plan->n_edges; e++) {
+        cgp__edge_plan *edge = &b->plan->edges[e];
+        const bool gradient = edge->edge.from > edge->edge.to;
+        for (int i = 0; i < edge->n_parts; i++) {
+            cgp__part *part = &edge->parts[i];
+            if (gradient && variant == 1 && edge->edge.from == b->index) {
+                resolve(b, &part->from[0]);
+                part->from[1] = part->from[0];
+            } else if (gradient && variant == 1 && edge->edge.to == b->index) {
+                resolve(b, &part->to);
+            } else if (!gradient && edge->edge.from == b->index) {
+                part->from[variant] = b->where[part->value];
+                resolve(b, &part->from[variant]);
+            }
+        }
+    }
+}
+
+/* Where the values are that this stage does not make: the caller's inputs, and its input slot. */
+static void place_incoming(cgp__stage_builder *b) {
+    for (int k = 0; k < b->model->n_inputs; k++)
+        b->where[b->model->input_values[k]] = (cgp__place){CGP__HOST, k};
+    int64_t offset = 0;
+    for (int e = 0; e < b->plan->n_edges; e++) {
+        cgp__edge_plan *edge = &b->plan->edges[e];
+        if (edge->edge.to != b->index || edge->edge.from > edge->edge.to)
+            continue;
+        for (int i = 0; i < edge->n_parts; i++) {
+            edge->parts[i].to = (cgp__place){CGP__INPUT_SLOT, offset};
+            b->where[edge->parts[i].value] = edge->parts[i].to;
+            offset += cgp__align_up(edge->parts[i].sample_bytes * b->plan->microbatch);
+        }
+    }
+    b->stage->info.input_slot_bytes = offset;
+}
+
+static bool reads_input_slot(const cgp__program *program) {
+    for (int i = 0; i < program->n; i++) {
+        for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+            if (program->calls[i].x[k].arena == CGP__INPUT_SLOT)
+                return true;
+        }
+    }
+    return false;
+}
+
+static double program_flops(const cgp_plan *plan, const cgp__program *program) {
+    double flops = 0;
+    for (int i = 0; i < program->n; i++) {
+        const cgp__call *call = &program->calls[i];
+        if (call->node >= 0) {
+            const cgp__node *node = &plan->model->nodes[call->node];
+            flops += node->op->flops(&node->geometry, call->direction) * (double)plan->microbatch;
+        }
+    }
+    return flops;
+}
+
+static void release(cgp__stage_builder *b) {
+    free(b->items);
+    free(b->where);
+    free(b->gradient);
+    free(b->settled);
+    free(b->stats);
+}
+
+/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training. */
+static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
+    cgp__stage_plan *stage = &plan->stages[index];
+    const size_t values = (size_t)plan->model->n_values;
+    cgp__stage_builder b = {plan, plan->model, stage, index, variant == 1, NULL, 0, 0, NULL, NULL, NULL, NULL};
+    b.where = cgp__calloc(values, sizeof *b.where);
+    b.gradient = cgp__calloc(values, sizeof *b.gradient);
+    b.settled = cgp__calloc(values, sizeof *b.settled);
+    b.stats = cgp__calloc((size_t)stage->n_nodes * CGP__MAX_SAVED, sizeof *b.stats);
+    cgp_status status = CGP_OK;
+    if (!b.where || !b.gradient || !b.settled || !b.stats)
+        status = cgp__no_memory("plan: stage", values * sizeof *b.where);
+    if (status == CGP_OK) {
+        place_incoming(&b);
+        status = cgp__builder_forward(&b, variant ? &stage->forward : &stage->light);
+    }
+    if (status == CGP_OK && variant)
+        status = cgp__builder_backward(&b, &stage->backward);
+    if (status == CGP_OK && variant)
+        status = make_recompute(&b);
+    int64_t slot_bytes = 0, work_bytes = 0;
+    if (status == CGP_OK)
+        status = cgp__layout_pack(b.items, b.n_items, &slot_bytes, &work_bytes);
+    if (status == CGP_OK) {
+        cgp__program *const all[] = {&stage->light, &stage->forward, &stage->recompute, &stage->backward};
+        for (int i = variant; i < (variant ? 4 : 1); i++)
+            resolve_program(&b, all[i]);
+        resolve_results(&b, variant);
+        if (variant)
+            stage->info.saved_slot_bytes = slot_bytes;
+        if (work_bytes > stage->workspace_bytes)
+            stage->workspace_bytes = work_bytes;
+    }
+    release(&b);
+    return status;
+}
+
+cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
+    cgp__stage_plan *stage = &plan->stages[index];
+    if (plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER)
+        CGP_TRY(make_variant(plan, index, 0));
+    if (!plan->inference)
+        CGP_TRY(make_variant(plan, index, 1));
+    stage->inputs_in_backward = reads_input_slot(&stage->backward);
+    stage->inputs_in_recompute = reads_input_slot(&stage->recompute);
+    const cgp__program *forward = plan->inference ? &stage->light : &stage->forward;
+    stage->info.forward_flops = program_flops(plan, forward);
+    stage->info.backward_flops = program_flops(plan, &stage->backward);
+    stage->info.recompute_flops = program_flops(plan, &stage->recompute);
+    return CGP_OK;
+}

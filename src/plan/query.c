@@ -1,0 +1,38 @@
+/* query.c -- what a plan tells. */
+#include "plan/plan.h"
+
+int cgp_plan_stages(const cgp_plan *plan) {
+    return plan->n_stages;
+}
+
+int cgp_plan_devices(const cgp_plan *plan) {
+    return plan->n_devices;
+}
+
+int64_t cgp_plan_microbatch(const cgp_plan *plan) {
+    return plan->microbatch;
+}
+
+int cgp_plan_chunks(const cgp_plan *plan) {
+    return plan->chunks;
+}
+
+const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage) {
+    return stage >= 0 && stage < plan->n_stages ? &plan->stages[stage].info : NULL;
+}
+
+const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device) {
+    return device >= 0 && device < plan->n_devices ? &plan->devices[device].info : NULL;
+}
+
+const int *cgp_plan_balance(const cgp_plan *plan) {
+    return plan->balance;
+}
+
+const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan) {
+    return plan->schedule;
+}
+
+const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan) {
+    return &plan->timeline;
+}

@@ -1,0 +1,289 @@
+/* check.c -- proves a lowered schedule right before anything runs.
+ *
+ * First the rules, which need no execution: an index says where every action stands, and since
+ * all actions of a stage are on one device, `before` is a comparison of two positions.
+ *
+ *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
+ *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
+ *                   RECV_B ... < B or I < SEND_B ...
+ *
+ * Then the schedule is executed, without time, with buffers without limit: what blocks now
+ * blocks for ever. Last, with one buffer on each edge, and more where that blocks: the least
+ * capacities. */
+#include "schedule/schedule.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Positions in the list of the stage's device; -1: absent. */
+typedef struct position_index {
+    const cgp_schedule *schedule;
+    bool backward; /* the schedule has any */
+    int *compute;  /* [CGP__COMPUTE_KINDS][stages][chunks] */
+    int *send;     /* [edges][chunks] */
+    int *receive;  /* [edges][chunks] */
+} position_index;
+
+static int *compute_slot(const position_index *x, cgp_action_kind kind, int stage,
+                         int microbatch) {
+    const size_t stages = (size_t)x->schedule->stages;
+    return &x->compute[((size_t)kind * stages + stage) * x->schedule->chunks + microbatch];
+}
+
+static int *transfer_slot(const position_index *x, bool is_send, int edge, int microbatch) {
+    return &(is_send ? x->send : x->receive)[(size_t)edge * x->schedule->chunks + microbatch];
+}
+
+/* "schedule: device 1, position 4, 1B0: <rule>" */
+static CGP_PRINTF(4, 5) cgp_status
+    broken(const cgp_schedule *s, int stage, int position, const char *rule, ...) {
+    char what[CGP__ACTION_TEXT], why[256];
+    const int device = s->device_of[stage];
+    va_list args;
+    va_start(args, rule);
+    vsnprintf(why, sizeof why, rule, args);
+    va_end(args);
+    return cgp_fail(CGP_EINVAL, "schedule: device %d, position %d, %s: %s", device, position,
+                    cgp_action_text(&s->lists[device][position], what, sizeof what), why);
+}
+
+/* "schedule: device 1, 1B0: expected <what>, got none" */
+static cgp_status missing(const cgp_schedule *s, cgp_action_kind kind, int stage,
+                          int microbatch, const char *what) {
+    char text[CGP__ACTION_TEXT];
+    const cgp_action a = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
+    return cgp_fail(CGP_EINVAL, "schedule: device %d, %s: expected %s, got none",
+                    s->device_of[stage], cgp_action_text(&a, text, sizeof text), what);
+}
+
+/* A transfer fits its edge: kind and stage. */
+static cgp_status check_edge(const cgp_schedule *s, int device, int position) {
+    const cgp_action *a = &s->lists[device][position];
+    const cgp_edge edge = s->edges[a->edge];
+    const bool is_send = cgp__is_send(a->kind);
+    const bool is_gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
+    if (is_gradient != cgp__is_gradient(edge))
+        return broken(s, a->stage, position, "expected %s on edge %d, which is %d -> %d",
+                      is_gradient ? "a gradient" : "an activation", a->edge, edge.from,
+                      edge.to);
+    if (a->stage != (is_send ? edge.from : edge.to))
+        return broken(s, a->stage, position,
+                      "expected stage %d as edge %d is %d -> %d, got stage %d",
+                      is_send ? edge.from : edge.to, a->edge, edge.from, edge.to, a->stage);
+    return CGP_OK;
+}
+
+static cgp_status fill_index(position_index *x) {
+    const cgp_schedule *s = x->schedule;
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            const cgp_action *a = &s->lists[device][i];
+            int *slot;
+            if (cgp__is_transfer(a->kind)) {
+                CGP_TRY(check_edge(s, device, i));
+                slot = transfer_slot(x, cgp__is_send(a->kind), a->edge, a->microbatch);
+            } else {
+                slot = compute_slot(x, a->kind, a->stage, a->microbatch);
+            }
+            if (*slot >= 0)
+                return broken(s, a->stage, i,
+                              "expected once, got it again (first at position %d)", *slot);
+            *slot = i;
+        }
+    }
+    return CGP_OK;
+}
+
+static void release_index(position_index *x) {
+    free(x->receive);
+    free(x->send);
+    free(x->compute);
+}
+
+static cgp_status create_index(position_index *x, const cgp_schedule *s) {
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages * (size_t)s->chunks;
+    const size_t messages = (size_t)s->n_edges * (size_t)s->chunks;
+    *x = (position_index){.schedule = s, .backward = cgp__has_backward(s)};
+    x->compute = cgp__calloc(cells, sizeof *x->compute);
+    x->send = cgp__calloc(messages, sizeof *x->send);
+    x->receive = cgp__calloc(messages, sizeof *x->receive);
+    if (!x->compute || !x->send || !x->receive) {
+        release_index(x);
+        return cgp__no_memory("schedule: check", (cells + 2 * messages) * sizeof(int));
+    }
+    for (size_t i = 0; i < cells; i++)
+        x->compute[i] = -1;
+    for (size_t i = 0; i < messages; i++)
+        x->send[i] = x->receive[i] = -1;
+    return CGP_OK;
+}
+
+/* What stands at `position` comes after what stands at `first`. */
+static cgp_status check_after(const cgp_schedule *s, int stage, int position, int first) {
+    char text[CGP__ACTION_TEXT];
+    const cgp_action *a = &s->lists[s->device_of[stage]][first];
+    if (position > first) return CGP_OK;
+    return broken(s, stage, position, "expected after %s, got it before (position %d)",
+                  cgp_action_text(a, text, sizeof text), first);
+}
+
+/* Backward once, in one piece or in two, each in its place. */
+static cgp_status check_backward(const position_index *x, int j, int i) {
+    const cgp_schedule *s = x->schedule;
+    const int f = *compute_slot(x, CGP_ACTION_F, j, i),
+              r = *compute_slot(x, CGP_ACTION_R, j, i);
+    const int both = *compute_slot(x, CGP_ACTION_B, j, i);
+    const int input = *compute_slot(x, CGP_ACTION_I, j, i);
+    const int weight = *compute_slot(x, CGP_ACTION_W, j, i);
+    if (both < 0 && input < 0 && weight < 0)
+        return missing(s, CGP_ACTION_B, j, i, "once (or I and W)");
+    if (both >= 0 && (input >= 0 || weight >= 0))
+        return broken(s, j, input >= 0 ? input : weight,
+                      "expected B or else I and W, got B, too (position %d)", both);
+    if (both < 0 && input < 0) return missing(s, CGP_ACTION_I, j, i, "once before W");
+    if (both < 0 && weight < 0) return missing(s, CGP_ACTION_W, j, i, "once after I");
+    const int first = both >= 0 ? both : input;
+    CGP_TRY(check_after(s, j, first, f));
+    if (weight >= 0) CGP_TRY(check_after(s, j, weight, input));
+    if (r >= 0) {
+        CGP_TRY(check_after(s, j, r, f));
+        CGP_TRY(check_after(s, j, first, r));
+    }
+    return CGP_OK;
+}
+
+static cgp_status check_compute(const position_index *x) {
+    const cgp_schedule *s = x->schedule;
+    for (int j = 0; j < s->stages; j++) {
+        for (int i = 0; i < s->chunks; i++) {
+            const int r = *compute_slot(x, CGP_ACTION_R, j, i);
+            if (*compute_slot(x, CGP_ACTION_F, j, i) < 0)
+                return missing(s, CGP_ACTION_F, j, i, "once");
+            if (x->backward)
+                CGP_TRY(check_backward(x, j, i));
+            else if (r >= 0)
+                return broken(s, j, r, "expected F only in a schedule without backward, got R");
+        }
+    }
+    return CGP_OK;
+}
+
+/* Where the action stands that makes, or takes, a message of an edge. */
+static int partner(const position_index *x, cgp_edge edge, int stage, int microbatch) {
+    const int both = *compute_slot(x, CGP_ACTION_B, stage, microbatch);
+    if (!cgp__is_gradient(edge)) return *compute_slot(x, CGP_ACTION_F, stage, microbatch);
+    return both >= 0 ? both : *compute_slot(x, CGP_ACTION_I, stage, microbatch);
+}
+
+static cgp_status check_message(const position_index *x, int e, int i) {
+    const cgp_schedule *s = x->schedule;
+    const cgp_edge edge = s->edges[e];
+    const bool gradient = cgp__is_gradient(edge);
+    const int sent = *transfer_slot(x, true, e, i), received = *transfer_slot(x, false, e, i);
+    if (gradient && !x->backward) {
+        if (sent >= 0 || received >= 0)
+            return broken(s, sent >= 0 ? edge.from : edge.to, sent >= 0 ? sent : received,
+                          "expected no gradient in a schedule without backward");
+        return CGP_OK;
+    }
+    char once[64];
+    snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
+    if (sent < 0)
+        return missing(s, gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F, edge.from, i, once);
+    if (received < 0)
+        return missing(s, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to, i, once);
+    CGP_TRY(check_after(s, edge.from, sent, partner(x, edge, edge.from, i)));
+    return check_after(s, edge.to, partner(x, edge, edge.to, i), received);
+}
+
+cgp_status cgp__rules_check(const cgp_schedule *schedule) {
+    if (!schedule->lowered)
+        return cgp_fail(CGP_ESTATE,
+                        "schedule: expected a lowered schedule, got one without transfers "
+                        "(call cgp_schedule_lower first)");
+    position_index x;
+    CGP_TRY(create_index(&x, schedule));
+    cgp_status status = fill_index(&x);
+    if (status == CGP_OK) status = check_compute(&x);
+    for (int e = 0; status == CGP_OK && e < schedule->n_edges; e++) {
+        for (int i = 0; status == CGP_OK && i < schedule->chunks; i++)
+            status = check_message(&x, e, i);
+    }
+    release_index(&x);
+    return status;
+}
+
+/* Count up at each F, down at each end of a backward; in a schedule without backward a
+ * micro-batch ends with its F. */
+static bool find_peaks(const cgp_schedule *s, cgp_schedule_report *report) {
+    const bool backward = cgp__has_backward(s);
+    int *in_flight = cgp__calloc((size_t)s->stages, sizeof *in_flight);
+    if (!in_flight) return false;
+    for (int device = 0; device < s->devices; device++) {
+        int together = 0;
+        for (int i = 0; i < s->counts[device]; i++) {
+            const cgp_action *a = &s->lists[device][i];
+            if (a->kind == CGP_ACTION_F) {
+                const int now = ++in_flight[a->stage];
+                int *peak = &report->peak_in_flight[a->stage],
+                    *slots = &report->peak_slots[device];
+                *peak = now > *peak ? now : *peak;
+                *slots = ++together > *slots ? together : *slots;
+            }
+            if (cgp__ends_backward(a->kind) || (a->kind == CGP_ACTION_F && !backward)) {
+                in_flight[a->stage]--;
+                together--;
+            }
+        }
+    }
+    free(in_flight);
+    return true;
+}
+
+static cgp_status find_least_capacity(cgp__execution *x, cgp_schedule_report *report) {
+    for (int e = 0; e < report->edges; e++)
+        report->least_capacity[e] = 1;
+    return cgp__execution_least_capacity(x, report->least_capacity);
+}
+
+static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
+    const cgp_schedule *s = x->schedule;
+    cgp_schedule_report report = {
+        .devices = s->devices,
+        .stages = s->stages,
+        .edges = s->n_edges,
+        .peak_in_flight = cgp__calloc((size_t)s->stages, sizeof(int)),
+        .peak_slots = cgp__calloc((size_t)s->devices, sizeof(int)),
+        .least_capacity = cgp__calloc((size_t)s->n_edges, sizeof(int)),
+    };
+    cgp_status status = CGP_OK;
+    if (!report.peak_in_flight || !report.peak_slots || !report.least_capacity ||
+        !find_peaks(s, &report))
+        status = cgp__no_memory("schedule: report", (size_t)s->stages * sizeof(int));
+    if (status == CGP_OK) status = find_least_capacity(x, &report);
+    if (status == CGP_OK)
+        *out = report;
+    else
+        cgp_schedule_report_release(&report);
+    return status;
+}
+
+cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
+    CGP_TRY(cgp__rules_check(schedule));
+    cgp__execution x;
+    CGP_TRY(cgp__execution_create(&x, schedule));
+    cgp_status status = CGP_OK;
+    if (!cgp__execution_run(&x)) status = cgp__execution_deadlock(&x);
+    if (status == CGP_OK && report) status = fill_report(&x, report);
+    cgp__execution_release(&x);
+    return status;
+}
+
+void cgp_schedule_report_release(cgp_schedule_report *report) {
+    if (!report) return;
+    free(report->least_capacity);
+    free(report->peak_slots);
+    free(report->peak_in_flight);
+    *report = (cgp_schedule_report){0};
+}

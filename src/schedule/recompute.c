@@ -1,0 +1,107 @@
+/* recompute.c -- puts an R in front of the backward of each micro-batch whose forward is to be
+ * run again.
+ *
+ * 1f1b, 3 stages, 4 micro-batches, except_last:
+ *
+ *     stage 0   F0 F1 F2  .  . B0 F3 R1 B1 R2  . B2 R3 B3
+ *     stage 1    . F0 F1  . B0 F2 R1 B1 F3 R2 B2 R3 B3  .
+ *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
+ *
+ * A recomputed micro-batch keeps only its input from F to R; from R to B the one saved slot of
+ * the stage is full. Where the next backward of the stage after an F is that micro-batch's own,
+ * no other needs the saved slot in between: F may fill it at once, and R would be wasted. That
+ * is what except_last leaves out. (torchgpipe's descending backward makes it the last
+ * micro-batch, hence the name; under ascending GPipe it is number 0, on the last stage of 1f1b
+ * every one.)
+ *
+ * R is an action of its own, and transfers are put in after it, so that it fills the wait
+ * for the gradient. */
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+/* spared[stage][micro-batch]: the next backward after its F is its own. From the end, `next`
+ * is that backward. */
+static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
+    for (int j = 0; j < schedule->stages; j++)
+        next[j] = -1;
+    for (int device = 0; device < schedule->devices; device++) {
+        for (int i = schedule->counts[device] - 1; i >= 0; i--) {
+            const cgp_action *a = &schedule->lists[device][i];
+            if (cgp__starts_backward(a->kind))
+                next[a->stage] = a->microbatch;
+            else if (a->kind == CGP_ACTION_F && next[a->stage] == a->microbatch)
+                spared[(size_t)a->stage * schedule->chunks + a->microbatch] = true;
+        }
+    }
+}
+
+static bool is_recomputed(const cgp_schedule *schedule, const bool *spared,
+                          const cgp_action *a) {
+    return cgp__starts_backward(a->kind) &&
+           !spared[(size_t)a->stage * schedule->chunks + a->microbatch];
+}
+
+/* Fill lists whose lengths stand in `counts`. */
+static void insert(const cgp_schedule *schedule, const bool *spared, cgp_action **lists) {
+    for (int device = 0; device < schedule->devices; device++) {
+        cgp_action *to = lists[device];
+        for (int i = 0; i < schedule->counts[device]; i++) {
+            const cgp_action *a = &schedule->lists[device][i];
+            if (is_recomputed(schedule, spared, a)) {
+                *to = *a;
+                to++->kind = CGP_ACTION_R;
+            }
+            *to++ = *a;
+        }
+    }
+}
+
+static cgp_status check_state(const cgp_schedule *schedule) {
+    if (schedule->lowered)
+        return cgp_fail(CGP_ESTATE,
+                        "schedule: expected recomputation before lowering, got a lowered "
+                        "schedule (call cgp_schedule_recompute first)");
+    for (int device = 0; device < schedule->devices; device++) {
+        for (int i = 0; i < schedule->counts[device]; i++) {
+            if (schedule->lists[device][i].kind == CGP_ACTION_R)
+                return cgp_fail(
+                    CGP_ESTATE,
+                    "schedule: expected no R yet, got %dR%d on device %d, position %d",
+                    schedule->lists[device][i].stage, schedule->lists[device][i].microbatch,
+                    device, i);
+        }
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode) {
+    if ((int)mode < CGP_RECOMPUTE_NEVER || mode > CGP_RECOMPUTE_EXCEPT_LAST)
+        return cgp_fail(CGP_EINVAL,
+                        "recompute: expected never, always or except_last, got mode %d",
+                        (int)mode);
+    CGP_TRY(check_state(schedule));
+    if (mode == CGP_RECOMPUTE_NEVER) return CGP_OK;
+    const size_t cells = (size_t)schedule->stages * (size_t)schedule->chunks;
+    bool *spared = cgp__calloc(cells, sizeof *spared);
+    int *next = cgp__calloc((size_t)schedule->stages, sizeof *next);
+    int *counts = cgp__calloc((size_t)schedule->devices, sizeof *counts);
+    cgp_action **lists = NULL;
+    if (!spared || !next || !counts) goto out;
+    if (mode == CGP_RECOMPUTE_EXCEPT_LAST) find_spared(schedule, spared, next);
+    for (int device = 0; device < schedule->devices; device++) {
+        counts[device] = schedule->counts[device];
+        for (int i = 0; i < schedule->counts[device]; i++)
+            counts[device] += is_recomputed(schedule, spared, &schedule->lists[device][i]);
+    }
+    lists = cgp__lists_new(schedule->devices, counts);
+    if (!lists) goto out;
+    insert(schedule, spared, lists);
+    cgp__schedule_replace(schedule, lists, counts);
+    counts = NULL;
+out:
+    free(counts);
+    free(next);
+    free(spared);
+    return lists ? CGP_OK : cgp__no_memory("schedule: recompute", cells * sizeof(cgp_action));
+}

@@ -1,0 +1,84 @@
+/* schedule.c -- the names of schedules, modes and actions, and what can be asked of a
+ * schedule. */
+#include "schedule/schedule.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef cgp_status generator(cgp_schedule **out, int stages, int chunks);
+
+static const char *const schedule_names[] = {"gpipe", "1f1b", "forward"};
+static generator *const generators[] = {cgp_schedule_gpipe, cgp_schedule_1f1b,
+                                        cgp_schedule_forward};
+static const char *const recompute_names[] = {"never", "always", "except_last"};
+
+#define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+static int find_name(const char *text, const char *const *names, int count) {
+    for (int i = 0; i < count; i++) {
+        if (strcmp(text, names[i]) == 0) return i;
+    }
+    return -1;
+}
+
+/* "<object>: expected <list>, got "<text>" (did you mean <nearest>?)" */
+static cgp_status unknown_name(const char *object, const char *list, const char *text,
+                               const char *const *names, int count) {
+    const char *nearest = cgp__nearest(text, names, count);
+    return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s", object, list, text,
+                    nearest ? " (did you mean " : "", nearest ? nearest : "",
+                    nearest ? "?)" : "");
+}
+
+cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text) {
+    const int i = find_name(text ? text : "", recompute_names, COUNT(recompute_names));
+    if (i < 0)
+        return unknown_name("recompute", "never, always or except_last", text ? text : "",
+                            recompute_names, COUNT(recompute_names));
+    *out = (cgp_recompute)i;
+    return CGP_OK;
+}
+
+const char *cgp_recompute_name(cgp_recompute recompute) {
+    const int i = (int)recompute;
+    return i >= 0 && i < COUNT(recompute_names) ? recompute_names[i] : "unknown mode";
+}
+
+cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks) {
+    const int i = find_name(name ? name : "", schedule_names, COUNT(schedule_names));
+    if (i < 0)
+        return unknown_name("schedule", "gpipe, 1f1b or forward", name ? name : "",
+                            schedule_names, COUNT(schedule_names));
+    return generators[i](out, stages, chunks);
+}
+
+const char *cgp_schedule_name(const cgp_schedule *schedule) {
+    return schedule->name;
+}
+
+int cgp_schedule_stages(const cgp_schedule *schedule) {
+    return schedule->stages;
+}
+
+int cgp_schedule_chunks(const cgp_schedule *schedule) {
+    return schedule->chunks;
+}
+
+int cgp_schedule_devices(const cgp_schedule *schedule) {
+    return schedule->devices;
+}
+
+const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count) {
+    const bool known = device >= 0 && device < schedule->devices;
+    *count = known ? schedule->counts[device] : 0;
+    return known ? schedule->lists[device] : NULL;
+}
+
+char *cgp_action_text(const cgp_action *action, char *text, size_t size) {
+    static const char *const kinds[] = {"F",      "B",      "I",      "W",     "R",
+                                        "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+    const int kind = (int)action->kind;
+    snprintf(text, size, "%d%s%d", action->stage,
+             kind >= 0 && kind < COUNT(kinds) ? kinds[kind] : "?", action->microbatch);
+    return text;
+}

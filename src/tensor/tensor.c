@@ -1,0 +1,50 @@
+/* tensor.c -- element types and shapes. */
+#include <cgpipe/tensor.h>
+
+#include <stdio.h>
+#include <string.h>
+
+size_t cgp_dtype_bytes(cgp_dtype dtype) {
+    (void)dtype; /* f32 and i32 */
+    return 4;
+}
+
+const char *cgp_dtype_name(cgp_dtype dtype) {
+    return dtype == CGP_F32 ? "f32" : "i32";
+}
+
+cgp_shape cgp_shape_make(int rank, const int64_t *dims) {
+    cgp_shape shape = {.rank = rank < CGP_MAX_RANK ? rank : CGP_MAX_RANK};
+    for (int i = 0; i < shape.rank; i++)
+        shape.dims[i] = dims[i];
+    return shape;
+}
+
+int64_t cgp_shape_count(const cgp_shape *shape) {
+    int64_t count = 1;
+    for (int i = 0; i < shape->rank; i++)
+        count *= shape->dims[i];
+    return count;
+}
+
+bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
+    if (a->rank != b->rank)
+        return false;
+    for (int i = 0; i < a->rank; i++) {
+        if (a->dims[i] != b->dims[i])
+            return false;
+    }
+    return true;
+}
+
+char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size) {
+    size_t used = 0;
+    snprintf(text, size, "[");
+    for (int i = 0; i < shape->rank; i++) {
+        used = strlen(text);
+        snprintf(text + used, size - used, "%s%lld", i ? ", " : "", (long long)shape->dims[i]);
+    }
+    used = strlen(text);
+    snprintf(text + used, size - used, "]");
+    return text;
+}

@@ -1,0 +1,90 @@
+/* channel.c -- an edge between two threads of one process: buffers, their states, one lock. */
+#include "transport/transport.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
+
+struct cgp__channel {
+    pthread_mutex_t lock; /* a leaf: nothing else is locked under it */
+    pthread_cond_t changed;
+    char *memory;
+    int64_t bytes;
+    int capacity;
+    bool stopped;
+    int state[]; /* [capacity] */
+};
+
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
+    const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(int);
+    cgp__channel *channel = cgp__calloc(1, size);
+    if (!channel)
+        return cgp__no_memory("channel", size);
+    pthread_mutex_init(&channel->lock, NULL);
+    pthread_cond_init(&channel->changed, NULL);
+    channel->memory = memory;
+    channel->bytes = bytes;
+    channel->capacity = capacity;
+    for (int i = 0; i < capacity; i++)
+        channel->state[i] = FREE;
+    *out = channel;
+    return CGP_OK;
+}
+
+void cgp__channel_destroy(cgp__channel *channel) {
+    if (!channel)
+        return;
+    pthread_cond_destroy(&channel->changed);
+    pthread_mutex_destroy(&channel->lock);
+    free(channel);
+}
+
+/* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
+static void *hold(cgp__channel *channel, int wanted) {
+    void *buffer = NULL;
+    pthread_mutex_lock(&channel->lock);
+    while (!buffer && !channel->stopped) {
+        for (int i = 0; i < channel->capacity && !buffer; i++) {
+            if (channel->state[i] == wanted) {
+                channel->state[i] = HELD;
+                buffer = channel->memory + i * channel->bytes;
+            }
+        }
+        if (!buffer)
+            pthread_cond_wait(&channel->changed, &channel->lock);
+    }
+    pthread_mutex_unlock(&channel->lock);
+    return buffer;
+}
+
+static void let_go(cgp__channel *channel, const void *buffer, int state) {
+    const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
+    pthread_mutex_lock(&channel->lock);
+    channel->state[i] = state;
+    pthread_cond_signal(&channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
+    pthread_mutex_unlock(&channel->lock);
+}
+
+void *cgp__channel_acquire(cgp__channel *channel) {
+    return hold(channel, FREE);
+}
+
+void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
+    let_go(channel, buffer, microbatch);
+}
+
+const void *cgp__channel_take(cgp__channel *channel, int microbatch) {
+    return hold(channel, microbatch);
+}
+
+void cgp__channel_release(cgp__channel *channel, const void *buffer) {
+    let_go(channel, buffer, FREE);
+}
+
+void cgp__channel_stop(cgp__channel *channel) {
+    pthread_mutex_lock(&channel->lock);
+    channel->stopped = true;
+    pthread_cond_broadcast(&channel->changed);
+    pthread_mutex_unlock(&channel->lock);
+}

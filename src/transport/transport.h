@@ -1,0 +1,27 @@
+/* transport.h -- moves messages along one edge, from one stage's worker to another's.
+ *
+ * The buffers belong to the sender's plan. The sender acquires one, fills it and posts it; the receiver takes it, copies the
+ * bytes into its own memory, and releases it. acquire waits while no buffer is free, take while the message is not there;
+ * both return NULL once the channel is stopped.
+ *
+ * Threads: one sender, one receiver; stop may come from anywhere. */
+#ifndef CGP_SRC_TRANSPORT_H
+#define CGP_SRC_TRANSPORT_H
+
+#include "base/base.h"
+
+typedef struct cgp__channel cgp__channel;
+
+/* `memory`: capacity x bytes, borrowed. */
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity);
+void cgp__channel_destroy(cgp__channel *channel);
+
+void *cgp__channel_acquire(cgp__channel *channel);
+void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch);
+void cgp__channel_release(cgp__channel *channel, const void *buffer);
+
+/* Wake everybody; every later acquire and take returns NULL. */
+void cgp__channel_stop(cgp__channel *channel);
+
+#endif

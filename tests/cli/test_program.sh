@@ -1,0 +1,434 @@
+#!/bin/bash
+# test_program.sh SOURCE_DIR BUILD_DIR -- the program as a person meets it.
+#
+# A failure is one clear line on standard error, exit code 2 (usage) or 1, and nothing
+# half-written.
+set -u
+export LC_ALL=C
+unset CGP_LOG POSIXLY_CORRECT
+
+program=$(cd "$2" && pwd)/cgpipe
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/files" && cd "$work/files" || exit 1
+
+passed=0 failed=0
+out=$work/stdout err=$work/stderr code=0
+
+ok() { echo "ok - $1"; passed=$((passed + 1)); }
+not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
+
+# run WORDS... : the program, its output and exit code kept.
+run() {
+    timeout 120 "$program" "$@" >"$out" 2>"$err" </dev/null
+    code=$?
+}
+
+# check NAME CONDITION... : a condition is a command; what happened is shown if it fails.
+check() {
+    local name=$1
+    shift
+    if "$@"; then ok "$name"; else
+        not_ok "$name (failed: $*)"
+        echo "# exit code $code; stdout: $(head -c 300 "$out"); stderr: $(head -c 600 "$err")"
+    fi
+}
+
+# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...), no
+# output, no files made.
+fails() {
+    local expected_code=$1 expected=$2
+    shift 2
+    local before after line good=true
+    before=$(find . | sort)
+    run "$@"
+    after=$(find . | sort)
+    line=$(cat "$err")
+    [ "$code" -eq "$expected_code" ] || good=false
+    [ "$(wc -l <"$err")" -eq 1 ] || good=false
+    [ -s "$out" ] && good=false
+    [ "$before" = "$after" ] || good=false
+    case $expected in
+    *...) [ "${line#"${expected%...}"}" != "$line" ] || good=false ;;
+    *) [ "$line" = "$expected" ] || good=false ;;
+    esac
+    if $good; then ok "refused ($expected_code): $line"; else
+        not_ok "cgpipe $*"
+        echo "# expected code $expected_code and: $expected"
+        echo "# got      code $code and: $line"
+        echo "# stdout: $(head -c 200 "$out")"
+        diff <(echo "$before") <(echo "$after") | sed 's/^/# files: /'
+    fi
+}
+
+has() { grep -qF -- "$1" "$2"; }
+exits() { [ "$code" -eq "$1" ]; }
+empty() { [ ! -s "$1" ]; }
+widest() { awk 'length > m { m = length } END { print m }' "$@"; }
+lines() { [ "$(wc -l <"$2")" -eq "$1" ]; }
+value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$2" | head -n 1; }
+
+keys() { # keys FILE KEY... : all are there
+    local file=$1 key
+    shift
+    for key in "$@"; do
+        grep -q "^ *\"$key\": " "$file" || { echo "# $file: no key $key"; return 1; }
+    done
+}
+
+# 24 KB of text with some order in it.
+for i in $(seq 1 400); do
+    echo "the $i. line says that $((i * 7)) follows $((i * 7 - 1)) and so on"
+done >text.txt
+: >empty.txt
+echo "too short" >short.txt
+model=gpt2:layers=1,width=32,heads=2,seq=16
+small="--batch 8 --steps 4"
+
+# --- help ---
+
+run --version
+check "--version prints name and version" test "$(cat "$out")" = "cgpipe 0.1.0"
+for words in help --help; do
+    run $words
+    check "$words: exit code 0" exits 0
+    check "$words: nothing on stderr" empty "$err"
+    for command in train sample plan bench schedule; do
+        check "$words names $command" has "cgpipe $command" "$out"
+    done
+done
+for command in train sample plan bench schedule; do
+    run help "$command"
+    cp "$out" help.txt
+    run "$command" --help
+    check "$command --help: exit code 0" exits 0
+    check "$command --help is help $command" cmp -s "$out" help.txt
+    check "$command --help lists its options" has "  --help  " "$out"
+    check "$command --help fits a page" test "$(widest "$out")" -le 100
+done
+
+# --- usage ---
+
+fails 2 "cgpipe: expected a command (cgpipe help)"
+fails 2 "trian: unknown command (did you mean train?)" trian
+fails 2 "--frobnicate: unknown option (cgpipe help)" --frobnicate
+fails 2 "xyzzy: unknown command (cgpipe help)" help xyzzy
+fails 2 "train: MODEL is missing ..." train
+fails 2 "train: --data is missing ..." train $model
+fails 2 "sample: RUN is missing ..." sample
+fails 2 "plan: MODEL is missing ..." plan
+fails 2 "bench: NAME is missing ..." bench
+fails 2 "schedule: NAME is missing ..." schedule
+fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
+fails 2 "--shedule: unknown option (did you mean --schedule?)" plan $model --shedule=gpipe
+fails 2 "-s: unknown option" plan $model -s 2
+fails 2 "--virtual: unknown option" plan $model --virtual 2
+fails 2 "--stages: needs a value" plan $model --stages
+fails 2 "--overwrite: takes no value" train $model --overwrite=yes
+fails 2 "surprise: unexpected word after $model" plan $model surprise
+fails 2 "gpt: unknown benchmark (did you mean gpt2?)" bench gpt
+
+fails 2 '--chunks abc: expected a whole number >= 1, got "abc"' plan $model --chunks abc
+fails 2 '--chunks 0: expected a whole number >= 1, got "0"' plan $model --chunks 0
+fails 2 '--chunks -1: expected a whole number >= 1, got "-1"' plan $model --chunks -1
+fails 2 '--chunks 2.5: expected a whole number >= 1, got "2.5"' plan $model --chunks 2.5
+fails 2 '--chunks : expected a whole number >= 1, got ""' plan $model --chunks ""
+fails 2 '--chunks 99999999999: expected at most 2147483647' plan $model --chunks 99999999999
+fails 2 '--batch 1e3: expected a whole number >= 1, got "1e3"' plan $model --batch 1e3
+fails 2 '--seed x: expected a whole number >= 0, got "x"' plan $model --seed x
+fails 2 '--dropout 1: expected a number >= 0 and < 1, got "1"' plan $model --dropout 1
+fails 2 '--rate nan: expected a number >= 0, got "nan"' plan $model --rate nan
+fails 2 '--rate 1x: expected a number >= 0, got "1x"' plan $model --rate 1x
+fails 2 '--device-memory 12Q: expected a whole number >= 1, ...' plan $model --device-memory 12Q
+fails 2 '--device-memory 99999999999999G: expected ...' \
+    plan $model --device-memory 99999999999999G
+fails 2 '--balance 2,,3: expected whole numbers >= 1 with commas between, got "2,,3"' \
+    plan $model --balance 2,,3
+fails 2 '--balance 2,0,3: expected ...' plan $model --balance 2,0,3
+fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
+    plan $model --stages 2 --balance 2,2,1
+fails 2 "balance: sums to 4 but the model has 5 layers (balance: 2 2)" plan $model --balance 2,2
+fails 2 "--stages 9: the model has 5 layers ..." plan $model --stages 9
+fails 2 'schedule: expected gpipe, 1f1b or forward, got "1f1c" (did you mean 1f1b?)' \
+    plan $model --schedule 1f1c
+fails 2 "--schedule forward: has no backward (gpipe or 1f1b)" plan $model --schedule forward
+fails 2 'recompute: expected never, always or except_last, got "nevr" (did you mean never?)' \
+    plan $model --recompute nevr
+fails 2 'optimizer: expected sgd or adamw, got "adam" (did you mean adamw?)' \
+    plan $model --optimizer adam
+fails 2 "--momentum: expected --optimizer sgd, got adamw" plan $model --momentum 0.9
+fails 2 "device: expects cpu or ref, ..." plan $model --devices gpu
+fails 2 "--devices: expected one name for all, or ..." \
+    plan $model --devices cpu,cpu,cpu --stages 2
+fails 2 "resnet101: unknown model (models: gpt2)" plan resnet101
+fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
+fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
+fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
+fails 2 "gpt2: heads: expected a divisor of the width, ..." plan gpt2:width=100
+fails 2 "gpt2: tied: expected 0, got 1 ..." plan $model,tied=1
+fails 2 "--stages: goes through all its values with --grid ..." bench gpt2 --grid --stages 2
+fails 2 'schedule: expected gpipe, 1f1b or forward, got "gpip" (did you mean gpipe?)' \
+    schedule gpip
+fails 2 '--stages 0: expected a whole number >= 1, got "0"' schedule gpipe --stages 0
+fails 2 '--latency -1: expected a number >= 0, got "-1"' schedule gpipe --latency -1
+
+# --- bad input to train: the folder is not made ---
+
+fails 2 "gpt2: layrs: unknown key (did you mean layers?)" train gpt2:layrs=1 --data text.txt
+fails 2 "balance: sums to 4 ..." train $model --data text.txt --balance 2,2
+fails 2 "--stages 6: the model has 5 layers ..." train $model --data text.txt --stages 6
+fails 2 '--chunks 0: expected a whole number >= 1, got "0"' \
+    train $model --data text.txt --chunks 0
+fails 2 "gpt2: vocab: expected at least 256 for bytes, got 100" \
+    train $model,vocab=100 --data text.txt
+fails 2 "--prompt : expected ..." train $model --data text.txt --sample 3 --prompt ""
+fails 2 "--run : expected ..." train $model --data text.txt --run ""
+fails 1 "missing.txt: no such file" train $model --data missing.txt
+fails 1 "missing.txt: no such file" train $model --data text.txt missing.txt
+fails 1 "empty.txt: is empty ..." train $model --data empty.txt
+fails 1 "short.txt: needs at least 33 bytes ..." train $model --data short.txt
+fails 1 ".: is a folder, expected a text file" train $model --data .
+fails 1 "run folder /proc/cgpipe: cannot be written ..." \
+    train $model --data text.txt --run /proc/cgpipe
+fails 1 "run folder a/b/c: cannot be made ..." train $model --data text.txt --run a/b/c
+fails 1 "run folder text.txt: is a file, expected a folder" \
+    train $model --data text.txt --run text.txt
+fails 1 "device cpu:0: ..." train $model --data text.txt --device-memory 100K
+fails 1 "nowhere/x.json: cannot be written ..." \
+    train $model --data text.txt --json nowhere/x.json
+if [ "$(id -u)" -ne 0 ]; then
+    mkdir locked && chmod 555 locked
+    fails 1 "run folder locked: cannot be written ..." train $model --data text.txt --run locked
+    fails 1 "run folder locked/r: cannot be written ..." \
+        train $model --data text.txt --run locked/r
+fi
+
+# --- plan ---
+
+plan_keys="model parameters layers stages chunks schedule recompute balance batch steps dropout
+    seed threads_per_device bubble_simulated activation_bytes_total planned_bytes_total devices
+    name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
+    input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes
+    activation_bytes planned_bytes"
+run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured
+    loss_first loss_last weights_sha256 allocated_bytes_total allocated_bytes busy"
+
+run plan gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128 --stages 4 \
+    --balance 5,3,3,5 --batch 64
+check "plan: exit code 0" exits 0
+check "plan: nothing on stderr" empty "$err"
+check "plan: 89,762,304 parameters in 16 layers" has "16 layers, 89,762,304 parameters" "$out"
+check "plan: the balance that was given" has "balance 5,3,3,5" "$out"
+check "plan: a row per device" test "$(grep -c '^cpu:[0-3] ' "$out")" -eq 4
+check "plan: the schedule" has "device:3    .  .  . F0 B0 F1 B1" "$out"
+
+run plan $model --stages 2 --chunks 4 --json -
+cp "$out" plan.json
+check "plan --json -: exit code 0" exits 0
+check "plan --json -: standard output is JSON alone" \
+    test "$(head -c 1 "$out")$(tail -n 1 "$out")" = "{}"
+check "plan --json -: the text goes to stderr" has "memory per device" "$err"
+check "plan --json: all keys" keys plan.json $plan_keys
+check "plan --json: none that only a run knows" \
+    test -z "$(grep -E '"(step_seconds|allocated_bytes|busy)"' plan.json)"
+run plan $model --stages 2 --chunks 4 --json plan2.json
+check "plan --json FILE writes the same" cmp -s plan.json plan2.json
+check "plan --json FILE: the text goes to stdout" has "memory per device" "$out"
+run plan $model --device-memory 1G
+check "plan: fits into 1G" exits 0
+
+# --- train and sample ---
+
+run train $model --data text.txt $small --chunks 4 --stages 1 --run one --json one.json
+check "train: exit code 0" exits 0
+check "train: nothing on stderr" empty "$err"
+check "train: prints the plan" has "memory per device" "$out"
+check "train: prints the schedule" has "device:0   F0 B0 F1 B1 F2 B2 F3 B3" "$out"
+check "train: progress" has "step     4/4  loss " "$out"
+check "train: validation loss" has "validation   loss " "$out"
+check "train: planned is allocated" has "(the same to the byte)" "$out"
+check "train: busy share" has "busy         cpu:0 " "$out"
+check "train --json: all keys" keys one.json $plan_keys $run_keys validation_loss
+check "train: weights, settings, metrics" \
+    test "$(ls one | tr '\n' ' ')" = "metrics.jsonl run.json weights.safetensors "
+check "train: one line of metrics a step" lines 4 one/metrics.jsonl
+x='[0-9.e-]*'
+step='^{"step":[1-4],"loss":'$x',"seconds":'$x',"tokens_per_second":'$x',"bubble":'$x'}$'
+check "train: a step's metrics" test "$(grep -c "$step" one/metrics.jsonl)" -eq 4
+check "train: run.json has the whole model" \
+    has '"model": "gpt2:layers=1,width=32,heads=2,vocab=256,seq=16"' one/run.json
+check "train: run.json has the options" keys one/run.json version data stages chunks seed rate
+check "train: first loss is near ln 256" test "$(value loss_first one.json | cut -c 1-3)" = 5.5
+
+run train $model --data text.txt $small --chunks 4 --stages 2 --run two --json -
+cp "$out" two.json
+check "train --json -: standard output is JSON alone" \
+    test "$(head -c 1 "$out")$(tail -n 1 "$out")" = "{}"
+check "train --json -: the text goes to stderr" has "weights_sha256" "$err"
+check "one stage and two: the same weights" \
+    test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
+check "one stage and two: the same last loss" \
+    test "$(value loss_last one.json)" = "$(value loss_last two.json)"
+check "one stage and two: the same file" cmp -s one/weights.safetensors two/weights.safetensors
+run train $model --data text.txt $small --chunks 4 --balance 1,1,3 --schedule gpipe \
+    --recompute always --run three --json three.json
+check "three stages, gpipe, recomputed: the same weights" \
+    test "$(value weights_sha256 one.json)" = "$(value weights_sha256 three.json)"
+check "gpipe: forward and backward are apart" test "$(value forward_seconds three.json)" != null
+check "1f1b: forward and backward are null" test "$(value forward_seconds one.json)" = null
+run train $model --data text.txt $small --chunks 4 --run other --seed 1 --json other.json
+check "another seed: other weights" \
+    test "$(value weights_sha256 one.json)" != "$(value weights_sha256 other.json)"
+
+before=$(sha256sum one/*)
+fails 1 "one/weights.safetensors: is there already (--overwrite, or another --run)" \
+    train $model --data text.txt $small --run one
+check "refused run: the folder is as it was" test "$before" = "$(sha256sum one/*)"
+fails 1 "missing.txt: no such file" train $model --data missing.txt --run one --overwrite
+fails 1 "device cpu:0: ..." \
+    train $model --data text.txt --run one --overwrite --device-memory 100K
+check "failed --overwrite: the folder is as it was" test "$before" = "$(sha256sum one/*)"
+run train $model --data text.txt --batch 8 --steps 2 --run one --overwrite
+check "--overwrite: exit code 0" exits 0
+check "--overwrite: new metrics" lines 2 one/metrics.jsonl
+check "--overwrite: new weights" test "$before" != "$(sha256sum one/*)"
+
+run train $model,vocab=300 --data random --batch 4 --steps 2 --run random
+check "train --data random: exit code 0" exits 0
+windows() { sed -n 's/^data  *\([0-9,]*\) windows.*/\1/p' "$out" | tr -d ,; }
+run train $model --data text.txt --batch 8 --steps 1 --run joined --validation 0
+single=$(windows)
+run train $model --data text.txt text.txt --data text.txt --batch 8 --steps 1 --run joined \
+    --validation 0 --overwrite
+check "train: several texts are joined" test "$(windows)" -ge $((3 * single))
+check "train: nothing is added between them" test "$(windows)" -le $((3 * single + 3))
+run train $model --data text.txt --batch 8 --steps 1 --run noval --validation 0 --sample 40
+check "train --validation 0: no validation" test -z "$(grep "^validation" "$out")"
+check "train --sample 40" has "sample of 40 characters" "$out"
+run train $model --data text.txt --batch 4 --steps 1 --chunks 64 --run many
+check "more micro-batches than samples: as many as there are" has "4 micro-batches of 1" "$out"
+run train $model --data text.txt --batch 5 --steps 1 --chunks 4 --run odd
+check "batch 5 in 4: three micro-batches of 2, 2, 1" has "3 micro-batches of 2" "$out"
+run train $model --data text.txt --batch 4 --steps 30 --rate 1e30 --run broken
+check "a loss that is not finite ends the run" exits 1
+check "a loss that is not finite is told" has "the loss is not finite" "$err"
+check "a loss that is not finite leaves no weights" test ! -e broken/weights.safetensors
+
+run sample two --length 50
+cp "$out" sample.txt
+check "sample: exit code 0" exits 0
+check "sample: 50 bytes and nothing else" test "$(wc -c <sample.txt)" -eq 50
+run sample two --length 50
+check "sample: the same seed, the same text" cmp -s "$out" sample.txt
+run sample two --length 50 --seed 1
+check "sample: another seed, another text" test "$(cksum <"$out")" != "$(cksum <sample.txt)"
+run sample two --length 40 --temperature 0 \
+    --prompt "the longer prompt does not fit into a window of 16"
+cp "$out" sample.txt
+run sample two --length 40 --prompt "t fit into a window of 16" --temperature 0 --seed 5
+check "sample: a window slides, temperature 0 needs no seed" cmp -s "$out" sample.txt
+run sample two --length 40 --prompt "t fit into a window of 16" --top-k 1 --seed 5
+check "sample: --top-k 1 is temperature 0" cmp -s "$out" sample.txt
+run sample two --weights one/weights.safetensors --length 5
+check "sample --weights: exit code 0" exits 0
+
+# --- damaged files ---
+
+fails 1 "run folder nowhere: no such folder" sample nowhere
+mkdir bare
+fails 1 "bare/run.json: cannot be read ..." sample bare
+cp two/run.json bare
+fails 1 "bare/weights.safetensors: ..." sample bare
+echo "{ no json" >bare/run.json
+fails 1 "bare/run.json: line 1: ..." sample bare
+echo '{"version": "0.1.0"}' >bare/run.json
+fails 1 'bare/run.json: expected a text "model", got none' sample bare
+weights=two/weights.safetensors
+size=$(wc -c <$weights)
+: >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+head -c 7 $weights >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+head -c 300 $weights >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+head -c $((size - 4)) $weights >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+{ cat $weights; echo tail; } >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+{ printf '\377\377\377\377\377\377\377\177'; tail -c +9 $weights; } >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+sed 's/"F32"/"F99"/' $weights >damaged
+fails 1 "damaged: ..." sample two --weights damaged
+sed 's/transformer\.wte/transformer.wtf/' $weights >damaged
+fails 1 "damaged: transformer.wtf.weight: the model has no such parameter" \
+    sample two --weights damaged
+sed 's/\[256,32\]/[32,256]/' $weights >damaged
+fails 1 "damaged: transformer.wte.weight: expected shape [256, 32], got [32, 256]" \
+    sample two --weights damaged
+run train gpt2:layers=2,width=32,heads=2,seq=16 --data text.txt $small --run deep
+fails 1 "deep/weights.safetensors: transformer.h.1...." \
+    sample two --weights deep/weights.safetensors
+fails 1 "$weights: ..." sample deep --weights $weights
+run train gpt2:layers=1,width=32,heads=4,seq=16 --data text.txt $small --run heads
+fails 1 "heads/weights.safetensors: expected the model ..." \
+    sample two --weights heads/weights.safetensors
+fails 2 "--prompt : expected at least one character, got \"\"" sample two --prompt ""
+
+# --- bench ---
+
+run bench gpt2 --grid --plan-only --json grid.json
+check "bench --grid --plan-only: exit code 0" exits 0
+check "bench --grid: 42 rows" \
+    test "$(grep -cE '^ [124] +[0-9]+  (never|except_last) ' "$out")" -eq 42
+check "bench --grid: the log's figures" has "6.44" "$out"
+check "bench --grid: every cell at most 0.9 of the log's" \
+    test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
+check "bench --grid --json: 42 cells" \
+    test "$(grep -c '"log_activation_gib": [0-9]' grid.json)" -eq 42
+run bench gpt2 --plan-only --stages 4 --chunks 64 --recompute except_last --json bench.json
+check "bench: the experiment's balance" has "balance 5,3,3,5" "$out"
+check "bench: parameter memory" \
+    has "parameter memory: 12 bytes a parameter (weight, gradient, momentum)" "$out"
+check "bench: 89,762,304 parameters" test "$(value parameters bench.json)" = 89762304
+small_model=gpt2:layers=12,width=16,heads=2,vocab=50,seq=8
+run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --json bench.json
+check "bench: exit code 0" exits 0
+check "bench: balance of 16 layers" has "balance 8,8" "$out"
+check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
+check "bench: gpipe by default" test "$(value schedule bench.json)" = gpipe
+run bench gpt2 --model $small_model --grid --batch 8 --steps 3 --json grid.json
+check "bench --grid runs each cell" test "$(grep -c '"weights_sha256"' grid.json)" -eq 42
+check "bench --grid: the same bits for the same micro-batches" \
+    test "$(grep '"weights_sha256"' grid.json | sort -u | wc -l)" -le 4
+
+# --- schedule ---
+
+run schedule gpipe --stages 3 --chunks 3
+cat >expected <<'PICTURE'
+device:0   F0 F1 F2  .  .  .  . B0 B1 B2
+device:1    . F0 F1 F2  .  . B0 B1 B2  .
+device:2    .  . F0 F1 F2 B0 B1 B2  .  .
+PICTURE
+check "schedule gpipe: the picture" cmp -s expected <(head -n 3 "$out")
+run schedule 1f1b --stages 4 --chunks 8 --json -
+check "schedule --json: all keys" keys "$out" schedule stages chunks virtual makespan span \
+    bubble_makespan bubble_span peak_slots_per_device least_capacity free_capacity
+check "schedule 1f1b: makespan 33" test "$(value makespan "$out")" = 33.0
+run schedule gpipe --stages 8 --chunks 64
+check "schedule: a wide picture is cut" \
+    test "$(head -n 8 "$out" | widest)" -le 115
+check "schedule: the cut is marked" has " ..." "$out"
+run schedule gpipe --stages 1 --chunks 1
+check "schedule of one stage: exit code 0" exits 0
+
+# --- output that cannot be written ---
+
+if [ -w /dev/full ]; then
+    "$program" plan $model >/dev/full 2>"$err"
+    code=$?
+    check "a full standard output is an error" exits 1
+    check "a full standard output is told" has "standard output: cannot be written" "$err"
+fi
+
+echo "$passed passed, $failed failed"
+[ "$failed" -eq 0 ]

@@ -1,0 +1,348 @@
+/* test_fuzz_safetensors.c -- the reader against damaged files: it never crashes, and what it
+ * accepts is true of the bytes.
+ *
+ * As a test it drives itself: valid files, mutated 20000 times from a seed that is printed.
+ * With CGP_LIBFUZZER it is a target of libFuzzer, whose scratch file stays in /tmp:
+ *
+ *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
+ *         -Itests/support tests/fuzz/test_fuzz_safetensors.c \
+ *         $(find src/checkpoint src/base src/tensor -name "*.c") \
+ *         -lcmocka -ljansson -lcrypto -lm -o fuzz
+ *     ./fuzz -max_len=4096
+ */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* memmem */
+#endif
+#include "support.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+#include <cgpipe/checkpoint.h>
+
+enum { ROOM = 4096, MUTATIONS = 20000 };
+
+typedef struct input {
+    uint8_t bytes[ROOM];
+    size_t size;
+} input;
+
+#ifdef CGP_LIBFUZZER
+#define REQUIRE(condition)                                                                     \
+    do {                                                                                       \
+        if (!(condition)) __builtin_trap();                                                    \
+    } while (0)
+#else
+#define REQUIRE(condition) assert_true(condition)
+#endif
+
+static char folder[64], path[80];
+static int scratch = -1; /* the file at `path`, written anew for each input */
+
+static int make_scratch(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/cgp-fuzz-XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    snprintf(path, sizeof path, "%s/f.safetensors", folder);
+    scratch = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
+    return scratch < 0 ? -1 : 0;
+}
+
+static int remove_scratch(void **state) {
+    (void)state;
+    close(scratch);
+    unlink(path);
+    return rmdir(folder);
+}
+
+/* --- the property --- */
+
+static bool readable(const cgp_safetensors *file, int i) {
+    const char *type = cgp_safetensors_type(file, i);
+    return strcmp(type, "F32") == 0 || strcmp(type, "I32") == 0;
+}
+
+/* No product of sizes overflows (the undefined sanitizer looks on), nor past a size of 0. */
+static void check_strides(const cgp_shape *shape) {
+    int64_t stride = 1;
+    REQUIRE(shape->rank >= 0 && shape->rank <= CGP_MAX_RANK);
+    for (int d = shape->rank - 1; d >= 0; d--) {
+        REQUIRE(shape->dims[d] >= 0);
+        stride *= shape->dims[d] > 0 ? shape->dims[d] : 1;
+    }
+    REQUIRE(stride > 0);
+}
+
+/* The readable tensors of an accepted file are bytes of the file, in order, inside its data. */
+static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t size) {
+    uint64_t header = 0;
+    memcpy(&header, bytes, 8);
+    size_t at = 8 + (size_t)header;
+    bool exact = true; /* `at` is known: no tensor of another type came before */
+    REQUIRE(at <= size);
+    for (int i = 0; i < cgp_safetensors_count(file); i++) {
+        const char *name = cgp_safetensors_name(file, i);
+        REQUIRE(cgp_safetensors_find(file, name) == i);
+        check_strides(cgp_safetensors_shape(file, i));
+        exact = exact && readable(file, i);
+        if (!readable(file, i)) continue;
+        const size_t need = (size_t)cgp_shape_count(cgp_safetensors_shape(file, i)) * 4;
+        REQUIRE(need <= size);
+        uint8_t *data = malloc(need); /* exactly: the address sanitizer sees one byte more */
+        REQUIRE(cgp_safetensors_read(file, i, data) == CGP_OK);
+        if (exact) REQUIRE(at + need <= size && memcmp(data, bytes + at, need) == 0);
+        at += need;
+        free(data);
+    }
+    if (exact) REQUIRE(at == size);
+    REQUIRE(at <= size);
+    (void)cgp_safetensors_metadata(file, "format");
+}
+
+/* Open the bytes as a file; returns whether it was accepted. */
+static bool try_input(const uint8_t *bytes, size_t size) {
+    cgp_safetensors *file = NULL;
+    REQUIRE(pwrite(scratch, bytes, size, 0) == (ssize_t)size &&
+            ftruncate(scratch, (off_t)size) == 0);
+    const cgp_status status = cgp_safetensors_open(&file, path);
+    if (status == CGP_OK) {
+        check_accepted(file, bytes, size);
+        cgp_safetensors_close(file);
+        return true;
+    }
+    REQUIRE(status == CGP_EFORMAT && !file && strstr(cgp_message(), ": at byte "));
+    return false;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    if (scratch < 0 && make_scratch(NULL)) __builtin_trap();
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+/* --- the driver --- */
+
+static const char *const headers[] = {
+    "{\"__metadata__\":{\"format\":\"pt\",\"step\":\"100\"},"
+    "\"wte.weight\":{\"dtype\":\"F32\",\"shape\":[4,3],\"data_offsets\":[0,48]},"
+    "\"h.0.bias\":{\"dtype\":\"F32\",\"shape\":[3],\"data_offsets\":[48,60]},"
+    "\"step\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[60,64]}}  ",
+    "{\"b\":{\"dtype\":\"F32\",\"shape\":[1,1,1,1,1,2],\"data_offsets\":[8,16]},"
+    "\"none\":{\"dtype\":\"I32\",\"shape\":[5,0],\"data_offsets\":[8,8]},"
+    "\"a\":{\"data_offsets\":[0,8],\"shape\":[2],\"dtype\":\"I32\"}}",
+    "{\"half\":{\"dtype\":\"BF16\",\"shape\":[6],\"data_offsets\":[0,12]},"
+    "\"x\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[12,16]},"
+    "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[2,2],\"data_offsets\":[16,20]}}",
+    "{}      ",
+};
+static const int data_bytes[] = {64, 16, 20, 0};
+enum { SEEDS = 4 };
+
+static const char *const pieces[] = {
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\",
+    "0",
+    "-1",
+    "4",
+    "8",
+    "16",
+    "48",
+    "1e3",
+    "2.0",
+    "null",
+    "true",
+    "[]",
+    "{}",
+    "\"F32\"",
+    "\"I32\"",
+    "\"F64\"",
+    "\"F4\"",
+    "F6_E2M3",
+    "[0,0]",
+    "[0,4]",
+    "[4611686018427387904,4]",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775808",
+    "18446744073709551616",
+    "\"dtype\":",
+    "\"shape\":",
+    "\"data_offsets\":",
+    "\"__metadata__\":{\"a\":\"b\"},",
+    "\\u0000",
+    "\xff",
+    "\xc3\xa9",
+    "[[[[[[[[",
+    "1,1,1,1,1,1,1,",
+    "\"a\":{\"dtype\":\"I32\",\"shape\":[0],\"data_offsets\":[0,0]},",
+};
+
+static void start_from(input *in, int seed) {
+    const uint64_t length = strlen(headers[seed]);
+    memcpy(in->bytes, &length, 8);
+    memcpy(in->bytes + 8, headers[seed], length);
+    in->size = 8 + (size_t)length;
+    for (int i = 0; i < data_bytes[seed]; i++)
+        in->bytes[in->size++] = (uint8_t)(i * 37);
+}
+
+static size_t below(uint64_t *random, size_t bound) {
+    return bound ? (size_t)(test_random(random) % bound) : 0;
+}
+
+/* Replace `out` bytes at `at` by `in_count` others, if there is room. */
+static void replace_bytes(input *in, size_t at, size_t out, const void *bytes,
+                          size_t in_count) {
+    if (at + out > in->size || in->size - out + in_count > ROOM) return;
+    memmove(in->bytes + at + in_count, in->bytes + at + out, in->size - at - out);
+    memcpy(in->bytes + at, bytes, in_count);
+    in->size += in_count - out;
+}
+
+/* A splice in the header that keeps its length right, so that the JSON is what is tested. */
+static void splice_header(input *in, uint64_t *random) {
+    uint64_t length = 0;
+    if (in->size < 8) return;
+    memcpy(&length, in->bytes, 8);
+    if (length > in->size - 8) return;
+    const char *piece = pieces[below(random, sizeof pieces / sizeof pieces[0])];
+    size_t at = 8 + below(random, (size_t)length + 1);
+    size_t out = below(random, 2) ? 0 : below(random, 8);
+    if (below(random, 4) == 0) { /* the first of a list */
+        while (at < 8 + length && in->bytes[at - 1] != '[')
+            at++;
+        out = 0;
+    } else if (below(random, 2)) { /* in place of a whole number */
+        while (at < 8 + length && (in->bytes[at] < '0' || in->bytes[at] > '9'))
+            at++;
+        for (out = 0;
+             at + out < 8 + length && in->bytes[at + out] >= '0' && in->bytes[at + out] <= '9';)
+            out++;
+    }
+    out = at + out > 8 + length ? 8 + (size_t)length - at : out;
+    const size_t before = in->size;
+    replace_bytes(in, at, out, piece, strlen(piece));
+    length += in->size - before; /* modulo 2^64 */
+    memcpy(in->bytes, &length, 8);
+}
+
+/* Move a tensor's data_offsets, both of them, and sometimes the end of the file with them: only
+ * the neighbours can tell. */
+static void shift_offsets(input *in, uint64_t *random) {
+    static const char key[] = "data_offsets\":[";
+    const int by = 4 * ((int)below(random, 5) - 2);
+    uint64_t length = 0;
+    char old[64] = {0}, moved[64];
+    long long begin = 0, end = 0;
+    int used = 0;
+    if (in->size < 8) return;
+    memcpy(&length, in->bytes, 8);
+    if (length > in->size - 8 || length < sizeof key) return;
+    const size_t start = 8 + below(random, (size_t)length);
+    const uint8_t *found =
+        memmem(in->bytes + start, 8 + (size_t)length - start, key, sizeof key - 1);
+    if (!found) return;
+    const size_t at = (size_t)(found - in->bytes) + sizeof key - 1;
+    memcpy(old, in->bytes + at, in->size - at < 63 ? in->size - at : 63);
+    if (sscanf(old, "%18lld,%18lld%n", &begin, &end, &used) != 2) return;
+    const int count = snprintf(moved, sizeof moved, "%lld,%lld", begin + by, end + by);
+    replace_bytes(in, at, (size_t)used, moved, (size_t)count);
+    length += (uint64_t)(count - used);
+    memcpy(in->bytes, &length, 8);
+    if (below(random, 2) && by > 0) replace_bytes(in, in->size, 0, "01234567", (size_t)by);
+    if (below(random, 2) && by < 0 && in->size > 16) in->size -= (size_t)-by;
+}
+
+static void mutate(input *in, uint64_t *random) {
+    input other;
+    switch (below(random, 10)) {
+    case 0: /* a bit */
+        if (in->size > 0)
+            in->bytes[below(random, in->size)] ^= (uint8_t)(1u << below(random, 8));
+        break;
+    case 1: /* the end */
+        in->size = below(random, 2) ? below(random, in->size + 1) : in->size - (in->size > 0);
+        break;
+    case 2: /* more at the end */
+        replace_bytes(in, in->size, 0, "0123456789abcdef", 1 + below(random, 16));
+        break;
+    case 3: /* the header's length, near the true one or anywhere */
+        if (in->size >= 8)
+            in->bytes[below(random, 3) ? 0 : below(random, 8)] +=
+                (uint8_t)(1 + below(random, 255));
+        break;
+    case 4: { /* a part of another file */
+        start_from(&other, (int)below(random, SEEDS));
+        const size_t from = below(random, other.size), count = below(random, other.size - from);
+        replace_bytes(in, below(random, in->size + 1), below(random, 2) * count,
+                      other.bytes + from, count);
+        break;
+    }
+    case 5:
+    case 6:
+        shift_offsets(in, random);
+        break;
+    default:
+        splice_header(in, random);
+    }
+}
+
+static void valid_files_are_accepted(void **state) {
+    (void)state;
+    for (int seed = 0; seed < SEEDS; seed++) {
+        input in;
+        start_from(&in, seed);
+        assert_true(try_input(in.bytes, in.size));
+    }
+}
+
+static void mutated_files_are_refused_or_true(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        input in;
+        start_from(&in, (int)below(&random, SEEDS));
+        for (int times = test_between(&random, 1, 3); times > 0; times--)
+            mutate(&in, &random);
+        accepted += try_input(in.bytes, in.size);
+    }
+    print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, 200, MUTATIONS - 200); /* both ways are exercised */
+}
+
+static void bytes_at_random_are_refused(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int i = 0; i < 1000; i++) {
+        input in = {.size = below(&random, 200)};
+        for (size_t k = 0; k < in.size; k++)
+            in.bytes[k] = (uint8_t)test_random(&random);
+        if (in.size >= 8 && i % 2) memset(in.bytes + 1, 0, 7); /* a length that may fit */
+        assert_false(try_input(in.bytes, in.size));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(valid_files_are_accepted),
+        cmocka_unit_test(mutated_files_are_refused_or_true),
+        cmocka_unit_test(bytes_at_random_are_refused),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
+
+#endif

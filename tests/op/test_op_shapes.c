@@ -1,0 +1,333 @@
+/* test_op_shapes.c -- what each op infers from its input types, the message it refuses others
+ * with, and which integers it takes. Shapes leave N out. */
+#include "op/op.h"
+#include "support.h"
+
+static cgp__type type_of(cgp_dtype dtype, int rank, const int64_t *dims) {
+    return (cgp__type){dtype, cgp_shape_make(rank, dims)};
+}
+
+#define DIMS(...)                                                                              \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) {                   \
+        __VA_ARGS__                                                                            \
+    }
+#define F32(...) type_of(CGP_F32, DIMS(__VA_ARGS__))
+#define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
+#define SCALAR(dtype) type_of(dtype, 0, NULL)
+
+/* Infer; the geometry is compared by its bytes. */
+static cgp__inferred infer(cgp__op_kind kind, cgp__attributes attributes, cgp__type first,
+                           cgp__type second) {
+    const cgp__type inputs[] = {first, second};
+    cgp__inferred out;
+    memset(&out, 0xAB, sizeof out); /* infer clears what it does not use */
+    assert_ok(cgp__op_find(kind)->infer(&attributes, inputs, &out));
+    return out;
+}
+
+static void refuse(cgp__op_kind kind, cgp__attributes attributes, cgp__type first,
+                   cgp__type second, const char *message) {
+    const cgp__type inputs[] = {first, second};
+    cgp__inferred out = {0};
+    assert_status(cgp__op_find(kind)->infer(&attributes, inputs, &out), CGP_EINVAL);
+    assert_string_equal(cgp_message(), message);
+}
+
+static void assert_shape(const cgp_shape *shape, const char *expected) {
+    char text[192];
+    assert_string_equal(cgp_shape_text(shape, text, sizeof text), expected);
+}
+
+static void assert_type(const cgp__type *type, const char *expected) {
+    assert_int_equal(type->dtype, CGP_F32);
+    assert_shape(&type->shape, expected);
+}
+
+static void assert_geometry(const cgp__inferred *out, cgp__geometry expected) {
+    assert_memory_equal(&out->geometry, &expected, sizeof expected);
+}
+
+static void assert_param(const cgp__inferred *out, int k, const char *suffix,
+                         const char *shape) {
+    assert_true(k < out->n_params);
+    assert_string_equal(out->params[k].suffix, suffix);
+    assert_shape(&out->params[k].shape, shape);
+}
+
+static const cgp__attributes none = {0};
+
+static void every_kind_has_its_table(void **state) {
+    (void)state;
+    for (int kind = 0; kind < CGP__OP_KINDS; kind++)
+        assert_int_equal(cgp__op_find((cgp__op_kind)kind)->kind, kind);
+    assert_null(cgp__op_find(CGP__OP_KINDS));
+}
+
+static void embedding_appends_the_width(void **state) {
+    (void)state;
+    const cgp__attributes of = {.size = 50, .width = 8};
+    cgp__inferred out = infer(CGP__OP_EMBEDDING, of, I32(4, 6), F32(1));
+    assert_type(&out.output, "[4, 6, 8]");
+    assert_geometry(&out, (cgp__geometry){.rows = 24, .in = 50, .out = 8});
+    assert_int_equal(out.n_params, 1);
+    assert_param(&out, 0, "weight", "[50, 8]");
+    assert_int_equal(out.n_saved, 0);
+    out = infer(CGP__OP_EMBEDDING, of, SCALAR(CGP_I32), F32(1));
+    assert_type(&out.output, "[8]");
+    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 50, .out = 8});
+}
+
+static void embedding_refuses(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_EMBEDDING;
+    const cgp__attributes of = {.size = 50, .width = 8};
+    refuse(op, of, F32(4), F32(1), "expects i32 ids, got f32");
+    refuse(op, of, I32(1, 2, 3, 4, 5), F32(1),
+           "expects ids of 0 to 4 dims, got [1, 2, 3, 4, 5]");
+    refuse(op, of, I32(4, 0), F32(1), "expects ids of sizes >= 1, got [4, 0]");
+    refuse(op, (cgp__attributes){.size = 0, .width = 8}, I32(4), F32(1),
+           "expects vocabulary and width >= 1, got 0 and 8");
+    refuse(op, (cgp__attributes){.size = 5, .width = -8}, I32(4), F32(1),
+           "expects vocabulary and width >= 1, got 5 and -8");
+    refuse(op, (cgp__attributes){.size = INT64_MAX, .width = 8}, I32(4), F32(1),
+           "expects weight of at most 2^40 elements, got 9223372036854775807 x 8");
+    refuse(op, (cgp__attributes){.size = 2, .width = (int64_t)1 << 39}, I32(4), F32(1),
+           "expects output of at most 2^40 elements, got 4 x 549755813888");
+}
+
+static void position_keeps_the_shape(void **state) {
+    (void)state;
+    const cgp__inferred out = infer(CGP__OP_POSITION, none, F32(6, 8), F32(1));
+    assert_type(&out.output, "[6, 8]");
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 8, .out = 8});
+    assert_int_equal(out.n_params, 1);
+    assert_param(&out, 0, "weight", "[6, 8]");
+    refuse(CGP__OP_POSITION, none, I32(6, 8), F32(1), "expects f32 input, got i32");
+    refuse(CGP__OP_POSITION, none, F32(8), F32(1), "expects input of 2 dims, got [8]");
+}
+
+static void add_wants_one_shape(void **state) {
+    (void)state;
+    const cgp__inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
+    assert_type(&out.output, "[2, 3, 4]");
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
+    refuse(CGP__OP_ADD, none, F32(2, 3), F32(3, 2),
+           "expects two inputs of one shape, got [2, 3] and [3, 2]");
+    refuse(CGP__OP_ADD, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+    refuse(CGP__OP_ADD, none, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
+}
+
+static void linear_replaces_the_width(void **state) {
+    (void)state;
+    cgp__inferred out =
+        infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
+    assert_type(&out.output, "[2, 3, 7]");
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
+    assert_int_equal(out.n_params, 2);
+    assert_param(&out, 0, "weight", "[7, 4]");
+    assert_param(&out, 1, "bias", "[7]");
+    out = infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .in_out = true}, F32(4), F32(1));
+    assert_type(&out.output, "[7]");
+    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 4, .out = 7, .in_out = 1});
+    assert_int_equal(out.n_params, 1);
+    assert_param(&out, 0, "weight", "[4, 7]");
+}
+
+static void linear_refuses(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_LINEAR;
+    const cgp__attributes of = {.size = 7};
+    refuse(op, of, I32(4), F32(1), "expects f32 input, got i32");
+    refuse(op, of, SCALAR(CGP_F32), F32(1), "expects input of 1 to 5 dims, got []");
+    refuse(op, of, F32(1, 1, 1, 1, 1, 4), F32(1),
+           "expects input of 1 to 5 dims, got [1, 1, 1, 1, 1, 4]");
+    refuse(op, (cgp__attributes){.size = 0}, F32(4), F32(1), "expects out >= 1, got 0");
+    refuse(op, of, F32((int64_t)1 << 31, (int64_t)1 << 31, 4), F32(1),
+           "expects input of at most 2^40 elements, got [2147483648, 2147483648, 4]");
+    refuse(op, of, F32(1 << 20, (1 << 20) + 1), F32(1),
+           "expects input of at most 2^40 elements, got [1048576, 1048577]");
+    infer(op, (cgp__attributes){.size = 1}, F32(1 << 20, 1 << 20), F32(1));
+    refuse(op, (cgp__attributes){.size = (int64_t)1 << 39}, F32(4), F32(1),
+           "expects weight of at most 2^40 elements, got 549755813888 x 4");
+    refuse(op, (cgp__attributes){.size = (int64_t)1 << 39}, F32(4, 1), F32(1),
+           "expects output of at most 2^40 elements, got 4 x 549755813888");
+}
+
+static void layer_norm_saves_mean_and_rstd(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_LAYER_NORM;
+    const cgp__inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
+    assert_type(&out.output, "[2, 3, 4]");
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_int_equal(out.n_saved, 2);
+    assert_type(&out.saved[0], "[2, 3]");
+    assert_type(&out.saved[1], "[2, 3]");
+    assert_int_equal(out.n_params, 2);
+    assert_param(&out, 0, "weight", "[4]");
+    assert_param(&out, 1, "bias", "[4]");
+    refuse(op, none, F32(4), F32(1), "expects eps > 0 and finite as f32, got 0");
+    refuse(op, (cgp__attributes){.eps = (double)NAN}, F32(4), F32(1),
+           "expects eps > 0 and finite as f32, got nan");
+    refuse(op, (cgp__attributes){.eps = 1e-60}, F32(4), F32(1),
+           "expects eps > 0 and finite as f32, got 1e-60");
+    refuse(op, (cgp__attributes){.eps = 1e60}, F32(4), F32(1),
+           "expects eps > 0 and finite as f32, got 1e+60");
+}
+
+static void gelu_keeps_the_shape(void **state) {
+    (void)state;
+    const cgp__inferred out = infer(CGP__OP_GELU, none, F32(2, 3, 4), F32(1));
+    assert_type(&out.output, "[2, 3, 4]");
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
+    assert_int_equal(out.n_params + out.n_saved, 0);
+}
+
+static void attention_takes_three_widths(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_ATTENTION;
+    const cgp__attributes of = {.heads = 4, .p = 0.25};
+    const cgp__inferred out = infer(op, of, F32(5, 24), F32(1));
+    assert_type(&out.output, "[5, 8]");
+    assert_geometry(&out,
+                    (cgp__geometry){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
+    assert_int_equal(out.n_saved, 1);
+    assert_type(&out.saved[0], "[4, 5]");
+    refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
+    refuse(op, of, F32(5, 25), F32(1),
+           "expects input of width 3 C (q, k, v side by side), got 25");
+    refuse(op, of, F32(5, 18), F32(1), "expects heads that divide C = 6, got 4");
+    refuse(op, (cgp__attributes){.heads = 0}, F32(5, 24), F32(1), "expects heads >= 1, got 0");
+    refuse(op, (cgp__attributes){.heads = 4, .p = 1.0}, F32(5, 24), F32(1),
+           "expects 0 <= p < 1, got 1");
+}
+
+static void dropout_wants_a_share_below_1(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_DROPOUT;
+    const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
+    assert_type(&out.output, "[2, 3]");
+    assert_geometry(&out, (cgp__geometry){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
+    refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
+    refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
+    refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1),
+           "expects 0 <= p < 1, got nan");
+    /* below 1, but 1 as a float */
+    refuse(op, (cgp__attributes){.p = 0.9999999999}, F32(3), F32(1),
+           "expects 0 <= p < 1, got 1");
+    refuse(op, none, F32((int64_t)1 << 35), F32(1),
+           "expects a sample of at most 2^34 elements, got 34359738368");
+}
+
+static void cross_entropy_saves_the_log_sums(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_CROSS_ENTROPY;
+    const cgp__attributes of = {.ignore = -100};
+    cgp__inferred out = infer(op, of, F32(5, 11), I32(5));
+    assert_geometry(&out, (cgp__geometry){.rows = 5, .in = 11, .ignore = -100});
+    assert_int_equal(out.n_saved, 1);
+    assert_type(&out.saved[0], "[5]");
+    out = infer(op, of, F32(11), I32(1));
+    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 11, .ignore = -100});
+    out = infer(op, of, F32(11), SCALAR(CGP_I32));
+    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 11, .ignore = -100});
+    refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
+    refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
+    refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
+    refuse(op, of, F32(11), I32(2), "expects targets [1] for logits [11], got [2]");
+    refuse(op, of, F32(5, 11), I32(5, 1), "expects targets [5] for logits [5, 11], got [5, 1]");
+}
+
+static void assert_valid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
+    const cgp__geometry geometry = {.rows = 4, .in = 7, .ignore = -1};
+    int64_t bad = -1, high = -1;
+    assert_true(cgp__op_find(kind)->valid(&geometry, k, data, count, &bad, &high));
+}
+
+static void assert_bad(cgp__op_kind kind, int k, const int32_t *data, int64_t count,
+                       int64_t at) {
+    const cgp__geometry geometry = {.rows = 4, .in = 7, .ignore = -1};
+    int64_t bad = -1, high = -1;
+    assert_false(cgp__op_find(kind)->valid(&geometry, k, data, count, &bad, &high));
+    assert_int_equal(bad, at);
+    assert_int_equal(high, 7);
+}
+
+static void integers_out_of_range_are_found(void **state) {
+    (void)state;
+    assert_valid(CGP__OP_EMBEDDING, 0, (int32_t[]){0, 6, 3}, 3);
+    assert_bad(CGP__OP_EMBEDDING, 0, (int32_t[]){0, 6, 7}, 3, 2);
+    assert_bad(CGP__OP_EMBEDDING, 0, (int32_t[]){0, -1, 7}, 3, 1);
+    assert_valid(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 6}, 3);
+    assert_bad(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -2, 6}, 3, 1);
+    assert_bad(CGP__OP_CROSS_ENTROPY, 1, (int32_t[]){0, -1, 7}, 3, 2);
+    assert_valid(CGP__OP_CROSS_ENTROPY, 0, (int32_t[]){-9, 99}, 2); /* logits are no integers */
+    for (int kind = CGP__OP_POSITION; kind < CGP__OP_CROSS_ENTROPY; kind++)
+        assert_null(cgp__op_find((cgp__op_kind)kind)->valid);
+}
+
+static void targets_that_are_not_ignored_are_counted(void **state) {
+    (void)state;
+    const cgp__op *op = cgp__op_find(CGP__OP_CROSS_ENTROPY);
+    const int32_t targets[] = {3, -100, 0, 3, -100};
+    assert_int_equal(op->count(&(cgp__geometry){.ignore = -100}, targets, 5), 3);
+    assert_int_equal(op->count(&(cgp__geometry){.ignore = 3}, targets, 5), 3);
+    assert_int_equal(op->count(&(cgp__geometry){.ignore = (int64_t)1 << 40}, targets, 5), 5);
+    assert_int_equal(op->count(&(cgp__geometry){.ignore = -100}, targets, 0), 0);
+}
+
+/* What the plan relies on: a loss has a count, what is in place is not read, one y per op. */
+static void tables_are_consistent(void **state) {
+    (void)state;
+    for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
+        const cgp__op *op = cgp__op_find((cgp__op_kind)kind);
+        const uint32_t inputs = (1u << op->n_inputs) - 1;
+        assert_int_equal((op->input_needs_x | op->weight_needs_x | op->overwrites) & ~inputs,
+                         0);
+        assert_int_equal(op->is_loss, op->count != NULL);
+        assert_int_equal(op->is_loss, op->dx == CGP__DX_OVER_X);
+        if (op->dx == CGP__DX_SAME)
+            assert_int_equal(op->input_needs_x | op->input_needs_saved | op->input_needs_y, 0);
+    }
+}
+
+static double flops(cgp__op_kind kind, cgp__direction direction, cgp__geometry geometry) {
+    return cgp__op_find(kind)->flops(&geometry, direction);
+}
+
+static void products_dominate_the_cost(void **state) {
+    (void)state;
+    const cgp__geometry linear = {.rows = 6, .in = 4, .out = 7};
+    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
+        assert_true(flops(CGP__OP_LINEAR, (cgp__direction)direction, linear) ==
+                    2.0 * 6 * 4 * 7);
+    /* T = 3: 6 pairs of the causal half; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
+     * */
+    const cgp__geometry attention = {.rows = 3, .in = 24, .out = 8, .heads = 2};
+    assert_true(flops(CGP__OP_ATTENTION, CGP__FORWARD, attention) == 6.0 * (2 * 2 * 8 + 24));
+    assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_INPUT, attention) ==
+                6.0 * (2 * 5 * 8 + 24));
+    assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_WEIGHT, attention) == 0.0);
+    assert_true(flops(CGP__OP_ADD, CGP__FORWARD, (cgp__geometry){.rows = 6, .out = 4}) == 24.0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_kind_has_its_table),
+        cmocka_unit_test(embedding_appends_the_width),
+        cmocka_unit_test(embedding_refuses),
+        cmocka_unit_test(position_keeps_the_shape),
+        cmocka_unit_test(add_wants_one_shape),
+        cmocka_unit_test(linear_replaces_the_width),
+        cmocka_unit_test(linear_refuses),
+        cmocka_unit_test(layer_norm_saves_mean_and_rstd),
+        cmocka_unit_test(gelu_keeps_the_shape),
+        cmocka_unit_test(attention_takes_three_widths),
+        cmocka_unit_test(dropout_wants_a_share_below_1),
+        cmocka_unit_test(cross_entropy_saves_the_log_sums),
+        cmocka_unit_test(integers_out_of_range_are_found),
+        cmocka_unit_test(targets_that_are_not_ignored_are_counted),
+        cmocka_unit_test(tables_are_consistent),
+        cmocka_unit_test(products_dominate_the_cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

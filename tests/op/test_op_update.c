@@ -1,0 +1,191 @@
+/* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
+ * without tails; an element's result does not depend on its place. */
+#include "harness.h"
+
+static uint64_t seed;
+
+enum { MAX = 1027 };
+
+typedef struct sides {
+    float param[MAX + 16], grad[MAX + 16], first[MAX + 16], second[MAX + 16];
+} sides;
+
+static void fill(sides *s) {
+    fill_random(s->param, MAX, &seed);
+    fill_random(s->grad, MAX, &seed);
+    fill_random(s->first, MAX, &seed);
+    fill_random(s->second, MAX, &seed);
+    for (int i = 0; i < MAX; i++)
+        s->second[i] = fabsf(s->second[i]);
+}
+
+static cgp__update update_of(sides *s, cgp__update rest, int64_t n, int shift) {
+    cgp__update u = rest;
+    u.n = n;
+    u.param = s->param + shift;
+    u.grad = s->grad + shift;
+    u.state[0] =
+        rest.rule == CGP__UPDATE_SGD && rest.momentum == 0.0f ? NULL : s->first + shift;
+    u.state[1] = rest.rule == CGP__UPDATE_ADAMW ? s->second + shift : NULL;
+    return u;
+}
+
+static const cgp__update rules[] = {
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1f},
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1f, .weight_decay = 0.01f},
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1f, .weight_decay = 0.01f, .momentum = 0.9f},
+    {.rule = CGP__UPDATE_SGD,
+     .rate = 0.1f,
+     .weight_decay = 0.01f,
+     .momentum = 0.9f,
+     .nesterov = true},
+    {.rule = CGP__UPDATE_ADAMW,
+     .rate = 0.001f,
+     .weight_decay = 0.01f,
+     .beta1 = 0.9f,
+     .beta2 = 0.999f,
+     .eps = 1e-8f,
+     .correction1 = 0.1f,
+     .correction2_sqrt = 0.0316227766f},
+};
+#define RULES (int)(sizeof rules / sizeof *rules)
+
+static void assert_close(double got, double want) {
+    if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
+}
+
+/* PyTorch's formulas on paper: p = 1, g = 0.5, buffer 0.2. */
+static void sgd_is_as_on_paper(void **state) {
+    (void)state;
+    static sides s;
+    s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
+    cgp__update u = update_of(&s, rules[1], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    assert_close(s.param[0], 1 - 0.1 * 0.51);
+
+    s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
+    u = update_of(&s, rules[2], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    assert_close(s.first[0], 0.9 * 0.2 + 0.51);
+    assert_close(s.param[0], 1 - 0.1 * (0.9 * 0.2 + 0.51));
+
+    s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
+    u = update_of(&s, rules[3], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
+}
+
+/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay.
+ * The moments' weights 1 - beta are of float betas, 1e-5 off for 0.999. */
+static void adamw_is_as_on_paper(void **state) {
+    (void)state;
+    static sides s;
+    s = (sides){.param = {1}, .grad = {-0.5f}};
+    const cgp__update u = update_of(&s, rules[4], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    assert_close(s.first[0], -0.05);
+    assert_true(fabs(s.second[0] - 0.00025) <= 2e-5 * 0.00025);
+    assert_close(s.param[0], 1 - 0.001 * 0.01 + 0.001);
+    assert_true(s.grad[0] == -0.5f);
+}
+
+/* Float arithmetic of some 10 operations on values up to 2: 8 u; a first moment divided by a
+ * small second one is as large as 1 / sqrt(v) / correction, times the rate. */
+static void cpu_updates_as_ref_does(void **state) {
+    cgp__device *device = *state;
+    static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
+    for (int r = 0; r < RULES; r++) {
+        for (int k = 0; k < 7; k++) {
+            static sides a, b;
+            fill(&a);
+            b = a;
+            const int shift = MAX - (int)sizes[k] < 3 ? 0 : (int)(test_random(&seed) % 4);
+            const cgp__update on_cpu = update_of(&a, rules[r], sizes[k], shift);
+            const cgp__update on_ref = update_of(&b, rules[r], sizes[k], shift);
+            cgp__backend_cpu.update(device, &on_cpu);
+            cgp__backend_ref.update(NULL, &on_ref);
+            for (int i = 0; i < MAX; i++) {
+                const double moved = fabs((double)b.param[i]) + 1.0;
+                const bool near = fabs(a.param[i] - b.param[i]) <= 8 * FLT_EPSILON * moved &&
+                                  fabsf(a.first[i] - b.first[i]) <= 8 * FLT_EPSILON &&
+                                  fabsf(a.second[i] - b.second[i]) <= 8 * FLT_EPSILON;
+                if (!near || a.grad[i] != b.grad[i])
+                    fail_msg("rule %d, n %" PRId64 " [%d]: %.9g, ref has %.9g", r, sizes[k], i,
+                             (double)a.param[i], (double)b.param[i]);
+            }
+        }
+    }
+}
+
+static void an_element_does_not_depend_on_its_place(void **state) {
+    cgp__device *device = *state;
+    for (int r = 0; r < RULES; r++) {
+        static sides a, b;
+        fill(&a);
+        b = a;
+        const cgp__update whole = update_of(&a, rules[r], MAX, 0);
+        cgp__backend_cpu.update(device, &whole);
+        for (int at = 0; at < MAX;) {
+            int n = test_between(&seed, 1, 40);
+            n = n > MAX - at ? MAX - at : n;
+            const cgp__update part = update_of(&b, rules[r], n, at);
+            cgp__backend_cpu.update(device, &part);
+            at += n;
+        }
+        assert_memory_equal(a.param, b.param, sizeof a.param);
+        assert_memory_equal(a.first, b.first, sizeof a.first);
+        assert_memory_equal(a.second, b.second, sizeof a.second);
+    }
+}
+
+static void accumulate_adds_floats(void **state) {
+    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
+    cgp__device *const devices[] = {NULL, *state};
+    for (int k = 0; k < 2; k++) {
+        for (int64_t n = 0; n <= 70; n++) {
+            static sides s, before;
+            fill(&s);
+            before = s;
+            backends[k]->accumulate(devices[k], s.param + 1, s.grad + 2, n);
+            for (int i = 0; i < MAX; i++) {
+                const bool in = i >= 1 && i < 1 + n;
+                assert_true(s.param[i] == before.param[i] + (in ? before.grad[i + 1] : 0.0f));
+            }
+        }
+    }
+}
+
+static void memory_is_aligned_and_zero(void **state) {
+    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
+    cgp__device *const devices[] = {NULL, *state};
+    static const size_t sizes[] = {1, 63, 64, 4097, 1 << 20};
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < 5; i++) {
+            void *memory = NULL;
+            assert_ok(backends[k]->memory_create(devices[k], sizes[i], &memory));
+            assert_int_equal((uintptr_t)memory % CGP__ALIGN, 0);
+            const unsigned char *bytes = memory;
+            for (size_t b = 0; b < sizes[i]; b++)
+                assert_int_equal(bytes[b], 0);
+            backends[k]->copy(devices[k], memory, "x", 1);
+            assert_int_equal(bytes[0], 'x');
+            backends[k]->memory_destroy(devices[k], memory, sizes[i]);
+        }
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    runner cpu = runner_open(&cgp__backend_cpu, 1);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(sgd_is_as_on_paper),
+        cmocka_unit_test(adamw_is_as_on_paper),
+        cmocka_unit_test_prestate(cpu_updates_as_ref_does, cpu.device),
+        cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, cpu.device),
+        cmocka_unit_test_prestate(accumulate_adds_floats, cpu.device),
+        cmocka_unit_test_prestate(memory_is_aligned_and_zero, cpu.device),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&cpu);
+    return failed;
+}

@@ -1,0 +1,189 @@
+/* test_failures.c -- an error in any place comes back with its place, nothing hangs, and the process goes on. */
+#include "graphs.h"
+
+static const test_sizes sizes = {2, 8, 16, 2, 11, 0.1};
+
+static cgp_plan_options options(int stages, int chunks, const char *schedule) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = 6;
+    o.chunks = chunks;
+    o.schedule = schedule;
+    o.recompute = CGP_RECOMPUTE_ALWAYS;
+    return o;
+}
+
+/* Every action of a step fails once, by injection: the message names it, and a new pipeline trains as if nothing was. */
+static void every_action_may_fail(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 6, &state);
+    const cgp_plan_options o = options(3, 3, "1f1b");
+    cgp_plan *plan = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    for (int stage = 0; stage < 3; stage++) {
+        for (int microbatch = 0; microbatch < 3; microbatch++) {
+            for (const char *kind = "FRB"; *kind; kind++) {
+                char fault[64], action[32];
+                snprintf(action, sizeof action, "%d%c%d", stage, *kind, microbatch);
+                snprintf(fault, sizeof fault, "fail:%s", action);
+                setenv("CGP_FAULT", fault, 1);
+                cgp_pipeline *pipeline = NULL;
+                assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+                unsetenv("CGP_FAULT");
+                assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EDEVICE);
+                char expected[128];
+                snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage, microbatch, action);
+                assert_message(expected);
+                assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_ESTATE);
+                assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
+                assert_status(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, NULL), CGP_ESTATE);
+                assert_message(action); /* it still tells why */
+                cgp_pipeline_destroy(pipeline);
+            }
+        }
+    }
+    test_outcome outcome;
+    test_train(model, &o, 1, &batch, 1, &outcome);
+    assert_true(outcome.losses[0] > 0);
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+static void bad_inputs_are_refused_and_change_nothing(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 6, &state);
+    const cgp_plan_options o = options(2, 3, "gpipe");
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    char before[65], after[65];
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
+    assert_message("cgp_pipeline_step is due");
+    assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, before));
+
+    int32_t *tokens = batch.tensors[0].data, *targets = batch.tensors[1].data;
+    const int32_t good = tokens[2 * 8 + 5];
+    tokens[2 * 8 + 5] = 11;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    assert_message("input tokens: sample 2, element 5 is 11, expected 0 to 10");
+    tokens[2 * 8 + 5] = -1;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    tokens[2 * 8 + 5] = good;
+    const int32_t target = targets[3];
+    targets[3] = 12;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    assert_message("input targets: sample 0, element 3 is 12");
+    targets[3] = target;
+
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, 1, NULL), CGP_EINVAL);
+    assert_message("the model has 2, got 1");
+    batch.tensors[1].shape.dims[0] = 5;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    assert_message("expected 6 samples, got 5");
+    batch.tensors[1].shape.dims[0] = 6;
+    batch.tensors[1].shape.dims[1] = 7;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    batch.tensors[1].shape.dims[1] = 8;
+    batch.tensors[0].dtype = CGP_F32;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    batch.tensors[0].dtype = CGP_I32;
+
+    int32_t kept[6 * 8];
+    memcpy(kept, targets, sizeof kept);
+    for (int i = 0; i < 6 * 8; i++)
+        targets[i] = -100;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
+    assert_message("the loss counts nothing");
+    memcpy(targets, kept, sizeof kept);
+
+    test_batch large;
+    test_batch_fill(&large, model, &sizes, 7, &state);
+    assert_status(cgp_pipeline_step(pipeline, large.inputs, large.n, NULL), CGP_EINVAL);
+    assert_message("planned for at most 6 samples, got 7");
+    double loss = 0;
+    assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n, &loss)); /* more micro-batches, that is all */
+    assert_true(loss > 0);
+    test_batch_release(&large);
+
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, after));
+    assert_string_equal(before, after);
+    assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    test_batch_release(&batch);
+    cgp_model_destroy(model);
+}
+
+static void bad_plans_are_refused(void **unused) {
+    (void)unused;
+    test_seed();
+    cgp_model *model = test_gpt2(&sizes); /* 6 layers */
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = options(7, 1, "gpipe");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("stages: expected 1 to 6 (the number of layers), got 7");
+    o = options(3, 0, "gpipe");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("chunks: expected 1 or more, got 0");
+    o = options(3, 1, "gpipes");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("gpipe");
+    o = options(3, 1, "gpipe");
+    o.balance = (const int[]){2, 1, 2};
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("balance: sums to 5 but the model has 6 layers (balance: 2 1 2)");
+    o.balance = (const int[]){3, 0, 3};
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("stage 1 has 0");
+    o.balance = NULL;
+    o.device_memory = 10000;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT);
+    assert_message("is limited to");
+    o.device_memory = 0;
+    o.devices = (const char *const[]){"cpu", "cup", "cpu"};
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("cpu");
+    o.devices = NULL;
+    o.optim = cgp_optim_sgd(0.1, 0, true, 0);
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_null(plan);
+    cgp_model_destroy(model);
+}
+
+/* A plan larger than the machine is refused before a byte of it is taken. */
+static void plans_larger_than_the_machine_are_refused(void **unused) {
+    (void)unused;
+    test_seed();
+    const test_sizes large = {64, 1024, 4096, 32, 50000, 0};
+    cgp_model *model = test_gpt2(&large);
+    cgp_plan_options o = options(1, 1, "gpipe");
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
+    assert_message("MiB available");
+    assert_null(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_action_may_fail),
+        cmocka_unit_test(bad_inputs_are_refused_and_change_nothing),
+        cmocka_unit_test(bad_plans_are_refused),
+        cmocka_unit_test(plans_larger_than_the_machine_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

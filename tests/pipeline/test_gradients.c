@@ -1,0 +1,106 @@
+/* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
+ *
+ * On random graphs (values with many uses, skips over stages) on the reference backend: along a random direction d in the
+ * space of all parameters, (loss(p + h d) - loss(p - h d)) / 2h against sum g d. h is halved until the quotient stays (a norm
+ * over nearly equal numbers bends sharply) or the rounding of the losses, about 2e-7 relative, shows; besides these two,
+ * 5e-3 relative is allowed, far below any wrong term. */
+#include "graphs.h"
+
+static int64_t parameter_size(const cgp_model *model, int p) {
+    return cgp_shape_count(cgp_model_parameter_shape(model, p));
+}
+
+/* Move all parameters by h along the direction. */
+static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *start, float *const *direction, double h) {
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        const int64_t n = parameter_size(model, p);
+        float *moved = calloc((size_t)n, sizeof *moved);
+        for (int64_t i = 0; i < n; i++)
+            moved[i] = (float)(start[p][i] + h * direction[p][i]);
+        assert_ok(cgp_pipeline_set_parameter(pipeline, p, moved));
+        free(moved);
+    }
+}
+
+static void check_graph(uint64_t *state) {
+    test_sizes sizes = {.layers = test_between(state, 1, 6), .sequence = test_between(state, 1, 6)};
+    sizes.heads = test_between(state, 1, 2);
+    sizes.width = sizes.heads * test_between(state, 2, 5);
+    sizes.vocabulary = test_between(state, 3, 9);
+    sizes.dropout = 0.25;
+    cgp_model *model = test_random_graph(state, &sizes);
+    const int stages = test_between(state, 1, cgp_model_layers(model) < 4 ? cgp_model_layers(model) : 4);
+    const char *devices[4] = {"ref", "ref", "ref", "ref"};
+    int balance[4];
+    test_random_balance(state, cgp_model_layers(model), stages, balance);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.balance = balance;
+    o.batch = test_between(state, 1, 5);
+    o.chunks = test_between(state, 1, 4);
+    o.devices = devices;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    const uint64_t seed = test_random(state);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, o.batch, state);
+    const int n = cgp_model_parameters(model);
+    float **start = calloc((size_t)n, sizeof *start), **direction = calloc((size_t)n, sizeof *direction);
+    double slope = 0, norm = 0, losses[2], quotients[2] = {INFINITY, INFINITY};
+    assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
+    assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+    for (int p = 0; p < n; p++) {
+        const int64_t count = parameter_size(model, p);
+        start[p] = calloc((size_t)count, sizeof(float));
+        direction[p] = calloc((size_t)count, sizeof(float));
+        float *gradient = calloc((size_t)count, sizeof(float));
+        assert_ok(cgp_pipeline_get_parameter(pipeline, p, start[p]));
+        assert_ok(cgp_pipeline_get_gradient(pipeline, p, gradient));
+        for (int64_t i = 0; i < count; i++) {
+            /* Mostly along the gradient, so that the slope is large; partly random, so that a wrong term shows. */
+            direction[p][i] = gradient[i] * (float)test_between(state, 50, 150) / 100;
+            slope += (double)gradient[i] * direction[p][i];
+            norm += (double)direction[p][i] * direction[p][i];
+        }
+        free(gradient);
+    }
+    cgp_pipeline_destroy(pipeline);
+    double h = 4e-3 / sqrt(norm), curvature = INFINITY, noise = 0;
+    for (; curvature > 2e-3 * fabs(slope) && noise < 2e-3 * fabs(slope); h /= 2) {
+        for (int side = 0; side < 2; side++) {
+            assert_ok(cgp_pipeline_create(&pipeline, plan, seed)); /* the same step number: the same dropout */
+            move(pipeline, model, start, direction, side ? h : -h);
+            assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, &losses[side]));
+            cgp_pipeline_destroy(pipeline);
+        }
+        quotients[0] = quotients[1];
+        quotients[1] = (losses[1] - losses[0]) / (2 * h);
+        curvature = fabs(quotients[1] - quotients[0]);
+        noise = 4e-7 * fabs(losses[0]) / h;
+    }
+    print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n", sizes.layers, stages, n, slope,
+                  quotients[1], curvature + noise);
+    assert_true(fabs(quotients[1] - slope) <= 5e-3 * fabs(slope) + curvature + noise);
+    for (int p = 0; p < n; p++) {
+        free(start[p]);
+        free(direction[p]);
+    }
+    free(start);
+    free(direction);
+    test_batch_release(&batch);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+static void gradients_of_random_graphs_match_finite_differences(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 100; i++)
+        check_graph(&state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_of_random_graphs_match_finite_differences)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,107 @@
+/* test_plan_resident.c -- a run takes the memory that was planned: the growth of the largest resident size (VmHWM) from
+ * before cgp_pipeline_create to after three steps is at most planned + 48 MiB and at least 0.95 planned.
+ *
+ * Each configuration runs in a process of its own, whose high-water mark is its own. */
+#include "graphs.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+static const double mib = 1024.0 * 1024.0;
+
+static double status_bytes(const char *key) {
+    FILE *file = fopen("/proc/self/status", "r");
+    char line[256];
+    long long kib = -1;
+    while (file && fgets(line, sizeof line, file)) {
+        if (strncmp(line, key, strlen(key)) == 0)
+            sscanf(line + strlen(key), ": %lld", &kib);
+    }
+    if (file)
+        fclose(file);
+    return (double)kib * 1024;
+}
+
+typedef struct configuration {
+    int stages, batch, chunks;
+    const char *schedule;
+    cgp_recompute recompute;
+} configuration;
+
+/* In a child: 0 if the law holds. */
+static int run(const configuration *c) {
+    uint64_t state = 1;
+    const test_sizes sizes = {4, 128, 384, 6, 1000, 0.1};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = c->stages;
+    o.batch = c->batch;
+    o.chunks = c->chunks;
+    o.schedule = c->schedule;
+    o.recompute = c->recompute;
+    o.optim = cgp_optim_adamw(1e-3, 0.01);
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    test_batch batch;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    test_batch_fill(&batch, model, &sizes, c->batch, &state);
+    double planned = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        planned += (double)cgp_plan_device_at(plan, d)->planned_bytes;
+    FILE *clear = fopen("/proc/self/clear_refs", "w"); /* VmHWM falls to what is resident now */
+    if (clear) {
+        fputs("5", clear);
+        fclose(clear);
+    }
+    const double before = status_bytes("VmHWM");
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
+    double allocated = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        allocated += (double)cgp_pipeline_allocated_bytes(pipeline, d);
+    for (int s = 0; s < 3; s++) {
+        assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+        assert_ok(cgp_optim_step(pipeline));
+    }
+    const double growth = status_bytes("VmHWM") - before;
+    print_message("stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated %.1f, grew by %.1f (%+.1f)\n",
+                  c->stages, c->batch, c->chunks, c->schedule, cgp_recompute_name(c->recompute), planned / mib,
+                  allocated / mib, growth / mib, (growth - planned) / mib);
+    const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned && allocated == planned;
+    test_batch_release(&batch);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+    return holds ? 0 : 1;
+}
+
+static void resident_memory_is_what_was_planned(void **unused) {
+    (void)unused;
+    static const configuration all[] = {
+        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER},        {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
+        {1, 8, 4, "1f1b", CGP_RECOMPUTE_ALWAYS},        {2, 8, 1, "1f1b", CGP_RECOMPUTE_NEVER},
+        {2, 8, 4, "gpipe", CGP_RECOMPUTE_NEVER},        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER},
+        {2, 7, 4, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},  {3, 8, 8, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
+        {4, 8, 2, "gpipe", CGP_RECOMPUTE_ALWAYS},       {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER},
+        {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER},       {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
+    };
+    int failed = 0;
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        fflush(stdout);
+        const pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            const int code = run(&all[i]);
+            fflush(stdout);
+            _exit(code);
+        }
+        int status = 0;
+        assert_int_equal(waitpid(child, &status, 0), child);
+        failed += !WIFEXITED(status) || WEXITSTATUS(status) != 0;
+    }
+    assert_int_equal(failed, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(resident_memory_is_what_was_planned)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,541 @@
+/* Random tables: right ones, whose capacities are held against trying all smaller ones, and
+ * broken ones, where the checker's verdict is held against a plain executor that knows no
+ * index and no cycle. */
+#include "support.h"
+
+#include "schedule/schedule.h"
+
+#define STAGES 4
+#define CHUNKS 4
+#define EDGES 16
+#define LENGTH 384 /* of a list: 160 of what is right, and some that is not */
+
+typedef struct tables {
+    int stages, chunks, devices, n_edges;
+    int device_of[STAGES];
+    cgp_edge edges[EDGES];
+    cgp_action lists[STAGES][LENGTH];
+    int counts[STAGES];
+    bool lowered;
+} tables;
+
+static cgp_status make(cgp_schedule **out, const tables *t) {
+    const cgp_action *const lists[] = {t->lists[0], t->lists[1], t->lists[2], t->lists[3]};
+    const cgp__schedule_table table = {.name = "random",
+                                       .stages = t->stages,
+                                       .chunks = t->chunks,
+                                       .devices = t->devices,
+                                       .device_of = t->device_of,
+                                       .lists = lists,
+                                       .counts = t->counts,
+                                       .lowered = t->lowered,
+                                       .edges = t->edges,
+                                       .n_edges = t->lowered ? t->n_edges : 0};
+    return cgp__schedule_from_lists(out, &table);
+}
+
+static void copy_lists(tables *t, const cgp_schedule *schedule) {
+    for (int device = 0; device < t->devices; device++) {
+        const cgp_action *list = cgp_schedule_actions(schedule, device, &t->counts[device]);
+        assert_true(t->counts[device] < LENGTH);
+        memcpy(t->lists[device], list, (size_t)t->counts[device] * sizeof *list);
+    }
+}
+
+/* --- right tables: what can run next is drawn until nothing is left --- */
+
+typedef struct progress {
+    bool done[CGP__COMPUTE_KINDS][STAGES][CHUNKS];
+    bool sent[EDGES][CHUNKS], received[EDGES][CHUNKS];
+} progress;
+
+static bool started_backward(const progress *p, int j, int i) {
+    return p->done[CGP_ACTION_B][j][i] || p->done[CGP_ACTION_I][j][i];
+}
+
+/* Ready on a chain of stages; `split` micro-batches run I and W, `again` ones R. */
+static bool is_ready(const tables *t, const progress *p, cgp_action_kind kind, int j, int i,
+                     bool split, bool again) {
+    if (p->done[kind][j][i]) return false;
+    const bool forward = p->done[CGP_ACTION_F][j][i], last = j == t->stages - 1;
+    switch (kind) {
+    case CGP_ACTION_F:
+        return j == 0 || p->done[CGP_ACTION_F][j - 1][i];
+    case CGP_ACTION_R:
+        return again && forward && !started_backward(p, j, i);
+    case CGP_ACTION_B:
+    case CGP_ACTION_I:
+        return split == (kind == CGP_ACTION_I) && forward &&
+               (!again || p->done[CGP_ACTION_R][j][i]) &&
+               (last || started_backward(p, j + 1, i));
+    default:
+        return split && p->done[CGP_ACTION_I][j][i];
+    }
+}
+
+static void draw_compute(tables *t, uint64_t *seed, bool backward) {
+    progress p = {0};
+    const uint64_t split = test_random(seed) & test_random(seed), again = test_random(seed);
+    for (;;) {
+        cgp_action ready[CGP__COMPUTE_KINDS * STAGES * CHUNKS];
+        int n = 0;
+        for (int kind = 0; kind < (backward ? CGP__COMPUTE_KINDS : 1); kind++) {
+            for (int cell = 0; cell < t->stages * t->chunks; cell++) {
+                const int j = cell / t->chunks, i = cell % t->chunks;
+                if (is_ready(t, &p, (cgp_action_kind)kind, j, i, split >> cell & 1,
+                             again >> cell & 1))
+                    ready[n++] = (cgp_action){(cgp_action_kind)kind, j, i, -1};
+            }
+        }
+        if (n == 0) return;
+        const cgp_action a = ready[test_between(seed, 0, n - 1)];
+        const int device = t->device_of[a.stage];
+        p.done[a.kind][a.stage][a.microbatch] = true;
+        t->lists[device][t->counts[device]++] = a;
+    }
+}
+
+static void draw_edges(tables *t, uint64_t *seed) {
+    for (int j = 0; j + 1 < t->stages; j++) {
+        t->edges[t->n_edges++] = (cgp_edge){j, j + 1};
+        t->edges[t->n_edges++] = (cgp_edge){j + 1, j};
+    }
+    for (int k = t->stages > 1 ? test_between(seed, 0, 6) : 0; k > 0; k--) {
+        const int from = test_between(seed, 0, t->stages - 1),
+                  to = test_between(seed, 0, t->stages - 1);
+        if (from != to) t->edges[t->n_edges++] = (cgp_edge){from, to};
+    }
+    for (int e = t->n_edges - 1; e > 0; e--) { /* the chain need not come first */
+        const int other = test_between(seed, 0, e);
+        const cgp_edge edge = t->edges[e];
+        t->edges[e] = t->edges[other];
+        t->edges[other] = edge;
+    }
+}
+
+/* A right table, lowered: as lists in `t`, and as a schedule. */
+static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
+    *t = (tables){.stages = test_between(seed, 1, STAGES),
+                  .chunks = test_between(seed, 1, CHUNKS)};
+    t->devices = test_between(seed, 1, t->stages);
+    for (int j = 0; j < t->stages; j++)
+        t->device_of[j] = test_between(seed, 0, t->devices - 1);
+    draw_compute(t, seed, test_between(seed, 0, 9) > 0);
+    draw_edges(t, seed);
+    cgp_schedule *schedule = NULL;
+    assert_ok(make(&schedule, t));
+    assert_ok(cgp_schedule_lower(schedule, t->edges, t->n_edges));
+    t->lowered = true;
+    copy_lists(t, schedule);
+    return schedule;
+}
+
+/* --- the plain executor --- */
+
+/* The messages of one kind for or from (stage, micro-batch) are all there. */
+static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
+                         bool gradient) {
+    for (int e = 0; e < t->n_edges; e++) {
+        if (cgp__is_gradient(t->edges[e]) == gradient && t->edges[e].to == stage &&
+            !p->received[e][microbatch])
+            return false;
+    }
+    return true;
+}
+
+static bool transfer(const tables *t, progress *p, const cgp_action *a) {
+    const int e = a->edge, i = a->microbatch;
+    const bool gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
+    if (gradient != cgp__is_gradient(t->edges[e])) return false;
+    if (a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B) {
+        if (a->stage != t->edges[e].to || !p->sent[e][i] || p->received[e][i]) return false;
+        return p->received[e][i] = true;
+    }
+    const bool made =
+        gradient ? started_backward(p, a->stage, i) : p->done[CGP_ACTION_F][a->stage][i];
+    if (a->stage != t->edges[e].from || !made || p->sent[e][i]) return false;
+    return p->sent[e][i] = true;
+}
+
+/* Do one action if it is its turn by every rule. */
+static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backward) {
+    const int j = a->stage, i = a->microbatch;
+    if (cgp__is_transfer(a->kind)) return transfer(t, p, a);
+    if (p->done[a->kind][j][i]) return false;
+    bool right = p->done[CGP_ACTION_F][j][i];
+    if (a->kind == CGP_ACTION_F)
+        right = all_received(t, p, j, i, false);
+    else if (a->kind == CGP_ACTION_R)
+        right = right && backward && !started_backward(p, j, i);
+    else if (a->kind == CGP_ACTION_W)
+        right = p->done[CGP_ACTION_I][j][i];
+    else
+        right = right && !started_backward(p, j, i) && all_received(t, p, j, i, true);
+    if (right) p->done[a->kind][j][i] = true;
+    return right;
+}
+
+static bool is_complete(const tables *t, const progress *p, bool backward) {
+    for (int i = 0; i < t->chunks; i++) {
+        for (int j = 0; j < t->stages; j++) {
+            if (!p->done[CGP_ACTION_F][j][i]) return false;
+            if (backward && !p->done[CGP_ACTION_B][j][i] && !p->done[CGP_ACTION_W][j][i])
+                return false;
+        }
+        for (int e = 0; e < t->n_edges; e++) {
+            if ((backward || !cgp__is_gradient(t->edges[e])) && !p->received[e][i])
+                return false;
+        }
+    }
+    return true;
+}
+
+static bool runs_plainly(const tables *t) {
+    progress p = {0};
+    int next[STAGES] = {0};
+    bool backward = false, moved = true;
+    for (int device = 0; device < t->devices; device++) {
+        for (int i = 0; i < t->counts[device]; i++) {
+            const cgp_action_kind kind = t->lists[device][i].kind;
+            backward = backward || cgp__starts_backward(kind) || cgp__ends_backward(kind);
+        }
+    }
+    while (moved) {
+        moved = false;
+        for (int device = 0; device < t->devices; device++) {
+            while (next[device] < t->counts[device] &&
+                   can_do(t, &p, &t->lists[device][next[device]], backward)) {
+                next[device]++;
+                moved = true;
+            }
+        }
+    }
+    for (int device = 0; device < t->devices; device++) {
+        if (next[device] < t->counts[device]) return false;
+    }
+    return is_complete(t, &p, backward);
+}
+
+/* --- capacities --- */
+
+static bool runs_with(const cgp_schedule *schedule, const int *capacity) {
+    const cgp_schedule_costs costs = {.capacity = capacity};
+    cgp_schedule_timeline timeline;
+    if (cgp_schedule_simulate(schedule, &costs, &timeline) == CGP_OK) {
+        cgp_schedule_timeline_release(&timeline);
+        return true;
+    }
+    assert_message("schedule: deadlock: device ");
+    return false;
+}
+
+/* Count capacity[] down through everything at or below least[]; false when all was tried. */
+static bool next_smaller(int *capacity, const int *least, int n_edges) {
+    for (int e = 0; e < n_edges; e++) {
+        if (--capacity[e] >= 1) return true;
+        capacity[e] = least[e];
+    }
+    return false;
+}
+
+static void nothing_below_the_least_capacity_runs(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    int tried = 0, above_one = 0;
+    for (int round = 0; round < 400; round++) {
+        tables t;
+        cgp_schedule *schedule = draw_schedule(&t, &seed);
+        cgp_schedule_report report;
+        assert_ok(cgp_schedule_check(schedule, &report));
+        int capacity[EDGES], most = 1, vectors = 0;
+        for (int e = 0; e < t.n_edges; e++) {
+            capacity[e] = report.least_capacity[e];
+            most = capacity[e] > most ? capacity[e] : most;
+        }
+        above_one += most > 1;
+        assert_true(runs_with(schedule, capacity));
+        while (next_smaller(capacity, report.least_capacity, t.n_edges) && vectors++ < 200)
+            assert_false(runs_with(schedule, capacity));
+        tried += vectors;
+        /* The largest entry is what one capacity for all edges would have to be. */
+        for (int e = 0; e < t.n_edges; e++)
+            capacity[e] = most;
+        assert_true(runs_with(schedule, capacity));
+        for (int e = 0; e < t.n_edges; e++)
+            capacity[e] = most - 1;
+        if (most > 1) assert_false(runs_with(schedule, capacity));
+        cgp_schedule_report_release(&report);
+        cgp_schedule_destroy(schedule);
+    }
+    print_message("%d tables need more than one buffer; %d smaller vectors tried\n", above_one,
+                  tried);
+    assert_true(above_one > 20 && tried > 20);
+}
+
+/* Times that fall on the same instant are what goes wrong first, so all are small integers. */
+static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint64_t *seed) {
+    const int most = test_between(seed, 0, 3);
+    for (int k = 0; k < 5; k++) {
+        for (int i = 0; i < EDGES; i++)
+            values[k][i] = test_between(seed, 0, most);
+    }
+    *costs = (cgp_schedule_costs){.forward = values[0],
+                                  .backward_input = values[1],
+                                  .backward_weight = values[2],
+                                  .recompute = values[3],
+                                  .latency = values[4]};
+}
+
+/* Every action starts and ends as in the other timeline. */
+static bool same_times(const cgp_schedule *s, const cgp_schedule_timeline *a,
+                       const cgp_schedule_timeline *b) {
+    for (int device = 0; device < s->devices; device++) {
+        const size_t bytes = (size_t)s->counts[device] * sizeof(double);
+        if (bytes && (memcmp(a->start[device], b->start[device], bytes) != 0 ||
+                      memcmp(a->end[device], b->end[device], bytes) != 0))
+            return false;
+    }
+    return true;
+}
+
+static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 600; round++) {
+        tables t;
+        double values[5][EDGES];
+        cgp_schedule_costs costs;
+        cgp_schedule_timeline unbounded, bounded;
+        cgp_schedule *schedule = draw_schedule(&t, &seed);
+        draw_costs(&costs, values, &seed);
+        assert_ok(cgp_schedule_simulate(schedule, &costs, &unbounded));
+        int capacity[EDGES];
+        memcpy(capacity, unbounded.free_capacity, (size_t)t.n_edges * sizeof *capacity);
+        costs.capacity = capacity;
+        assert_ok(cgp_schedule_simulate(schedule, &costs, &bounded));
+        assert_true(same_times(schedule, &unbounded, &bounded));
+        assert_memory_equal(capacity, bounded.free_capacity,
+                            (size_t)t.n_edges * sizeof *capacity);
+        cgp_schedule_timeline_release(&bounded);
+        for (int e = 0; e < t.n_edges; e++) {
+            if (capacity[e] == 1) continue;
+            capacity[e]--;
+            if (cgp_schedule_simulate(schedule, &costs, &bounded) == CGP_OK) {
+                assert_false(same_times(schedule, &unbounded, &bounded));
+                cgp_schedule_timeline_release(&bounded);
+            } else {
+                assert_message("schedule: deadlock: device ");
+            }
+            capacity[e]++;
+        }
+        cgp_schedule_timeline_release(&unbounded);
+        cgp_schedule_destroy(schedule);
+    }
+}
+
+/* A timeline is one that its rules allow, and none is earlier: each action starts when the
+ * one before it on the device is done, and a RECV not before its message is there; one of
+ * both exactly. */
+static void every_action_starts_as_soon_as_it_can(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 300; round++) {
+        tables t;
+        double values[5][EDGES], arrival[EDGES][CHUNKS] = {{0}};
+        cgp_schedule_costs costs;
+        cgp_schedule_timeline x;
+        cgp_schedule *schedule = draw_schedule(&t, &seed);
+        draw_costs(&costs, values, &seed);
+        assert_ok(cgp_schedule_simulate(schedule, &costs, &x));
+        for (int device = 0; device < t.devices; device++) {
+            for (int i = 0; i < t.counts[device]; i++) {
+                const cgp_action *a = &t.lists[device][i];
+                if (cgp__is_send(a->kind))
+                    arrival[a->edge][a->microbatch] = x.end[device][i] + values[4][a->edge];
+            }
+        }
+        for (int device = 0; device < t.devices; device++) {
+            double clock = 0.0;
+            for (int i = 0; i < t.counts[device]; i++) {
+                const cgp_action *a = &t.lists[device][i];
+                const double cost[] = {
+                    values[0][a->stage], values[1][a->stage] + values[2][a->stage],
+                    values[1][a->stage], values[2][a->stage], values[3][a->stage]};
+                const bool is_receive =
+                    a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B;
+                if (is_receive) clock = fmax(clock, arrival[a->edge][a->microbatch]);
+                assert_float_equal(x.start[device][i], clock, 0.0);
+                clock += cgp__is_transfer(a->kind) ? 0.0 : cost[a->kind];
+                assert_float_equal(x.end[device][i], clock, 0.0);
+            }
+        }
+        cgp_schedule_timeline_release(&x);
+        cgp_schedule_destroy(schedule);
+    }
+}
+
+/* --- broken tables --- */
+
+static void insert_action(tables *t, int device, int position, cgp_action a) {
+    cgp_action *list = t->lists[device];
+    memmove(list + position + 1, list + position,
+            (size_t)(t->counts[device]++ - position) * sizeof a);
+    list[position] = a;
+}
+
+static cgp_action remove_action(tables *t, int device, int position) {
+    cgp_action *list = t->lists[device];
+    const cgp_action a = list[position];
+    memmove(list + position, list + position + 1,
+            (size_t)(--t->counts[device] - position) * sizeof a);
+    return a;
+}
+
+static void shuffle(tables *t, int device, uint64_t *seed) {
+    for (int i = t->counts[device] - 1; i > 0; i--)
+        insert_action(t, device, i, remove_action(t, device, test_between(seed, 0, i)));
+}
+
+/* One change: most leave a table that is nearly right. */
+static void damage(tables *t, uint64_t *seed) {
+    const int device = test_between(seed, 0, t->devices - 1), count = t->counts[device];
+    if (count == 0 || count + 4 > LENGTH) return;
+    const int here = test_between(seed, 0, count - 1), there = test_between(seed, 0, count - 1);
+    cgp_action *list = t->lists[device], *a = &list[here];
+    const cgp_action other = list[there];
+    switch (test_between(seed, 0, 9)) {
+    case 0: /* move */
+        insert_action(t, device, there, remove_action(t, device, here));
+        return;
+    case 1: /* swap neighbours */
+        if (here + 1 < count)
+            insert_action(t, device, here, remove_action(t, device, here + 1));
+        return;
+    case 2: /* swap any two */
+        list[there] = *a;
+        *a = other;
+        return;
+    case 3:
+        remove_action(t, device, here);
+        return;
+    case 4:
+        insert_action(t, device, there, *a);
+        return;
+    case 5:
+        a->microbatch = test_between(seed, -1, t->chunks);
+        return;
+    case 6:
+        a->kind = (cgp_action_kind)test_between(seed, -1, CGP_ACTION_RECV_B + 1);
+        return;
+    case 7:
+        a->stage = test_between(seed, -1, t->stages);
+        return;
+    case 8:
+        if (a->edge >= 0) a->edge = test_between(seed, -1, t->n_edges);
+        return;
+    default:
+        if (test_between(seed, 0, 5) == 0) shuffle(t, device, seed);
+    }
+}
+
+/* Accepted: it runs to the end, drawn, timed and with the least capacity. */
+static void assert_runs(const cgp_schedule *schedule) {
+    cgp_schedule_report report;
+    cgp_schedule_timeline timeline;
+    assert_ok(cgp_schedule_check(schedule, &report));
+    assert_ok(cgp_schedule_simulate(schedule, NULL, &timeline));
+    assert_true(runs_with(schedule, report.least_capacity));
+    assert_true(runs_with(schedule, timeline.free_capacity));
+    char *picture = cgp_schedule_draw(schedule);
+    assert_non_null(picture);
+    free(picture);
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_report_release(&report);
+}
+
+static void assert_stopped(const cgp_schedule *schedule) {
+    cgp_schedule_timeline timeline;
+    assert_status(cgp_schedule_check(schedule, NULL), CGP_EINVAL);
+    assert_message("schedule: de"); /* device ..., or deadlock: ... */
+    assert_status(cgp_schedule_simulate(schedule, NULL, &timeline), CGP_EINVAL);
+    assert_null(cgp_schedule_draw(schedule));
+}
+
+static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    int refused_at_once = 0, refused = 0, deadlocked = 0, accepted = 0;
+    for (int round = 0; round < 20000; round++) {
+        tables t;
+        cgp_schedule_destroy(draw_schedule(&t, &seed));
+        for (int changes = test_between(&seed, 1, 3); changes > 0; changes--)
+            damage(&t, &seed);
+        cgp_schedule *schedule = NULL;
+        const cgp_status status = make(&schedule, &t);
+        if (status != CGP_OK) {
+            assert_int_equal(status, CGP_EINVAL);
+            assert_message("schedule: device ");
+            assert_null(schedule);
+            refused_at_once++;
+        } else if (runs_plainly(&t)) {
+            assert_runs(schedule);
+            accepted++;
+        } else {
+            assert_stopped(schedule);
+            refused++;
+            deadlocked += strstr(cgp_message(), "deadlock") != NULL;
+        }
+        cgp_schedule_destroy(schedule);
+    }
+    print_message(
+        "%d refused at once, %d by the checker, %d of them for a deadlock; %d accepted\n",
+        refused_at_once, refused, deadlocked, accepted);
+    assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
+}
+
+/* Before lowering, too: recompute, lower and draw take what they are given. */
+static void damage_before_lowering_is_found_after_it(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    for (int round = 0; round < 5000; round++) {
+        tables t;
+        cgp_schedule *schedule = NULL;
+        cgp_schedule_destroy(draw_schedule(&t, &seed));
+        for (int device = 0; device < t.devices; device++) {
+            for (int i = t.counts[device] - 1; i >= 0; i--) {
+                const cgp_action_kind kind = t.lists[device][i].kind;
+                if (cgp__is_transfer(kind) || kind == CGP_ACTION_R)
+                    remove_action(&t, device, i);
+            }
+        }
+        t.lowered = false;
+        for (int changes = test_between(&seed, 0, 3); changes > 0; changes--)
+            damage(&t, &seed);
+        if (make(&schedule, &t) != CGP_OK) continue;
+        free(cgp_schedule_draw(schedule));
+        const cgp_recompute mode = (cgp_recompute)test_between(&seed, 0, 2);
+        const bool recomputed =
+            cgp_schedule_recompute(schedule, mode) == CGP_OK; /* not if R came in */
+        assert_ok(cgp_schedule_lower(schedule, t.edges, t.n_edges));
+        assert_status(cgp_schedule_recompute(schedule, mode), CGP_ESTATE);
+        t.lowered = true;
+        copy_lists(&t, schedule);
+        assert_true(recomputed || strstr(cgp_message(), "lowered"));
+        if (runs_plainly(&t))
+            assert_runs(schedule);
+        else
+            assert_stopped(schedule);
+        cgp_schedule_destroy(schedule);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(nothing_below_the_least_capacity_runs),
+        cmocka_unit_test(with_the_free_capacity_no_sender_waits_and_with_less_one_does),
+        cmocka_unit_test(every_action_starts_as_soon_as_it_can),
+        cmocka_unit_test(a_damaged_table_is_refused_exactly_if_it_cannot_run),
+        cmocka_unit_test(damage_before_lowering_is_found_after_it),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

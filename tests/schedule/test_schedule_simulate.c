@@ -1,0 +1,320 @@
+/* Timelines: the formulas, and small examples by hand. */
+#include "support.h"
+
+#include "schedule/schedule.h"
+
+#define MOST_STAGES 64
+
+static const char *const generators[] = {"gpipe", "1f1b"};
+
+/* Lower with the edges of a chain. */
+static void lower(cgp_schedule *schedule) {
+    cgp_edge edges[2 * MOST_STAGES];
+    int n_edges = 0;
+    for (int j = 0; j + 1 < cgp_schedule_stages(schedule); j++) {
+        edges[n_edges++] = (cgp_edge){j, j + 1};
+        edges[n_edges++] = (cgp_edge){j + 1, j};
+    }
+    assert_ok(cgp_schedule_lower(schedule, edges, n_edges));
+}
+
+static cgp_schedule *generate(const char *name, int n, int m, cgp_recompute mode) {
+    cgp_schedule *schedule = NULL;
+    assert_ok(cgp_schedule_create(&schedule, name, n, m));
+    assert_ok(cgp_schedule_recompute(schedule, mode));
+    lower(schedule);
+    return schedule;
+}
+
+/* Simulate, release the arrays, free the schedule; the numbers stay. */
+static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
+                                             const cgp_schedule_costs *costs) {
+    cgp_schedule_timeline timeline = {0}, numbers;
+    assert_ok(cgp_schedule_simulate(schedule, costs, &timeline));
+    numbers = timeline;
+    cgp_schedule_timeline_release(&timeline);
+    assert_null(timeline.start);
+    cgp_schedule_destroy(schedule);
+    return numbers;
+}
+
+/* The same costs on every stage. */
+typedef struct plain_costs {
+    double forward[MOST_STAGES], input[MOST_STAGES], weight[MOST_STAGES],
+        latency[2 * MOST_STAGES];
+    cgp_schedule_costs costs;
+} plain_costs;
+
+static const cgp_schedule_costs *plain(plain_costs *c, double forward, double input,
+                                       double weight, double latency) {
+    for (int i = 0; i < MOST_STAGES; i++) {
+        c->forward[i] = forward;
+        c->input[i] = input;
+        c->weight[i] = weight;
+        c->latency[2 * i] = c->latency[2 * i + 1] = latency;
+    }
+    c->costs = (cgp_schedule_costs){.forward = c->forward,
+                                    .backward_input = c->input,
+                                    .backward_weight = c->weight,
+                                    .latency = c->latency};
+    return &c->costs;
+}
+
+/* --- laws --- */
+
+/* All sums are of small multiples of 0.5, which doubles hold exactly; only the last division
+ * rounds. */
+static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) {
+    (void)state;
+    plain_costs c;
+    for (int g = 0; g < 2; g++) {
+        for (int n = 1; n <= 8; n++) {
+            for (int m = 1; m <= 24; m++) {
+                for (int backward = 1; backward <= 2; backward++) {
+                    const double half = 0.5 * backward, expected = (n - 1.0) / (m + n - 1.0);
+                    cgp_schedule_timeline t =
+                        finish_timeline(generate(generators[g], n, m, CGP_RECOMPUTE_NEVER),
+                                        plain(&c, 1.0, half, half, 0.0));
+                    assert_float_equal(t.makespan, (m + n - 1.0) * (1.0 + backward), 0.0);
+                    assert_float_equal(t.bubble_makespan, expected, 1e-12);
+                    /* Device 0 starts first and ends last. */
+                    assert_float_equal(t.span, t.makespan, 0.0);
+                    assert_float_equal(t.bubble_span, expected, 1e-12);
+                }
+            }
+        }
+    }
+}
+
+static void the_default_is_a_backward_of_two_forwards(void **state) {
+    (void)state;
+    assert_float_equal(
+        finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_NEVER), NULL).makespan, 3.0, 0.0);
+    assert_float_equal(
+        finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_ALWAYS), NULL).makespan, 4.0, 0.0);
+    assert_float_equal(
+        finish_timeline(generate("forward", 3, 5, CGP_RECOMPUTE_NEVER), NULL).makespan, 7.0,
+        0.0);
+}
+
+/* R does not wait for the gradient: that saves (n-1) x R of the (m+n-1)(F+R+B) that a
+ * recomputation inside of backward takes. n4 m8: 44 -> 41; n8 m32: 156 -> 149. */
+static void early_recomputation_shortens_the_ramp(void **state) {
+    (void)state;
+    for (int g = 0; g < 2; g++) {
+        for (int n = 1; n <= 8; n++) {
+            for (int m = n; m <= 32; m++) {
+                cgp_schedule_timeline t =
+                    finish_timeline(generate(generators[g], n, m, CGP_RECOMPUTE_ALWAYS), NULL);
+                assert_float_equal(t.makespan, (m + n - 1) * 4.0 - (n - 1), 0.0);
+            }
+        }
+        assert_float_equal(
+            finish_timeline(generate(generators[g], 4, 8, CGP_RECOMPUTE_ALWAYS), NULL).makespan,
+            41.0, 0.0);
+        assert_float_equal(
+            finish_timeline(generate(generators[g], 8, 32, CGP_RECOMPUTE_ALWAYS), NULL)
+                .makespan,
+            149.0, 0.0);
+    }
+}
+
+/* A latency that nothing hides: GPipe pays it on the way there and back, 1F1B about twice
+ * for each micro-batch: pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
+ * small against the costs. */
+static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
+    (void)state;
+    const double tc = 1.0 / 64;
+    plain_costs c;
+    for (int n = 2; n <= 8; n++) {
+        for (int m = n; m <= 4 * n; m += n) {
+            const double without = 3.0 * (m + n - 1);
+            const double gpipe = finish_timeline(generate("gpipe", n, m, CGP_RECOMPUTE_NEVER),
+                                                 plain(&c, 1.0, 1.0, 1.0, tc))
+                                     .makespan;
+            const double one_f_one_b =
+                finish_timeline(generate("1f1b", n, m, CGP_RECOMPUTE_NEVER),
+                                plain(&c, 1.0, 1.0, 1.0, tc))
+                    .makespan;
+            assert_float_equal((gpipe - without) / tc, 2.0 * (n - 1), 1e-9);
+            assert_float_equal((one_f_one_b - without) / tc,
+                               2.0 * (n - 1) * m / n + 2.0 * (n - 2), 1e-9);
+        }
+    }
+}
+
+/* --- by hand --- */
+
+/* Where the actions of one kind on a stage start. */
+static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t, int device,
+                          cgp_action_kind kind, const double *expected) {
+    int count;
+    const cgp_action *list = cgp_schedule_actions(s, device, &count);
+    for (int i = 0; i < count; i++) {
+        if (list[i].kind == kind)
+            assert_float_equal(t->start[device][i], expected[list[i].microbatch], 0.0);
+        if (cgp__is_transfer(list[i].kind))
+            assert_float_equal(t->end[device][i], t->start[device][i], 0.0);
+    }
+}
+
+/* F takes 1 here and 3 there. Without limit sends are at 1 2 3 4 and are taken at 1 4 7 10: two
+ * wait at 3 and at 4 (0 was taken, 1 is just being taken at 4 as 3 comes).
+ *
+ *     device 0   |F0|F1|F2|..|F3|
+ *     device 1      |F0      |F1      |F2      |F3      |
+ *                0  1  2  3  4  5  6  7 */
+static void a_send_waits_for_a_free_buffer(void **state) {
+    (void)state;
+    const double forward[] = {1.0, 3.0};
+    cgp_schedule *schedule = generate("forward", 2, 4, CGP_RECOMPUTE_NEVER);
+    cgp_schedule_timeline t;
+    const cgp_schedule_costs unbounded = {.forward = forward};
+    assert_ok(cgp_schedule_simulate(schedule, &unbounded, &t));
+    assert_int_equal(t.devices, 2);
+    assert_int_equal(t.edges, 2);
+    assert_int_equal(t.free_capacity[0], 2);
+    assert_int_equal(t.free_capacity[1], 1); /* the edge of the gradients is not used */
+    assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 3, 4});
+    assert_starts(schedule, &t, 1, CGP_ACTION_RECV_F, (const double[]){1, 4, 7, 10});
+    assert_float_equal(t.makespan, 13.0, 0.0);
+    assert_float_equal(t.span, 12.0, 0.0);
+    assert_float_equal(t.busy[0], 4.0 / 13.0, 1e-15);
+    assert_float_equal(t.busy[1], 12.0 / 13.0, 1e-15);
+    assert_float_equal(t.bubble_span, 0.0, 0.0);
+    assert_float_equal(t.bubble_makespan, 1.0 - 16.0 / 26.0, 1e-15);
+    cgp_schedule_timeline_release(&t);
+
+    const cgp_schedule_costs bounded = {.forward = forward, .capacity = (const int[]){1, 1}};
+    assert_ok(cgp_schedule_simulate(schedule, &bounded, &t));
+    assert_int_equal(t.free_capacity[0], 2);
+    assert_starts(schedule, &t, 0, CGP_ACTION_F, (const double[]){0, 1, 2, 4});
+    assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 4, 7});
+    assert_starts(schedule, &t, 1, CGP_ACTION_F, (const double[]){1, 4, 7, 10});
+    cgp_schedule_timeline_release(&t);
+    cgp_schedule_destroy(schedule);
+}
+
+/* A buffer is taken while its message is on the way, too: with a latency of 2.5 three are,
+ * at 3. */
+static void latency_delays_receives_and_keeps_buffers(void **state) {
+    (void)state;
+    cgp_schedule *schedule = generate("forward", 2, 6, CGP_RECOMPUTE_NEVER);
+    const cgp_schedule_costs costs = {.latency = (const double[]){2.5, 9.0}};
+    cgp_schedule_timeline t;
+    assert_ok(cgp_schedule_simulate(schedule, &costs, &t));
+    assert_starts(schedule, &t, 0, CGP_ACTION_SEND_F, (const double[]){1, 2, 3, 4, 5, 6});
+    assert_starts(schedule, &t, 1, CGP_ACTION_F,
+                  (const double[]){3.5, 4.5, 5.5, 6.5, 7.5, 8.5});
+    assert_int_equal(t.free_capacity[0], 3);
+    cgp_schedule_timeline_release(&t);
+    cgp_schedule_destroy(schedule);
+}
+
+/* What jumps d stages under GPipe arrives d-1 forwards before it is wanted; one more is with
+ * the sender under 1F1B, who is a forward ahead. */
+static void jumps_keep_a_buffer_for_each_stage_between(void **state) {
+    (void)state;
+    for (int n = 3; n <= 8; n++) {
+        for (int d = 2; d < n; d++) {
+            cgp_edge edges[2 * MOST_STAGES];
+            int count = 0;
+            for (int j = 0; j + 1 < n; j++) {
+                edges[count++] = (cgp_edge){j, j + 1};
+                edges[count++] = (cgp_edge){j + 1, j};
+            }
+            edges[count] = (cgp_edge){0, d};
+            for (int g = 0; g < 2; g++) {
+                cgp_schedule *schedule = NULL;
+                cgp_schedule_timeline t;
+                assert_ok(cgp_schedule_create(&schedule, generators[g], n, 4 * n));
+                assert_ok(cgp_schedule_lower(schedule, edges, count + 1));
+                assert_ok(cgp_schedule_simulate(schedule, NULL, &t));
+                assert_int_equal(t.free_capacity[count], g == 0 ? d - 1 : d);
+                cgp_schedule_timeline_release(&t);
+                cgp_schedule_destroy(schedule);
+            }
+        }
+    }
+}
+
+/* Stages 0 and 1 wait for each other, stage 2 for nobody; device 0 and device 2 both take 6,
+ * of which 3 and 6 compute. */
+static void of_equal_spans_the_idlest_counts(void **state) {
+    (void)state;
+    const cgp_edge edges[] = {{0, 1}, {1, 0}};
+    const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 1.0, 4.0}};
+    cgp_schedule *schedule = NULL;
+    assert_ok(cgp_schedule_gpipe(&schedule, 3, 1));
+    assert_ok(cgp_schedule_lower(schedule, edges, 2));
+    cgp_schedule_timeline t = finish_timeline(schedule, &costs);
+    assert_float_equal(t.span, 6.0, 0.0);
+    assert_float_equal(t.bubble_span, 0.5, 1e-15);
+    assert_float_equal(t.bubble_makespan, 1.0 - 12.0 / 18.0, 1e-15);
+}
+
+static void what_costs_nothing_takes_no_time(void **state) {
+    (void)state;
+    plain_costs c;
+    cgp_schedule_timeline t = finish_timeline(generate("1f1b", 3, 4, CGP_RECOMPUTE_ALWAYS),
+                                              plain(&c, 0.0, 0.0, 0.0, 0.0));
+    assert_float_equal(t.makespan, 0.0, 0.0);
+    assert_float_equal(t.bubble_makespan, 0.0, 0.0);
+    assert_float_equal(t.bubble_span, 0.0, 0.0);
+}
+
+static void costs_that_are_no_times_are_refused(void **state) {
+    (void)state;
+    cgp_schedule *schedule = generate("1f1b", 2, 2, CGP_RECOMPUTE_NEVER);
+    cgp_schedule_timeline t = {.devices = -1};
+    const double bad[][2] = {{1.0, -0.5}, {NAN, 1.0}, {1.0, INFINITY}};
+    for (int i = 0; i < 3; i++) {
+        const cgp_schedule_costs costs[] = {{.forward = bad[i]},
+                                            {.backward_input = bad[i]},
+                                            {.backward_weight = bad[i]},
+                                            {.recompute = bad[i]},
+                                            {.latency = bad[i]}};
+        static const char *const names[] = {"forward", "backward_input", "backward_weight",
+                                            "recompute", "latency"};
+        for (int k = 0; k < 5; k++) {
+            assert_status(cgp_schedule_simulate(schedule, &costs[k], &t), CGP_EINVAL);
+            assert_message(names[k]);
+            assert_message("expected 0 or more and finite");
+        }
+    }
+    const cgp_schedule_costs none = {.capacity = (const int[]){1, 0}};
+    assert_status(cgp_schedule_simulate(schedule, &none, &t), CGP_EINVAL);
+    assert_message("capacity: expected 1 or more, got 0 (edge 1)");
+    const cgp_schedule_costs huge = {.forward = (const double[]){1e308, 1e308}};
+    assert_status(cgp_schedule_simulate(schedule, &huge, &t), CGP_EINVAL);
+    assert_message("expected a finite sum");
+    assert_int_equal(t.devices, -1);
+    cgp_schedule_destroy(schedule);
+}
+
+/* 390 thousand actions; a scan for each of them would be felt. */
+static void a_large_schedule_is_simulated_like_a_small_one(void **state) {
+    (void)state;
+    for (int g = 0; g < 2; g++) {
+        cgp_schedule *schedule = generate(generators[g], 64, 1024, CGP_RECOMPUTE_NEVER);
+        assert_ok(cgp_schedule_check(schedule, NULL));
+        assert_float_equal(finish_timeline(schedule, NULL).makespan, 3.0 * (1024 + 63), 0.0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1),
+        cmocka_unit_test(the_default_is_a_backward_of_two_forwards),
+        cmocka_unit_test(early_recomputation_shortens_the_ramp),
+        cmocka_unit_test(latency_costs_1f1b_more_the_more_micro_batches),
+        cmocka_unit_test(a_send_waits_for_a_free_buffer),
+        cmocka_unit_test(latency_delays_receives_and_keeps_buffers),
+        cmocka_unit_test(jumps_keep_a_buffer_for_each_stage_between),
+        cmocka_unit_test(of_equal_spans_the_idlest_counts),
+        cmocka_unit_test(what_costs_nothing_takes_no_time),
+        cmocka_unit_test(costs_that_are_no_times_are_refused),
+        cmocka_unit_test(a_large_schedule_is_simulated_like_a_small_one),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

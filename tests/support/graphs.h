@@ -1,0 +1,45 @@
+/* graphs.h -- models for tests: a small GPT-2, and random graphs with skips over any number of layers. */
+#ifndef CGP_TESTS_GRAPHS_H
+#define CGP_TESTS_GRAPHS_H
+
+#include <cgpipe/cgpipe.h>
+
+#include "support.h"
+
+/* Sizes of a test model. */
+typedef struct test_sizes {
+    int layers; /* of a random graph; blocks of a GPT-2 */
+    int64_t sequence, width, heads, vocabulary;
+    double dropout;
+} test_sizes;
+
+/* A GPT-2 of these sizes, finished. Fails the test on error. */
+cgp_model *test_gpt2(const test_sizes *sizes);
+
+/* A random graph of `layers` layers between an embedding and a head, drawn from *state: linears, norms, GELUs, attention,
+ * dropout, additions of values from any earlier layer, values used several times, a second integer input and a float input
+ * that enter in the middle. Finished. */
+cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
+
+/* Random inputs for a model of graphs.c: tokens, targets (some ignored), and what a random graph has besides. */
+typedef struct test_batch {
+    cgp_tensor tensors[4];
+    const cgp_tensor *inputs[4];
+    int n;
+} test_batch;
+void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes *sizes, int64_t samples, uint64_t *state);
+void test_batch_release(test_batch *batch);
+
+/* Draw a balance of `layers` over `stages`, no stage empty. */
+void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
+
+/* Train `steps` steps on the same batches and tell losses and the weights' hash. */
+typedef struct test_outcome {
+    double losses[8];
+    double evaluation;
+    char sha256[65];
+} test_outcome;
+void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed, const test_batch *batches,
+                int steps, test_outcome *outcome);
+
+#endif

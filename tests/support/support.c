@@ -1,0 +1,28 @@
+/* support.c -- see support.h. */
+#include "support.h"
+
+#include <inttypes.h>
+#include <time.h>
+#include <unistd.h>
+
+uint64_t test_seed(void) {
+    const char *given = getenv("CGP_TEST_SEED");
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    const uint64_t drawn = ((uint64_t)now.tv_nsec << 20) ^ (uint64_t)now.tv_sec ^ ((uint64_t)getpid() << 40);
+    const uint64_t seed = given ? strtoull(given, NULL, 10) : drawn;
+    cgp_log_set_level(CGP_LOG_ERROR); /* random batches are often smaller than their chunks, which is worth a warning */
+    print_message("CGP_TEST_SEED=%" PRIu64 "\n", seed);
+    return seed;
+}
+
+uint64_t test_random(uint64_t *state) {
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    return z ^ (z >> 31);
+}
+
+int test_between(uint64_t *state, int low, int high) {
+    return low + (int)(test_random(state) % (uint64_t)(high - low + 1));
+}

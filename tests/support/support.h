@@ -1,0 +1,47 @@
+/* support.h -- what tests share: cmocka's includes, status assertions that print the message, seeds drawn anew. */
+#ifndef CGP_TESTS_SUPPORT_H
+#define CGP_TESTS_SUPPORT_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include <cgpipe/base.h>
+
+/* The call succeeds; if not, its message is printed. */
+#define assert_ok(call) assert_status((call), CGP_OK)
+
+#define assert_status(call, expected)                                                                                  \
+    do {                                                                                                               \
+        const cgp_status status_ = (call);                                                                             \
+        if (status_ != (expected)) {                                                                                   \
+            print_error("%s: %s (%s), expected %s\n", #call, cgp_status_name(status_), cgp_message(),                  \
+                        cgp_status_name(expected));                                                                    \
+            fail();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+/* The last message contains `part`. */
+#define assert_message(part)                                                                                           \
+    do {                                                                                                               \
+        if (!strstr(cgp_message(), (part))) {                                                                          \
+            print_error("message \"%s\" does not contain \"%s\"\n", cgp_message(), (part));                            \
+            fail();                                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+/* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that a failure can be repeated. */
+uint64_t test_seed(void);
+
+/* The next number of a test's own generator (splitmix64); in [low, high] for test_between. */
+uint64_t test_random(uint64_t *state);
+int test_between(uint64_t *state, int low, int high);
+
+#endif

@@ -1,0 +1,251 @@
+/* test_base.c -- messages, arrays that grow, near names, Philox, SHA-256. */
+#include "support.h"
+
+#include <pthread.h>
+
+#include "base/base.h"
+
+static void every_status_has_its_own_name(void **state) {
+    (void)state;
+    const char *names[] = {"CGP_OK",  "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
+                           "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE"};
+    for (int i = 0; i < 8; i++)
+        assert_string_equal(cgp_status_name((cgp_status)i), names[i]);
+    assert_string_equal(cgp_status_name((cgp_status)8), "unknown status");
+    assert_string_equal(cgp_status_name((cgp_status)-1), "unknown status");
+}
+
+static void a_failure_returns_its_status_and_leaves_its_message(void **state) {
+    (void)state;
+    assert_int_equal(cgp_fail(CGP_EIO, "%s: no such file", "corpus.txt"), CGP_EIO);
+    assert_string_equal(cgp_message(), "corpus.txt: no such file");
+    assert_int_equal(cgp__no_memory("plan", 64), CGP_ENOMEM);
+    assert_string_equal(cgp_message(), "plan: out of memory (64 bytes)");
+}
+
+static void a_message_can_be_made_of_the_message_before(void **state) {
+    (void)state;
+    (void)cgp_fail(CGP_EINVAL, "balance: sums to 5, got 6");
+    assert_int_equal(cgp_fail(CGP_EDEVICE, "stage 2: %s", cgp_message()), CGP_EDEVICE);
+    assert_string_equal(cgp_message(), "stage 2: balance: sums to 5, got 6");
+}
+
+static void a_message_that_is_too_long_is_cut(void **state) {
+    (void)state;
+    char text[5000];
+    memset(text, 'x', sizeof text - 1);
+    text[sizeof text - 1] = '\0';
+    for (int i = 0; i < 3; i++)
+        (void)cgp_fail(CGP_EINVAL, "%s%s", text, cgp_message());
+    assert_in_range(strlen(cgp_message()), 500, 4999);
+}
+
+static void *fail_elsewhere(void *seen) {
+    *(bool *)seen = cgp_message()[0] != '\0'; /* a new thread starts with no message */
+    (void)cgp_fail(CGP_EIO, "theirs");
+    return strcmp(cgp_message(), "theirs") == 0 ? NULL : seen;
+}
+
+static void each_thread_has_its_own_message(void **state) {
+    (void)state;
+    bool seen = true;
+    void *failed = NULL;
+    pthread_t thread;
+    (void)cgp_fail(CGP_EINVAL, "ours");
+    assert_int_equal(pthread_create(&thread, NULL, fail_elsewhere, &seen), 0);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_false(seen);
+    assert_null(failed);
+    assert_string_equal(cgp_message(), "ours");
+}
+
+static cgp_status pass_on(cgp_status status, bool *went_on) {
+    CGP_TRY(status);
+    *went_on = true;
+    return CGP_OK;
+}
+
+static void try_passes_a_failure_on_and_nothing_else(void **state) {
+    (void)state;
+    bool went_on = false;
+    assert_int_equal(pass_on(CGP_EFORMAT, &went_on), CGP_EFORMAT);
+    assert_false(went_on);
+    assert_int_equal(pass_on(CGP_OK, &went_on), CGP_OK);
+    assert_true(went_on);
+}
+
+static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
+    (void)state;
+    int64_t *array = NULL;
+    int capacity = 0;
+    for (int need = 1; need <= 1000; need += 37) {
+        const int before = capacity;
+        assert_true(cgp__grow(&array, &capacity, need, sizeof *array));
+        assert_true(capacity >= need);
+        for (int i = 0; i < before; i++)
+            assert_int_equal(array[i], i + 1);
+        for (int i = before; i < capacity; i++) {
+            assert_int_equal(array[i], 0);
+            array[i] = i + 1;
+        }
+    }
+    const int64_t *same = array;
+    assert_true(
+        cgp__grow(&array, &capacity, capacity, sizeof *array)); /* there is room already */
+    assert_ptr_equal(array, same);
+    free(array);
+}
+
+static void allocated_memory_is_zero_and_never_null_for_nothing(void **state) {
+    (void)state;
+    unsigned char *bytes = cgp__calloc(1000, 1);
+    for (int i = 0; i < 1000; i++)
+        assert_int_equal(bytes[i], 0);
+    free(bytes);
+    void *nothing = cgp__calloc(0, 8);
+    assert_non_null(nothing);
+    free(nothing);
+}
+
+static void texts_are_copied_and_formatted(void **state) {
+    (void)state;
+    char *copy = cgp__strdup("wte.weight"), *made = cgp__format("h.%d.%s", 11, copy);
+    assert_string_equal(made, "h.11.wte.weight");
+    copy[0] = 'x';
+    assert_string_equal(made, "h.11.wte.weight");
+    free(copy);
+    free(made);
+}
+
+static void sizes_align_upward_to_64(void **state) {
+    (void)state;
+    assert_int_equal(cgp__align_up(0), 0);
+    assert_int_equal(cgp__align_up(1), 64);
+    assert_int_equal(cgp__align_up(64), 64);
+    assert_int_equal(cgp__align_up(65), 128);
+    assert_int_equal(cgp__align_up(((int64_t)1 << 40) + 1), ((int64_t)1 << 40) + 64);
+}
+
+static void the_nearest_name_is_near(void **state) {
+    (void)state;
+    const char *names[] = {"--schedule", "--stages", "--steps", "--chunks", "--balance"};
+    assert_string_equal(cgp__nearest("--shedule", names, 5), "--schedule");
+    assert_string_equal(cgp__nearest("--step", names, 5), "--steps");
+    assert_string_equal(cgp__nearest("--balanced", names, 5), "--balance");
+    assert_string_equal(cgp__nearest("--chunks", names, 5), "--chunks");
+    assert_null(cgp__nearest("--completely-different", names, 5));
+    assert_null(cgp__nearest("zzzzzz", names, 5));
+    assert_null(cgp__nearest("--steps", names, 0));
+    char longer[200] = {0};
+    memset(longer, 'a', sizeof longer - 1);
+    assert_null(cgp__nearest(longer, names, 5));
+}
+
+/* Known answers of Random123, kat_vectors. */
+static void philox_gives_the_published_numbers(void **state) {
+    (void)state;
+    const struct {
+        uint32_t counter[4];
+        cgp__rng_key key;
+        uint32_t expected[4];
+    } cases[] = {
+        {{0, 0, 0, 0}, {0, 0}, {0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}},
+        {{0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff},
+         {0xffffffff, 0xffffffff},
+         {0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}},
+        {{0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344},
+         {0xa4093822, 0x299f31d0},
+         {0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}},
+    };
+    for (int i = 0; i < 3; i++) {
+        uint32_t out[4];
+        cgp__philox(out, cases[i].counter, cases[i].key);
+        assert_memory_equal(out, cases[i].expected, sizeof out);
+    }
+}
+
+static void keys_differ_in_every_part_of_what_they_are_for(void **state) {
+    (void)state;
+    const cgp__rng_key keys[] = {
+        cgp__rng_derive(1, CGP__RNG_DATA, 2, 3),
+        cgp__rng_derive(1 + ((uint64_t)1 << 32), CGP__RNG_DATA, 2, 3),
+        cgp__rng_derive(2, CGP__RNG_DATA, 2, 3),
+        cgp__rng_derive(1, CGP__RNG_DATA, 2 + ((uint64_t)1 << 32), 3),
+        cgp__rng_derive(1, CGP__RNG_DATA, 3, 3),
+        cgp__rng_derive(1, CGP__RNG_DATA, 2, 4),
+        cgp__rng_derive(1, CGP__RNG_WEIGHTS, 2, 3),
+        cgp__rng_derive(1, CGP__RNG_DROPOUT, 2, 3),
+    };
+    for (int i = 0; i < 8; i++) {
+        for (int j = 0; j < i; j++)
+            assert_true(keys[i].k0 != keys[j].k0 || keys[i].k1 != keys[j].k1);
+    }
+}
+
+static void draws_stay_below_their_bound_and_reach_all_of_it(void **state) {
+    (void)state;
+    const cgp__rng_key key = cgp__rng_derive(5, CGP__RNG_DATA, 0, 0);
+    int counts[10] = {0};
+    for (uint64_t i = 0; i < 10000; i++) {
+        assert_int_equal(cgp__rng_below(key, i, 1), 0);
+        assert_true(cgp__rng_below(key, i, UINT32_MAX) < UINT32_MAX);
+        counts[cgp__rng_below(key, i, 10)]++;
+    }
+    for (int i = 0; i < 10; i++)
+        assert_in_range(counts[i], 850, 1150); /* 1000, give or take 30; the seed is fixed */
+}
+
+static void the_clock_does_not_go_back(void **state) {
+    (void)state;
+    int64_t before = cgp__now_ns();
+    for (int i = 0; i < 1000; i++) {
+        const int64_t now = cgp__now_ns();
+        assert_true(now >= before);
+        before = now;
+    }
+}
+
+static void assert_sha256(const char *piece, int times, const char *expected) {
+    cgp__sha256 *hash = NULL;
+    char hex[65];
+    assert_ok(cgp__sha256_create(&hash));
+    for (int i = 0; i < times; i++)
+        assert_ok(cgp__sha256_add(hash, piece, strlen(piece)));
+    assert_ok(cgp__sha256_finish(hash, hex));
+    assert_string_equal(hex, expected);
+    cgp__sha256_destroy(hash);
+}
+
+/* Known answers of FIPS 180-2, appendix B; the last one is a million times 'a', in pieces. */
+static void sha256_gives_the_published_digests(void **state) {
+    (void)state;
+    assert_sha256("", 0, "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");
+    assert_sha256("abc", 1, "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad");
+    assert_sha256("abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq", 1,
+                  "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1");
+    assert_sha256("aaaaaaaaaa", 100000,
+                  "cdc76e5c9914fb9281a1c7e284d73e67f1809a48a497200e046d39ccc7112cd0");
+    cgp__sha256_destroy(NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_status_has_its_own_name),
+        cmocka_unit_test(a_failure_returns_its_status_and_leaves_its_message),
+        cmocka_unit_test(a_message_can_be_made_of_the_message_before),
+        cmocka_unit_test(a_message_that_is_too_long_is_cut),
+        cmocka_unit_test(each_thread_has_its_own_message),
+        cmocka_unit_test(try_passes_a_failure_on_and_nothing_else),
+        cmocka_unit_test(a_grown_array_keeps_its_elements_and_zeroes_the_rest),
+        cmocka_unit_test(allocated_memory_is_zero_and_never_null_for_nothing),
+        cmocka_unit_test(texts_are_copied_and_formatted),
+        cmocka_unit_test(sizes_align_upward_to_64),
+        cmocka_unit_test(the_nearest_name_is_near),
+        cmocka_unit_test(philox_gives_the_published_numbers),
+        cmocka_unit_test(keys_differ_in_every_part_of_what_they_are_for),
+        cmocka_unit_test(draws_stay_below_their_bound_and_reach_all_of_it),
+        cmocka_unit_test(the_clock_does_not_go_back),
+        cmocka_unit_test(sha256_gives_the_published_digests),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

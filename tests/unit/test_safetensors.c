@@ -1,0 +1,751 @@
+/* test_safetensors.c -- what is written comes back, damage is refused with its byte, and a file
+ * is replaced whole or not at all. */
+#include "support.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cgpipe/checkpoint.h>
+
+/* --- files in a folder of our own --- */
+
+static char folder[64];
+
+static int make_folder(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/cgp-safetensors-XXXXXX");
+    return mkdtemp(folder) ? 0 : -1;
+}
+
+/* Delete what is in the folder and return how many entries that were. */
+static int empty_folder(void) {
+    int count = 0;
+    DIR *list = opendir(folder);
+    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+        if (unlinkat(dirfd(list), item->d_name, 0))
+            unlinkat(dirfd(list), item->d_name, AT_REMOVEDIR);
+        count++;
+    }
+    closedir(list);
+    return count;
+}
+
+static int remove_folder(void **state) {
+    (void)state;
+    empty_folder();
+    return rmdir(folder);
+}
+
+static int empty_before(void **state) {
+    (void)state;
+    empty_folder();
+    return 0;
+}
+
+/* The path of `name` in the folder; one of four buffers in turn. */
+static const char *path_of(const char *name) {
+    static char paths[4][400];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    return path;
+}
+
+static void write_file(const char *path, const void *bytes, size_t count) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The first 4096 bytes of a file; returns how many there are, -1 if there is no file. */
+static int read_file(const char *path, char bytes[4096]) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return -1;
+    const int count = (int)fread(bytes, 1, 4096, file);
+    fclose(file);
+    return count;
+}
+
+static void assert_file(const char *path, const char *expected) {
+    char bytes[4096];
+    const int count = read_file(path, bytes);
+    assert_int_equal(count, strlen(expected));
+    assert_memory_equal(bytes, expected, (size_t)count);
+}
+
+/* A file of a header and `data_bytes` bytes 0, 1, 2 ... of data. */
+static const char *write_safetensors(const char *header, int data_bytes) {
+    const char *path = path_of("t.safetensors");
+    const uint64_t length = strlen(header);
+    char *bytes = malloc(8 + length + (size_t)data_bytes);
+    memcpy(bytes, &length, 8);
+    memcpy(bytes + 8, header, length);
+    for (int i = 0; i < data_bytes; i++)
+        bytes[8 + length + (size_t)i] = (char)i;
+    write_file(path, bytes, 8 + length + (size_t)data_bytes);
+    free(bytes);
+    return path;
+}
+
+static cgp_shape shape_of(int rank, int64_t a, int64_t b) {
+    const int64_t dims[] = {a, b};
+    return cgp_shape_make(rank, dims);
+}
+
+/* --- writing and reading --- */
+
+static void a_small_file_is_this_to_the_byte(void **state) {
+    (void)state;
+    const char *path = path_of("small.safetensors"), *names[] = {"w", "n"};
+    const cgp_dtype types[] = {CGP_F32, CGP_I32};
+    const cgp_shape shapes[] = {shape_of(2, 1, 2), shape_of(0, 0, 0)};
+    const char *metadata[] = {"step", "3"};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_safetensors_create(&writer, path, 2, names, types, shapes, metadata, 1));
+    assert_ok(cgp_safetensors_append(writer, "abcdefgh", 8));
+    assert_ok(cgp_safetensors_append(writer, "ijkl", 4));
+    assert_ok(cgp_safetensors_commit(writer));
+    const char expected[] = "\x90\0\0\0\0\0\0\0"
+                            "{\"__metadata__\":{\"step\":\"3\"},"
+                            "\"w\":{\"dtype\":\"F32\",\"shape\":[1,2],\"data_offsets\":[0,8]},"
+                            "\"n\":{\"dtype\":\"I32\",\"shape\":[],\"data_offsets\":[8,12]}}"
+                            "       "
+                            "abcdefghijkl";
+    char bytes[4096];
+    assert_int_equal(read_file(path, bytes), sizeof expected - 1);
+    assert_memory_equal(bytes, expected, sizeof expected - 1);
+    assert_int_equal(empty_folder(), 1);
+}
+
+enum { MOST = 12 };
+
+/* Up to MOST tensors of random type, shape (sizes of 0 too) and bits (NaNs too). */
+typedef struct tensors {
+    int count;
+    char text[MOST][32];
+    const char *names[MOST];
+    cgp_dtype types[MOST];
+    cgp_shape shapes[MOST];
+    size_t bytes[MOST];
+    uint64_t *data[MOST];
+} tensors;
+
+static void make_tensors(tensors *made, uint64_t *random) {
+    static const char *const kinds[] = {"h.%d.weight", "\xc3\xa9t\xc3\xa9 %d", "\"%d\\\n", "%d",
+                                        " / %d"};
+    made->count = test_between(random, 0, MOST);
+    for (int i = 0; i < made->count; i++) {
+        cgp_shape *shape = &made->shapes[i];
+        *shape = (cgp_shape){.rank = test_between(random, 0, CGP_MAX_RANK)};
+        for (int d = 0; d < shape->rank; d++)
+            shape->dims[d] = test_between(random, 0, 9) ? test_between(random, 1, 4) : 0;
+        snprintf(made->text[i], sizeof made->text[i], kinds[i % 5], i);
+        made->names[i] = made->text[i];
+        made->types[i] = test_between(random, 0, 1) ? CGP_F32 : CGP_I32;
+        made->bytes[i] = (size_t)cgp_shape_count(shape) * 4;
+        made->data[i] = malloc(made->bytes[i] + 8);
+        for (size_t k = 0; k < made->bytes[i] / 8 + 1; k++)
+            made->data[i][k] = test_random(random);
+    }
+}
+
+static void write_tensors(const tensors *made, const char *path) {
+    const char *metadata[] = {"format", "pt", "", "\xe2\x82\xac \"quoted\""};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_safetensors_create(&writer, path, made->count, made->names, made->types,
+                                     made->shapes, metadata, 2));
+    for (int i = 0; i < made->count; i++) {
+        const size_t half = made->bytes[i] / 3; /* in pieces, as they come */
+        assert_ok(cgp_safetensors_append(writer, made->data[i], half));
+        assert_ok(cgp_safetensors_append(writer, (char *)made->data[i] + half,
+                                         made->bytes[i] - half));
+    }
+    assert_ok(cgp_safetensors_commit(writer));
+}
+
+static void assert_same_tensors(const tensors *made, const char *path) {
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_safetensors_open(&file, path));
+    assert_int_equal(cgp_safetensors_count(file), made->count);
+    assert_string_equal(cgp_safetensors_metadata(file, "format"), "pt");
+    assert_string_equal(cgp_safetensors_metadata(file, ""), "\xe2\x82\xac \"quoted\"");
+    assert_null(cgp_safetensors_metadata(file, "missing"));
+    assert_int_equal(cgp_safetensors_find(file, "missing"), -1);
+    assert_int_equal(cgp_safetensors_find(file, "__metadata__"), -1);
+    for (int i = 0; i < made->count; i++) {
+        const int found = cgp_safetensors_find(file, made->names[i]);
+        assert_in_range(found, 0, made->count - 1);
+        assert_string_equal(cgp_safetensors_name(file, found), made->names[i]);
+        assert_string_equal(cgp_safetensors_type(file, found),
+                            made->types[i] == CGP_F32 ? "F32" : "I32");
+        assert_true(cgp_shape_equal(cgp_safetensors_shape(file, found), &made->shapes[i]));
+        if (made->bytes[i] > 0 && i > 0 &&
+            made->bytes[i - 1] > 0) /* data order is header order */
+            assert_int_equal(found, cgp_safetensors_find(file, made->names[i - 1]) + 1);
+        char *data =
+            malloc(made->bytes[i]); /* exactly: the address sanitizer sees one byte more */
+        assert_ok(cgp_safetensors_read(file, found, data));
+        assert_memory_equal(data, made->data[i], made->bytes[i]);
+        free(data);
+    }
+    cgp_safetensors_close(file);
+}
+
+static void what_is_written_comes_back(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    const char *path = path_of("round.safetensors");
+    for (int round = 0; round < 40; round++) {
+        tensors made;
+        char bytes[4096];
+        make_tensors(&made, &random);
+        write_tensors(&made, path);
+        assert_same_tensors(&made, path);
+        assert_true(read_file(path, bytes) >= 16);
+        assert_int_equal(bytes[0] % 8, 0); /* data begin at a multiple of 8 */
+        for (int i = 0; i < made.count; i++)
+            free(made.data[i]);
+    }
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void tensors_are_listed_in_order_of_their_data(void **state) {
+    (void)state;
+    const char *path = write_safetensors(
+        "{\"last\":{\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[8,12]},"
+        "\"none\":{\"dtype\":\"F32\",\"shape\":[0,3],\"data_offsets\":[4,4]},"
+        "\"first\":{\"dtype\":\"I32\",\"shape\":[1],\"data_offsets\":[0,4]},"
+        "\"middle\":{\"dtype\":\"I32\",\"shape\":[1,1],\"data_offsets\":[4,8]}}  ",
+        12);
+    const char *expected[] = {"first", "none", "middle", "last"};
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_safetensors_open(&file, path));
+    assert_int_equal(cgp_safetensors_count(file), 4);
+    for (int i = 0; i < 4; i++)
+        assert_string_equal(cgp_safetensors_name(file, i), expected[i]);
+    char data[4];
+    assert_ok(cgp_safetensors_read(file, 3, data));
+    assert_memory_equal(data, "\x08\x09\x0a\x0b", 4);
+    assert_null(cgp_safetensors_name(file, 4));
+    assert_null(cgp_safetensors_type(file, -1));
+    assert_null(cgp_safetensors_shape(file, 4));
+    assert_null(cgp_safetensors_metadata(file, "format")); /* there are no metadata at all */
+    assert_status(cgp_safetensors_read(file, 4, data), CGP_EINVAL);
+    assert_message("t.safetensors: has 4 tensors, got index 4");
+    cgp_safetensors_close(file);
+    cgp_safetensors_close(NULL);
+}
+
+static void types_without_use_are_listed_and_skipped_over(void **state) {
+    (void)state;
+    const char *path = write_safetensors(
+        "{\"half\":{\"dtype\":\"BF16\",\"shape\":[3],\"data_offsets\":[0,6]},"
+        "\"long\":{\"dtype\":\"I64\",\"shape\":[1],\"data_offsets\":[6,14]},"
+        "\"nibbles\":{\"dtype\":\"F4\",\"shape\":[2],\"data_offsets\":[14,15]},"
+        "\"mask\":{\"dtype\":\"BOOL\",\"shape\":[],\"data_offsets\":[15,16]},"
+        "\"x\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[16,20]}}",
+        20);
+    cgp_safetensors *file = NULL;
+    char data[8];
+    assert_ok(cgp_safetensors_open(&file, path));
+    assert_string_equal(cgp_safetensors_type(file, 0), "BF16");
+    assert_int_equal(cgp_safetensors_shape(file, 0)->dims[0], 3);
+    for (int i = 0; i < 4; i++)
+        assert_status(cgp_safetensors_read(file, i, data), CGP_EINVAL);
+    assert_message("tensor \"mask\": only F32 and I32 can be read, got BOOL");
+    assert_ok(cgp_safetensors_read(file, cgp_safetensors_find(file, "x"), data));
+    assert_memory_equal(data, "\x10\x11\x12\x13", 4);
+    cgp_safetensors_close(file);
+}
+
+static void a_file_cut_after_it_was_opened_ends_early(void **state) {
+    (void)state;
+    const char header[] = "{\"x\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}";
+    const char *path = write_safetensors(header, 8);
+    cgp_safetensors *file = NULL;
+    float data[2];
+    char expected[128];
+    assert_ok(cgp_safetensors_open(&file, path));
+    const long cut = (long)strlen(header) + 8 + 5;
+    assert_int_equal(truncate(path, cut), 0);
+    assert_status(cgp_safetensors_read(file, 0, data), CGP_EFORMAT);
+    snprintf(expected, sizeof expected,
+             "t.safetensors: at byte %ld: file ends early: 3 more bytes expected", cut);
+    assert_message(expected);
+    cgp_safetensors_close(file);
+}
+
+/* --- damage --- */
+
+static void assert_refused(const char *path, const char *message) {
+    cgp_safetensors *file = NULL;
+    char expected[512];
+    snprintf(expected, sizeof expected, "%s: %s", path, message);
+    const cgp_status status = cgp_safetensors_open(&file, path);
+    if (status != CGP_EFORMAT || strncmp(cgp_message(), expected, strlen(expected)) != 0) {
+        print_error("%s: \"%s\", expected \"%s\"\n", cgp_status_name(status), cgp_message(),
+                    expected);
+        fail();
+    }
+    assert_null(file);
+}
+
+#define T(entry) "{\"x\":{" entry "}}"
+#define F32 "\"dtype\":\"F32\","
+#define SHAPE "\"shape\":[2],"
+#define RANGE "\"data_offsets\":[0,8]"
+
+/* A header, as many bytes of data, and the message; `in_data`: its byte counts from the
+ * first of the data. */
+static const struct {
+    const char *header;
+    int data_bytes, byte;
+    bool in_data;
+    const char *reason;
+} damages[] = {
+    {"", 0, 8, false, "header is not a JSON object"},
+    {"[]", 0, 8, false, "header is not a JSON object"},
+    {" {}", 0, 8, false, "header is not a JSON object"},
+    {"{\"x\":", 0, 8, false, "header is not JSON (byte 13: "},
+    {"{} {}", 0, 8, false, "header is not JSON (byte "},
+    {"{\"\xff\":{}}", 0, 8, false, "header is not JSON (byte "},
+    {"{\"a\\u0000b\":{}}", 0, 8, false, "header is not JSON (byte "},
+    {"{\"x\":{},\"x\":{}}", 0, 8, false, "header is not JSON (byte 19: duplicate object key"},
+    {"{\"__metadata__\":{\"a\":\"1\",\"a\":\"2\"}}", 0, 8, false, "header is not JSON (byte "},
+    {"{\"__metadata__\":3}", 0, 8, false, "__metadata__ is not a JSON object"},
+    {"{\"__metadata__\":{\"a\":1}}", 0, 8, false, "__metadata__ of key \"a\" is not a string"},
+    {"{\"x\":3}", 0, 8, false, "tensor \"x\": is not a JSON object"},
+    {T(SHAPE RANGE), 8, 8, false, "tensor \"x\": dtype is missing or not a string"},
+    {T("\"dtype\":32," SHAPE RANGE), 8, 8, false,
+     "tensor \"x\": dtype is missing or not a string"},
+    {T("\"dtype\":\"F33\"," SHAPE RANGE), 8, 8, false,
+     "tensor \"x\": no dtype of the format, got \"F33\""},
+    {T("\"dtype\":\"f32\"," SHAPE RANGE), 8, 8, false,
+     "tensor \"x\": no dtype of the format, got \"f32\""},
+    {T(F32 RANGE), 8, 8, false, "tensor \"x\": shape is missing or not a list"},
+    {T(F32 "\"shape\":2," RANGE), 8, 8, false, "tensor \"x\": shape is missing or not a list"},
+    {T(F32 "\"shape\":{\"0\":2}," RANGE), 8, 8, false,
+     "tensor \"x\": shape is missing or not a list"},
+    {T(F32 "\"shape\":[2,-1]," RANGE), 8, 8, false,
+     "tensor \"x\": size 1 of its shape is not an integer"},
+    {T(F32 "\"shape\":[2.0]," RANGE), 8, 8, false,
+     "tensor \"x\": size 0 of its shape is not an integer"},
+    {T(F32 "\"shape\":[\"2\"]," RANGE), 8, 8, false,
+     "tensor \"x\": size 0 of its shape is not an integer"},
+    {T(F32 "\"shape\":[[2]]," RANGE), 8, 8, false,
+     "tensor \"x\": size 0 of its shape is not an integer"},
+    {T(F32 "\"shape\":[1,1,1,1,1,1,2]," RANGE), 8, 8, false,
+     "tensor \"x\": rank is at most 6 here, got 7"},
+    {T(F32 "\"shape\":[4611686018427387904,4611686018427387904]," RANGE), 8, 8, false,
+     "tensor \"x\": shape overflows"},
+    {T(F32 "\"shape\":[0,4611686018427387904,4]," RANGE), 8, 8, false,
+     "tensor \"x\": shape overflows"},
+    {T(F32 "\"shape\":[99999999999999999999]," RANGE), 8, 8, false,
+     "header is not JSON (byte "},
+    {T(F32 "\"shape\":[2]"), 8, 8, false,
+     "tensor \"x\": data_offsets are missing or not two integers"},
+    {T(F32 SHAPE "\"data_offsets\":[0]"), 8, 8, false,
+     "tensor \"x\": data_offsets are missing or not two integers"},
+    {T(F32 SHAPE "\"data_offsets\":[0,8,9]"), 8, 8, false,
+     "tensor \"x\": data_offsets are missing or not two integers"},
+    {T(F32 SHAPE "\"data_offsets\":[0,8.0]"), 8, 8, false,
+     "tensor \"x\": data_offsets are missing or not two integers"},
+    {T(F32 SHAPE "\"data_offsets\":8"), 8, 8, false,
+     "tensor \"x\": data_offsets are missing or not two integers"},
+    {T(F32 SHAPE "\"data_offsets\":[-8,0]"), 8, 8, false,
+     "tensor \"x\": data_offsets are no range, got -8 to 0"},
+    {T(F32 SHAPE "\"data_offsets\":[8,0]"), 8, 8, false,
+     "tensor \"x\": data_offsets are no range, got 8 to 0"},
+    {T("\"dtype\":\"F4\",\"shape\":[3],\"data_offsets\":[0,1]"), 1, 8, false,
+     "tensor \"x\": 12 bits are not whole bytes"},
+    {T(F32 SHAPE "\"data_offsets\":[0,4]"), 4, 0, true,
+     "tensor \"x\": type and shape need 8 bytes, data_offsets give 4"},
+    {T(F32 SHAPE "\"data_offsets\":[2,8]"), 8, 2, true,
+     "tensor \"x\": type and shape need 8 bytes, data_offsets give 6"},
+    {T(F32 "\"shape\":[]," RANGE), 8, 0, true,
+     "tensor \"x\": type and shape need 4 bytes, data_offsets give 8"},
+    {T(F32 SHAPE RANGE), 5, 5, true,
+     "file ends early: tensor \"x\" needs data to 8, got 5 bytes"},
+    {T(F32 SHAPE RANGE), 9, 8, true, "1 bytes after the last tensor belong to none"},
+    {"{}", 4, 0, true, "4 bytes after the last tensor belong to none"},
+    {T(F32 SHAPE "\"data_offsets\":[3,11]"), 11, 0, true,
+     "3 bytes before tensor \"x\" belong to none"},
+    {"{\"a\":{" F32 SHAPE RANGE "},\"b\":{" F32 SHAPE "\"data_offsets\":[10,18]}}", 18, 8, true,
+     "2 bytes before tensor \"b\" belong to none"},
+    {"{\"a\":{" F32 SHAPE RANGE "},\"b\":{" F32 SHAPE "\"data_offsets\":[4,12]}}", 12, 4, true,
+     "tensor \"b\" overlaps \"a\""},
+    {"{\"a\":{" F32 SHAPE RANGE "},\"b\":{" F32 SHAPE RANGE "}}", 8, 0, true,
+     "tensor \"b\" overlaps \"a\""},
+    {"{\"a\":{" F32 SHAPE RANGE "},\"b\":{" F32 "\"shape\":[0],\"data_offsets\":[4,4]}}", 8, 4,
+     true, "tensor \"b\" overlaps \"a\""},
+};
+
+static void every_damage_is_refused_with_its_byte(void **state) {
+    (void)state;
+    assert_ok(cgp_file_replace(path_of("t.safetensors"), "x", 1));
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        const int start = damages[i].in_data ? 8 + (int)strlen(damages[i].header) : 0;
+        char message[256];
+        snprintf(message, sizeof message, "at byte %d: %s", start + damages[i].byte,
+                 damages[i].reason);
+        assert_refused(write_safetensors(damages[i].header, damages[i].data_bytes), message);
+    }
+}
+
+static void a_header_length_that_does_not_fit_is_refused(void **state) {
+    (void)state;
+    const char *path = path_of("length.safetensors");
+    struct {
+        uint64_t length;
+        char rest[16];
+    } file = {17, "{}              "};
+    write_file(path, &file, 24);
+    assert_refused(path, "at byte 0: file ends early: the header takes 17 bytes, got 16");
+    file.length = 100000001;
+    write_file(path, &file, 24);
+    assert_refused(path, "at byte 0: header is at most 100000000 bytes, got 100000001");
+    file.length = UINT64_MAX;
+    write_file(path, &file, 24);
+    assert_refused(path,
+                   "at byte 0: header is at most 100000000 bytes, got 18446744073709551615");
+    write_file(path, &file, 7);
+    assert_refused(path,
+                   "at byte 0: file ends early: the header's length takes 8 bytes, got 7");
+    write_file(path, "", 0);
+    assert_refused(path,
+                   "at byte 0: file ends early: the header's length takes 8 bytes, got 0");
+    file.length = 16;
+    write_file(path, &file, 24);
+    cgp_safetensors *opened = NULL;
+    assert_ok(
+        cgp_safetensors_open(&opened, path)); /* none of it was refused for another reason */
+    assert_int_equal(cgp_safetensors_count(opened), 0);
+    cgp_safetensors_close(opened);
+}
+
+static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
+    (void)state;
+    char *header = calloc(1000001, 1);
+    memcpy(header, "{\"x\":", 5);
+    memset(header + 5, '[', 1000000 - 5);
+    assert_refused(write_safetensors(header, 0), "at byte 8: header is not JSON (byte ");
+    free(header);
+}
+
+static void what_is_no_file_is_not_opened(void **state) {
+    (void)state;
+    cgp_safetensors *file = NULL;
+    const char *missing = path_of("missing.safetensors"), *pipe_path = path_of("pipe");
+    assert_status(cgp_safetensors_open(&file, missing), CGP_EIO);
+    assert_message("missing.safetensors: no such file");
+    assert_status(cgp_safetensors_open(&file, folder), CGP_EIO);
+    assert_message("is a folder, expected a safetensors file");
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_status(cgp_safetensors_open(&file, pipe_path),
+                  CGP_EIO); /* and does not wait for a writer */
+    assert_message("is not a regular file");
+    assert_null(file);
+}
+
+/* --- what cannot be written --- */
+
+static cgp_status create(cgp_safetensors_writer **writer, const char *path, int count,
+                         const char *const *names, int64_t size) {
+    const cgp_dtype types[2] = {CGP_F32, CGP_F32};
+    const cgp_shape shapes[2] = {shape_of(1, size, 0), shape_of(1, size, 0)};
+    return cgp_safetensors_create(writer, path, count, names, types, shapes, NULL, 0);
+}
+
+static void names_that_a_file_cannot_have_are_refused(void **state) {
+    (void)state;
+    cgp_safetensors_writer *writer = NULL;
+    const char *path = path_of("n.safetensors");
+    const char *twice[] = {"w", "w"}, *reserved[] = {"__metadata__"}, *latin[] = {"\xe9"},
+               *fine[] = {"w", "v"};
+    const char *metadata[] = {"k", "1", "k", "2"}, *latin_metadata[] = {"k", "\xe9"};
+    assert_status(create(&writer, path, 2, twice, 1), CGP_EINVAL);
+    assert_message("n.safetensors: tensor \"w\" comes twice");
+    assert_status(create(&writer, path, 1, reserved, 1), CGP_EINVAL);
+    assert_message("a tensor cannot be called __metadata__");
+    assert_status(create(&writer, path, 1, latin, 1), CGP_EINVAL);
+    assert_message("is not UTF-8 text");
+    assert_status(create(&writer, path, 1, fine, -1), CGP_EINVAL);
+    assert_message("tensor \"w\": not a shape of a tensor, got [-1]");
+    assert_status(create(&writer, path, 1, fine, INT64_MAX / 2), CGP_EINVAL);
+    assert_status(create(&writer, path, 2, fine, INT64_MAX / 4), CGP_EINVAL);
+    assert_message("tensor \"v\" ends above 9223372036854775807 bytes");
+    assert_status(cgp_safetensors_create(&writer, path, 0, NULL, NULL, NULL, metadata, 2),
+                  CGP_EINVAL);
+    assert_message("metadata key \"k\" comes twice");
+    assert_status(cgp_safetensors_create(&writer, path, 0, NULL, NULL, NULL, latin_metadata, 1),
+                  CGP_EINVAL);
+    assert_null(writer);
+    assert_int_equal(empty_folder(), 0);
+}
+
+static void more_data_than_the_shapes_need_are_refused(void **state) {
+    (void)state;
+    const char *path = path_of("m.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    cgp_safetensors *file = NULL;
+    float data[2] = {0};
+    assert_ok(create(&writer, path, 1, names, 2));
+    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
+    assert_status(cgp_safetensors_append(writer, "efghi", 5), CGP_EINVAL);
+    assert_message("m.safetensors: 4 bytes of data are due, got 5");
+    assert_ok(cgp_safetensors_append(writer, "EFGH",
+                                     4)); /* nothing of the refused piece was written */
+    assert_ok(cgp_safetensors_commit(writer));
+    assert_ok(cgp_safetensors_open(&file, path));
+    assert_ok(cgp_safetensors_read(file, 0, data));
+    assert_memory_equal(data, "abcdEFGH", 8);
+    cgp_safetensors_close(file);
+}
+
+/* --- whole or not at all --- */
+
+static void the_old_file_stands_until_commit(void **state) {
+    (void)state;
+    const char *path = path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
+    assert_file(path, "old");
+    assert_ok(cgp_safetensors_commit(writer));
+    assert_ok(cgp_safetensors_open(&file, path));
+    cgp_safetensors_close(file);
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state) {
+    (void)state;
+    const char *path = path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "ab", 2));
+    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
+    assert_message(
+        "w.safetensors: 2 bytes of data are missing (cgp_safetensors_append is due)");
+    assert_ok(create(&writer, path, 1, names, 1));
+    cgp_safetensors_abandon(writer);
+    cgp_safetensors_abandon(NULL);
+    assert_file(path, "old");
+    assert_int_equal(empty_folder(), 1);
+}
+
+/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
+static void limit_files_to(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
+}
+
+static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
+    (void)state;
+    const char *path = path_of("w.safetensors"), *names[] = {"w"};
+    char data[4000] = {0};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    limit_files_to(1000);
+    const cgp_status replaced = cgp_file_replace(path, data, sizeof data);
+    char message[256];
+    snprintf(message, sizeof message, "%s", cgp_message());
+    const cgp_status created = create(&writer, path, 1, names, 1000);
+    const cgp_status appended = cgp_safetensors_append(writer, data, sizeof data);
+    limit_files_to(10);
+    cgp_safetensors_writer *none = NULL;
+    const cgp_status no_header = create(&none, path, 1, names, 1000);
+    limit_files_to(RLIM_INFINITY);
+    assert_status(replaced, CGP_EIO);
+    assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
+    assert_status(created, CGP_OK);
+    assert_status(appended, CGP_EIO);
+    /* There is room again, but part of the data is written: it must not go on from there. */
+    assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
+    assert_message("w.safetensors: an earlier write failed");
+    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
+    assert_status(no_header, CGP_EIO);
+    assert_null(none);
+    assert_file(path, "old");
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void a_failed_rename_leaves_no_temporary_file(void **state) {
+    (void)state;
+    const char *path = path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
+    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a folder there meanwhile */
+    assert_status(cgp_safetensors_commit(writer), CGP_EIO);
+    assert_message("w.safetensors: cannot be replaced (Is a directory)");
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void a_folder_that_is_missing_or_not_writable_is_named(void **state) {
+    (void)state;
+    char expected[256];
+    const char *names[] = {"w"}, *missing = path_of("no/w.safetensors"),
+               *path = path_of("w.safetensors");
+    cgp_safetensors_writer *writer = NULL;
+    assert_status(create(&writer, missing, 1, names, 1), CGP_EIO);
+    snprintf(expected, sizeof expected, "%s: no such folder %s/no", missing, folder);
+    assert_string_equal(cgp_message(), expected);
+    assert_ok(cgp_file_replace(path, "old", 3));
+    const bool root = geteuid() == 0;
+    assert_int_equal(chmod(folder, 0555), 0);
+    if (root && seteuid(65534))
+        skip(); /* root writes everywhere, and may not become somebody else */
+    const cgp_status status = create(&writer, path, 1, names, 1);
+    if (root) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(folder, 0700), 0);
+    assert_status(status, CGP_EIO);
+    snprintf(expected, sizeof expected, "%s: cannot write in folder %s (Permission denied)",
+             path, folder);
+    assert_string_equal(cgp_message(), expected);
+    assert_null(writer);
+    assert_file(path, "old");
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void only_regular_files_are_replaced(void **state) {
+    (void)state;
+    struct stat info;
+    assert_status(cgp_file_replace(folder, "x", 1), CGP_EIO);
+    assert_message("is a folder, expected a file to replace");
+    /* Not /dev/null: a library that is wrong here would replace it for the whole machine. */
+    const char *pipe_path = path_of("pipe");
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);
+    assert_message("pipe: is not a regular file, so it cannot be replaced");
+    assert_true(stat(pipe_path, &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_status(cgp_file_replace("", "x", 1), CGP_EIO);
+    assert_status(cgp_file_replace(path_of("new/"), "x", 1), CGP_EIO);
+    assert_message("new/: is not the name of a file");
+    assert_int_equal(empty_folder(), 1);
+}
+
+static void a_link_stays_and_its_file_is_replaced(void **state) {
+    (void)state;
+    const char *real = path_of("real"), *link_path = path_of("link"),
+               *broken = path_of("broken");
+    struct stat info;
+    assert_ok(cgp_file_replace(real, "old", 3));
+    assert_int_equal(symlink("real", link_path), 0);
+    assert_int_equal(symlink("nowhere", broken), 0);
+    assert_ok(cgp_file_replace(link_path, "new", 3));
+    assert_true(lstat(link_path, &info) == 0 && S_ISLNK(info.st_mode));
+    assert_file(real, "new");
+    assert_status(cgp_file_replace(broken, "new", 3), CGP_EIO);
+    assert_message("broken: is a link that leads nowhere");
+    assert_int_equal(empty_folder(), 3);
+}
+
+static void the_longest_names_and_names_without_folder_work(void **state) {
+    (void)state;
+    char name[256] = {0}, before[4096];
+    memset(name, 'n', 255);
+    const char *path = path_of(name);
+    assert_ok(cgp_file_replace(path, "long", 4));
+    assert_file(path, "long");
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(folder), 0);
+    const cgp_status status = cgp_file_replace("plain", "", 0);
+    assert_int_equal(chdir(before), 0);
+    assert_status(status, CGP_OK);
+    assert_file(path_of("plain"), "");
+    assert_int_equal(empty_folder(), 2);
+}
+
+/* A process that died may have had our number: its leavings are stepped over, not written
+ * to. */
+static void temporary_files_of_others_are_not_touched(void **state) {
+    (void)state;
+    char name[64];
+    for (int i = 0; i < 500; i++) { /* more than this program has used */
+        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        write_file(path_of(name), "theirs", 6);
+    }
+    assert_ok(cgp_file_replace(path_of("ours"), "ours", 4));
+    for (int i = 0; i < 500; i++) {
+        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        assert_file(path_of(name), "theirs");
+    }
+    assert_int_equal(empty_folder(), 501);
+}
+
+enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
+
+/* Replace the file again and again by a page of one letter. */
+static void *replace_often(void *letter) {
+    char page[PAGE], path[128];
+    snprintf(path, sizeof path, "%s/shared", folder);
+    memset(page, *(char *)letter, sizeof page);
+    for (int i = 0; i < TIMES; i++) {
+        if (cgp_file_replace(path, page, sizeof page) != CGP_OK) return letter;
+    }
+    return NULL;
+}
+
+static void writers_at_once_never_show_a_torn_file(void **state) {
+    (void)state;
+    pthread_t threads[WRITERS];
+    char letters[] = "abc", bytes[4096];
+    const char *path = path_of("shared");
+    assert_null(replace_often(&letters[0]));
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, replace_often, &letters[i]), 0);
+    for (int round = 0; round < 300; round++) {
+        assert_int_equal(read_file(path, bytes), PAGE);
+        for (int i = 1; i < PAGE; i++)
+            assert_int_equal(bytes[i], bytes[0]);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        void *failed = NULL;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_int_equal(empty_folder(), 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(a_small_file_is_this_to_the_byte),
+        TEST(what_is_written_comes_back),
+        TEST(tensors_are_listed_in_order_of_their_data),
+        TEST(types_without_use_are_listed_and_skipped_over),
+        TEST(a_file_cut_after_it_was_opened_ends_early),
+        TEST(every_damage_is_refused_with_its_byte),
+        TEST(a_header_length_that_does_not_fit_is_refused),
+        TEST(deep_json_is_refused_and_does_not_overflow_the_stack),
+        TEST(what_is_no_file_is_not_opened),
+        TEST(names_that_a_file_cannot_have_are_refused),
+        TEST(more_data_than_the_shapes_need_are_refused),
+        TEST(the_old_file_stands_until_commit),
+        TEST(a_writer_given_up_leaves_the_old_file_and_nothing_else),
+        TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
+        TEST(a_failed_rename_leaves_no_temporary_file),
+        TEST(a_folder_that_is_missing_or_not_writable_is_named),
+        TEST(only_regular_files_are_replaced),
+        TEST(a_link_stays_and_its_file_is_replaced),
+        TEST(the_longest_names_and_names_without_folder_work),
+        TEST(temporary_files_of_others_are_not_touched),
+        TEST(writers_at_once_never_show_a_torn_file),
+    };
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
+set -eu
+
+PACKAGES="gcc make cmake ninja-build pkg-config libdnnl-dev libcmocka-dev libjansson-dev libssl-dev"
+
+missing=""
+for package in $PACKAGES; do
+    if ! dpkg-query -W -f '${Status}' "$package" 2>/dev/null | grep -q 'ok installed'; then
+        missing="$missing $package"
+    fi
+done
+[ -n "$missing" ] || exit 0
+
+hint="cgpipe needs these packages:$missing (names of Debian 12; oneDNN 2.6, cmocka, jansson, libcrypto elsewhere)"
+if ! command -v apt-get >/dev/null 2>&1; then
+    echo "$hint" >&2
+    exit 1
+fi
+if [ "$(id -u)" = 0 ]; then
+    sudo=""
+elif command -v sudo >/dev/null 2>&1; then
+    sudo="sudo"
+else
+    echo "$hint; run as root, or install sudo: apt-get install$missing" >&2
+    exit 1
+fi
+echo "installing:$missing"
+export DEBIAN_FRONTEND=noninteractive
+# shellcheck disable=SC2086
+$sudo apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 ||
+    { $sudo apt-get update >/dev/null && $sudo apt-get install -y --no-install-recommends $missing >/dev/null; } ||
+    { echo "$hint; apt-get could not install them" >&2; exit 1; }
