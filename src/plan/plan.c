@@ -31,6 +31,8 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
         return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld", (long long)o->device_memory);
     if (o->inference ? model->output < 0 && model->loss < 0 : model->loss < 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to train (plan with `inference`)", model->name);
+    if (!o->inference && o->schedule && strcmp(o->schedule, "forward") == 0)
+        return cgp_fail(CGP_EINVAL, "schedule: \"forward\" has no backward and cannot train (gpipe or 1f1b can)");
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     return o->inference ? CGP_OK : cgp_optim_check(&o->optim);

@@ -178,8 +178,7 @@ static inline void operands_destroy(operands *o) {
         free(o->room[slot]);
 }
 
-/* Operands of `n` samples from number `first` on of `from`, at another shift; parameters whole.
- * */
+/* Operands of `n` samples of `from`, from `first` on, at another shift; parameters whole. */
 static inline void operands_slice(operands *o, const operands *from, int64_t first, int64_t n,
                                   int shift) {
     *o = *from;

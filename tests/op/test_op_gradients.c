@@ -220,8 +220,7 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
     }
 }
 
-/* Each bit of `add`, and `first`, alone: exactly the old value plus what is written otherwise.
- * */
+/* Each bit of `add`, and `first`: exactly the old value plus what is written otherwise. */
 static void gradients_are_added_where_the_case_says_so(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);

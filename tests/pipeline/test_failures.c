@@ -139,6 +139,9 @@ static void bad_plans_are_refused(void **unused) {
     o = options(3, 1, "gpipes");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("gpipe");
+    o = options(3, 1, "forward");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("cannot train");
     o = options(3, 1, "gpipe");
     o.balance = (const int[]){2, 1, 2};
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);

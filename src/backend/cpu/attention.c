@@ -7,14 +7,14 @@
  *             1      [#] [\]                \ masked by the softmax, # whole,
  *             2      [#] [#] [\]              the upper triangle is skipped
  *
- * Forward     S = q k^T      P = softmax(scale S) keep      y = P v      saves lse [n, heads, R]
- * Backward    S, P again from lse      dP = dy v^T      delta = rowsum(dy y)
+ * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves lse [n, heads, R]
+ * Backward    S, P again from lse     dP = dy v^T     delta = rowsum(dy y)
  *             dS = scale P (keep dP - delta)
  *             dv += (P keep)^T dy      dq += dS k      dk += dS^T q
  *
- * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. A tile's first
- * product overwrites and the following add (sum post-op); where dqkv is added to, all add. dk and
- * dv of a tile of keys are first met by the queries of the same tile.
+ * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. A tile's
+ * first product overwrites and the following add (sum post-op); where dqkv is added to, all
+ * add. dk and dv of a tile of keys are first met by the queries of the same tile.
  *
  * All tiles but the last of each side are full, so each product comes in three shapes. */
 #include "backend/cpu/cpu.h"
@@ -25,8 +25,8 @@
 
 enum { FULL_FULL, LAST_FULL, LAST_LAST, SHAPES }; /* tile of queries, tile of keys */
 
-/* Places in the list of products: name * 2 * SHAPES + shape * 2 + add. SCORES never add. */
-enum { SCORES, OUTPUT, FORWARD_PRODUCTS };
+/* The products of the two directions, and their places in the kernel's list. */
+enum { SCORES, OUTPUT };
 enum { DSCORES = OUTPUT, DQ, DK, DV, BACKWARD_PRODUCTS };
 _Static_assert(BACKWARD_PRODUCTS * 2 * SHAPES <= CGP__CPU_PRODUCTS, "room for all products");
 
@@ -79,7 +79,7 @@ static int64_t backward_temporaries(const cgp__kernel_spec *spec) {
 
 /* --- products --- */
 
-/* A product in its three shapes, overwriting and adding. m, n and k are QUERIES, KEYS or DEPTH. */
+/* A product in its three shapes, overwriting and adding; m, n, k are QUERIES, KEYS or DEPTH. */
 typedef enum extent { QUERIES, KEYS, DEPTH } extent;
 
 static void put_product(cgp__product *out, const sizes *z, int name, const extent extents[3],
@@ -101,7 +101,7 @@ static void put_product(cgp__product *out, const sizes *z, int name, const exten
     }
 }
 
-/* No key comes before another's first queries: scores are written once. */
+/* Scores are written once each, by one product. */
 static void drop_adding(cgp__product *out, int name) {
     for (int shape = 0; shape < SHAPES; shape++)
         out[place(name, shape, true)] = (cgp__product){0};
@@ -177,9 +177,8 @@ static cgp_status forward_tile(const head *h, int64_t queries) {
     const cgp__cpu_scores scores = scores_of(h, queries, &mask);
     h->kernel->device->loops->softmax_forward(&scores);
     for (int64_t keys = 0; keys <= queries; keys++)
-        CGP_TRY(multiply(h, OUTPUT, shape_of(z, queries, keys), keys > 0,
-                         h->s + keys * z->tile, h->v + keys * z->tile * z->qkv,
-                         h->y + first * z->y));
+        CGP_TRY(multiply(h, OUTPUT, shape_of(z, queries, keys), keys > 0, h->s + keys * z->tile,
+                         h->v + keys * z->tile * z->qkv, h->y + first * z->y));
     return CGP_OK;
 }
 
@@ -214,8 +213,8 @@ static cgp_status backward_tile(const head *h, int64_t queries) {
         const int64_t row = keys * z->tile * z->qkv, column = keys * z->tile;
         const bool met = add || keys < queries;
         CGP_TRY(multiply(h, DV, shape, met, h->s + column, h->dy + first * z->y, h->dv + row));
-        CGP_TRY(multiply(h, DK, shape, met, h->dp + column, h->q + first * z->qkv,
-                         h->dk + row));
+        CGP_TRY(
+            multiply(h, DK, shape, met, h->dp + column, h->q + first * z->qkv, h->dk + row));
         CGP_TRY(multiply(h, DQ, shape, add || keys > 0, h->dp + column, h->k + row,
                          h->dq + first * z->qkv));
     }

@@ -35,9 +35,10 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
         return cgp_fail(CGP_EINVAL, "cpu: expects a direction that %s has, got %s",
                         ops[spec->op].name, directions[spec->direction]);
     if (spec->n < 1 || spec->geometry.rows < 1)
-        return cgp_fail(CGP_EINVAL, "cpu: expects %s of 1 or more rows, got %" PRId64
-                        " samples of %" PRId64, ops[spec->op].name, spec->n,
-                        spec->geometry.rows);
+        return cgp_fail(CGP_EINVAL,
+                        "cpu: expects %s of 1 or more rows, got %" PRId64
+                        " samples of %" PRId64,
+                        ops[spec->op].name, spec->n, spec->geometry.rows);
     *out = op;
     return CGP_OK;
 }
@@ -59,8 +60,8 @@ static cgp_status scratchpad(const cgp__cpu_op *op, const cgp__kernel_spec *spec
     return CGP_OK;
 }
 
-/* oneDNN's answer depends on the threads OpenMP would give the caller, so it is asked with those
- * of the device. */
+/* oneDNN's answer depends on the threads OpenMP would give the caller, so it is asked with
+ * those of the device. */
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));

@@ -15,8 +15,8 @@ struct cgp__device {
     struct cgp__cpu_thread *thread; /* how the owner was before */
 };
 
-/* How an op runs in one direction. The workspace of a kernel is its temporaries, then the largest
- * scratchpad of its products, each at a multiple of 64 bytes. */
+/* How an op runs in one direction. The workspace of a kernel is its temporaries, then the
+ * largest scratchpad of its products, each at a multiple of 64 bytes. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp__kernel *kernel, const cgp__kernel_args *args);
     /* Fill `out` (zeroed) with the products to be made; NULL: there are none. */
@@ -33,11 +33,11 @@ struct cgp__kernel {
     cgp__matmul matmuls[CGP__CPU_PRODUCTS];
 };
 
-extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS], cgp__cpu_position[CGP__DIRECTIONS],
-    cgp__cpu_add[CGP__DIRECTIONS], cgp__cpu_linear[CGP__DIRECTIONS],
-    cgp__cpu_layer_norm[CGP__DIRECTIONS], cgp__cpu_gelu[CGP__DIRECTIONS],
-    cgp__cpu_attention[CGP__DIRECTIONS], cgp__cpu_dropout[CGP__DIRECTIONS],
-    cgp__cpu_cross_entropy[CGP__DIRECTIONS];
+extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
+    cgp__cpu_position[CGP__DIRECTIONS], cgp__cpu_add[CGP__DIRECTIONS],
+    cgp__cpu_linear[CGP__DIRECTIONS], cgp__cpu_layer_norm[CGP__DIRECTIONS],
+    cgp__cpu_gelu[CGP__DIRECTIONS], cgp__cpu_attention[CGP__DIRECTIONS],
+    cgp__cpu_dropout[CGP__DIRECTIONS], cgp__cpu_cross_entropy[CGP__DIRECTIONS];
 
 /* device.c */
 cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core);

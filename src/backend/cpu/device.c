@@ -1,8 +1,8 @@
 /* device.c -- a CPU device: its owner thread, oneDNN's stream, its memory.
  *
- * oneDNN takes its threads from OpenMP, and OpenMP keeps their number per calling thread: so the
- * owner sets it here, before any kernel is made. Helper threads of OpenMP inherit the owner's
- * cores, hence a device of T threads is pinned to T cores, from `core` on. */
+ * oneDNN takes its threads from OpenMP, and OpenMP keeps their number per calling thread: so
+ * the owner sets it here, before any kernel is made. Helper threads of OpenMP inherit the
+ * owner's cores, hence a device of T threads is pinned to T cores, from `core` on. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 
@@ -147,7 +147,7 @@ static size_t available_bytes(void) {
     return found ? (size_t)kib * 1024 : SIZE_MAX;
 }
 
-/* `bytes` (whole pages) at a multiple of a huge page: more is mapped, and both ends given back. */
+/* `bytes` (whole pages) from a multiple of a huge page on: the rest of the map goes back. */
 static void *map_aligned(size_t bytes) {
     const size_t room = bytes + HUGE_PAGE;
     char *begin = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -158,7 +158,7 @@ static void *map_aligned(size_t bytes) {
     return begin + head;
 }
 
-/* The system promises memory it does not have and kills who touches it: so it is asked first. */
+/* The system promises memory that it does not have and kills who touches it: so ask first. */
 cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
@@ -167,7 +167,7 @@ cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out)
         return cgp__no_memory("cpu: device memory", bytes);
     char *memory = map_aligned(room);
     if (!memory) return cgp__no_memory("cpu: device memory", bytes);
-    madvise(memory, room, MADV_HUGEPAGE); /* faster where there are any, nothing lost elsewhere */
+    madvise(memory, room, MADV_HUGEPAGE); /* nothing is lost where there are none */
     for (size_t i = 0; i < room; i += page)
         ((volatile char *)memory)[i] = 0; /* new pages are zero; a write makes them resident */
     *out = memory;

@@ -1,7 +1,7 @@
-/* elementwise.c -- ADD, POSITION, GELU, DROPOUT and EMBEDDING: operands handed to the vector loops.
+/* elementwise.c -- ADD, POSITION, GELU, DROPOUT, EMBEDDING: operands handed to the loops.
  *
- * None saves anything. Where the gradient of an input is dy itself (ADD, POSITION, DROPOUT outside
- * training) and shares its memory, nothing is done. */
+ * None saves anything. Where the gradient of an input is dy itself (ADD, POSITION, DROPOUT
+ * outside training) and shares its memory, nothing is done. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
@@ -30,8 +30,8 @@ static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args 
     return CGP_OK;
 }
 
-/* From the last input to the first: gradients of a value with two uses are added in that order, and
- * both may be one value. */
+/* From the last input to the first: gradients of a value with two uses are added in that order,
+ * and both may be one value. */
 static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--)
         pass(kernel, args->dx[k], args->dy, size_of(kernel), cgp__cpu_adds(kernel, k));
@@ -81,8 +81,8 @@ static cgp_status gelu_forward(const cgp__kernel *kernel, const cgp__kernel_args
 
 static cgp_status gelu_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     if (args->dx[0])
-        kernel->device->loops->gelu_backward(args->dx[0], args->x[0], args->dy,
-                                             size_of(kernel), cgp__cpu_adds(kernel, 0));
+        kernel->device->loops->gelu_backward(args->dx[0], args->x[0], args->dy, size_of(kernel),
+                                             cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
@@ -120,7 +120,7 @@ const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
     [CGP__BACKWARD_INPUT] = {dropout_input, NULL, NULL},
 };
 
-/* --- EMBEDDING: y [N, C] = weight[ids]; dweight[v] += the rows of dy whose id is v, ascending --- */
+/* --- EMBEDDING: y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows --- */
 
 static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const int64_t rows = cgp__cpu_rows(kernel), width = kernel->spec.geometry.out;

@@ -1,9 +1,10 @@
-/* kernels.h -- the vector loops of the `cpu` backend: one table of functions per instruction set.
+/* kernels.h -- the vector loops of the `cpu` backend, a table of them per instruction set.
  *
- * Every file in kernels/ is compiled once for x86-64-v3 and once for v4; its functions end in _v3
- * or _v4 and are reached through the tables below alone, so that no instruction runs on a machine
- * that lacks it. What a kernel gives for a row (or an element, where rows do not matter) depends
- * on that row alone: not on its neighbours, its address or where a loop ends. */
+ * Every file in kernels/ is compiled once for x86-64-v3 and once for v4; its functions end in
+ * _v3 or _v4 and are reached through the tables below alone, so that no instruction runs on a
+ * machine that lacks it. What a kernel gives for a row (or an element, where rows do not
+ * matter) depends on that row alone: not on its neighbours, its address or where a loop
+ * ends. */
 #ifndef CGP_SRC_CPU_KERNELS_H
 #define CGP_SRC_CPU_KERNELS_H
 
@@ -24,7 +25,7 @@ typedef struct cgp__cpu_norm {
     int64_t rows, width;
     float eps;
     const float *x, *weight, *bias; /* [rows, C], [C], [C] */
-    float *y, *mean, *rstd;         /* [rows, C], [rows], [rows]; backward reads mean and rstd */
+    float *y, *mean, *rstd; /* [rows, C], [rows], [rows]; backward reads mean and rstd */
     const float *dy;
     float *dx; /* [rows, C], may be dy; NULL: not wanted */
     bool add;  /* to dx */
@@ -53,37 +54,37 @@ typedef struct cgp__cpu_loss {
  * Rows begin at multiples of 64 bytes and may be read and written up to the next one. */
 typedef struct cgp__cpu_scores {
     int64_t rows, first;
-    int64_t width, stride; /* keys to be defined in every row; floats from row to row */
-    float scale;           /* of scores */
-    float *s;              /* scores; then probabilities, dropped */
-    float *dp;             /* backward: their gradients; then those of the scores */
-    float *lse;            /* [rows] */
-    const float *delta;    /* [rows] dy . y */
+    int64_t width, stride;     /* keys to be defined in every row; floats from row to row */
+    float scale;               /* of scores */
+    float *s;                  /* scores; then probabilities, dropped */
+    float *dp;                 /* backward: their gradients; then those of the scores */
+    float *lse;                /* [rows] */
+    const float *delta;        /* [rows] dy . y */
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of row 0 */
 } cgp__cpu_scores;
 
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
  * An output may be the input of the same shape. */
 /* clang-format off */
-#define CGP__CPU_KERNELS(X)                                                                      \
-    /* y = a + b */                                                                              \
-    X(add, (float *y, const float *a, const float *b, int64_t n))                                \
-    /* y[row, c] += bias[c] */                                                                   \
-    X(add_bias, (float *y, const float *bias, int64_t rows, int64_t width))                      \
-    /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows */                        \
-    X(sum_rows, (float *sum, const float *x, int64_t rows, int64_t width, bool add))             \
-    /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                       \
-    X(row_dots, (float *out, const float *a, const float *b, int64_t rows, int64_t width,        \
-                 int64_t stride))                                                                \
-    X(gelu_forward, (float *y, const float *x, int64_t n))                                       \
-    X(gelu_backward, (float *dx, const float *x, const float *dy, int64_t n, bool add))          \
-    X(dropout, (float *y, const float *x, int64_t n, const cgp__cpu_mask *mask, bool add))       \
-    X(layer_norm_forward, (const cgp__cpu_norm *norm))                                           \
-    X(layer_norm_backward, (const cgp__cpu_norm *norm))                                          \
-    X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                        \
-    X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                       \
-    X(softmax_forward, (const cgp__cpu_scores *scores))                                          \
-    X(softmax_backward, (const cgp__cpu_scores *scores))                                         \
+#define CGP__CPU_KERNELS(X)                                                                    \
+    /* y = a + b */                                                                            \
+    X(add, (float *y, const float *a, const float *b, int64_t n))                              \
+    /* y[row, c] += bias[c] */                                                                 \
+    X(add_bias, (float *y, const float *bias, int64_t rows, int64_t width))                    \
+    /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows */                      \
+    X(sum_rows, (float *sum, const float *x, int64_t rows, int64_t width, bool add))           \
+    /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
+    X(row_dots, (float *out, const float *a, const float *b, int64_t rows, int64_t width,      \
+                 int64_t stride))                                                              \
+    X(gelu_forward, (float *y, const float *x, int64_t n))                                     \
+    X(gelu_backward, (float *dx, const float *x, const float *dy, int64_t n, bool add))        \
+    X(dropout, (float *y, const float *x, int64_t n, const cgp__cpu_mask *mask, bool add))     \
+    X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
+    X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
+    X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                      \
+    X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
+    X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
+    X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     X(update, (const cgp__update *update))
 /* clang-format on */
 

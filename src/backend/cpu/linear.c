@@ -3,9 +3,10 @@
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
  *
  * W is held as it is or transposed (in_out says which); both are strides to oneDNN. Nothing is
- * saved. The bias is oneDNN's to add where it can. y is overwritten; dx overwritten or added to; dW and dbias are overwritten by the first
- * micro-batch and added to by the others: two primitives, one of them with a sum post-op. dW is
- * computed in the layout it is held in, so that its rows are written as rows. */
+ * saved. The bias is oneDNN's to add where it can. y is overwritten; dx overwritten or added
+ * to; dW and dbias are overwritten by the first micro-batch and added to by the others: two
+ * primitives, one of them with a sum post-op. dW is computed in the layout it is held in, so
+ * that its rows are written as rows. */
 #include "backend/cpu/cpu.h"
 
 enum { OVERWRITE, ADD }; /* the products of BACKWARD_WEIGHT */

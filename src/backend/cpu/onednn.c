@@ -1,21 +1,26 @@
 /* onednn.c -- matrix products by oneDNN's matmul primitive.
  *
- * The scratchpad is always the caller's: oneDNN's own is thread-local, and a primitive that is run
- * by another thread than made it then crashes. Its size depends on the number of threads at the
- * time the primitive is described, so plan and device must agree on that. A sum post-op adds. */
+ * The scratchpad is always the caller's: oneDNN's own is thread-local, and a primitive that is
+ * run by another thread than made it then crashes. Its size depends on the number of threads at
+ * the time the primitive is described, so plan and device must agree on that. A sum post-op
+ * adds. */
 #include "backend/cpu/onednn.h"
 
 #include <pthread.h>
 
-#define ONEDNN_TRY(what, expression)                                                             \
-    do {                                                                                         \
-        const dnnl_status_t status_ = (expression);                                              \
-        if (status_ != dnnl_success) return cgp__onednn_failed(what, status_);                   \
+#define ONEDNN_TRY(what, expression)                                                           \
+    do {                                                                                       \
+        const dnnl_status_t status_ = (expression);                                            \
+        if (status_ != dnnl_success) return cgp__onednn_failed(what, status_);                 \
     } while (0)
 
 static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
 static dnnl_engine_t engine;
 static dnnl_status_t engine_status;
+
+/* Held where primitives and their descriptors are made and destroyed: threads share them
+ * through oneDNN's cache, whose own locks the thread sanitizer cannot see. */
+static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 cgp_status cgp__onednn_failed(const char *what, dnnl_status_t status) {
     const cgp_status code = status == dnnl_out_of_memory ? CGP_ENOMEM : CGP_EDEVICE;
@@ -35,10 +40,11 @@ cgp_status cgp__onednn_engine(dnnl_engine_t *out) {
 
 /* --- descriptors --- */
 
-/* oneDNN 2.6 copies a plain b into panels of 64 columns only if its width is a power of two above
- * 256. It should for other wide ones: rows of 3072 floats, 12 KiB apart, fall on so few cache sets
- * that the product takes twice as long. It always copies a b of four dimensions in the order of
- * attention's heads, so that is what it is told: [1, 2, k, n / 2], two halves of a row as heads. */
+/* oneDNN 2.6 copies a plain b into panels of 64 columns only if its width is a power of two
+ * above 256. It should for other wide ones: rows of 3072 floats, 12 KiB apart, fall on so few
+ * cache sets that the product takes twice as long. It always copies a b of four dimensions in
+ * the order of attention's heads, so that is what it is told: [1, 2, k, n / 2], two halves of a
+ * row as heads. */
 #define WIDE 2560
 
 static bool has_avx512(void) {
@@ -58,8 +64,18 @@ bool cgp__product_copies(const cgp__product *p) {
     return is_dense(p->a, p->m, p->k) && p->b.row == p->n && p->c.row == p->n;
 }
 
+/* One form for layouts that differ only where there is but one row or column: oneDNN takes them
+ * for equal in its cache of primitives, and not when it chooses an implementation, so that
+ * which one is got, and with it the bits of the result, would depend on who asked first. */
+static cgp__matrix canonical(cgp__matrix layout, int64_t rows, int64_t columns) {
+    if (columns == 1) layout.column = 1;
+    if (rows == 1) layout.row = columns * layout.column;
+    return layout;
+}
+
 static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, int64_t rows, int64_t columns,
                                      cgp__matrix layout) {
+    layout = canonical(layout, rows, columns);
     const dnnl_dims_t dims = {rows, columns}, strides = {layout.row, layout.column};
     return dnnl_memory_desc_init_by_strides(out, 2, dims, dnnl_f32, strides);
 }
@@ -68,6 +84,7 @@ static dnnl_status_t describe_matrix(dnnl_memory_desc_t *out, int64_t rows, int6
 static dnnl_status_t describe_heads(dnnl_memory_desc_t *out, int64_t rows, int64_t columns,
                                     int64_t heads, cgp__matrix layout) {
     const int64_t width = columns / heads;
+    layout = canonical(layout, rows, columns);
     const dnnl_dims_t dims = {1, heads, rows, width};
     const dnnl_dims_t strides = {rows * columns, heads == 1 ? rows * columns : width,
                                  layout.row, layout.column};
@@ -128,10 +145,12 @@ cgp_status cgp__product_scratchpad(const cgp__product *product, int64_t *bytes) 
     *bytes = 0;
     if (product->m == 0) return CGP_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    CGP_TRY(make_descriptor(&descriptor, product));
-    *bytes = scratchpad_bytes(descriptor);
+    pthread_mutex_lock(&making);
+    const cgp_status status = make_descriptor(&descriptor, product);
+    if (status == CGP_OK) *bytes = scratchpad_bytes(descriptor);
     dnnl_primitive_desc_destroy(descriptor);
-    return CGP_OK;
+    pthread_mutex_unlock(&making);
+    return status;
 }
 
 /* --- primitives --- */
@@ -161,18 +180,23 @@ static cgp_status fill(cgp__matmul *out, const_dnnl_primitive_desc_t descriptor,
 cgp_status cgp__matmul_create(cgp__matmul *out, const cgp__product *product) {
     if (product->m == 0) return CGP_OK;
     dnnl_primitive_desc_t descriptor = NULL;
-    CGP_TRY(make_descriptor(&descriptor, product));
-    const cgp_status status = fill(out, descriptor, product->bias);
+    pthread_mutex_lock(&making);
+    cgp_status status = make_descriptor(&descriptor, product);
+    if (status == CGP_OK) status = fill(out, descriptor, product->bias);
     dnnl_primitive_desc_destroy(descriptor);
+    pthread_mutex_unlock(&making);
     return status;
 }
 
 void cgp__matmul_destroy(cgp__matmul *matmul) {
+    if (!matmul->primitive) return; /* it is made first */
     dnnl_memory_t const memories[] = {matmul->a, matmul->b, matmul->c, matmul->bias,
                                       matmul->scratchpad};
+    pthread_mutex_lock(&making);
     for (size_t i = 0; i < sizeof memories / sizeof memories[0]; i++)
         dnnl_memory_destroy(memories[i]);
     dnnl_primitive_destroy(matmul->primitive);
+    pthread_mutex_unlock(&making);
     *matmul = (cgp__matmul){0};
 }
 

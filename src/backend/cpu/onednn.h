@@ -11,15 +11,16 @@ typedef struct cgp__matrix {
     int64_t row, column;
 } cgp__matrix;
 
-/* c [m, n] = or += a [m, k] b [k, n] + bias [n]. m == 0: no product, an empty place in a list. */
+/* c [m, n] = or += a [m, k] b [k, n] + bias [n]. m == 0: no product, an empty place in a
+ * list. */
 typedef struct cgp__product {
     int64_t m, n, k;
     cgp__matrix a, b, c;
     bool bias, add;
 } cgp__product;
 
-/* Whether oneDNN is made to copy b in panels first, for rows of b so long that its own cache lines
- * evict each other. Such a product has no bias. */
+/* Whether oneDNN is made to copy b in panels first, for rows of b so long that its own cache
+ * lines evict each other. Such a product has no bias. */
 bool cgp__product_copies(const cgp__product *product);
 
 typedef struct cgp__matmul {
@@ -41,7 +42,8 @@ cgp_status cgp__product_scratchpad(const cgp__product *product, int64_t *bytes);
 cgp_status cgp__matmul_create(cgp__matmul *out, const cgp__product *product);
 void cgp__matmul_destroy(cgp__matmul *matmul);
 
-/* Addresses are of element [0, 0]. Nothing large is allocated: some hundred bytes inside oneDNN. */
+/* Addresses are of element [0, 0]. Nothing large is allocated: some hundred bytes inside
+ * oneDNN. */
 cgp_status cgp__matmul_run(const cgp__matmul *matmul, dnnl_stream_t stream, const float *a,
                            const float *b, const float *bias, float *c, void *scratchpad);
 

@@ -3,8 +3,8 @@
  *     lse = m + log sum_c exp(x[c] - m), m = max x
  *     dx[c] = scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
  *
- * Sums of a row are float in 4 LANES lanes, which keeps each short, and double across the lanes.
- * lse is saved for every row. dx may be x. */
+ * Sums of a row are float in 4 LANES lanes, which keeps each short, and double across the
+ * lanes. lse is saved for every row. dx may be x. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
@@ -37,8 +37,7 @@ static double row_exp_sum(const float *x, int64_t n, float most) {
     }
     for (; c + LANES <= n; c += LANES)
         sum[0] += exp_or_zero(load(x + c) - most);
-    if (c < n)
-        sum[1] += keep(lanes_below(n - c), exp_or_zero(load_part(x + c, n - c) - most));
+    if (c < n) sum[1] += keep(lanes_below(n - c), exp_or_zero(load_part(x + c, n - c) - most));
     double total = 0.0;
     for (int k = 0; k < 4; k++) {
         for (int i = 0; i < LANES; i++)

@@ -1,6 +1,6 @@
 /* dropout.c -- y[e] = x[e] / (1 - p) if element e lives, else 0 (the rule is in backend.h).
  *
- * The same loop serves backward: dx from dy. Nothing is saved: the mask is made again. y may be x. */
+ * The same loop serves backward: dx from dy. The mask is made again, not saved. y may be x. */
 #include "backend/cpu/kernels/philox.h"
 
 /* A dropped element is 0 even if x is not finite. */
@@ -35,7 +35,7 @@ INLINE void dropout(float *y, const float *x, int64_t n, const cgp__cpu_mask *ma
 
 void CGP__CPU_NAME(dropout)(float *y, const float *x, int64_t n, const cgp__cpu_mask *mask,
                             bool add) {
-    const cgp__cpu_mask own = *mask; /* y could alias the caller's, and keys stay in registers */
+    const cgp__cpu_mask own = *mask; /* stays in registers: stores to y cannot reach it */
     if (add)
         dropout(y, x, n, &own, true);
     else

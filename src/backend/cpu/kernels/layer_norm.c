@@ -1,12 +1,13 @@
 /* layer_norm.c -- y = (x - mean) rstd weight + bias, rows of C.
  *
- *     mean = sum x / C      rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)      h = (x - mean) rstd
- *     g = dy weight         dx = rstd (g - sum g / C - h sum (g h) / C)
- *     dweight = sum over rows of dy h         dbias = sum over rows of dy    (blocks of 64 rows)
+ *     mean = sum x / C     rstd = 1 / sqrt(sum (x - mean)^2 / C + eps)     h = (x - mean) rstd
+ *     g = dy weight        dx = rstd (g - sum g / C - h sum (g h) / C)
+ *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
- * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for the
- * last time before the same place of dx is written. Rows go four at a time through the sums, which
- * hides the latency of additions and saves traffic; each row's sums are the same as alone. */
+ * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for
+ * the last time before the same place of dx is written. Rows go four at a time through the
+ * sums, which hides the latency of additions and saves traffic; each row's sums are the same as
+ * alone. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
@@ -90,8 +91,7 @@ INLINE void backward_sums(const cgp__cpu_norm *a, int64_t row, int count, float 
         for (int k = 0; k < count; k++) {
             const int64_t at = k * width + c;
             const vec d = part ? load_part(dy + at, left) : load(dy + at);
-            const vec h =
-                ((part ? load_part(x + at, left) : load(x + at)) - mean[k]) * rstd[k];
+            const vec h = ((part ? load_part(x + at, left) : load(x + at)) - mean[k]) * rstd[k];
             const vec g = d * weight;
             g_sum[k] += g;
             gh_sum[k] += g * h;

@@ -1,7 +1,7 @@
 /* philox.h -- Philox4x32-10 (base/rng.c) over LANES / 2 counters at once, bit for bit the same.
  *
- * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is whatever the
- * last product left there, because a widening multiplication reads the low half alone. */
+ * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is whatever
+ * the last product left there, because a widening multiplication reads the low half alone. */
 #ifndef CGP_SRC_CPU_PHILOX_H
 #define CGP_SRC_CPU_PHILOX_H
 

@@ -6,7 +6,7 @@
  *     p = exp(scale s - lse)      s := p keep      dp := scale p (keep dp - delta)
  *
  * Keys after the query get 0 up to `width`, so that the products may take whole tiles. Rows are
- * padded: vectors are read and written whole and what is not seen is masked, never computed with. */
+ * padded: vectors are read and written whole and the rest is masked, never used. */
 #include "backend/cpu/kernels/philox.h"
 
 #include <math.h>

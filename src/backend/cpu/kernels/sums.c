@@ -1,9 +1,9 @@
 /* sums.c -- sums of two tensors, of the rows of a matrix, of the products of two rows.
  *
- *     y = a + b            sum[c] = or += ((P0 + P1) + P2) + ...            out[i] = a[i] . b[i]
+ *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
- * P is the sum of 64 rows in ascending order, from zero: several threads could share the blocks and
- * give the same bits, and errors grow more slowly than in one long sum. */
+ * P is the sum of 64 rows in ascending order, from zero: several threads could share the blocks
+ * and give the same bits, and errors grow more slowly than in one long sum. */
 #include "backend/cpu/kernels/vec.h"
 
 void CGP__CPU_NAME(add)(float *y, const float *a, const float *b, int64_t n) {
@@ -20,7 +20,7 @@ void CGP__CPU_NAME(add_bias)(float *y, const float *bias, int64_t rows, int64_t 
 
 #define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
 
-/* partial[c] += rows of x, c < width rounded up to LANES; 4 rows a time save loads and stores */
+/* partial[c] += rows of x, c < width, padded; four rows a time save loads and stores */
 static void add_block(float *partial, const float *x, int64_t rows, int64_t width,
                       int64_t stride) {
     int64_t row = 0;
@@ -55,7 +55,8 @@ static void end_block(float *whole, float *partial, int64_t width, bool first) {
     }
 }
 
-void CGP__CPU_NAME(sum_rows)(float *sum, const float *x, int64_t rows, int64_t width, bool add) {
+void CGP__CPU_NAME(sum_rows)(float *sum, const float *x, int64_t rows, int64_t width,
+                             bool add) {
     float partial[CHUNK] = {0}, whole[CHUNK];
     for (int64_t begin = 0; begin < width; begin += CHUNK) {
         const int64_t columns = width - begin < CHUNK ? width - begin : CHUNK;

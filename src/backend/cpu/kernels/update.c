@@ -1,7 +1,7 @@
 /* update.c -- one optimizer update, elementwise; param and state are overwritten.
  *
  * SGD:    g = grad + weight_decay param          b = momentum b + g
- *         param -= rate (nesterov ? g + momentum b : b)               without b: param -= rate g
+ *         param -= rate (nesterov ? g + momentum b : b)          without b: param -= rate g
  * AdamW:  m = beta1 m + (1 - beta1) grad         v = beta2 v + (1 - beta2) grad^2
  *         param = param (1 - rate weight_decay)
  *                 - rate / correction1  m / (sqrt(v) / correction2_sqrt + eps) */
@@ -30,8 +30,7 @@ INLINE vec adamw(const constants *k, vec param, vec grad, vec *m, vec *v) {
 }
 
 static void update_sgd(const cgp__update *u) {
-    const constants k = {
-        .rate = u->rate, .decay = u->weight_decay, .momentum = u->momentum};
+    const constants k = {.rate = u->rate, .decay = u->weight_decay, .momentum = u->momentum};
     float *param = u->param, *buffer = u->state[0];
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {

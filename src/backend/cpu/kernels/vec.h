@@ -1,8 +1,9 @@
 /* vec.h -- vectors of LANES floats, the widest the instruction set has.
  *
- * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar and
- * vector functions round differently: here a tail is loaded into a zeroed vector and takes the same
- * path. Products and sums are contracted to an FMA only where multiply_add() says so. */
+ * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar
+ * and vector functions round differently: here a tail is loaded into a zeroed vector and takes
+ * the same path. Products and sums are contracted to an FMA only where multiply_add() says
+ * so. */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -18,28 +19,32 @@
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef int32_t ivec __attribute__((vector_size(4 * LANES)));   /* also masks: 0 or -1 */
+typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also masks: 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
-typedef uint64_t wvec __attribute__((vector_size(4 * LANES)));  /* LANES / 2 of 64 bits */
+typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 64 bits */
 
 #define INLINE static inline __attribute__((always_inline))
 
 #ifdef CGP_ISA_v4
-#define IOTA {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15}
-#define ROTATE(x, by)                                                                            \
-    __builtin_shufflevector(x, x, (0 + by) % 16, (1 + by) % 16, (2 + by) % 16, (3 + by) % 16,    \
-                            (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,          \
-                            (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,        \
+#define IOTA                                                                                   \
+    { 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15 }
+#define ROTATE(x, by)                                                                          \
+    __builtin_shufflevector(x, x, (0 + by) % 16, (1 + by) % 16, (2 + by) % 16, (3 + by) % 16,  \
+                            (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,        \
+                            (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,      \
                             (12 + by) % 16, (13 + by) % 16, (14 + by) % 16, (15 + by) % 16)
-#define WIDE_IOTA {0, 1, 2, 3, 4, 5, 6, 7}
+#define WIDE_IOTA                                                                              \
+    { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 4, 12, 5, 13, 6, 14, 7, 15)
 #else
-#define IOTA {0, 1, 2, 3, 4, 5, 6, 7}
-#define ROTATE(x, by)                                                                            \
-    __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,        \
+#define IOTA                                                                                   \
+    { 0, 1, 2, 3, 4, 5, 6, 7 }
+#define ROTATE(x, by)                                                                          \
+    __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,      \
                             (4 + by) % 8, (5 + by) % 8, (6 + by) % 8, (7 + by) % 8)
-#define WIDE_IOTA {0, 1, 2, 3}
+#define WIDE_IOTA                                                                              \
+    { 0, 1, 2, 3 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
 #define WIDE_HIGH(a, b) __builtin_shufflevector(a, b, 2, 6, 3, 7)
 #endif
@@ -118,7 +123,8 @@ INLINE vec multiply_add(vec a, vec b, vec c) {
 #endif
 }
 
-/* The lanes' sum and maximum: each half onto the other, in one order whatever the compiler does. */
+/* The lanes' sum and maximum: each half onto the other, in one order whatever the compiler
+ * does. */
 INLINE float sum_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x += ROTATE(x, 8);
@@ -146,8 +152,8 @@ INLINE float max_lanes(vec x) {
  *     exp(x) = 2^n exp(r)      n = round(x / ln 2)      r = x - n ln 2, |r| <= ln 2 / 2
  *     exp(r) = 1 + r + r^2 P(r)      P interpolates at Chebyshev points
  *
- * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it the
- * exponent of 2^n. Within 1 unit in the last place or so. */
+ * n is rounded by adding 1.5 2^23, which leaves it in the low bits of the sum; 127 more make it
+ * the exponent of 2^n. Within 1 unit in the last place or so. */
 INLINE vec exp_or_zero(vec x) {
     const vec shift = splat(0x1.8p23f + 127.0f);
     const vec shifted = multiply_add(x, splat(0x1.715476p0f), shift);
@@ -168,9 +174,9 @@ INLINE vec exp_or_zero(vec x) {
  * Q interpolates erf(x) / x at Chebyshev points; absolute error below 2e-7. */
 INLINE vec erf_vec(vec x) {
     static const float q[] = {
-        0x1.7913c4p-2f, -0x1.7859f6p-3f, 0x1.179714p-3f, -0x1.c4d5bcp-4f,
-        0x1.73e814p-4f, -0x1.2afb4cp-4f, 0x1.cdb2e2p-5f, -0x1.4fd6a6p-5f,
-        0x1.bfc798p-6f, -0x1.1f239ep-6f, 0x1.867a48p-7f, -0x1.af0e68p-8f,
+        0x1.7913c4p-2f,  -0x1.7859f6p-3f,  0x1.179714p-3f,  -0x1.c4d5bcp-4f,
+        0x1.73e814p-4f,  -0x1.2afb4cp-4f,  0x1.cdb2e2p-5f,  -0x1.4fd6a6p-5f,
+        0x1.bfc798p-6f,  -0x1.1f239ep-6f,  0x1.867a48p-7f,  -0x1.af0e68p-8f,
         0x1.ca4068p-10f, -0x1.ea139ep-11f, 0x1.8602dcp-10f, -0x1.4c0ba4p-11f,
     };
     const vec s = multiply_add(x * x, splat(2.0f / (3.84f * 3.84f)), splat(-1.0f));
