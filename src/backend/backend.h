@@ -112,11 +112,11 @@ typedef struct cgp__update {
     float *param;
     const float *grad;
     float *state[2]; /* SGD: momentum buffer or NULL. ADAMW: first and second moment */
-    float rate, weight_decay;
-    float momentum; /* SGD */
+    double rate, weight_decay; /* constants in double: 1 - 0.999f would be off by 5e-5 */
+    double momentum;           /* SGD */
     bool nesterov;
-    float beta1, beta2, eps;            /* ADAMW */
-    float correction1, correction2_sqrt; /* ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
+    double beta1, beta2, eps;             /* ADAMW */
+    double correction1, correction2_sqrt; /* ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
 } cgp__update;
 
 typedef struct cgp__backend {
@@ -141,9 +141,6 @@ typedef struct cgp__backend {
     void (*kernel_destroy)(cgp__kernel *kernel);
 
     void (*update)(cgp__device *device, const cgp__update *update);
-
-    /* sum[i] += addend[i], i < n: gradients of values that several stages use. */
-    void (*accumulate)(cgp__device *device, float *sum, const float *addend, int64_t n);
 } cgp__backend;
 
 extern const cgp__backend cgp__backend_ref;

@@ -56,13 +56,13 @@ int cgp_optim_states(const cgp_optim *optim) {
 
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update) {
     update->rule = optim->kind == CGP_OPTIM_SGD ? CGP__UPDATE_SGD : CGP__UPDATE_ADAMW;
-    update->rate = (float)optim->rate;
-    update->weight_decay = (float)optim->weight_decay;
-    update->momentum = (float)optim->momentum;
+    update->rate = optim->rate;
+    update->weight_decay = optim->weight_decay;
+    update->momentum = optim->momentum;
     update->nesterov = optim->nesterov;
-    update->beta1 = (float)optim->beta1;
-    update->beta2 = (float)optim->beta2;
-    update->eps = (float)optim->eps;
-    update->correction1 = (float)(1 - pow(optim->beta1, (double)step));
-    update->correction2_sqrt = (float)sqrt(1 - pow(optim->beta2, (double)step));
+    update->beta1 = optim->beta1;
+    update->beta2 = optim->beta2;
+    update->eps = optim->eps;
+    update->correction1 = 1 - pow(optim->beta1, (double)step);
+    update->correction2_sqrt = sqrt(1 - pow(optim->beta2, (double)step));
 }

@@ -31,22 +31,22 @@ static cgp__update update_of(sides *s, cgp__update rest, int64_t n, int shift) {
 }
 
 static const cgp__update rules[] = {
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1f},
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1f, .weight_decay = 0.01f},
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1f, .weight_decay = 0.01f, .momentum = 0.9f},
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1},
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1, .weight_decay = 0.01},
+    {.rule = CGP__UPDATE_SGD, .rate = 0.1, .weight_decay = 0.01, .momentum = 0.9},
     {.rule = CGP__UPDATE_SGD,
-     .rate = 0.1f,
-     .weight_decay = 0.01f,
-     .momentum = 0.9f,
+     .rate = 0.1,
+     .weight_decay = 0.01,
+     .momentum = 0.9,
      .nesterov = true},
     {.rule = CGP__UPDATE_ADAMW,
-     .rate = 0.001f,
-     .weight_decay = 0.01f,
-     .beta1 = 0.9f,
-     .beta2 = 0.999f,
-     .eps = 1e-8f,
-     .correction1 = 0.1f,
-     .correction2_sqrt = 0.0316227766f},
+     .rate = 0.001,
+     .weight_decay = 0.01,
+     .beta1 = 0.9,
+     .beta2 = 0.999,
+     .eps = 1e-8,
+     .correction1 = 0.1,
+     .correction2_sqrt = 0.0316227766},
 };
 #define RULES (int)(sizeof rules / sizeof *rules)
 
@@ -75,8 +75,7 @@ static void sgd_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
-/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay.
- * The moments' weights 1 - beta are of float betas, 1e-5 off for 0.999. */
+/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay. */
 static void adamw_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -84,7 +83,7 @@ static void adamw_is_as_on_paper(void **state) {
     const cgp__update u = update_of(&s, rules[4], 1, 0);
     cgp__backend_ref.update(NULL, &u);
     assert_close(s.first[0], -0.05);
-    assert_true(fabs(s.second[0] - 0.00025) <= 2e-5 * 0.00025);
+    assert_close(s.second[0], 0.00025);
     assert_close(s.param[0], 1 - 0.001 * 0.01 + 0.001);
     assert_true(s.grad[0] == -0.5f);
 }
@@ -138,23 +137,6 @@ static void an_element_does_not_depend_on_its_place(void **state) {
     }
 }
 
-static void accumulate_adds_floats(void **state) {
-    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
-    cgp__device *const devices[] = {NULL, *state};
-    for (int k = 0; k < 2; k++) {
-        for (int64_t n = 0; n <= 70; n++) {
-            static sides s, before;
-            fill(&s);
-            before = s;
-            backends[k]->accumulate(devices[k], s.param + 1, s.grad + 2, n);
-            for (int i = 0; i < MAX; i++) {
-                const bool in = i >= 1 && i < 1 + n;
-                assert_true(s.param[i] == before.param[i] + (in ? before.grad[i + 1] : 0.0f));
-            }
-        }
-    }
-}
-
 static void memory_is_aligned_and_zero(void **state) {
     const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
     cgp__device *const devices[] = {NULL, *state};
@@ -182,7 +164,6 @@ int main(void) {
         cmocka_unit_test(adamw_is_as_on_paper),
         cmocka_unit_test_prestate(cpu_updates_as_ref_does, cpu.device),
         cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, cpu.device),
-        cmocka_unit_test_prestate(accumulate_adds_floats, cpu.device),
         cmocka_unit_test_prestate(memory_is_aligned_and_zero, cpu.device),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -138,10 +138,6 @@ static void update(cgp__device *device, const cgp__update *what) {
     device->loops->update(what);
 }
 
-static void accumulate(cgp__device *device, float *sum, const float *addend, int64_t n) {
-    device->loops->add(sum, sum, addend, n);
-}
-
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
@@ -154,5 +150,4 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
     .update = update,
-    .accumulate = accumulate,
 };

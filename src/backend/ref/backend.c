@@ -143,5 +143,4 @@ const cgp__backend cgp__backend_ref = {
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
     .update = cgp__ref_update,
-    .accumulate = cgp__ref_accumulate,
 };

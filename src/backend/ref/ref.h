@@ -39,6 +39,5 @@ int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec);
 int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec);
 
 void cgp__ref_update(cgp__device *device, const cgp__update *update);
-void cgp__ref_accumulate(cgp__device *device, float *sum, const float *addend, int64_t n);
 
 #endif

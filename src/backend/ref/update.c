@@ -18,7 +18,7 @@
 static void sgd(const cgp__update *u) {
     const double rate = u->rate, momentum = u->momentum;
     for (int64_t i = 0; i < u->n; i++) {
-        const double g = u->grad[i] + (double)u->weight_decay * u->param[i];
+        const double g = u->grad[i] + u->weight_decay * u->param[i];
         double step = g;
         if (u->state[0]) {
             u->state[0][i] = (float)(momentum * u->state[0][i] + g);
@@ -47,10 +47,4 @@ void cgp__ref_update(cgp__device *device, const cgp__update *update) {
         sgd(update);
     else
         adamw(update);
-}
-
-void cgp__ref_accumulate(cgp__device *device, float *sum, const float *addend, int64_t n) {
-    (void)device;
-    for (int64_t i = 0; i < n; i++)
-        sum[i] += addend[i];
 }

@@ -30,7 +30,9 @@ INLINE vec adamw(const constants *k, vec param, vec grad, vec *m, vec *v) {
 }
 
 static void update_sgd(const cgp__update *u) {
-    const constants k = {.rate = u->rate, .decay = u->weight_decay, .momentum = u->momentum};
+    const constants k = {.rate = (float)u->rate,
+                         .decay = (float)u->weight_decay,
+                         .momentum = (float)u->momentum};
     float *param = u->param, *buffer = u->state[0];
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {
@@ -50,14 +52,14 @@ static void update_sgd(const cgp__update *u) {
 }
 
 static void update_adamw(const cgp__update *u) {
-    const constants k = {.rate = (float)((double)u->rate / u->correction1),
-                         .decay = (float)(1.0 - (double)u->rate * u->weight_decay),
-                         .beta1 = u->beta1,
-                         .rest1 = (float)(1.0 - (double)u->beta1),
-                         .beta2 = u->beta2,
-                         .rest2 = (float)(1.0 - (double)u->beta2),
-                         .scale2 = (float)(1.0 / (double)u->correction2_sqrt),
-                         .eps = u->eps};
+    const constants k = {.rate = (float)(u->rate / u->correction1),
+                         .decay = (float)(1.0 - u->rate * u->weight_decay),
+                         .beta1 = (float)u->beta1,
+                         .rest1 = (float)(1.0 - u->beta1),
+                         .beta2 = (float)u->beta2,
+                         .rest2 = (float)(1.0 - u->beta2),
+                         .scale2 = (float)(1.0 / u->correction2_sqrt),
+                         .eps = (float)u->eps};
     float *param = u->param, *state1 = u->state[0], *state2 = u->state[1];
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {
