@@ -1,11 +1,13 @@
 # A thin front: CMake builds, CTest tests. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)
+WERROR ?= OFF
 DATA ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
 STAGES ?= 2
+DEMO_RUN ?= $(BUILD)/demo
 
 all: deps ## build the library and the program
-	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
 	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_program
 
 deps: ## install missing packages (apt-get, as root or with sudo)
@@ -18,16 +20,18 @@ test: all ## build and run every test
 demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's text), then sample from it
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
 	  --batch 16 --chunks 4 --steps 500 --interval 50 --optimizer adamw --rate 2e-3 --seed 1 \
-	  --run $(BUILD)/demo --overwrite --sample 200 --data $(DATA)
+	  --run $(DEMO_RUN) --overwrite --sample 200 --data $(DATA)
 
 bench: all ## measure one stage against two (bench/README.md says what and how)
 	@bench/stages.sh $(BUILD)/cgpipe
 
 reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's python3-torch)
+	@/usr/bin/python3 -c 'import torch' 2>/dev/null || \
+	  { echo "reference-numbers: needs PyTorch for /usr/bin/python3 (apt-get install python3-torch)" >&2; exit 1; }
 	@/usr/bin/python3 tools/reference_numbers.py
 
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer
-	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
+	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
 	@cmake --build $(BUILD)-$@ -j $(JOBS)
 	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) -L small
 comma := ,
@@ -36,6 +40,6 @@ clean: ## delete what was built
 	rm -rf $(BUILD) $(BUILD)-asan $(BUILD)-tsan
 
 help: ## list the targets
-	@sed -n 's/^\([a-z ]*\):.*## \(.*\)/  \1|\2/p' Makefile | column -t -s '|'
+	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
 .PHONY: all deps demo bench reference-numbers test asan tsan clean help

@@ -61,7 +61,6 @@ cgp_status bench_model(const cli_settings *settings, cgp_gpt2_options *gpt2) {
 void bench_settle(cli_settings *s, const cgp_gpt2_options *gpt2) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
-    if (s->plan_only && s->device_memory == 0) s->device_memory = INT64_MAX;
     if (s->balance.count > 0 || gpt2->layers != 12 || s->stages > 4) return;
     if (published[s->stages]) s->balance = (cli_counts){published[s->stages], (int)s->stages};
 }

@@ -85,9 +85,8 @@ static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_gpt2_opti
     json_t *cell = NULL;
     bench_settle(&own, gpt2);
     cgp_status status = cli_experiment_plan(&e, &own, gpt2);
-    if (status == CGP_OK) {
-        status = run_cell(out, &e, &cell);
-    } else if (status == CGP_ELIMIT) {
+    if (status == CGP_OK) status = run_cell(out, &e, &cell);
+    if (status == CGP_ELIMIT) { /* planned over --device-memory, or over what the machine has */
         cell = too_large(out, &own);
         status = CGP_OK;
     }

@@ -92,7 +92,7 @@ static const option_entry table[CLI_OPTION_COUNT] = {
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", COUNT, AT(threads_per_device),
         PLANNED | CLI_SAMPLE, true, "1", "threads of each device"},
     [CLI_OPTION_DEVICE_MEMORY] = {"device-memory", "BYTES", BYTES, AT(device_memory), PLANNED,
-        false, NULL, "most that a device may take; K, M, G for KiB .. [what is free]"},
+        false, NULL, "most that a device may take; K, M, G for KiB .. [no limit]"},
     [CLI_OPTION_SAMPLE] = {"sample", "N", WHOLE, AT(sample), CLI_TRAIN, false,
         NULL, "characters to sample at the end [0]"},
     [CLI_OPTION_WEIGHTS] = {"weights", "FILE", TEXT, AT(weights), CLI_SAMPLE, false,

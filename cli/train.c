@@ -169,8 +169,11 @@ static cgp_status write_run(training *t) {
     json_object_set_new(run, "model", json_string(e->model_text));
     json_object_set_new(run, "version", json_string(CGP_VERSION));
     json_object_set_new(run, "options", options);
-    CGP_TRY(cli_json_replace(t->folder.settings, run));
-    return cli_weights_save(e->pipeline, e->model, t->folder.weights, metadata, 4);
+    const cgp_status status =
+        cli_weights_save(e->pipeline, e->model, t->folder.weights, metadata, 4);
+    if (status == CGP_OK) return cli_json_replace(t->folder.settings, run);
+    json_decref(run);
+    return status;
 }
 
 static cgp_status make_report(training *t) {

@@ -2,7 +2,16 @@
 # Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
 set -eu
 
-PACKAGES="gcc make cmake ninja-build pkg-config libdnnl-dev libcmocka-dev libjansson-dev libssl-dev"
+PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libdnnl-dev libcmocka-dev libjansson-dev libssl-dev"
+
+hint_names="gcc, make, cmake, ninja, pkg-config, oneDNN 2.6 (libdnnl-dev), cmocka, jansson, libcrypto (OpenSSL)"
+if ! command -v dpkg-query >/dev/null 2>&1; then
+    # Not Debian: what can be seen is looked for, CMake names the rest.
+    for tool in gcc cmake ninja pkg-config; do
+        command -v "$tool" >/dev/null 2>&1 || { echo "cgpipe needs $tool; in all: $hint_names" >&2; exit 1; }
+    done
+    exit 0
+fi
 
 missing=""
 for package in $PACKAGES; do
@@ -12,7 +21,7 @@ for package in $PACKAGES; do
 done
 [ -n "$missing" ] || exit 0
 
-hint="cgpipe needs these packages:$missing (names of Debian 12; oneDNN 2.6, cmocka, jansson, libcrypto elsewhere)"
+hint="cgpipe needs these packages:$missing (names of Debian 12; elsewhere: $hint_names)"
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "$hint" >&2
     exit 1

@@ -1,4 +1,6 @@
-/* checkpoint.h -- named tensors to disk and back, in the safetensors format; and files that appear whole or not at all. */
+/* checkpoint.h -- named tensors to disk and back, in the safetensors format; and files that appear whole or not at all.
+ *
+ * Threads: a handle belongs to one thread at a time. */
 #ifndef CGPIPE_CHECKPOINT_H
 #define CGPIPE_CHECKPOINT_H
 

@@ -1,4 +1,6 @@
-/* data.h -- token streams for training: windows of a text, shuffled by seed, and random tokens. */
+/* data.h -- token streams for training: windows of a text, shuffled by seed, and random tokens.
+ *
+ * Threads: a data set belongs to one thread at a time. */
 #ifndef CGPIPE_DATA_H
 #define CGPIPE_DATA_H
 
@@ -20,6 +22,7 @@ typedef struct cgp_text_options {
     uint64_t seed;           /**< Of the shuffle. */
 } cgp_text_options;
 
+/** The defaults in brackets above, T = 128, with struct_size set. */
 static inline cgp_text_options cgp_text_options_default(void) {
     cgp_text_options options = {sizeof(cgp_text_options), 128, 0.1, 0};
     return options;

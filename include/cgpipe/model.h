@@ -14,7 +14,11 @@
  *     cgp_model_loss_cross_entropy(model, x, labels, -100);
  *     CGP_TRY(cgp_model_finish(model));
  *
- * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out. */
+ * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out.
+ *
+ * Pointers given to builder calls are borrowed for the call; names are copied. A value belongs to the model that made it.
+ *
+ * Threads: one thread builds a model. Once finished it never changes, and any number of threads may read it. */
 #ifndef CGPIPE_MODEL_H
 #define CGPIPE_MODEL_H
 
@@ -61,6 +65,7 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
+/** A plain value, complete in itself; what is not named is zero. */
 typedef struct cgp_linear_options {
     int64_t out;   /**< Columns of the result, >= 1. */
     bool bias;     /**< Parameter `<name>.bias` [out], from zero. */

@@ -1,4 +1,6 @@
-/* optim.h -- what turns gradients into updates. */
+/* optim.h -- what turns gradients into updates.
+ *
+ * Threads: any; an optimizer is a plain value. */
 #ifndef CGPIPE_OPTIM_H
 #define CGPIPE_OPTIM_H
 

@@ -1,4 +1,6 @@
-/* partition.h -- how many layers each stage gets. */
+/* partition.h -- how many layers each stage gets.
+ *
+ * Threads: any; a finished model is only read. */
 #ifndef CGPIPE_PARTITION_H
 #define CGPIPE_PARTITION_H
 

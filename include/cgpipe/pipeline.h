@@ -1,4 +1,7 @@
-/* pipeline.h -- runs a plan: one worker thread per device, each with its action list. */
+/* pipeline.h -- runs a plan: one worker thread per device, each with its action list.
+ *
+ * Threads: the thread that created a pipeline makes all calls on it; each blocks until every worker is idle. Several
+ * pipelines may run side by side. */
 #ifndef CGPIPE_PIPELINE_H
 #define CGPIPE_PIPELINE_H
 
@@ -46,6 +49,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @retval CGP_EINVAL    An input does not fit the model, an integer is out of range, or the loss counts nothing; nothing
  *                       ran, gradients unchanged.
  * @retval CGP_ESTATE    The plan is for inference, or the pipeline has failed before.
+ * @retval CGP_ENOMEM    Lists or kernels for a size met for the first time could not be made, or (CGP_ELIMIT) not inside the
+ *                       planned memory; nothing ran, gradients unchanged.
  * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined;
  *                       the pipeline can only be destroyed.
  *
@@ -87,23 +92,25 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, 
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                                        int n_inputs, const cgp_tensor *output);
 
-/** Copy a parameter, plain layout, to or from `data` of as many f32 as its shape counts. @retval CGP_EINVAL No such one. */
+/** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host. @param[in,out] data As many f32 as
+ * its shape counts. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data);
 
-/** Copy the gradient that the last step left. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL */
+/** Copy the gradient of a parameter that the last step left. @param[out] data As many f32 as the parameter's shape counts.
+ * Caller's. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL No such parameter. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data);
 
 /** SHA-256 over all parameters in order, plain layout, little-endian: two runs are bit-equal when it is. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
 
-/** Bytes that a device really allocated. */
+/** Bytes that a device asked its backend for, in one piece, and holds. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
 /** Measured times of the last run: a step, an evaluation or a prediction. */
 typedef struct cgp_pipeline_times {
     double seconds;          /**< Start of the first action to the end of the last. */
-    double forward_seconds;  /**< Until the last F ends; NaN where the schedule mixes forward and backward. */
+    double forward_seconds;  /**< Until the last F ends; NaN where the schedule mixes forward and backward; all without backward. */
     double backward_seconds; /**< From there to the end; NaN likewise. */
     double bubble;           /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
 } cgp_pipeline_times;

@@ -4,7 +4,9 @@
  *
  *     parameters + gradients + optimizer + state + slots + workspace + transfer
  *
- * A pipeline allocates exactly that, once. */
+ * A pipeline allocates exactly that, once.
+ *
+ * Threads: a plan never changes once it is made; any number of threads may read it. */
 #ifndef CGPIPE_PLAN_H
 #define CGPIPE_PLAN_H
 
@@ -33,6 +35,7 @@ typedef struct cgp_plan_options {
     int64_t device_memory;      /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
 } cgp_plan_options;
 
+/** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
     cgp_plan_options options = {sizeof(cgp_plan_options), 1, NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
                                 {CGP_OPTIM_SGD, 0.01, 0, 0, false, 0, 0, 0}, false, NULL, 1, 0};
@@ -70,7 +73,7 @@ typedef struct cgp_plan_device {
  * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *
- * Threads: any. Cost: milliseconds; O(nodes^2) per stage for the layout.
+ * Threads: any. Cost: O(nodes^2) per stage: milliseconds for a thousand nodes.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                                                   const cgp_plan_options *options);

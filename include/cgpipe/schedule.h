@@ -2,7 +2,9 @@
  *
  * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `forward`), gets its
  * recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
- * micro-batch in every generator, so that weight gradients add up in the same order under every schedule. */
+ * micro-batch in every generator, so that weight gradients add up in the same order under every schedule.
+ *
+ * Threads: a schedule has no locks. Calls that change one need it alone; calls that take it as const may run side by side. */
 #ifndef CGPIPE_SCHEDULE_H
 #define CGPIPE_SCHEDULE_H
 
@@ -147,6 +149,7 @@ typedef struct cgp_schedule_report {
  * Cost: O(actions) where one buffer is enough on every edge, otherwise O(actions x edges x log m) at worst.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report);
+/** Free the arrays of a report; it may be all zero. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
 /** Costs in any one unit of time. Arrays are borrowed; NULL stands for the default in brackets. */
@@ -192,6 +195,7 @@ typedef struct cgp_schedule_timeline {
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
                                                         cgp_schedule_timeline *out);
+/** Free the arrays of a timeline; it may be all zero. */
 CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 
 /**

@@ -14,7 +14,7 @@ cgp_status cgp__backend_find(const char *name, const cgp__backend **out) {
             return CGP_OK;
         }
     }
-    const char *nearest = cgp__nearest(name, names, COUNT);
+    const char *nearest = cgp_nearest(name, names, COUNT);
     if (nearest)
         return cgp_fail(CGP_EINVAL, "device: expects cpu or ref, got \"%s\" (did you mean %s?)",
                         name, nearest);

@@ -72,8 +72,11 @@ typedef struct cgp__kernel_spec {
     cgp__direction direction;
     cgp__geometry geometry;
     int64_t n;    /* samples */
-    uint32_t add; /* bit k: dx[k] is added to instead of overwritten */
+    uint64_t add; /* bit k: dx[k] is added to instead of overwritten */
 } cgp__kernel_spec;
+
+/* Specs are compared as bytes, so they have no padding. */
+_Static_assert(sizeof(cgp__kernel_spec) == 2 * sizeof(cgp__op_kind) + sizeof(cgp__geometry) + 16, "padding");
 
 /* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
 typedef struct cgp__kernel_args {

@@ -19,6 +19,9 @@ char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2); /* owned by the cal
 /* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are zero. false when short. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
+/* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
+int64_t cgp__memory_available(void);
+
 /* Record "<what>: out of memory (<bytes> bytes)". */
 cgp_status cgp__no_memory(const char *what, size_t bytes);
 
@@ -47,8 +50,6 @@ uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 /* --- clock: monotonic --- */
 
 int64_t cgp__now_ns(void);
-
-#define cgp__nearest cgp_nearest
 
 /* --- SHA-256 (libcrypto) --- */
 

@@ -46,3 +46,27 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     *capacity = room;
     return true;
 }
+
+/* One number of a file that holds one, or `otherwise` ("max", no such file). */
+static int64_t read_number(const char *path, int64_t otherwise) {
+    FILE *file = fopen(path, "r");
+    long long value = otherwise;
+    if (file && fscanf(file, "%lld", &value) != 1) value = otherwise;
+    if (file) fclose(file);
+    return value;
+}
+
+int64_t cgp__memory_available(void) {
+    FILE *file = fopen("/proc/meminfo", "r");
+    char line[128];
+    long long kib = -1;
+    while (file && kib < 0 && fgets(line, sizeof line, file))
+        (void)sscanf(line, "MemAvailable: %lld", &kib);
+    if (file) fclose(file);
+    const int64_t machine = kib < 0 ? INT64_MAX : kib * 1024;
+    /* A container's own limit (cgroup v2, seen from inside). */
+    const int64_t limit = read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
+    if (limit == INT64_MAX) return machine;
+    const int64_t left = limit - read_number("/sys/fs/cgroup/memory.current", 0);
+    return left < machine ? (left > 0 ? left : 0) : machine;
+}

@@ -60,11 +60,11 @@ static void stick(cgp_model *model, cgp_status status, const char *op, const cha
         model->error = cgp__format("%s: %s", op, text);
 }
 
-/* Building is possible: not finished, no error yet. */
+/* Building is possible: not finished, no error yet. A finished model stays as it is. */
 static bool open_for(cgp_model *model, const char *op) {
     if (model->finished && model->status == CGP_OK)
-        stick(model, CGP_ESTATE, op, "the model is finished and takes no more ops");
-    return model->status == CGP_OK;
+        (void)cgp_fail(CGP_ESTATE, "%s: the model is finished and takes no more ops", op);
+    return model->status == CGP_OK && !model->finished;
 }
 
 static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
@@ -252,6 +252,8 @@ cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
 }
 
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets, int64_t ignore) {
+    if (!open_for(model, "cross_entropy"))
+        return;
     if (model->loss >= 0) {
         stick(model, CGP_EINVAL, "cross_entropy", "the model has a loss already");
         return;

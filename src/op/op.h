@@ -5,8 +5,6 @@
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
-#include <cgpipe/model.h>
-
 #include "backend/backend.h"
 
 /* Type of a value for one sample; the leading dimension N is not in it. */

@@ -3,7 +3,6 @@
 
 #include <limits.h>
 #include <stdlib.h>
-#include <string.h>
 
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program) {
     const cgp__program *const all[CGP__PROGRAMS] = {&stage->light, &stage->forward, &stage->recompute, &stage->backward};
@@ -37,18 +36,16 @@ static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recom
     return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
 }
 
-/* Actions of the list that make F of a micro-batch light: an R of the same. */
-static bool is_recomputed(const cgp__list *list, const cgp_action *action) {
-    for (int i = 0; i < list->n; i++) {
-        const cgp_action *a = &list->actions[i].action;
-        if (a->kind == CGP_ACTION_R && a->stage == action->stage && a->microbatch == action->microbatch)
-            return true;
-    }
-    return false;
+/* What a list has met so far: [stages] a backward; [stages x chunks] an R, which makes F of the micro-batch light. */
+typedef struct marks {
+    bool *begun, *recomputed;
+} marks;
+
+static bool *recomputed_mark(const marks *m, const cgp__run *run, const cgp_action *action) {
+    return &m->recomputed[(size_t)action->stage * (size_t)run->chunks + (size_t)action->microbatch];
 }
 
-static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__list *list, int i, bool *begun) {
-    cgp__bound_action *bound = &list->actions[i];
+static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_action *bound, const marks *m) {
     const cgp_action *action = &bound->action;
     bound->first_sample = action->microbatch * plan->microbatch;
     bound->samples = run->samples - bound->first_sample < plan->microbatch ? run->samples - bound->first_sample
@@ -56,7 +53,7 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__list *li
     switch (action->kind) {
     case CGP_ACTION_F:
     case CGP_ACTION_SEND_F:
-        bound->program = forward_program(plan, run, is_recomputed(list, action));
+        bound->program = forward_program(plan, run, *recomputed_mark(m, run, action));
         if (bound->program == CGP__FORWARD_SAVED && run->forward_only)
             bound->saved_slot = 0;
         break;
@@ -65,8 +62,8 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__list *li
         break;
     case CGP_ACTION_B:
         bound->program = CGP__BACKWARD;
-        bound->first = !begun[action->stage];
-        begun[action->stage] = true;
+        bound->first = !m->begun[action->stage];
+        m->begun[action->stage] = true;
         break;
     default:
         bound->program = CGP__BACKWARD; /* SEND_B; RECVs have one destination */
@@ -80,25 +77,29 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     cgp__list *list = &run->lists[d];
     const size_t stages = (size_t)plan->n_stages;
     int *numbers = cgp__calloc(2 * (size_t)n + 2 * stages, sizeof *numbers);
-    bool *begun = cgp__calloc(stages, sizeof *begun);
+    bool *flags = cgp__calloc(stages + stages * (size_t)run->chunks, sizeof *flags);
+    const marks m = {flags, flags ? flags + stages : NULL};
     list->actions = cgp__calloc((size_t)n, sizeof *list->actions);
     list->n = n;
     cgp_status status = CGP_OK;
-    if (!numbers || !begun || !list->actions)
+    if (!numbers || !flags || !list->actions)
         status = cgp__no_memory("list", (size_t)n * sizeof *list->actions);
-    int *counts = numbers + 2 * n;
     if (status == CGP_OK)
-        status = cgp__plan_slots(plan, schedule, d, numbers, numbers + n, counts, counts + stages);
+        status = cgp__plan_slots(plan, schedule, d, numbers, numbers + n, numbers + 2 * n, numbers + 2 * n + stages);
     if (status == CGP_OK)
-        status = check_counts(plan, counts, counts + stages);
+        status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
     for (int i = 0; status == CGP_OK && i < n; i++) {
+        if (actions[i].kind == CGP_ACTION_I || actions[i].kind == CGP_ACTION_W)
+            status = cgp_fail(CGP_EINVAL, "schedule: backward in two halves (I and W) cannot be run yet");
+        if (actions[i].kind == CGP_ACTION_R)
+            *recomputed_mark(&m, run, &actions[i]) = true;
         list->actions[i].action = actions[i];
         list->actions[i].input_slot = numbers[i];
         list->actions[i].saved_slot = numbers[n + i];
     }
     for (int i = 0; status == CGP_OK && i < n; i++)
-        bind_action(plan, run, list, i, begun);
-    free(begun);
+        bind_action(plan, run, &list->actions[i], &m);
+    free(flags);
     free(numbers);
     return status;
 }

@@ -3,22 +3,40 @@
 #include "pipeline/pipeline.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* The core of device d: the d-th this process may use, if every device gets one of its own. A device with several threads
- * is not pinned (its team would inherit the one core), nor is a single device, so that two programs may share a machine. */
+/* Whether a core is the first of the threads of its physical core, as far as the system tells. */
+static bool is_first_sibling(int core) {
+    char path[96];
+    int first = core;
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", core);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &first) != 1)
+        first = core;
+    if (file)
+        fclose(file);
+    return first == core;
+}
+
+/* The first core of device d, which takes as many as it has threads: the next ones this process may use, if every device gets
+ * its own, none shares a physical core, and they stand side by side; otherwise -1. A single device is not pinned, so that two programs may share a
+ * machine. */
 static int core_of(const cgp_plan *plan, int d) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
-    if (plan->threads > 1 || plan->n_devices == 1 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
-        CPU_COUNT(&allowed) < plan->n_devices)
+    if (plan->n_devices == 1 || sched_getaffinity(0, sizeof allowed, &allowed) != 0 ||
+        CPU_COUNT(&allowed) < plan->n_devices * plan->threads)
         return -1;
-    for (int core = 0; core < CPU_SETSIZE; core++) {
-        if (CPU_ISSET(core, &allowed) && d-- == 0)
-            return core;
+    int first = 0;
+    while (!CPU_ISSET(first, &allowed))
+        first++;
+    for (int core = first; core < first + plan->n_devices * plan->threads; core++) {
+        if (core >= CPU_SETSIZE || !CPU_ISSET(core, &allowed) || !is_first_sibling(core))
+            return -1;
     }
-    return -1;
+    return first + d * plan->threads;
 }
 
 static cgp_status set_initial_parameters(cgp__worker *worker) {
@@ -100,10 +118,13 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
     }
     int64_t bytes = 0;
     CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
-    if (bytes > call->workspace_bytes)
-        return cgp_fail(CGP_EDEVICE, "%s with %lld samples needs %lld bytes of workspace, planned are %lld",
-                        plan->model->nodes[call->node].op->name, (long long)n, (long long)bytes,
+    if (bytes > call->workspace_bytes) {
+        const cgp__node *node = &plan->model->nodes[call->node];
+        return cgp_fail(CGP_ELIMIT, "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
+                        "are %lld (plan for a batch that leaves such a rest)", (long long)n,
+                        plan->model->layers[node->layer], node->op->name, (long long)bytes,
                         (long long)call->workspace_bytes);
+    }
     if (!cgp__grow(&worker->cache, &worker->cache_room, worker->n_cache + 1, sizeof *worker->cache))
         return cgp__no_memory("kernels", sizeof *worker->cache);
     CGP_TRY(backend->kernel_create(worker->device, &spec, out));
@@ -147,5 +168,7 @@ cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {
     cgp__list *list = &run->lists[worker->index];
     for (int i = 0; i < list->n; i++)
         CGP_TRY(find_set(worker, list->actions[i].samples, &list->actions[i].kernels));
-    return cgp__trace_reserve(&worker->trace, list->n);
+    const cgp_status status = cgp__trace_reserve(&worker->trace, list->n);
+    worker->trace_start = worker->trace.written;
+    return status;
 }

@@ -34,14 +34,23 @@ static void *at(const scene *s, cgp__place place) {
         return s->base[place.arena] + place.offset;
     const cgp_tensor *tensor = s->context->inputs[place.offset];
     const int value = s->plan->model->input_values[place.offset];
-    const int64_t bytes = cgp__type_bytes(&s->plan->model->values[value].type, s->bound->first_sample);
+    const int64_t first = s->context->offset + s->bound->first_sample;
+    const int64_t bytes = cgp__type_bytes(&s->plan->model->values[value].type, first);
     return tensor ? (char *)tensor->data + bytes : NULL;
+}
+
+/* CGP_FAULT asks that this action fails: its first kernel does. */
+static bool is_faulty(const cgp_pipeline *pipeline, const cgp_action *action) {
+    return pipeline->fault_kind == (int)action->kind && pipeline->fault_stage == action->stage &&
+           pipeline->fault_microbatch == action->microbatch;
 }
 
 static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
     const cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp__node *node = &s->plan->model->nodes[call->node];
     double unused;
+    if (is_faulty(pipeline, &s->bound->action))
+        return cgp_fail(CGP_EDEVICE, "failed because CGP_FAULT asks for it");
     cgp__kernel_args args = {.y = at(s, call->y),
                              .dy = at(s, call->dy),
                              .workspace = at(s, call->workspace),
@@ -77,15 +86,11 @@ static cgp_status fail_in_action(const scene *s, const char *layer, const char *
 
 static cgp_status compute(const scene *s) {
     const cgp_action *action = &s->bound->action;
-    const cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp_model *model = s->plan->model;
     const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
     const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
     const int first = s->worker->first_call[action->stage * CGP__PROGRAMS + s->bound->program];
     cgp__kernel *const *kernels = s->worker->sets[s->bound->kernels].kernels + first;
-    if (pipeline->fault_kind == (int)action->kind && pipeline->fault_stage == action->stage &&
-        pipeline->fault_microbatch == action->microbatch)
-        return fail_in_action(s, model->layers[s->stage->info.first_layer], "fault", "asked for by CGP_FAULT");
     for (int i = 0; i < program->n; i++) {
         const cgp__call *call = &program->calls[i];
         if (call->node < 0) {
@@ -109,7 +114,7 @@ static void give_output(const scene *s) {
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE)
         return;
     const cgp__type *type = &s->plan->model->values[s->plan->model->output].type;
-    char *to = (char *)output->data + cgp__type_bytes(type, s->bound->first_sample);
+    char *to = (char *)output->data + cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     s->plan->devices[s->worker->index].backend->copy(s->worker->device, to, at(s, place),
                                                       (size_t)cgp__type_bytes(type, s->bound->samples));
 }

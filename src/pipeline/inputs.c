@@ -1,8 +1,6 @@
 /* inputs.c -- the caller's tensors, checked before anything runs. */
 #include "pipeline/pipeline.h"
 
-#include <stdio.h>
-
 /* Whether a node that will run reads input k; the loss does only if it runs. */
 static bool is_read(const cgp_model *model, int k, bool with_loss) {
     for (int i = 0; i < model->n_nodes; i++) {
@@ -18,7 +16,7 @@ static bool is_read(const cgp_model *model, int k, bool with_loss) {
 static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor, int64_t *samples) {
     const cgp__type *type = &model->values[model->input_values[k]].type;
     const char *name = model->inputs[k];
-    if (!tensor || !tensor->data)
+    if (!tensor || !tensor->data || tensor->shape.rank < 0 || tensor->shape.rank > CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "input %s: is missing", name);
     bool fits = tensor->dtype == type->dtype && tensor->shape.rank == type->shape.rank + 1;
     for (int i = 0; fits && i < type->shape.rank; i++)
@@ -49,9 +47,10 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
                 node->op->valid(&node->geometry, j, tensor->data, count, &bad, &high))
                 continue;
             const int64_t row = count / tensor->shape.dims[0];
-            return cgp_fail(CGP_EINVAL, "input %s: sample %lld, element %lld is %d, expected 0 to %lld (layer %s, %s)",
+            return cgp_fail(CGP_EINVAL, "input %s: sample %lld, element %lld is %d, expected 0 to %lld%s (layer %s, %s)",
                             model->inputs[k], (long long)(bad / row), (long long)(bad % row),
-                            ((const int32_t *)tensor->data)[bad], (long long)high - 1, model->layers[node->layer],
+                            ((const int32_t *)tensor->data)[bad], (long long)high - 1, node->op->is_loss ? " or the ignored one" : "",
+                            model->layers[node->layer],
                             node->op->name);
         }
     }

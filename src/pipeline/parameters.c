@@ -17,8 +17,8 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
     const cgp__device_plan *device = &plan->devices[worker->index];
     cgp__update update = *(const cgp__update *)constants;
     for (int p = 0; p < plan->model->n_params; p++) {
-        if (owner(worker->pipeline, p) != worker)
-            continue;
+        if (owner(worker->pipeline, p) != worker || !plan->model->nodes[plan->model->params[p].node].on_loss)
+            continue; /* of another device; or without a gradient, as only the output depends on it */
         char *memory = worker->memory + plan->param_offset[p];
         update.n = cgp_shape_count(&plan->model->params[p].shape);
         update.param = (float *)(void *)(memory + device->parameters);
@@ -31,8 +31,7 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
-    if (pipeline->failed)
-        return cgp_fail(CGP_ESTATE, "pipeline: has failed and can only be destroyed (%s)", pipeline->failure);
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->has_gradients)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (cgp_pipeline_step is due)");
     cgp__update constants = {.state = {NULL, NULL}};
@@ -41,10 +40,10 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     return cgp__workers_all(pipeline, update_device, &constants);
 }
 
-static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
+static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter, const float *data) {
     if (parameter < 0 || parameter >= pipeline->plan->model->n_params)
         return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d", pipeline->plan->model->n_params - 1, parameter);
-    return CGP_OK;
+    return data ? CGP_OK : cgp_fail(CGP_EINVAL, "parameter %d: its data are missing", parameter);
 }
 
 /* Copy between the host and a section of the device that has the parameter; the workers are idle. */
@@ -57,19 +56,20 @@ static void copy(const cgp_pipeline *pipeline, int parameter, int64_t section, v
 }
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
-    CGP_TRY(check_parameter(pipeline, parameter));
+    CGP_TRY(check_parameter(pipeline, parameter, data));
     copy(pipeline, parameter, pipeline->plan->devices[owner(pipeline, parameter)->index].parameters, data, NULL);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data) {
-    CGP_TRY(check_parameter(pipeline, parameter));
+    CGP_TRY(check_parameter(pipeline, parameter, data));
     copy(pipeline, parameter, pipeline->plan->devices[owner(pipeline, parameter)->index].parameters, NULL, data);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
-    CGP_TRY(check_parameter(pipeline, parameter));
+    CGP_TRY(check_parameter(pipeline, parameter, data));
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (pipeline->plan->inference || pipeline->step == 0)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (cgp_pipeline_step is due)");
     copy(pipeline, parameter, pipeline->plan->devices[owner(pipeline, parameter)->index].gradients, data, NULL);

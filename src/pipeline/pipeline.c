@@ -11,34 +11,25 @@ static void read_fault(cgp_pipeline *pipeline) {
     const char *text = getenv("CGP_FAULT");
     char letter;
     pipeline->fault_kind = -1;
-    if (text && sscanf(text, "fail:%d%c%d", &pipeline->fault_stage, &letter, &pipeline->fault_microbatch) == 3 &&
-        letter && strchr(letters, letter))
+    if (!text)
+        return;
+    if (sscanf(text, "fail:%d%c%d", &pipeline->fault_stage, &letter, &pipeline->fault_microbatch) == 3 && letter &&
+        strchr(letters, letter))
         pipeline->fault_kind = (int)(strchr(letters, letter) - letters);
-}
-
-/* Bytes that the machine could give now; -1 if it does not tell. */
-static int64_t available_bytes(void) {
-    FILE *file = fopen("/proc/meminfo", "r");
-    char line[128];
-    long long kib = -1;
-    while (file && fgets(line, sizeof line, file) && sscanf(line, "MemAvailable: %lld", &kib) != 1)
-        continue;
-    if (file)
-        fclose(file);
-    return kib < 0 ? -1 : kib * 1024;
+    cgp__log(CGP_LOG_WARN, "pipeline", "CGP_FAULT=%s: %s", text,
+             pipeline->fault_kind < 0 ? "is not understood (expected fail:1F3) and does nothing" : "this action will fail");
 }
 
 static cgp_status check_available(const cgp_plan *plan) {
     int64_t planned = 0;
     for (int d = 0; d < plan->n_devices; d++)
         planned += plan->devices[d].info.planned_bytes;
-    const int64_t available = available_bytes();
-    if (available < 0 || planned <= available)
+    const int64_t available = cgp__memory_available();
+    if (planned <= available)
         return CGP_OK;
     const double mib = 1024.0 * 1024.0;
-    return cgp_fail(CGP_ELIMIT, "plan: needs %.0f MiB but the machine has %.0f MiB available "
-                    "(more chunks, recompute always or a smaller batch would help)", (double)planned / mib,
-                    (double)available / mib);
+    return cgp_fail(CGP_ELIMIT, "plan: needs %.0f MiB but the machine has %.0f MiB available (%s)", (double)planned / mib,
+                    (double)available / mib, cgp__plan_advice(plan));
 }
 
 static cgp_status create_channels(cgp_pipeline *pipeline) {
@@ -109,7 +100,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     free(pipeline);
 }
 
-static cgp_status check_alive(const cgp_pipeline *pipeline) {
+cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {
     if (pipeline->failed)
         return cgp_fail(CGP_ESTATE, "pipeline: has failed and can only be destroyed (%s)", pipeline->failure);
     return CGP_OK;
@@ -128,16 +119,27 @@ static cgp_status execute(cgp_pipeline *pipeline, cgp__run_context *context) {
     return status;
 }
 
-/* The micro-batches' sums, added in ascending order. */
-static double mean_loss(const cgp_pipeline *pipeline, const cgp__run *run, int64_t count) {
-    double sum = 0;
+/* Add the micro-batches' sums in ascending order. */
+static void add_losses(const cgp_pipeline *pipeline, const cgp__run *run, double *sum) {
     for (int i = 0; i < run->chunks; i++)
-        sum += pipeline->losses[i];
-    return sum / (double)count;
+        *sum += pipeline->losses[i];
+}
+
+/* Forward over any number of samples, in pieces, so that lists stay short. Adds the micro-batches' losses to *sum. */
+static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context, int64_t samples, double *sum) {
+    const int64_t piece = 256 * pipeline->plan->microbatch;
+    for (context->offset = 0; context->offset < samples; context->offset += piece) {
+        const int64_t n = samples - context->offset < piece ? samples - context->offset : piece;
+        CGP_TRY(cgp__run_find(pipeline, n, true, &context->run));
+        CGP_TRY(execute(pipeline, context));
+        if (context->with_loss)
+            add_losses(pipeline, context->run, sum);
+    }
+    return CGP_OK;
 }
 
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss) {
-    CGP_TRY(check_alive(pipeline));
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
     int64_t samples = 0, count = 0;
@@ -146,40 +148,45 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)pipeline->plan->batch, (long long)samples);
     CGP_TRY(cgp__inputs_loss_count(pipeline, inputs, samples, &count));
-    cgp__run_context context = {NULL, inputs, true, true, (float)(1.0 / (double)count), NULL};
+    cgp__run_context context = {
+        .inputs = inputs, .training = true, .with_loss = true, .loss_scale = (float)(1.0 / (double)count)};
     CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
     pipeline->has_gradients = false;
     CGP_TRY(execute(pipeline, &context));
     pipeline->step++;
     pipeline->has_gradients = true;
+    double sum = 0;
+    add_losses(pipeline, context.run, &sum);
     if (loss)
-        *loss = mean_loss(pipeline, context.run, count);
+        *loss = sum / (double)count;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs, double *loss) {
-    CGP_TRY(check_alive(pipeline));
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (pipeline->plan->model->loss < 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate", pipeline->plan->model->name);
     int64_t samples = 0, count = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
     CGP_TRY(cgp__inputs_loss_count(pipeline, inputs, samples, &count));
-    cgp__run_context context = {NULL, inputs, false, true, 0, NULL};
-    CGP_TRY(cgp__run_find(pipeline, samples, true, &context.run));
-    CGP_TRY(execute(pipeline, &context));
+    cgp__run_context context = {.inputs = inputs, .with_loss = true};
+    double sum = 0;
+    CGP_TRY(forward_only(pipeline, &context, samples, &sum));
     if (loss)
-        *loss = mean_loss(pipeline, context.run, count);
+        *loss = sum / (double)count;
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
                                 const cgp_tensor *output) {
-    CGP_TRY(check_alive(pipeline));
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
     const cgp_shape wanted = cgp_model_output_shape(pipeline->plan->model);
     if (wanted.rank < 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)", pipeline->plan->model->name);
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));
+    if (!output || !output->data)
+        return cgp_fail(CGP_EINVAL, "output: is missing");
     bool fits = output->dtype == CGP_F32 && output->shape.rank == wanted.rank + 1 && output->shape.dims[0] == samples;
     for (int i = 0; fits && i < wanted.rank; i++)
         fits = output->shape.dims[i + 1] == wanted.dims[i];
@@ -189,7 +196,6 @@ cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const 
                         cgp_shape_text(&wanted, expected, sizeof expected), cgp_dtype_name(output->dtype),
                         cgp_shape_text(&output->shape, got, sizeof got));
     }
-    cgp__run_context context = {NULL, inputs, false, false, 0, output};
-    CGP_TRY(cgp__run_find(pipeline, samples, true, &context.run));
-    return execute(pipeline, &context);
+    cgp__run_context context = {.inputs = inputs, .output = output};
+    return forward_only(pipeline, &context, samples, NULL);
 }

@@ -10,7 +10,6 @@
 #include <cgpipe/pipeline.h>
 
 #include <pthread.h>
-#include <stdatomic.h>
 
 #include "plan/plan.h"
 #include "trace/trace.h"
@@ -84,7 +83,7 @@ struct cgp_pipeline {
     int n_runs, runs_room;
     double *losses; /* [micro-batches of the largest run] sums */
     int losses_room;
-    int64_t step, updates;   /* steps begun; optimizer updates done */
+    int64_t step, updates;   /* steps and optimizer updates done */
     bool has_gradients, failed;
     char failure[1024];
     int fault_stage, fault_microbatch, fault_kind; /* CGP_FAULT=fail:1F3; kind -1: none */
@@ -103,6 +102,7 @@ struct cgp_pipeline {
 typedef struct cgp__run_context {
     const cgp__run *run;
     const cgp_tensor *const *inputs;
+    int64_t offset; /* of the run's first sample in the inputs and the output */
     bool training, with_loss;
     float loss_scale;
     const cgp_tensor *output; /* predict */
@@ -125,6 +125,9 @@ const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program
 
 /* execute.c: the job that runs a list. Argument: cgp__run_context. */
 cgp_status cgp__job_run(cgp__worker *worker, void *context);
+
+/* pipeline.c: CGP_ESTATE if the pipeline has failed. */
+cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
 /* inputs.c: check the caller's tensors before anything runs. */
 cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs, bool with_loss,

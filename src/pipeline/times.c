@@ -50,7 +50,10 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
         return times;
     times.seconds = (double)(end - start) * 1e-9;
     times.bubble = 1 - total / (n * (double)(end - start));
-    if (last_forward > 0 && last_forward <= first_backward && first_backward < INT64_MAX) {
+    if (first_backward == INT64_MAX) {
+        times.forward_seconds = times.seconds;
+        times.backward_seconds = 0;
+    } else if (last_forward <= first_backward) {
         times.forward_seconds = (double)(last_forward - start) * 1e-9;
         times.backward_seconds = (double)(end - last_forward) * 1e-9;
     }

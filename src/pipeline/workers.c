@@ -34,8 +34,9 @@ cgp_status cgp__workers_start(cgp_pipeline *pipeline) {
         cgp__worker *worker = &pipeline->workers[d];
         worker->pipeline = pipeline;
         worker->index = d;
-        if (pthread_create(&worker->thread, NULL, worker_main, worker) != 0)
-            return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started", d);
+        const int error = pthread_create(&worker->thread, NULL, worker_main, worker);
+        if (error)
+            return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", d, strerror(error));
         worker->started = true;
     }
     return CGP_OK;

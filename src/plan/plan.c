@@ -6,7 +6,6 @@
 
 #include <cgpipe/partition.h>
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -16,7 +15,9 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->struct_size != sizeof *o)
         return cgp_fail(CGP_EINVAL, "plan options: struct_size is %zu, expected %zu (use cgp_plan_options_default)",
                         o->struct_size, sizeof *o);
-    if (!model->finished || model->status != CGP_OK)
+    if (model->status != CGP_OK)
+        return cgp_fail(CGP_EINVAL, "model %s: was not built (%s)", model->name, model->error ? model->error : "no memory");
+    if (!model->finished)
         return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)", model->name);
     if (o->stages < 1 || o->stages > model->n_layers)
         return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d", model->n_layers,
@@ -46,6 +47,18 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
     if (plan->chunks < o->chunks)
         cgp__log(CGP_LOG_WARN, "plan", "%lld samples give %d micro-batches of %lld, not the %d asked for",
                  (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
+}
+
+/* Sums of bytes are 64-bit integers; nothing that fits a machine comes near their end. */
+static cgp_status check_size(const cgp_plan *plan) {
+    const cgp_model *model = plan->model;
+    double bytes = 16.0 * (double)cgp_model_parameter_count(model);
+    for (int v = 0; v < model->n_values; v++)
+        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)plan->batch * plan->n_stages;
+    if (bytes < 0x1p60)
+        return CGP_OK;
+    return cgp_fail(CGP_ELIMIT, "plan: %lld samples of model %s need more than 2^60 bytes (a smaller batch would help)",
+                    (long long)plan->batch, model->name);
 }
 
 static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
@@ -223,6 +236,19 @@ static void add_up(cgp_plan *plan) {
     }
 }
 
+const char *cgp__plan_advice(const cgp_plan *plan) {
+    int64_t activation = 0, all = 0;
+    for (int d = 0; d < plan->n_devices; d++) {
+        activation += plan->devices[d].info.activation_bytes;
+        all += plan->devices[d].info.planned_bytes;
+    }
+    if (activation < all / 2)
+        return "most of it is parameters, gradients and optimizer: a smaller model, or an optimizer with less state";
+    if (!plan->inference && plan->recompute == CGP_RECOMPUTE_NEVER)
+        return "recompute always, or a smaller batch";
+    return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
+}
+
 static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
     const double mib = 1024.0 * 1024.0;
     for (int d = 0; limit > 0 && d < plan->n_devices; d++) {
@@ -236,9 +262,7 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
                         (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes) / mib,
                         (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib, (double)i->transfer_bytes / mib,
                         (double)limit / mib,
-                        i->activation_bytes < i->planned_bytes / 2 ? "more stages would help"
-                        : plan->recompute == CGP_RECOMPUTE_NEVER   ? "recompute always, more chunks or more stages would help"
-                                                                   : "more chunks or more stages would help");
+                        plan->n_stages < plan->model->n_layers ? "more stages would help" : cgp__plan_advice(plan));
     }
     return CGP_OK;
 }
@@ -246,6 +270,7 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
 static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(allocate(plan, o));
     split_batch(plan, o);
+    CGP_TRY(check_size(plan));
     CGP_TRY(make_devices(plan, o));
     CGP_TRY(cut(plan, o));
     place_parameters(plan);

@@ -110,7 +110,7 @@ struct cgp_plan {
     int n_memo, memo_room;
 };
 
-/* A piece of memory of a stage while its programs are laid out. Times: see programs.c. */
+/* A piece of memory of a stage while its programs are laid out. Moments: see programs.h. */
 typedef struct cgp__item {
     int64_t bytes;
     int start, end; /* first and last moment it is in use */
@@ -140,6 +140,9 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
 
 /* A lowered, checked schedule for so many micro-batches; forward only or as the plan's. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only, cgp_schedule **out);
+
+/* What would make the plan smaller, for a message. */
+const char *cgp__plan_advice(const cgp_plan *plan);
 
 /* Kernel of a call for n samples. */
 cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, int64_t n);

@@ -34,6 +34,20 @@ cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, i
     return spec;
 }
 
+/* The most that a kernel needs for a full micro-batch, for a smaller last one, and for some sizes below. */
+static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backend, cgp__kernel_spec spec,
+                                 int64_t *most) {
+    *most = 0;
+    const int64_t last = (plan->batch - 1) % plan->microbatch + 1;
+    for (int64_t n = plan->microbatch; n > 0; n = n == plan->microbatch && last < n ? last : n / 2) {
+        int64_t bytes = 0;
+        spec.n = n;
+        CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
+        *most = bytes > *most ? bytes : *most;
+    }
+    return CGP_OK;
+}
+
 /* Bytes of workspace of a call, asked of the backend once for each kernel. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
     cgp_plan *plan = b->plan;
@@ -49,7 +63,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, 
     }
     if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo))
         return cgp__no_memory("plan", sizeof *plan->memo);
-    CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
+    CGP_TRY(most_workspace(plan, plan->devices[device].backend, spec, bytes));
     plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
     return CGP_OK;
 }
@@ -219,7 +233,8 @@ static void release(cgp__stage_builder *b) {
 static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
     cgp__stage_plan *stage = &plan->stages[index];
     const size_t values = (size_t)plan->model->n_values;
-    cgp__stage_builder b = {plan, plan->model, stage, index, variant == 1, NULL, 0, 0, NULL, NULL, NULL, NULL};
+    cgp__stage_builder b = {
+        .plan = plan, .model = plan->model, .stage = stage, .index = index, .training = variant == 1};
     b.where = cgp__calloc(values, sizeof *b.where);
     b.gradient = cgp__calloc(values, sizeof *b.gradient);
     b.settled = cgp__calloc(values, sizeof *b.settled);

@@ -24,7 +24,7 @@ static int find_name(const char *text, const char *const *names, int count) {
 /* "<object>: expected <list>, got "<text>" (did you mean <nearest>?)" */
 static cgp_status unknown_name(const char *object, const char *list, const char *text,
                                const char *const *names, int count) {
-    const char *nearest = cgp__nearest(text, names, count);
+    const char *nearest = cgp_nearest(text, names, count);
     return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s", object, list, text,
                     nearest ? " (did you mean " : "", nearest ? nearest : "",
                     nearest ? "?)" : "");

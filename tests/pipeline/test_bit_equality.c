@@ -20,12 +20,13 @@ static void print_case(const char *what, const cgp_plan_options *o, const test_o
 }
 
 static void assert_same(const cgp_plan_options *o, const test_outcome *a, const test_outcome *b) {
-    if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
+    if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation && a->prediction == b->prediction &&
         strcmp(a->sha256, b->sha256) == 0)
         return;
     print_case("differs", o, b);
-    print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), %.12s\n", a->losses[0], a->losses[1],
-                  a->losses[2], a->evaluation, b->evaluation, a->sha256);
+    print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction %.17g (got %.17g), %.12s\n",
+                  a->losses[0], a->losses[1], a->losses[2], a->evaluation, b->evaluation, a->prediction, b->prediction,
+                  a->sha256);
     fail();
 }
 
@@ -38,6 +39,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     o.schedule = "gpipe";
     o.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01) : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     o.devices = devices;
+    o.threads_per_device = test_between(state, 1, 2); /* the same for all */
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++) /* the second mini-batch may be smaller than planned */

@@ -13,44 +13,105 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* Every action of a step fails once, by injection: the message names it, and a new pipeline trains as if nothing was. */
+/* One action fails; the message names it, the pipeline says so from then on, and can be destroyed. */
+static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, char kind, int microbatch, bool evaluate) {
+    char fault[64], action[32], expected[128];
+    snprintf(action, sizeof action, "%d%c%d", stage, kind, microbatch);
+    snprintf(fault, sizeof fault, "fail:%s", action);
+    setenv("CGP_FAULT", fault, 1);
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    unsetenv("CGP_FAULT");
+    if (evaluate)
+        assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
+    else
+        assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
+    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage, microbatch, action);
+    assert_message(expected);
+    assert_message(kind == 'B' && stage == 2 ? "layer lm_head, cross_entropy: failed" : "CGP_FAULT asks");
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
+    assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
+    assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
+    assert_message(action); /* it still tells why */
+    cgp_pipeline_destroy(pipeline);
+}
+
+/* Every action of a step fails once, under both schedules, and of an evaluation; afterwards training is as it was before. */
 static void every_action_may_fail(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = test_gpt2(&sizes);
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, 6, &state);
-    const cgp_plan_options o = options(3, 3, "1f1b");
-    cgp_plan *plan = NULL;
-    assert_ok(cgp_plan_create(&plan, model, &o));
-    for (int stage = 0; stage < 3; stage++) {
-        for (int microbatch = 0; microbatch < 3; microbatch++) {
-            for (const char *kind = "FRB"; *kind; kind++) {
-                char fault[64], action[32];
-                snprintf(action, sizeof action, "%d%c%d", stage, *kind, microbatch);
-                snprintf(fault, sizeof fault, "fail:%s", action);
-                setenv("CGP_FAULT", fault, 1);
-                cgp_pipeline *pipeline = NULL;
-                assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
-                unsetenv("CGP_FAULT");
-                assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EDEVICE);
-                char expected[128];
-                snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage, microbatch, action);
-                assert_message(expected);
-                assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_ESTATE);
-                assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
-                assert_status(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, NULL), CGP_ESTATE);
-                assert_message(action); /* it still tells why */
-                cgp_pipeline_destroy(pipeline);
-            }
+    for (int s = 0; s < 2; s++) {
+        const cgp_plan_options o = options(3, 3, s ? "1f1b" : "gpipe");
+        test_outcome before, after;
+        test_train(model, &o, 1, &batch, 1, &before);
+        cgp_plan *plan = NULL;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        for (int cell = 0; cell < 9; cell++) {
+            for (const char *kind = "FRB"; *kind; kind++)
+                fail_once(plan, &batch, cell / 3, *kind, cell % 3, false);
+            fail_once(plan, &batch, cell / 3, 'F', cell % 3, true);
         }
+        cgp_plan_destroy(plan);
+        test_train(model, &o, 1, &batch, 1, &after);
+        assert_string_equal(before.sha256, after.sha256);
     }
-    test_outcome outcome;
-    test_train(model, &o, 1, &batch, 1, &outcome);
-    assert_true(outcome.losses[0] > 0);
-    cgp_plan_destroy(plan);
     test_batch_release(&batch);
     cgp_model_destroy(model);
+}
+
+/* All gradients, one after the other; the caller frees them. */
+static float *gradients_of(cgp_pipeline *pipeline, const cgp_model *model) {
+    float *all = calloc((size_t)cgp_model_parameter_count(model), sizeof *all), *at = all;
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        assert_ok(cgp_pipeline_get_gradient(pipeline, p, at));
+        at += cgp_shape_count(cgp_model_parameter_shape(model, p));
+    }
+    return all;
+}
+
+/* Inputs that do not fit the model, one after the other; each is mended again. */
+static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
+    int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
+    const int32_t good = tokens[2 * 8 + 5];
+    tokens[2 * 8 + 5] = 11;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    assert_message("input tokens: sample 2, element 5 is 11, expected 0 to 10");
+    tokens[2 * 8 + 5] = -1;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    tokens[2 * 8 + 5] = good;
+    const int32_t target = targets[3];
+    targets[3] = 12;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    assert_message("input targets: sample 0, element 3 is 12, expected 0 to 10 or the ignored one");
+    targets[3] = target;
+
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, 1, NULL), CGP_EINVAL);
+    assert_message("the model has 2, got 1");
+    const cgp_tensor *const missing[2] = {batch->inputs[0], NULL};
+    assert_status(cgp_pipeline_step(pipeline, missing, 2, NULL), CGP_EINVAL);
+    assert_message("input targets: is missing");
+    batch->tensors[1].shape.dims[0] = 5;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    assert_message("expected 6 samples, got 5");
+    batch->tensors[1].shape.dims[0] = 6;
+    batch->tensors[1].shape.dims[1] = 7;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    batch->tensors[1].shape.dims[1] = 8;
+    batch->tensors[0].dtype = CGP_F32;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    batch->tensors[0].dtype = CGP_I32;
+
+    int32_t kept[6 * 8];
+    memcpy(kept, targets, sizeof kept);
+    for (int i = 0; i < 6 * 8; i++)
+        targets[i] = -100;
+    assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
+    assert_message("the loss counts nothing");
+    memcpy(targets, kept, sizeof kept);
 }
 
 static void bad_inputs_are_refused_and_change_nothing(void **unused) {
@@ -70,42 +131,8 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(cgp_pipeline_weights_sha256(pipeline, before));
-
-    int32_t *tokens = batch.tensors[0].data, *targets = batch.tensors[1].data;
-    const int32_t good = tokens[2 * 8 + 5];
-    tokens[2 * 8 + 5] = 11;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    assert_message("input tokens: sample 2, element 5 is 11, expected 0 to 10");
-    tokens[2 * 8 + 5] = -1;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    assert_status(cgp_pipeline_evaluate(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    tokens[2 * 8 + 5] = good;
-    const int32_t target = targets[3];
-    targets[3] = 12;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    assert_message("input targets: sample 0, element 3 is 12");
-    targets[3] = target;
-
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, 1, NULL), CGP_EINVAL);
-    assert_message("the model has 2, got 1");
-    batch.tensors[1].shape.dims[0] = 5;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    assert_message("expected 6 samples, got 5");
-    batch.tensors[1].shape.dims[0] = 6;
-    batch.tensors[1].shape.dims[1] = 7;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    batch.tensors[1].shape.dims[1] = 8;
-    batch.tensors[0].dtype = CGP_F32;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    batch.tensors[0].dtype = CGP_I32;
-
-    int32_t kept[6 * 8];
-    memcpy(kept, targets, sizeof kept);
-    for (int i = 0; i < 6 * 8; i++)
-        targets[i] = -100;
-    assert_status(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL), CGP_EINVAL);
-    assert_message("the loss counts nothing");
-    memcpy(targets, kept, sizeof kept);
+    float *gradients = gradients_of(pipeline, model);
+    try_bad_inputs(pipeline, &batch);
 
     test_batch large;
     test_batch_fill(&large, model, &sizes, 7, &state);
@@ -116,8 +143,14 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_true(loss > 0);
     test_batch_release(&large);
 
+    float *still = gradients_of(pipeline, model);
+    assert_memory_equal(gradients, still, (size_t)cgp_model_parameter_count(model) * sizeof *still);
+    free(gradients);
+    free(still);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, after));
     assert_string_equal(before, after);
+    assert_status(cgp_pipeline_get_parameter(pipeline, 0, NULL), CGP_EINVAL);
+    assert_status(cgp_pipeline_get_parameter(pipeline, 999, &(float){0}), CGP_EINVAL);
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
@@ -173,11 +206,15 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     cgp_plan_options o = options(1, 1, "gpipe");
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
+    o.batch = 1000000;
     assert_ok(cgp_plan_create(&plan, model, &o));
     assert_status(cgp_pipeline_create(&pipeline, plan, 0), CGP_ELIMIT);
     assert_message("MiB available");
     assert_null(pipeline);
     cgp_plan_destroy(plan);
+    o.batch = INT32_MAX;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT); /* more bytes than can be counted */
+    assert_message("2^60");
     cgp_model_destroy(model);
 }
 

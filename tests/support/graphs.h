@@ -37,6 +37,7 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 typedef struct test_outcome {
     double losses[8];
     double evaluation;
+    double prediction; /* a checksum of all outputs */
     char sha256[65];
 } test_outcome;
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed, const test_batch *batches,

@@ -129,16 +129,16 @@ static void sizes_align_upward_to_64(void **state) {
 static void the_nearest_name_is_near(void **state) {
     (void)state;
     const char *names[] = {"--schedule", "--stages", "--steps", "--chunks", "--balance"};
-    assert_string_equal(cgp__nearest("--shedule", names, 5), "--schedule");
-    assert_string_equal(cgp__nearest("--step", names, 5), "--steps");
-    assert_string_equal(cgp__nearest("--balanced", names, 5), "--balance");
-    assert_string_equal(cgp__nearest("--chunks", names, 5), "--chunks");
-    assert_null(cgp__nearest("--completely-different", names, 5));
-    assert_null(cgp__nearest("zzzzzz", names, 5));
-    assert_null(cgp__nearest("--steps", names, 0));
+    assert_string_equal(cgp_nearest("--shedule", names, 5), "--schedule");
+    assert_string_equal(cgp_nearest("--step", names, 5), "--steps");
+    assert_string_equal(cgp_nearest("--balanced", names, 5), "--balance");
+    assert_string_equal(cgp_nearest("--chunks", names, 5), "--chunks");
+    assert_null(cgp_nearest("--completely-different", names, 5));
+    assert_null(cgp_nearest("zzzzzz", names, 5));
+    assert_null(cgp_nearest("--steps", names, 0));
     char longer[200] = {0};
     memset(longer, 'a', sizeof longer - 1);
-    assert_null(cgp__nearest(longer, names, 5));
+    assert_null(cgp_nearest(longer, names, 5));
 }
 
 /* Known answers of Random123, kat_vectors. */

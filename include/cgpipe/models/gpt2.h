@@ -3,7 +3,9 @@
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
  * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form. The head has a weight
  * of its own and no bias.
- * Source: Radford et al. 2019; the published implementation's names. */
+ * Source: Radford et al. 2019; the published implementation's names.
+ *
+ * Threads: any. */
 #ifndef CGPIPE_MODELS_GPT2_H
 #define CGPIPE_MODELS_GPT2_H
 
@@ -25,6 +27,7 @@ typedef struct cgp_gpt2_options {
     bool loss;          /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_gpt2_options;
 
+/** The defaults in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
     cgp_gpt2_options options = {sizeof(cgp_gpt2_options), 12, 768, 12, 50257, 1024, false, 0.0, true};
     return options;

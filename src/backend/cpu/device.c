@@ -134,19 +134,6 @@ static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* Bytes the system could still give; SIZE_MAX if it does not say. */
-static size_t available_bytes(void) {
-    FILE *file = fopen("/proc/meminfo", "r");
-    if (!file) return SIZE_MAX;
-    char line[128];
-    unsigned long long kib = 0;
-    bool found = false;
-    while (!found && fgets(line, sizeof line, file))
-        found = sscanf(line, "MemAvailable: %llu kB", &kib) == 1;
-    fclose(file);
-    return found ? (size_t)kib * 1024 : SIZE_MAX;
-}
-
 /* `bytes` (whole pages) from a multiple of a huge page on: the rest of the map goes back. */
 static void *map_aligned(size_t bytes) {
     const size_t room = bytes + HUGE_PAGE;
@@ -163,7 +150,7 @@ cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out)
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
     const size_t page = page_bytes(), room = round_up(bytes ? bytes : 1, page);
-    if (room > HUGE_PAGE && room > available_bytes())
+    if (room > HUGE_PAGE && (int64_t)room > cgp__memory_available())
         return cgp__no_memory("cpu: device memory", bytes);
     char *memory = map_aligned(room);
     if (!memory) return cgp__no_memory("cpu: device memory", bytes);

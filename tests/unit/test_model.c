@@ -1,0 +1,151 @@
+/* test_model.c -- the builder: errors stick and name their place; what nobody needs is left out; layers may be empty. */
+#include "support.h"
+
+#include <cgpipe/cgpipe.h>
+
+#include "model/model.h"
+
+static const cgp_init zero = {CGP_INIT_ZERO, 0};
+
+static cgp_model *start(void) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "small"));
+    return model;
+}
+
+static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int64_t a, int64_t b) {
+    return cgp_model_input(model, name, dtype, b ? 2 : 1, (int64_t[]){a, b});
+}
+
+static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t out) {
+    return cgp_linear(model, x, name, (cgp_linear_options){out, true, false, zero});
+}
+
+static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
+    (void)unused;
+    cgp_model *model = start();
+    const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+    cgp_model_layer(model, "one");
+    const cgp_value y = linear(model, x, "one", 4);
+    cgp_model_layer(model, "two");
+    const cgp_value bad = cgp_add(model, x, y); /* [3, 8] and [3, 4] */
+    assert_int_equal(bad.id, -1);
+    cgp_model_layer(model, "three");
+    assert_int_equal(cgp_gelu(model, bad).id, -1); /* passed on, no second error */
+    (void)cgp_dropout(model, y, 7);
+    assert_status(cgp_model_finish(model), CGP_EINVAL);
+    assert_message("layer two, add: ");
+    assert_message("[3, 8]");
+    assert_message("[3, 4]");
+    assert_status(cgp_model_finish(model), CGP_EINVAL); /* and again */
+    assert_message("layer two, add: ");
+    cgp_model_destroy(model);
+}
+
+static void bad_calls_are_told(void **unused) {
+    (void)unused;
+    static const char *const expected[] = {"outside of any layer", "exists already", "already", "not a value",
+                                           "dropout", "has no layer", "neither loss nor output", "has a loss already"};
+    for (int c = 0; c < 8; c++) {
+        cgp_model *model = start();
+        const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+        if (c != 0 && c != 5)
+            cgp_model_layer(model, "one");
+        if (c == 0)
+            (void)cgp_gelu(model, x);
+        if (c == 1)
+            (void)linear(model, linear(model, x, "same", 8), "same", 8);
+        if (c == 2)
+            (void)input(model, "x", CGP_F32, 3, 8);
+        if (c == 3)
+            (void)cgp_gelu(model, (cgp_value){99});
+        if (c == 4)
+            (void)cgp_dropout(model, x, 1.0);
+        if (c == 7) {
+            const cgp_value t = input(model, "t", CGP_I32, 3, 0);
+            cgp_model_loss_cross_entropy(model, linear(model, x, "a", 5), t, -100);
+            cgp_model_loss_cross_entropy(model, linear(model, x, "b", 5), t, -100);
+        }
+        assert_status(cgp_model_finish(model), CGP_EINVAL);
+        assert_message(expected[c]);
+        cgp_model_destroy(model);
+    }
+}
+
+static void a_finished_model_takes_nothing_more(void **unused) {
+    (void)unused;
+    cgp_model *model = start();
+    const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+    cgp_model_layer(model, "one");
+    cgp_model_output(model, linear(model, x, "a", 5));
+    assert_ok(cgp_model_finish(model));
+    assert_status(cgp_model_finish(model), CGP_ESTATE);
+    assert_int_equal(cgp_gelu(model, x).id, -1);
+    assert_message("the model is finished");
+    assert_status(cgp_model_finish(model), CGP_ESTATE); /* it is as it was */
+    cgp_model_destroy(model);
+}
+
+/* An unused branch costs nothing: neither its ops nor its parameters are left, and the others keep their order. */
+static void what_nobody_needs_is_left_out(void **unused) {
+    (void)unused;
+    cgp_model *model = start();
+    const cgp_value x = input(model, "x", CGP_F32, 3, 8), t = input(model, "t", CGP_I32, 3, 0);
+    cgp_model_layer(model, "one");
+    const cgp_value a = linear(model, x, "a", 8);
+    (void)linear(model, a, "unused", 8);
+    cgp_model_layer(model, "empty");
+    cgp_model_layer(model, "two");
+    cgp_model_loss_cross_entropy(model, linear(model, a, "b", 5), t, -100);
+    (void)cgp_gelu(model, a);
+    assert_ok(cgp_model_finish(model));
+    assert_int_equal(cgp_model_layers(model), 3);
+    assert_int_equal(cgp_model_parameters(model), 4);
+    assert_string_equal(cgp_model_parameter_name(model, 0), "a.weight");
+    assert_string_equal(cgp_model_parameter_name(model, 3), "b.bias");
+    assert_int_equal(cgp_model_parameter_count(model), 8 * 8 + 8 + 5 * 8 + 5);
+    assert_int_equal(model->n_nodes, 3);
+    assert_int_equal(model->loss, 2);
+    for (int p = 0; p < 4; p++)
+        assert_int_equal(model->nodes[model->params[p].node].params[p % 2], p);
+    cgp_model_destroy(model);
+}
+
+/* Initial weights are a function of (seed, parameter, element), whatever the pieces they are made in. */
+static void initial_weights_do_not_depend_on_pieces(void **unused) {
+    (void)unused;
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.5}, uniform = {CGP_INIT_UNIFORM, 0.25};
+    enum { N = 4000 };
+    static float whole[N], pieces[N];
+    for (int k = 0; k < 2; k++) {
+        const cgp_init *init = k ? &uniform : &normal;
+        double sum = 0, squares = 0;
+        cgp__init_fill(init, 7, 3, 0, N, whole);
+        for (int64_t at = 0, n = 1; at < N; at += n, n = n % 13 + 1)
+            cgp__init_fill(init, 7, 3, at, at + n > N ? N - at : n, pieces + at);
+        assert_memory_equal(whole, pieces, sizeof whole);
+        for (int i = 0; i < N; i++) {
+            sum += whole[i];
+            squares += (double)whole[i] * whole[i];
+        }
+        /* Mean within 5 standard errors of 0; variance within 5 of scale^2, or scale^2 / 3 for uniform numbers. */
+        const double variance = k ? 0.25 * 0.25 / 3 : 0.25;
+        assert_true(fabs(sum / N) < 5 * sqrt(variance / N));
+        assert_true(fabs(squares / N - variance) < 5 * variance * sqrt(2.0 / N));
+        cgp__init_fill(init, 8, 3, 0, N, pieces);
+        assert_memory_not_equal(whole, pieces, sizeof whole);
+        cgp__init_fill(init, 7, 4, 0, N, pieces);
+        assert_memory_not_equal(whole, pieces, sizeof whole);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
+        cmocka_unit_test(bad_calls_are_told),
+        cmocka_unit_test(a_finished_model_takes_nothing_more),
+        cmocka_unit_test(what_nobody_needs_is_left_out),
+        cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,94 @@
+/* test_partition.c -- the balance is the leftmost of the best: against every cut there is. */
+#include "support.h"
+
+#include <cgpipe/partition.h>
+
+enum { MOST = 9 };
+
+/* Every balance of the layers in ascending order of its first entries; keeps the first best one. */
+static double best_of_all(const double *costs, int layers, int stages, int *best) {
+    int balance[MOST];
+    double least = INFINITY;
+    /* Bit i of `cuts` set: a stage ends after layer i. */
+    for (int cuts = 0; cuts < 1 << (layers - 1); cuts++) {
+        int n = 0, length = 0;
+        double worst = 0, sum = 0;
+        for (int i = 0; i < layers; i++) {
+            length++;
+            sum += costs[i];
+            if (i == layers - 1 || cuts >> i & 1) {
+                if (n < MOST)
+                    balance[n] = length;
+                n++;
+                worst = sum > worst ? sum : worst;
+                sum = length = 0;
+            }
+        }
+        if (n != stages)
+            continue;
+        bool lefter = worst == least;
+        for (int j = 0; lefter && j < stages; j++) {
+            if (balance[j] != best[j]) {
+                lefter = balance[j] < best[j];
+                break;
+            }
+            lefter = j < stages - 1;
+        }
+        if (worst < least || lefter) {
+            least = worst;
+            memcpy(best, balance, (size_t)stages * sizeof *best);
+        }
+    }
+    return least;
+}
+
+/* Small whole costs, so that sums are exact and ties are many. */
+static void the_balance_is_the_leftmost_optimum(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 3000; round++) {
+        const int layers = test_between(&state, 1, MOST), stages = test_between(&state, 1, layers);
+        const int largest = test_between(&state, 0, 6);
+        double costs[MOST];
+        int expected[MOST], got[MOST];
+        for (int i = 0; i < layers; i++)
+            costs[i] = test_between(&state, 0, largest);
+        (void)best_of_all(costs, layers, stages, expected);
+        assert_ok(cgp_balance_solve(costs, layers, stages, got));
+        assert_memory_equal(got, expected, (size_t)stages * sizeof *got);
+    }
+}
+
+static void bad_costs_and_stages_are_refused(void **unused) {
+    (void)unused;
+    int balance[3] = {9, 9, 9};
+    assert_status(cgp_balance_solve((double[]){1, 1}, 2, 3, balance), CGP_EINVAL);
+    assert_message("stages: expected 1 to 2");
+    assert_status(cgp_balance_solve((double[]){1, 1}, 2, 0, balance), CGP_EINVAL);
+    assert_status(cgp_balance_solve((double[]){1, -1}, 2, 1, balance), CGP_EINVAL);
+    assert_message("layer 1");
+    assert_status(cgp_balance_solve((double[]){1, NAN}, 2, 1, balance), CGP_EINVAL);
+    assert_status(cgp_balance_solve((double[]){INFINITY, 1}, 2, 1, balance), CGP_EINVAL);
+    assert_int_equal(balance[0], 9);
+}
+
+/* Published measurements where the search of torchgpipe misses the optimum (costs, stages, best largest stage). */
+static void known_hard_cases_are_solved(void **unused) {
+    (void)unused;
+    static const double near[] = {101, 101, 101, 101, 100, 100, 100, 100};
+    static const double heavy_head[] = {100, 1, 1, 1, 1, 1, 1, 1};
+    int balance[4];
+    assert_ok(cgp_balance_solve(near, 8, 2, balance));
+    assert_int_equal(balance[0], 4);
+    assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
+    assert_memory_equal(balance, ((int[]){1, 1, 1, 5}), sizeof balance); /* 100 whatever follows: leftmost */
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_balance_is_the_leftmost_optimum),
+        cmocka_unit_test(bad_costs_and_stages_are_refused),
+        cmocka_unit_test(known_hard_cases_are_solved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
