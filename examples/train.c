@@ -14,9 +14,12 @@ static cgp_status build(cgp_model **model) {
     cgp_value x = cgp_model_input(*model, "x", CGP_F32, 2, (int64_t[]){1, WIDTH});
     const cgp_value place = cgp_model_input(*model, "place", CGP_I32, 1, (int64_t[]){1});
     cgp_model_layer(*model, "hidden");
-    x = cgp_gelu(*model, cgp_linear(*model, x, "hidden", (cgp_linear_options){.out = 64, .bias = true, .init = init}));
+    x = cgp_gelu(*model,
+                 cgp_linear(*model, x, "hidden",
+                            (cgp_linear_options){.out = 64, .bias = true, .init = init}));
     cgp_model_layer(*model, "head");
-    x = cgp_linear(*model, x, "head", (cgp_linear_options){.out = WIDTH, .bias = true, .init = init});
+    x = cgp_linear(*model, x, "head",
+                   (cgp_linear_options){.out = WIDTH, .bias = true, .init = init});
     cgp_model_loss_cross_entropy(*model, x, place, -100);
     return cgp_model_finish(*model);
 }
@@ -34,7 +37,8 @@ static void draw(float *x, int32_t *place) {
 static cgp_status train(cgp_model **model, cgp_plan **plan, cgp_pipeline **pipeline) {
     static float x[BATCH * WIDTH];
     static int32_t place[BATCH];
-    const cgp_tensor tensors[2] = {{CGP_F32, {3, {BATCH, 1, WIDTH}}, x}, {CGP_I32, {2, {BATCH, 1}}, place}};
+    const cgp_tensor tensors[2] = {{CGP_F32, {3, {BATCH, 1, WIDTH}}, x},
+                                   {CGP_I32, {2, {BATCH, 1}}, place}};
     const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
     CGP_TRY(build(model));
     cgp_plan_options options = cgp_plan_options_default();

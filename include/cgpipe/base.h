@@ -57,15 +57,19 @@ CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRIN
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
 
 /** Pass a failure on to the caller. */
-#define CGP_TRY(expression)                                                                                            \
-    do {                                                                                                               \
-        const cgp_status cgp_try_status_ = (expression);                                                               \
-        if (cgp_try_status_ != CGP_OK)                                                                                 \
-            return cgp_try_status_;                                                                                    \
+#define CGP_TRY(expression)                                                                    \
+    do {                                                                                       \
+        const cgp_status cgp_try_status_ = (expression);                                       \
+        if (cgp_try_status_ != CGP_OK) return cgp_try_status_;                                 \
     } while (0)
 
 /** How much the library tells on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
-typedef enum cgp_log_level { CGP_LOG_ERROR, CGP_LOG_WARN, CGP_LOG_INFO, CGP_LOG_DEBUG } cgp_log_level;
+typedef enum cgp_log_level {
+    CGP_LOG_ERROR,
+    CGP_LOG_WARN,
+    CGP_LOG_INFO,
+    CGP_LOG_DEBUG
+} cgp_log_level;
 
 /** Set the log level of the process. Default CGP_LOG_WARN, or what the environment variable CGP_LOG says. Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);

@@ -57,7 +57,8 @@ CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
  * @retval CGP_EINVAL   `index` out of range, or another type.
  * @retval CGP_EFORMAT  The file ends early.   @retval CGP_EIO
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, int index,
+                                                       void *data);
 
 /**
  * Start a safetensors file. It is written under a temporary name beside `path` and takes its place when it is complete and
@@ -71,15 +72,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, in
  * @retval CGP_EIO     The folder is missing or not writable, or `path` is not a regular file; nothing is left behind.
  * @retval CGP_EINVAL  A name twice, not UTF-8, or "__metadata__"; a shape without sense.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
-                                                         const char *const *names, const cgp_dtype *types,
-                                                         const cgp_shape *shapes, const char *const *metadata,
-                                                         int n_metadata);
+CGP_API CGP_MUST_CHECK cgp_status
+cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
+                       const char *const *names, const cgp_dtype *types,
+                       const cgp_shape *shapes, const char *const *metadata, int n_metadata);
 
 /** Append bytes of data; tensors follow each other without gaps.
  * @retval CGP_EIO     Not written; the writer can only be abandoned (or committed, which fails).
  * @retval CGP_EINVAL  More than the shapes need; nothing was written. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data, size_t bytes);
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer,
+                                                         const void *data, size_t bytes);
 
 /** Sync, rename to `path`, sync the folder, free the writer. On failure the temporary file is gone and the writer freed.
  * @retval CGP_EIO @retval CGP_ESTATE Data are missing. */
@@ -89,7 +91,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer 
 CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 
 /** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced. @retval CGP_EIO @retval CGP_ENOMEM */
-CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes);
+CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
+                                                   size_t bytes);
 
 #ifdef __cplusplus
 }

@@ -17,9 +17,10 @@ typedef struct cgp_data cgp_data;
 
 typedef struct cgp_text_options {
     size_t struct_size;
-    int64_t sequence;        /**< T: tokens in a window, >= 1. */
-    double validation_share; /**< Share of the windows, from the end of the text, kept for validation, 0 <= share < 1. [0.1] */
-    uint64_t seed;           /**< Of the shuffle. */
+    int64_t sequence; /**< T: tokens in a window, >= 1. */
+    double
+        validation_share; /**< Share of the windows, from the end of the text, kept for validation, 0 <= share < 1. [0.1] */
+    uint64_t seed;        /**< Of the shuffle. */
 } cgp_text_options;
 
 /** The defaults in brackets above, T = 128, with struct_size set. */
@@ -47,8 +48,8 @@ static inline cgp_text_options cgp_text_options_default(void) {
  * Threads: any. Cost: reads the files whole; 1 byte of memory a byte of text, 4 bytes a training window (at most
  * 2^32 - 1 windows).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
-                                                const cgp_text_options *options);
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *const *paths,
+                                                int n_paths, const cgp_text_options *options);
 
 /**
  * Make a data set of random tokens and random targets, uniform in [0, vocabulary), the same for the same seed.
@@ -57,7 +58,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
  *
  * @retval CGP_EINVAL  vocabulary or sequence < 1 or above INT32_MAX.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence, uint64_t seed);
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary,
+                                                  int64_t sequence, uint64_t seed);
 
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
@@ -81,8 +83,9 @@ CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
-                                                int32_t *tokens, int32_t *targets);
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
+                                                int64_t count, int32_t *tokens,
+                                                int32_t *targets);
 
 #ifdef __cplusplus
 }

@@ -36,7 +36,12 @@ typedef struct cgp_value {
 } cgp_value;
 
 /** How a parameter begins. */
-typedef enum cgp_init_kind { CGP_INIT_ZERO, CGP_INIT_ONE, CGP_INIT_NORMAL, CGP_INIT_UNIFORM } cgp_init_kind;
+typedef enum cgp_init_kind {
+    CGP_INIT_ZERO,
+    CGP_INIT_ONE,
+    CGP_INIT_NORMAL,
+    CGP_INIT_UNIFORM
+} cgp_init_kind;
 
 typedef struct cgp_init {
     cgp_init_kind kind;
@@ -53,14 +58,16 @@ CGP_API void cgp_model_destroy(cgp_model *model);
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
 /** Declare an input. It goes straight to the stages that use it. @param[in] dims [rank], without N. Inputs have no gradient. */
-CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank, const int64_t *dims);
+CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
+                                  const int64_t *dims);
 
 /** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocabulary, width]. */
-CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary, int64_t width,
-                                cgp_init init);
+CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name,
+                                int64_t vocabulary, int64_t width, cgp_init init);
 
 /** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter `<name>.weight` [T, C]. */
-CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name, cgp_init init);
+CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
+                                         cgp_init init);
 
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
@@ -74,7 +81,8 @@ typedef struct cgp_linear_options {
 } cgp_linear_options;
 
 /** Multiply rows by a weight: x [..., in] -> [..., out]. */
-CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name, cgp_linear_options options);
+CGP_API cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
+                             cgp_linear_options options);
 
 /** Normalise rows to mean 0 and variance 1, then scale and shift: [..., C] -> [..., C]. Parameters `<name>.weight` (ones),
  * `<name>.bias` (zeros). Source: Ba et al. 2016, arXiv:1607.06450. @param[in] eps Added to the variance, > 0. */
@@ -86,7 +94,8 @@ CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
  * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with share p on the probabilities.
  * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */
-CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p);
+CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads,
+                                       double p);
 
 /** Set a share p of the elements to zero in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
  * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
@@ -95,7 +104,8 @@ CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
 /** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
  * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. One loss per model. */
-CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets, int64_t ignore);
+CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
+                                          int64_t ignore);
 
 /** Name a value as the model's output, which cgp_pipeline_predict() returns. One per model. */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);

@@ -25,13 +25,14 @@ typedef struct cgp_optim {
     cgp_optim_kind kind;
     double rate; /**< Learning rate, >= 0. */
     double weight_decay;
-    double momentum; /**< SGD, 0 <= momentum < 1. */
-    bool nesterov;   /**< SGD, needs momentum. */
+    double momentum;          /**< SGD, 0 <= momentum < 1. */
+    bool nesterov;            /**< SGD, needs momentum. */
     double beta1, beta2, eps; /**< AdamW. */
 } cgp_optim;
 
 /** SGD: rate, momentum, Nesterov or not, weight decay. */
-static inline cgp_optim cgp_optim_sgd(double rate, double momentum, bool nesterov, double weight_decay) {
+static inline cgp_optim cgp_optim_sgd(double rate, double momentum, bool nesterov,
+                                      double weight_decay) {
     cgp_optim optim = {CGP_OPTIM_SGD, rate, weight_decay, momentum, nesterov, 0, 0, 0};
     return optim;
 }

@@ -24,16 +24,19 @@ extern "C" {
  *
  * Threads: any. Cost: O(layers^2 stages).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *balance);
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int layers, int stages,
+                                                    int *balance);
 
 /** Return the floating-point operations of a layer for one sample, forward and backward without recomputation. */
 CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 
 /** Balance a finished model by cgp_layer_flops(). The loss is not counted. As cgp_balance_solve(). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages, int *balance);
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
+                                                       int *balance);
 
 /** Check a balance given by a person. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages, const int *balance);
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages,
+                                                    const int *balance);
 
 #ifdef __cplusplus
 }

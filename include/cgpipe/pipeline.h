@@ -27,7 +27,8 @@ typedef struct cgp_pipeline cgp_pipeline;
  * Threads: the calling thread owns the pipeline: all other calls come from it.
  * Cost:    touches all planned bytes; makes the kernels of a full mini-batch.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan,
+                                                      uint64_t seed);
 
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, after a failure too. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
@@ -59,8 +60,9 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *          and kernels when a number of micro-batches or a last size is met for the first time.
  * Source:  Huang et al. 2019, arXiv:1811.06965, section 2; Kim et al. 2020, arXiv:2004.09910.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs,
-                                                    double *loss);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
+                                                    const cgp_tensor *const *inputs,
+                                                    int n_inputs, double *loss);
 
 /**
  * Update the parameters from the gradients of the last cgp_pipeline_step(), on the stages' workers.
@@ -79,7 +81,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
  *
  * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no loss.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
+                                                        const cgp_tensor *const *inputs,
                                                         int n_inputs, double *loss);
 
 /**
@@ -89,30 +92,36 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, 
  *
  * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no output, or `output` does not fit it.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
+                                                       const cgp_tensor *const *inputs,
                                                        int n_inputs, const cgp_tensor *output);
 
 /** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host. @param[in,out] data As many f32 as
  * its shape counts. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data);
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter, const float *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline,
+                                                             int parameter, float *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline,
+                                                             int parameter, const float *data);
 
 /** Copy the gradient of a parameter that the last step left. @param[out] data As many f32 as the parameter's shape counts.
  * Caller's. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL No such parameter. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline,
+                                                            int parameter, float *data);
 
 /** SHA-256 over all parameters in order, plain layout, little-endian: two runs are bit-equal when it is. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline,
+                                                              char hex[65]);
 
 /** Bytes that a device asked its backend for, in one piece, and holds. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
 /** Measured times of the last run: a step, an evaluation or a prediction. */
 typedef struct cgp_pipeline_times {
-    double seconds;          /**< Start of the first action to the end of the last. */
-    double forward_seconds;  /**< Until the last F ends; NaN where the schedule mixes forward and backward; all without backward. */
+    double seconds; /**< Start of the first action to the end of the last. */
+    double
+        forward_seconds; /**< Until the last F ends; NaN where the schedule mixes forward and backward; all without backward. */
     double backward_seconds; /**< From there to the end; NaN likewise. */
-    double bubble;           /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
+    double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
 } cgp_pipeline_times;
 
 /** Return the times of the last run; all NaN before the first. `busy`: [devices] share of `seconds`; may be NULL. */

@@ -22,23 +22,36 @@ typedef struct cgp_plan cgp_plan;
 
 typedef struct cgp_plan_options {
     size_t struct_size;
-    int stages;              /**< n, 1 .. layers. Stage j runs on device j. [1] */
-    const int *balance;      /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
-    int64_t batch;           /**< B samples in a mini-batch, >= 1. [1] */
-    int chunks;              /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
+    int stages; /**< n, 1 .. layers. Stage j runs on device j. [1] */
+    const int *
+        balance; /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
+    int64_t batch; /**< B samples in a mini-batch, >= 1. [1] */
+    int chunks;    /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
     const char *schedule;    /**< "gpipe" or "1f1b" [NULL: "1f1b"]. Borrowed for the call. */
     cgp_recompute recompute; /**< [never] */
     cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
-    bool inference;          /**< Forward only: no gradients, no optimizer, schedule "forward". */
-    const char *const *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
-    int threads_per_device;     /**< T >= 1 [1] */
-    int64_t device_memory;      /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
+    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward". */
+    const char *const
+        *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
+    int threads_per_device; /**< T >= 1 [1] */
+    int64_t
+        device_memory; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
-    cgp_plan_options options = {sizeof(cgp_plan_options), 1, NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
-                                {CGP_OPTIM_SGD, 0.01, 0, 0, false, 0, 0, 0}, false, NULL, 1, 0};
+    cgp_plan_options options = {sizeof(cgp_plan_options),
+                                1,
+                                NULL,
+                                1,
+                                1,
+                                NULL,
+                                CGP_RECOMPUTE_NEVER,
+                                {CGP_OPTIM_SGD, 0.01, 0, 0, false, 0, 0, 0},
+                                false,
+                                NULL,
+                                1,
+                                0};
     return options;
 }
 

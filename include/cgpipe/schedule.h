@@ -32,7 +32,7 @@ typedef struct cgp_action {
     cgp_action_kind kind;
     int stage;      /**< 0..n-1: who computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
-    int edge;       /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
+    int edge; /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
 } cgp_action;
 
 /** A way that data takes between two stages, for every micro-batch.
@@ -47,8 +47,8 @@ typedef struct cgp_schedule cgp_schedule;
 
 /** Which micro-batches are recomputed. */
 typedef enum cgp_recompute {
-    CGP_RECOMPUTE_NEVER,       /**< All that backward needs is kept from F. */
-    CGP_RECOMPUTE_ALWAYS,      /**< Every micro-batch is run again before its backward. */
+    CGP_RECOMPUTE_NEVER,  /**< All that backward needs is kept from F. */
+    CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is run again before its backward. */
     CGP_RECOMPUTE_EXCEPT_LAST, /**< As always, but not where the next backward of the stage after a forward is its own. */
 } cgp_recompute;
 
@@ -74,16 +74,19 @@ CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
  * Threads: any. Cost: O(n m).
  * Source: GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B: Narayanan et al. 2021, arXiv:2104.04473; Fan et al. 2021 (DAPPLE).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name,
+                                                      int stages, int chunks);
 
 /** GPipe: all forwards, then all backwards. As cgp_schedule_create("gpipe"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages, int chunks);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages,
+                                                     int chunks);
 
 /** 1F1B (PipeDream-flush): at most n - j micro-batches in flight on stage j. As cgp_schedule_create("1f1b"). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_1f1b(cgp_schedule **out, int stages, int chunks);
 
 /** Forward of every micro-batch, no backward. As cgp_schedule_create("forward"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_forward(cgp_schedule **out, int stages, int chunks);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_forward(cgp_schedule **out, int stages,
+                                                       int chunks);
 
 /** Free a schedule. Accepts NULL. */
 CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
@@ -95,7 +98,8 @@ CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
 
 /** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule is changed. */
-CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count);
+CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device,
+                                               int *count);
 
 /**
  * Put an R in front of the backward of every (stage, micro-batch) that the mode recomputes.
@@ -107,7 +111,8 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
  * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. It is unchanged.
  * @retval CGP_ENOMEM  It is unchanged.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
+                                                         cgp_recompute mode);
 
 /**
  * Insert the transfers of every edge: SEND right after the producer, RECV right before the consumer (after its R).
@@ -120,15 +125,18 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
  *
  * @retval CGP_EINVAL  A bad edge; unchanged.   @retval CGP_ESTATE  Lowered already.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule,
+                                                     const cgp_edge *edges, int n_edges);
 
 /** What cgp_schedule_check() found. Arrays are owned by the report; free with cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
-    int *peak_in_flight; /**< [stages] Most micro-batches between their F and the end of their backward (B, or W).
+    int *
+        peak_in_flight; /**< [stages] Most micro-batches between their F and the end of their backward (B, or W).
                               1 in a forward schedule, where a micro-batch ends with its F. */
-    int *peak_slots;     /**< [devices] The same, summed over the device's stages at one time. */
-    int *least_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
+    int *peak_slots; /**< [devices] The same, summed over the device's stages at one time. */
+    int *
+        least_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
                               any edge it does, whatever the costs. Where several vectors are so, the largest
                               entry of this one is the least that would do for all edges alike. */
 } cgp_schedule_report;
@@ -148,7 +156,8 @@ typedef struct cgp_schedule_report {
  *
  * Cost: O(actions) where one buffer is enough on every edge, otherwise O(actions x edges x log m) at worst.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report);
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedule,
+                                                     cgp_schedule_report *report);
 /** Free the arrays of a report; it may be all zero. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
@@ -159,7 +168,8 @@ typedef struct cgp_schedule_costs {
     const double *backward_weight; /**< [stages] W [1]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
     const double *latency;         /**< [edges] From the end of SEND until RECV can end [0]. */
-    const int *capacity;           /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
+    const int *
+        capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
 } cgp_schedule_costs;
 
 /** What a simulated step looks like. Arrays are owned; free with cgp_schedule_timeline_release().
@@ -170,13 +180,16 @@ typedef struct cgp_schedule_timeline {
     double makespan;        /**< End of the last action, from 0. */
     double span;            /**< Largest (last end - first start) of any device. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
-    double bubble_span;     /**< 1 - compute time / span, of the device with the largest span; of several with the same
+    double
+        bubble_span; /**< 1 - compute time / span, of the device with the largest span; of several with the same
                                  span (to 1e-12 of it), the one that computes least. */
-    double *busy;           /**< [devices] Compute time / makespan. */
-    int *free_capacity;     /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
+    double *busy; /**< [devices] Compute time / makespan. */
+    int *
+        free_capacity; /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
                                  done, freed when its RECV is, at one instant freed first): with so many no sender
                                  waits, and every time is as without limit. Does not depend on costs.capacity. */
-    double **start, **end;  /**< [devices][actions of the device] A transfer starts and ends when it is done. */
+    double **start,
+        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done. */
 } cgp_schedule_timeline;
 
 /**
@@ -193,7 +206,8 @@ typedef struct cgp_schedule_timeline {
  *
  * Cost: O(actions).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_simulate(const cgp_schedule *schedule,
+                                                        const cgp_schedule_costs *costs,
                                                         cgp_schedule_timeline *out);
 /** Free the arrays of a timeline; it may be all zero. */
 CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);

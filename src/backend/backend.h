@@ -57,14 +57,16 @@ typedef enum cgp__direction {
 /* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
  * when their bytes are. */
 typedef struct cgp__geometry {
-    int64_t rows;    /* rows of one sample: all its dimensions but the last */
-    int64_t in, out; /* width of a row before and after; vocabulary or classes where the table says so */
+    int64_t rows; /* rows of one sample: all its dimensions but the last */
+    int64_t in,
+        out; /* width of a row before and after; vocabulary or classes where the table says so */
     int64_t heads;
     int64_t ignore; /* CROSS_ENTROPY: the target that counts nothing */
     float p;        /* DROPOUT, ATTENTION: share of elements set to zero, 0 <= p < 1 */
     float eps;      /* LAYER_NORM */
     int32_t has_bias;
-    int32_t in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
+    int32_t
+        in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
 } cgp__geometry;
 
 typedef struct cgp__kernel_spec {
@@ -76,7 +78,9 @@ typedef struct cgp__kernel_spec {
 } cgp__kernel_spec;
 
 /* Specs are compared as bytes, so they have no padding. */
-_Static_assert(sizeof(cgp__kernel_spec) == 2 * sizeof(cgp__op_kind) + sizeof(cgp__geometry) + 16, "padding");
+_Static_assert(sizeof(cgp__kernel_spec) ==
+                   2 * sizeof(cgp__op_kind) + sizeof(cgp__geometry) + 16,
+               "padding");
 
 /* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
 typedef struct cgp__kernel_args {
@@ -87,13 +91,13 @@ typedef struct cgp__kernel_args {
     const float *dy;
     float *dx[CGP__MAX_INPUTS];
     float *dparam[CGP__MAX_PARAMS];
-    void *workspace;     /* as many bytes as the backend asked for */
-    bool first;          /* dparam is overwritten; otherwise added to */
-    bool training;       /* dropout is on */
-    cgp__rng_key key;    /* of (seed, step, op) */
-    int64_t sample;      /* place of the first sample in the mini-batch: dropout's counter */
-    double *loss;        /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
-    float loss_scale;    /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
+    void *workspace;  /* as many bytes as the backend asked for */
+    bool first;       /* dparam is overwritten; otherwise added to */
+    bool training;    /* dropout is on */
+    cgp__rng_key key; /* of (seed, step, op) */
+    int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
+    double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
+    float loss_scale; /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
 } cgp__kernel_args;
 
 /* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column
@@ -139,7 +143,8 @@ typedef struct cgp__backend {
     /* Bytes of workspace of a kernel on a device with so many threads; needs no device. */
     cgp_status (*workspace)(const cgp__kernel_spec *spec, int threads, int64_t *bytes);
 
-    cgp_status (*kernel_create)(cgp__device *device, const cgp__kernel_spec *spec, cgp__kernel **out);
+    cgp_status (*kernel_create)(cgp__device *device, const cgp__kernel_spec *spec,
+                                cgp__kernel **out);
     cgp_status (*kernel_run)(cgp__kernel *kernel, const cgp__kernel_args *args);
     void (*kernel_destroy)(cgp__kernel *kernel);
 

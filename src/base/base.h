@@ -14,7 +14,8 @@ void cgp__log(cgp_log_level level, const char *room, const char *format, ...) CG
 
 void *cgp__calloc(size_t count, size_t bytes);
 char *cgp__strdup(const char *text);
-char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
+char *cgp__format(const char *format, ...)
+    CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
 
 /* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are zero. false when short. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
@@ -36,7 +37,11 @@ typedef struct cgp__rng_key {
 } cgp__rng_key;
 
 /* What a key is for; keeps streams of one seed apart. */
-typedef enum cgp__rng_use { CGP__RNG_DROPOUT = 1, CGP__RNG_WEIGHTS = 2, CGP__RNG_DATA = 3 } cgp__rng_use;
+typedef enum cgp__rng_use {
+    CGP__RNG_DROPOUT = 1,
+    CGP__RNG_WEIGHTS = 2,
+    CGP__RNG_DATA = 3
+} cgp__rng_use;
 
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
@@ -57,7 +62,8 @@ typedef struct cgp__sha256 cgp__sha256;
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
-cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]); /* the hash can only be destroyed then */
+cgp_status cgp__sha256_finish(cgp__sha256 *hash,
+                              char hex[65]); /* the hash can only be destroyed then */
 void cgp__sha256_destroy(cgp__sha256 *hash);
 
 #endif

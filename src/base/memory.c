@@ -22,25 +22,21 @@ char *cgp__format(const char *format, ...) {
     va_copy(again, args);
     const int length = vsnprintf(NULL, 0, format, args);
     char *text = length < 0 ? NULL : cgp__calloc((size_t)length + 1, 1);
-    if (text)
-        vsnprintf(text, (size_t)length + 1, format, again);
+    if (text) vsnprintf(text, (size_t)length + 1, format, again);
     va_end(again);
     va_end(args);
     return text;
 }
 
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
-    if (need <= *capacity)
-        return true;
+    if (need <= *capacity) return true;
     int room = *capacity ? *capacity : 8;
     while (room < need)
         room *= 2;
     void *old, *grown = cgp__calloc((size_t)room, bytes);
-    if (!grown)
-        return false;
+    if (!grown) return false;
     memcpy(&old, array, sizeof old); /* array is a T **; its type is the caller's */
-    if (old)
-        memcpy(grown, old, (size_t)*capacity * bytes);
+    if (old) memcpy(grown, old, (size_t)*capacity * bytes);
     free(old);
     memcpy(array, &grown, sizeof grown);
     *capacity = room;

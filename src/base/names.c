@@ -9,8 +9,7 @@
 /* Edit distance (insert, delete, replace, each 1), one row of the table at a time. */
 static int distance(const char *a, const char *b) {
     const int n = (int)strlen(a), m = (int)strlen(b);
-    if (n > LONGEST || m > LONGEST)
-        return INT_MAX;
+    if (n > LONGEST || m > LONGEST) return INT_MAX;
     int row[LONGEST + 1];
     for (int j = 0; j <= m; j++)
         row[j] = j;
@@ -20,10 +19,8 @@ static int distance(const char *a, const char *b) {
         for (int j = 1; j <= m; j++) {
             const int above = row[j];
             int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (above + 1 < best)
-                best = above + 1;
-            if (row[j - 1] + 1 < best)
-                best = row[j - 1] + 1;
+            if (above + 1 < best) best = above + 1;
+            if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
             diagonal = above;
             row[j] = best;
         }

@@ -11,8 +11,7 @@ struct cgp__sha256 {
 
 cgp_status cgp__sha256_create(cgp__sha256 **out) {
     cgp__sha256 *hash = cgp__calloc(1, sizeof *hash);
-    if (!hash)
-        return cgp__no_memory("sha256", sizeof *hash);
+    if (!hash) return cgp__no_memory("sha256", sizeof *hash);
     hash->context = EVP_MD_CTX_new();
     if (!hash->context || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
         cgp__sha256_destroy(hash);
@@ -39,8 +38,7 @@ cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]) {
 }
 
 void cgp__sha256_destroy(cgp__sha256 *hash) {
-    if (!hash)
-        return;
+    if (!hash) return;
     EVP_MD_CTX_free(hash->context);
     free(hash);
 }

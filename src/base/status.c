@@ -15,8 +15,8 @@ const char *cgp_message(void) {
 }
 
 const char *cgp_status_name(cgp_status status) {
-    static const char *const names[] = {"CGP_OK",      "CGP_EINVAL", "CGP_ENOMEM", "CGP_ELIMIT", "CGP_EIO",
-                                        "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE"};
+    static const char *const names[] = {"CGP_OK",  "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
+                                        "CGP_EIO", "CGP_EFORMAT", "CGP_ESTATE", "CGP_EDEVICE"};
     const int n = (int)(sizeof names / sizeof names[0]);
     return (int)status >= 0 && (int)status < n ? names[status] : "unknown status";
 }
@@ -46,8 +46,7 @@ static int current_log_level(void) {
         const char *wanted = getenv("CGP_LOG");
         level = CGP_LOG_WARN;
         for (int i = 0; wanted && i < 4; i++) {
-            if (strcmp(wanted, names[i]) == 0)
-                level = i;
+            if (strcmp(wanted, names[i]) == 0) level = i;
         }
         atomic_store(&log_level, level);
     }
@@ -55,8 +54,7 @@ static int current_log_level(void) {
 }
 
 void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
-    if ((int)level > current_log_level())
-        return;
+    if ((int)level > current_log_level()) return;
     char text[1024];
     va_list args;
     va_start(args, format);

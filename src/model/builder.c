@@ -10,8 +10,7 @@ static const cgp_value invalid = {-1};
 
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
     cgp_model *model = cgp__calloc(1, sizeof *model);
-    if (!model)
-        return cgp__no_memory("model", sizeof *model);
+    if (!model) return cgp__no_memory("model", sizeof *model);
     model->loss = model->output = -1;
     model->name = cgp__strdup(name);
     if (!model->name) {
@@ -23,8 +22,7 @@ cgp_status cgp_model_create(cgp_model **out, const char *name) {
 }
 
 void cgp_model_destroy(cgp_model *model) {
-    if (!model)
-        return;
+    if (!model) return;
     for (int i = 0; i < model->n_params; i++)
         free(model->params[i].name);
     for (int i = 0; i < model->n_layers; i++)
@@ -43,11 +41,12 @@ void cgp_model_destroy(cgp_model *model) {
 }
 
 /* Record the first error, with the layer and op it happened in. */
-static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...) CGP_PRINTF(4, 5);
+static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...)
+    CGP_PRINTF(4, 5);
 
-static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...) {
-    if (model->status != CGP_OK)
-        return;
+static void stick(cgp_model *model, cgp_status status, const char *op, const char *format,
+                  ...) {
+    if (model->status != CGP_OK) return;
     char text[512];
     va_list args;
     va_start(args, format);
@@ -55,7 +54,8 @@ static void stick(cgp_model *model, cgp_status status, const char *op, const cha
     va_end(args);
     model->status = status;
     if (model->n_layers > 0)
-        model->error = cgp__format("layer %s, %s: %s", model->layers[model->n_layers - 1], op, text);
+        model->error =
+            cgp__format("layer %s, %s: %s", model->layers[model->n_layers - 1], op, text);
     else
         model->error = cgp__format("%s: %s", op, text);
 }
@@ -68,50 +68,50 @@ static bool open_for(cgp_model *model, const char *op) {
 }
 
 static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
-    if (cgp__grow(array, room, need, bytes))
-        return true;
+    if (cgp__grow(array, room, need, bytes)) return true;
     stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)", need, bytes);
     return false;
 }
 
 static char *strdup_or_stick(cgp_model *model, const char *text) {
     char *copy = cgp__strdup(text);
-    if (!copy)
-        stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)", strlen(text));
+    if (!copy) stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)", strlen(text));
     return copy;
 }
 
 void cgp_model_layer(cgp_model *model, const char *name) {
-    if (!open_for(model, "layer"))
-        return;
+    if (!open_for(model, "layer")) return;
     const int n = model->n_layers;
-    if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1, sizeof *model->layers))
+    if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1,
+                       sizeof *model->layers))
         return;
     model->layers[n] = strdup_or_stick(model, name);
-    if (model->layers[n])
-        model->n_layers = n + 1;
+    if (model->layers[n]) model->n_layers = n + 1;
 }
 
 static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, int input) {
     const int n = model->n_values;
-    if (!grow_or_stick(model, &model->values, &model->values_room, n + 1, sizeof *model->values))
+    if (!grow_or_stick(model, &model->values, &model->values_room, n + 1,
+                       sizeof *model->values))
         return invalid;
     model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input};
     model->n_values = n + 1;
     return (cgp_value){n};
 }
 
-cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank, const int64_t *dims) {
-    if (!open_for(model, name))
-        return invalid;
+cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
+                          const int64_t *dims) {
+    if (!open_for(model, name)) return invalid;
     if (rank < 1 || rank >= CGP_MAX_RANK) {
-        stick(model, CGP_EINVAL, name, "an input has 1 to %d dimensions besides N, got %d", CGP_MAX_RANK - 1, rank);
+        stick(model, CGP_EINVAL, name, "an input has 1 to %d dimensions besides N, got %d",
+              CGP_MAX_RANK - 1, rank);
         return invalid;
     }
     int64_t count = 1;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 1 || dims[i] > ((int64_t)1 << 40) / count) {
-            stick(model, CGP_EINVAL, name, "dimension %d is out of range: %lld", i, (long long)dims[i]);
+            stick(model, CGP_EINVAL, name, "dimension %d is out of range: %lld", i,
+                  (long long)dims[i]);
             return invalid;
         }
         count *= dims[i];
@@ -123,13 +123,14 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         }
     }
     const int n = model->n_inputs;
-    if (!grow_or_stick(model, &model->inputs, &model->inputs_room, n + 1, sizeof *model->inputs) ||
-        !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1, sizeof *model->input_values))
+    if (!grow_or_stick(model, &model->inputs, &model->inputs_room, n + 1,
+                       sizeof *model->inputs) ||
+        !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1,
+                       sizeof *model->input_values))
         return invalid;
     const cgp__type type = {dtype, cgp_shape_make(rank, dims)};
     model->inputs[n] = strdup_or_stick(model, name);
-    if (!model->inputs[n])
-        return invalid;
+    if (!model->inputs[n]) return invalid;
     model->n_inputs = n + 1;
     const cgp_value value = new_value(model, &type, -1, n);
     model->input_values[n] = value.id;
@@ -137,11 +138,12 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
 }
 
 /* Add the parameters of a node: `<name>.<suffix>`, each name once in the model. */
-static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred, const char *name,
-                       const cgp_init *inits) {
+static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
+                       const char *name, const cgp_init *inits) {
     for (int k = 0; k < inferred->n_params; k++) {
         const int n = model->n_params;
-        if (!grow_or_stick(model, &model->params, &model->params_room, n + 1, sizeof *model->params))
+        if (!grow_or_stick(model, &model->params, &model->params_room, n + 1,
+                           sizeof *model->params))
             return false;
         char *full = cgp__format("%s.%s", name, inferred->params[k].suffix);
         if (!full) {
@@ -155,7 +157,8 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
                 return false;
             }
         }
-        model->params[n] = (cgp__parameter){full, inferred->params[k].shape, inits[k], model->n_nodes};
+        model->params[n] =
+            (cgp__parameter){full, inferred->params[k].shape, inits[k], model->n_nodes};
         model->n_params = n + 1;
         node->params[k] = n;
     }
@@ -163,18 +166,20 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
 }
 
 /* Add a node. `name` and `inits` are for its parameters. */
-static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_kind kind, const char *name,
-                          const cgp__attributes *attributes, const cgp_init *inits) {
+static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_kind kind,
+                          const char *name, const cgp__attributes *attributes,
+                          const cgp_init *inits) {
     const cgp__op *op = cgp__op_find(kind);
-    if (!open_for(model, op->name))
-        return invalid;
+    if (!open_for(model, op->name)) return invalid;
     if (model->n_layers == 0) {
-        stick(model, CGP_EINVAL, op->name, "is outside of any layer (call cgp_model_layer first)");
+        stick(model, CGP_EINVAL, op->name,
+              "is outside of any layer (call cgp_model_layer first)");
         return invalid;
     }
     const cgp_value x[CGP__MAX_INPUTS] = {x0, x1};
     cgp__type types[CGP__MAX_INPUTS] = {0};
-    cgp__node node = {.op = op, .layer = model->n_layers - 1, .id = (uint32_t)model->n_nodes, .output = -1};
+    cgp__node node = {
+        .op = op, .layer = model->n_layers - 1, .id = (uint32_t)model->n_nodes, .output = -1};
     for (int k = 0; k < op->n_inputs; k++) {
         if (x[k].id < 0 || x[k].id >= model->n_values) {
             stick(model, CGP_EINVAL, op->name, "input %d is not a value of this model", k);
@@ -194,7 +199,8 @@ static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_
     node.n_saved = inferred.n_saved;
     node.n_params = inferred.n_params;
     memcpy(node.saved, inferred.saved, sizeof node.saved);
-    if (!grow_or_stick(model, &model->nodes, &model->nodes_room, model->n_nodes + 1, sizeof *model->nodes) ||
+    if (!grow_or_stick(model, &model->nodes, &model->nodes_room, model->n_nodes + 1,
+                       sizeof *model->nodes) ||
         !add_params(model, &node, &inferred, name, inits))
         return invalid;
     cgp_value y = invalid;
@@ -206,13 +212,14 @@ static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_
     return y;
 }
 
-cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary, int64_t width,
-                        cgp_init init) {
+cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
+                        int64_t width, cgp_init init) {
     const cgp__attributes attributes = {.size = vocabulary, .width = width};
     return add_node(model, ids, invalid, CGP__OP_EMBEDDING, name, &attributes, &init);
 }
 
-cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name, cgp_init init) {
+cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
+                                 cgp_init init) {
     const cgp__attributes attributes = {0};
     return add_node(model, x, invalid, CGP__OP_POSITION, name, &attributes, &init);
 }
@@ -222,8 +229,10 @@ cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
     return add_node(model, a, b, CGP__OP_ADD, NULL, &attributes, NULL);
 }
 
-cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name, cgp_linear_options options) {
-    const cgp__attributes attributes = {.size = options.out, .bias = options.bias, .in_out = options.in_out};
+cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
+                     cgp_linear_options options) {
+    const cgp__attributes attributes = {
+        .size = options.out, .bias = options.bias, .in_out = options.in_out};
     const cgp_init inits[2] = {options.init, {CGP_INIT_ZERO, 0}};
     return add_node(model, x, invalid, CGP__OP_LINEAR, name, &attributes, inits);
 }
@@ -245,15 +254,14 @@ cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, d
 }
 
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
-    if (p == 0 && model->status == CGP_OK && x.id >= 0)
-        return x;
+    if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
     return add_node(model, x, invalid, CGP__OP_DROPOUT, NULL, &attributes, NULL);
 }
 
-void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets, int64_t ignore) {
-    if (!open_for(model, "cross_entropy"))
-        return;
+void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
+                                  int64_t ignore) {
+    if (!open_for(model, "cross_entropy")) return;
     if (model->loss >= 0) {
         stick(model, CGP_EINVAL, "cross_entropy", "the model has a loss already");
         return;
@@ -261,13 +269,11 @@ void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value 
     const cgp__attributes attributes = {.ignore = ignore};
     const int before = model->n_nodes;
     (void)add_node(model, logits, targets, CGP__OP_CROSS_ENTROPY, NULL, &attributes, NULL);
-    if (model->n_nodes > before)
-        model->loss = before;
+    if (model->n_nodes > before) model->loss = before;
 }
 
 void cgp_model_output(cgp_model *model, cgp_value value) {
-    if (!open_for(model, "output"))
-        return;
+    if (!open_for(model, "output")) return;
     if (value.id < 0 || value.id >= model->n_values)
         stick(model, CGP_EINVAL, "output", "is not a value of this model");
     else if (model->values[value.id].node < 0)

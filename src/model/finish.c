@@ -10,16 +10,14 @@ static void mark_needed(const cgp_model *model, bool *wanted) {
         const cgp__node *node = &model->nodes[i];
         for (int k = 0; wanted[i] && k < node->op->n_inputs; k++) {
             const int maker = model->values[node->inputs[k]].node;
-            if (maker >= 0)
-                wanted[maker] = true;
+            if (maker >= 0) wanted[maker] = true;
         }
     }
 }
 
 /* The loss runs last, whatever was built after it. */
 static void move_loss_to_end(cgp_model *model) {
-    if (model->loss < 0)
-        return;
+    if (model->loss < 0) return;
     const cgp__node loss = model->nodes[model->loss];
     for (int i = model->loss; i + 1 < model->n_nodes; i++) {
         model->nodes[i] = model->nodes[i + 1];
@@ -43,22 +41,19 @@ static void compact(cgp_model *model, const bool *wanted) {
         }
         cgp__node *node = &model->nodes[param->node];
         for (int k = 0; k < node->n_params; k++) {
-            if (node->params[k] == i)
-                node->params[k] = params;
+            if (node->params[k] == i) node->params[k] = params;
         }
         model->params[params++] = *param;
     }
     model->n_params = params;
     for (int i = 0; i < model->n_nodes; i++) {
-        if (!wanted[i])
-            continue;
+        if (!wanted[i]) continue;
         model->nodes[nodes] = model->nodes[i];
         if (model->nodes[nodes].output >= 0)
             model->values[model->nodes[nodes].output].node = nodes;
         for (int k = 0; k < model->nodes[nodes].n_params; k++)
             model->params[model->nodes[nodes].params[k]].node = nodes;
-        if (model->loss == i)
-            model->loss = nodes;
+        if (model->loss == i) model->loss = nodes;
         nodes++;
     }
     model->n_nodes = nodes;
@@ -79,8 +74,7 @@ static void mark_gradients(cgp_model *model) {
 /* Mark the ancestors of a node; wanted[] is scratch of n_nodes. */
 static void mark_on_loss(cgp_model *model, bool *wanted) {
     memset(wanted, 0, (size_t)model->n_nodes);
-    if (model->loss >= 0)
-        wanted[model->loss] = true;
+    if (model->loss >= 0) wanted[model->loss] = true;
     mark_needed(model, wanted);
     for (int i = 0; i < model->n_nodes; i++)
         model->nodes[i].on_loss = wanted[i];
@@ -99,7 +93,8 @@ cgp_status cgp_model_finish(cgp_model *model) {
         return cgp_fail(CGP_ESTATE, "model %s: is finished already", model->name);
     model->finished = true;
     if (model->status != CGP_OK)
-        return cgp_fail(model->status, "%s", model->error ? model->error : "model: out of memory");
+        return cgp_fail(model->status, "%s",
+                        model->error ? model->error : "model: out of memory");
     model->status = check(model);
     if (model->status != CGP_OK) {
         model->error = cgp__strdup(cgp_message());
@@ -111,10 +106,8 @@ cgp_status cgp_model_finish(cgp_model *model) {
         return model->status;
     }
     move_loss_to_end(model);
-    if (model->loss >= 0)
-        wanted[model->loss] = true;
-    if (model->output >= 0)
-        wanted[model->values[model->output].node] = true;
+    if (model->loss >= 0) wanted[model->loss] = true;
+    if (model->output >= 0) wanted[model->values[model->output].node] = true;
     mark_needed(model, wanted);
     compact(model, wanted);
     mark_on_loss(model, wanted);
@@ -123,18 +116,15 @@ cgp_status cgp_model_finish(cgp_model *model) {
     return CGP_OK;
 }
 
-bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node, cgp__direction direction) {
-    if (direction == CGP__FORWARD)
-        return true;
-    if (!node->on_loss)
-        return false;
+bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
+                             cgp__direction direction) {
+    if (direction == CGP__FORWARD) return true;
+    if (!node->on_loss) return false;
     if (direction == CGP__BACKWARD_WEIGHT)
         return node->n_params > 0 && !node->op->weight_in_input;
-    if (node->op->weight_in_input && node->n_params > 0)
-        return true;
+    if (node->op->weight_in_input && node->n_params > 0) return true;
     for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->op->n_inputs; k++) {
-        if (model->values[node->inputs[k]].has_grad)
-            return true;
+        if (model->values[node->inputs[k]].has_grad) return true;
     }
     return false;
 }

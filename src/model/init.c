@@ -25,7 +25,8 @@ static void block(const cgp_init *init, cgp__rng_key key, uint64_t index, float 
     }
 }
 
-void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first, int64_t count, float *out) {
+void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
+                    int64_t count, float *out) {
     if (init->kind == CGP_INIT_ZERO || init->kind == CGP_INIT_ONE) {
         for (int64_t i = 0; i < count; i++)
             out[i] = init->kind == CGP_INIT_ONE ? 1.0f : 0.0f;
@@ -35,8 +36,7 @@ void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t 
     float four[4];
     for (int64_t i = 0; i < count; i++) {
         const int64_t e = first + i;
-        if (i == 0 || e % 4 == 0)
-            block(init, key, (uint64_t)(e / 4), four);
+        if (i == 0 || e % 4 == 0) block(init, key, (uint64_t)(e / 4), four);
         out[i] = four[e % 4];
     }
 }

@@ -10,14 +10,16 @@ typedef struct cgp__value_info {
     cgp__type type; /* of one sample */
     int node;       /* that makes it, -1 for an input */
     int input;      /* index of the input, -1 for a node's */
-    bool has_grad;  /* f32, depends on a parameter, and the loss depends on it; known after finish */
+    bool
+        has_grad; /* f32, depends on a parameter, and the loss depends on it; known after finish */
 } cgp__value_info;
 
 typedef struct cgp__node {
     const cgp__op *op;
     cgp__geometry geometry;
     int layer;
-    uint32_t id; /* of its random numbers: place in the order of building, whatever was left out later */
+    uint32_t
+        id; /* of its random numbers: place in the order of building, whatever was left out later */
     int inputs[CGP__MAX_INPUTS];
     int output; /* value, -1 for a loss */
     int n_saved, n_params;
@@ -57,9 +59,11 @@ struct cgp_model {
 int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
 
 /* Elements `first` .. `first + count - 1` of a parameter's start: a function of (seed, parameter, element). */
-void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first, int64_t count, float *out);
+void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
+                    int64_t count, float *out);
 
 /* Tell whether backward of a node has an input half, a weight half. */
-bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node, cgp__direction direction);
+bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
+                             cgp__direction direction);
 
 #endif

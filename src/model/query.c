@@ -22,7 +22,8 @@ const char *cgp_model_parameter_name(const cgp_model *model, int parameter) {
 }
 
 const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter) {
-    return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape : NULL;
+    return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape
+                                                         : NULL;
 }
 
 int64_t cgp_model_parameter_count(const cgp_model *model) {
@@ -41,7 +42,6 @@ const char *cgp_model_input_name(const cgp_model *model, int input) {
 }
 
 cgp_shape cgp_model_output_shape(const cgp_model *model) {
-    if (model->output < 0)
-        return (cgp_shape){.rank = -1};
+    if (model->output < 0) return (cgp_shape){.rank = -1};
     return model->values[model->output].type.shape;
 }

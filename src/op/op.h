@@ -53,7 +53,8 @@ typedef struct cgp__op {
     bool is_loss;
 
     /* Check the input types and fill `out` (zeroed before). The message says what was expected and what came. */
-    cgp_status (*infer)(const cgp__attributes *attributes, const cgp__type *inputs, cgp__inferred *out);
+    cgp_status (*infer)(const cgp__attributes *attributes, const cgp__type *inputs,
+                        cgp__inferred *out);
 
     /* Bit k: backward reads x[k]; saved[k]. Whether it reads y. */
     uint32_t input_needs_x, weight_needs_x, input_needs_saved;
@@ -69,7 +70,8 @@ typedef struct cgp__op {
 
     /* Check `count` integers of input k on the host before anything runs; NULL: anything goes. `bad` gets the place of the
      * first that is out of range (data[*bad]), `high` the end of the range: 0 <= data[i] < high. */
-    bool (*valid)(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count, int64_t *bad, int64_t *high);
+    bool (*valid)(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
+                  int64_t *bad, int64_t *high);
 
     /* Losses: how many of `count` targets count. */
     int64_t (*count)(const cgp__geometry *geometry, const int32_t *targets, int64_t count);
@@ -78,7 +80,7 @@ typedef struct cgp__op {
 /* The table of a kind. */
 const cgp__op *cgp__op_find(cgp__op_kind kind);
 
-extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear, cgp__op_layer_norm, cgp__op_gelu,
-    cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy;
+extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear,
+    cgp__op_layer_norm, cgp__op_gelu, cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy;
 
 #endif

@@ -26,9 +26,9 @@ const char *cgp_optim_kind_name(cgp_optim_kind kind) {
     return kind == CGP_OPTIM_SGD ? kinds[0] : kinds[1];
 }
 
-static cgp_status check_range(const char *name, double value, double low, double high, const char *range) {
-    if (value >= low && value < high)
-        return CGP_OK;
+static cgp_status check_range(const char *name, double value, double low, double high,
+                              const char *range) {
+    if (value >= low && value < high) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "optimizer: %s is expected in %s, got %g", name, range, value);
 }
 
@@ -49,8 +49,7 @@ cgp_status cgp_optim_check(const cgp_optim *optim) {
 }
 
 int cgp_optim_states(const cgp_optim *optim) {
-    if (optim->kind == CGP_OPTIM_ADAMW)
-        return 2;
+    if (optim->kind == CGP_OPTIM_ADAMW) return 2;
     return optim->momentum > 0 ? 1 : 0;
 }
 

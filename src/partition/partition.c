@@ -28,15 +28,15 @@ static void fill_table(double *least, const double *prefix, int layers, int stag
             double best = INFINITY;
             for (int j = i + 1; j <= layers - k + 1; j++) {
                 const double worst = larger(prefix[j] - prefix[i], least[(k - 1) * row + j]);
-                if (worst < best)
-                    best = worst;
+                if (worst < best) best = worst;
             }
             least[k * row + i] = best;
         }
     }
 }
 
-static void take_leftmost(const double *least, const double *prefix, int layers, int stages, int *balance) {
+static void take_leftmost(const double *least, const double *prefix, int layers, int stages,
+                          int *balance) {
     const int row = layers + 1;
     const double limit = least[stages * row];
     int i = 0;
@@ -52,10 +52,13 @@ static void take_leftmost(const double *least, const double *prefix, int layers,
 
 cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *balance) {
     if (stages < 1 || stages > layers)
-        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d", layers, stages);
+        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
+                        layers, stages);
     for (int i = 0; i < layers; i++) {
         if (!(costs[i] >= 0) || !isfinite(costs[i]))
-            return cgp_fail(CGP_EINVAL, "balance: cost of layer %d is not a finite number >= 0: %g", i, costs[i]);
+            return cgp_fail(CGP_EINVAL,
+                            "balance: cost of layer %d is not a finite number >= 0: %g", i,
+                            costs[i]);
     }
     const size_t entries = (size_t)(stages + 1) * (size_t)(layers + 1);
     double *least = cgp__calloc(entries, sizeof *least);
@@ -76,8 +79,7 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
     double flops = 0;
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (node->layer != layer || node->op->is_loss)
-            continue;
+        if (node->layer != layer || node->op->is_loss) continue;
         for (int d = 0; d < CGP__DIRECTIONS; d++) {
             if (cgp__node_has_direction(model, node, (cgp__direction)d))
                 flops += node->op->flops(&node->geometry, (cgp__direction)d);
@@ -89,8 +91,7 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
 cgp_status cgp_balance_by_flops(const cgp_model *model, int stages, int *balance) {
     const int layers = cgp_model_layers(model);
     double *costs = cgp__calloc((size_t)layers, sizeof *costs);
-    if (!costs)
-        return cgp__no_memory("balance", (size_t)layers * sizeof *costs);
+    if (!costs) return cgp__no_memory("balance", (size_t)layers * sizeof *costs);
     for (int i = 0; i < layers; i++)
         costs[i] = cgp_layer_flops(model, i);
     const cgp_status status = cgp_balance_solve(costs, layers, stages, balance);
@@ -109,11 +110,13 @@ cgp_status cgp_balance_check(const cgp_model *model, int stages, const int *bala
     }
     for (int j = 0; j < stages; j++) {
         if (balance[j] < 1)
-            return cgp_fail(CGP_EINVAL, "balance: every stage needs at least one layer, stage %d has %d (balance: %s)",
-                            j, balance[j], text);
+            return cgp_fail(
+                CGP_EINVAL,
+                "balance: every stage needs at least one layer, stage %d has %d (balance: %s)",
+                j, balance[j], text);
     }
-    if (sum == layers)
-        return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "balance: sums to %lld but the model has %d layers (balance: %s)", (long long)sum,
-                    layers, text);
+    if (sum == layers) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "balance: sums to %lld but the model has %d layers (balance: %s)",
+                    (long long)sum, layers, text);
 }

@@ -5,13 +5,13 @@
 #include <stdlib.h>
 
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program) {
-    const cgp__program *const all[CGP__PROGRAMS] = {&stage->light, &stage->forward, &stage->recompute, &stage->backward};
+    const cgp__program *const all[CGP__PROGRAMS] = {&stage->light, &stage->forward,
+                                                    &stage->recompute, &stage->backward};
     return all[program];
 }
 
 void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run) {
-    if (!run)
-        return;
+    if (!run) return;
     for (int d = 0; run->lists && d < pipeline->plan->n_devices; d++)
         free(run->lists[d].actions);
     free(run->lists);
@@ -23,8 +23,10 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
         if (inputs[j] > stage->input_slots || saved[j] > stage->saved_slots)
-            return cgp_fail(CGP_EDEVICE, "stage %d: a list needs %d input and %d saved slots, planned are %d and %d", j,
-                            inputs[j], saved[j], stage->input_slots, stage->saved_slots);
+            return cgp_fail(
+                CGP_EDEVICE,
+                "stage %d: a list needs %d input and %d saved slots, planned are %d and %d", j,
+                inputs[j], saved[j], stage->input_slots, stage->saved_slots);
     }
     return CGP_OK;
 }
@@ -42,20 +44,22 @@ typedef struct marks {
 } marks;
 
 static bool *recomputed_mark(const marks *m, const cgp__run *run, const cgp_action *action) {
-    return &m->recomputed[(size_t)action->stage * (size_t)run->chunks + (size_t)action->microbatch];
+    return &m->recomputed[(size_t)action->stage * (size_t)run->chunks +
+                          (size_t)action->microbatch];
 }
 
-static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_action *bound, const marks *m) {
+static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_action *bound,
+                        const marks *m) {
     const cgp_action *action = &bound->action;
     bound->first_sample = action->microbatch * plan->microbatch;
-    bound->samples = run->samples - bound->first_sample < plan->microbatch ? run->samples - bound->first_sample
-                                                                             : plan->microbatch;
+    bound->samples = run->samples - bound->first_sample < plan->microbatch
+                         ? run->samples - bound->first_sample
+                         : plan->microbatch;
     switch (action->kind) {
     case CGP_ACTION_F:
     case CGP_ACTION_SEND_F:
         bound->program = forward_program(plan, run, *recomputed_mark(m, run, action));
-        if (bound->program == CGP__FORWARD_SAVED && run->forward_only)
-            bound->saved_slot = 0;
+        if (bound->program == CGP__FORWARD_SAVED && run->forward_only) bound->saved_slot = 0;
         break;
     case CGP_ACTION_R:
         bound->program = CGP__RECOMPUTE;
@@ -71,7 +75,8 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_ac
     }
 }
 
-static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule, cgp__run *run, int d) {
+static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule, cgp__run *run,
+                              int d) {
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(schedule, d, &n);
     cgp__list *list = &run->lists[d];
@@ -85,14 +90,15 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     if (!numbers || !flags || !list->actions)
         status = cgp__no_memory("list", (size_t)n * sizeof *list->actions);
     if (status == CGP_OK)
-        status = cgp__plan_slots(plan, schedule, d, numbers, numbers + n, numbers + 2 * n, numbers + 2 * n + stages);
+        status = cgp__plan_slots(plan, schedule, d, numbers, numbers + n, numbers + 2 * n,
+                                 numbers + 2 * n + stages);
     if (status == CGP_OK)
         status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
     for (int i = 0; status == CGP_OK && i < n; i++) {
         if (actions[i].kind == CGP_ACTION_I || actions[i].kind == CGP_ACTION_W)
-            status = cgp_fail(CGP_EINVAL, "schedule: backward in two halves (I and W) cannot be run yet");
-        if (actions[i].kind == CGP_ACTION_R)
-            *recomputed_mark(&m, run, &actions[i]) = true;
+            status = cgp_fail(CGP_EINVAL,
+                              "schedule: backward in two halves (I and W) cannot be run yet");
+        if (actions[i].kind == CGP_ACTION_R) *recomputed_mark(&m, run, &actions[i]) = true;
         list->actions[i].action = actions[i];
         list->actions[i].input_slot = numbers[i];
         list->actions[i].saved_slot = numbers[n + i];
@@ -107,8 +113,7 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
 /* The list runs to its end with the buffers that were planned. */
 static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedule) {
     int *capacity = cgp__calloc((size_t)plan->n_edges, sizeof *capacity);
-    if (!capacity)
-        return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
+    if (!capacity) return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
     for (int e = 0; e < plan->n_edges; e++)
         capacity[e] = plan->edges[e].capacity;
     const cgp_schedule_costs costs = {.capacity = capacity};
@@ -123,7 +128,8 @@ static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
     const cgp_plan *plan = pipeline->plan;
     const int64_t chunks = (run->samples + plan->microbatch - 1) / plan->microbatch;
     if (chunks > INT_MAX / 2)
-        return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold", (long long)run->samples);
+        return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
+                        (long long)run->samples);
     run->chunks = (int)chunks;
     run->lists = cgp__calloc((size_t)plan->n_devices, sizeof *run->lists);
     if (!run->lists)
@@ -134,25 +140,27 @@ static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
         status = bind_device(plan, schedule, run, d);
     cgp_schedule_destroy(schedule);
-    if (status == CGP_OK)
-        status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
-    if (status == CGP_OK && !cgp__grow(&pipeline->losses, &pipeline->losses_room, run->chunks, sizeof(double)))
+    if (status == CGP_OK) status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
+    if (status == CGP_OK &&
+        !cgp__grow(&pipeline->losses, &pipeline->losses_room, run->chunks, sizeof(double)))
         status = cgp__no_memory("losses", (size_t)run->chunks * sizeof(double));
     return status;
 }
 
-cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only, const cgp__run **out) {
+cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only,
+                         const cgp__run **out) {
     for (int i = 0; i < pipeline->n_runs; i++) {
-        if (pipeline->runs[i]->samples == samples && pipeline->runs[i]->forward_only == forward_only) {
+        if (pipeline->runs[i]->samples == samples &&
+            pipeline->runs[i]->forward_only == forward_only) {
             *out = pipeline->runs[i];
             return CGP_OK;
         }
     }
-    if (!cgp__grow(&pipeline->runs, &pipeline->runs_room, pipeline->n_runs + 1, sizeof *pipeline->runs))
+    if (!cgp__grow(&pipeline->runs, &pipeline->runs_room, pipeline->n_runs + 1,
+                   sizeof *pipeline->runs))
         return cgp__no_memory("lists", sizeof *pipeline->runs);
     cgp__run *run = cgp__calloc(1, sizeof *run);
-    if (!run)
-        return cgp__no_memory("lists", sizeof *run);
+    if (!run) return cgp__no_memory("lists", sizeof *run);
     run->samples = samples;
     run->forward_only = forward_only;
     const cgp_status status = make_run(pipeline, run);

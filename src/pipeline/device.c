@@ -11,12 +11,11 @@
 static bool is_first_sibling(int core) {
     char path[96];
     int first = core;
-    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list", core);
+    snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
+             core);
     FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%d", &first) != 1)
-        first = core;
-    if (file)
-        fclose(file);
+    if (file && fscanf(file, "%d", &first) != 1) first = core;
+    if (file) fclose(file);
     return first == core;
 }
 
@@ -45,8 +44,7 @@ static cgp_status set_initial_parameters(cgp__worker *worker) {
     float chunk[4096];
     for (int p = 0; p < plan->model->n_params; p++) {
         const cgp__parameter *param = &plan->model->params[p];
-        if (plan->stages[plan->node_stage[param->node]].info.device != worker->index)
-            continue;
+        if (plan->stages[plan->node_stage[param->node]].info.device != worker->index) continue;
         char *memory = worker->memory + device->parameters + plan->param_offset[p];
         const int64_t count = cgp_shape_count(&param->shape);
         for (int64_t first = 0; first < count; first += 4096) {
@@ -62,10 +60,10 @@ static cgp_status number_calls(cgp__worker *worker) {
     const cgp_plan *plan = worker->pipeline->plan;
     const size_t n = (size_t)plan->n_stages * CGP__PROGRAMS;
     worker->first_call = cgp__calloc(n, sizeof *worker->first_call);
-    if (!worker->first_call)
-        return cgp__no_memory("worker", n * sizeof *worker->first_call);
+    if (!worker->first_call) return cgp__no_memory("worker", n * sizeof *worker->first_call);
     for (int j = 0; j < plan->n_stages; j++) {
-        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index; p++) {
+        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index;
+             p++) {
             worker->first_call[j * CGP__PROGRAMS + p] = worker->n_calls;
             worker->n_calls += cgp__stage_program(&plan->stages[j], p)->n;
         }
@@ -78,7 +76,8 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__backend *backend = plan->devices[worker->index].backend;
     const int64_t bytes = plan->devices[worker->index].info.planned_bytes;
-    CGP_TRY(backend->device_create(&worker->device, plan->threads, core_of(plan, worker->index)));
+    CGP_TRY(
+        backend->device_create(&worker->device, plan->threads, core_of(plan, worker->index)));
     void *memory = NULL;
     CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
@@ -96,8 +95,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
         free(worker->sets[i].kernels);
     if (worker->memory)
         backend->memory_destroy(worker->device, worker->memory, (size_t)worker->bytes);
-    if (worker->device)
-        backend->device_destroy(worker->device);
+    if (worker->device) backend->device_destroy(worker->device);
     free(worker->cache);
     free(worker->sets);
     free(worker->first_call);
@@ -106,7 +104,8 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
 }
 
 /* The kernel of a call for n samples; one for all calls of the same spec. */
-static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n, cgp__kernel **out) {
+static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
+                              cgp__kernel **out) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__backend *backend = plan->devices[worker->index].backend;
     const cgp__kernel_spec spec = cgp__call_spec(plan->model, call, n);
@@ -120,12 +119,15 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
     CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
     if (bytes > call->workspace_bytes) {
         const cgp__node *node = &plan->model->nodes[call->node];
-        return cgp_fail(CGP_ELIMIT, "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
-                        "are %lld (plan for a batch that leaves such a rest)", (long long)n,
-                        plan->model->layers[node->layer], node->op->name, (long long)bytes,
-                        (long long)call->workspace_bytes);
+        return cgp_fail(
+            CGP_ELIMIT,
+            "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
+            "are %lld (plan for a batch that leaves such a rest)",
+            (long long)n, plan->model->layers[node->layer], node->op->name, (long long)bytes,
+            (long long)call->workspace_bytes);
     }
-    if (!cgp__grow(&worker->cache, &worker->cache_room, worker->n_cache + 1, sizeof *worker->cache))
+    if (!cgp__grow(&worker->cache, &worker->cache_room, worker->n_cache + 1,
+                   sizeof *worker->cache))
         return cgp__no_memory("kernels", sizeof *worker->cache);
     CGP_TRY(backend->kernel_create(worker->device, &spec, out));
     worker->cache[worker->n_cache++] = (cgp__cached_kernel){spec, *out};
@@ -136,8 +138,7 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
 static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
     const cgp_plan *plan = worker->pipeline->plan;
     for (*index = 0; *index < worker->n_sets; ++*index) {
-        if (worker->sets[*index].samples == n)
-            return CGP_OK;
+        if (worker->sets[*index].samples == n) return CGP_OK;
     }
     if (!cgp__grow(&worker->sets, &worker->sets_room, worker->n_sets + 1, sizeof *worker->sets))
         return cgp__no_memory("kernels", sizeof *worker->sets);
@@ -146,7 +147,8 @@ static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
         return cgp__no_memory("kernels", (size_t)worker->n_calls * sizeof(cgp__kernel *));
     cgp_status status = CGP_OK;
     for (int j = 0; j < plan->n_stages; j++) {
-        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index; p++) {
+        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index;
+             p++) {
             const cgp__program *program = cgp__stage_program(&plan->stages[j], p);
             cgp__kernel **at = kernels + worker->first_call[j * CGP__PROGRAMS + p];
             for (int i = 0; i < program->n && status == CGP_OK; i++) {

@@ -13,25 +13,27 @@ typedef struct scene {
     char *base[CGP__ARENAS];
 } scene;
 
-static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *context, const cgp__bound_action *bound) {
+static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *context,
+                      const cgp__bound_action *bound) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const cgp__stage_plan *stage = &plan->stages[bound->action.stage];
-    *s = (scene){.worker = worker, .plan = plan, .context = context, .bound = bound, .stage = stage};
+    *s = (scene){
+        .worker = worker, .plan = plan, .context = context, .bound = bound, .stage = stage};
     s->base[CGP__PARAMETERS] = worker->memory + device->parameters;
     s->base[CGP__GRADIENTS] = worker->memory + device->gradients;
     s->base[CGP__WORKSPACE] = worker->memory + device->workspace;
     if (bound->input_slot >= 0)
-        s->base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots + bound->input_slot * stage->info.input_slot_bytes;
+        s->base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
+                                   bound->input_slot * stage->info.input_slot_bytes;
     if (bound->saved_slot >= 0)
-        s->base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots + bound->saved_slot * stage->info.saved_slot_bytes;
+        s->base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots +
+                                   bound->saved_slot * stage->info.saved_slot_bytes;
 }
 
 static void *at(const scene *s, cgp__place place) {
-    if (place.arena == CGP__NOWHERE)
-        return NULL;
-    if (place.arena != CGP__HOST)
-        return s->base[place.arena] + place.offset;
+    if (place.arena == CGP__NOWHERE) return NULL;
+    if (place.arena != CGP__HOST) return s->base[place.arena] + place.offset;
     const cgp_tensor *tensor = s->context->inputs[place.offset];
     const int value = s->plan->model->input_values[place.offset];
     const int64_t first = s->context->offset + s->bound->first_sample;
@@ -41,7 +43,8 @@ static void *at(const scene *s, cgp__place place) {
 
 /* CGP_FAULT asks that this action fails: its first kernel does. */
 static bool is_faulty(const cgp_pipeline *pipeline, const cgp_action *action) {
-    return pipeline->fault_kind == (int)action->kind && pipeline->fault_stage == action->stage &&
+    return pipeline->fault_kind == (int)action->kind &&
+           pipeline->fault_stage == action->stage &&
            pipeline->fault_microbatch == action->microbatch;
 }
 
@@ -70,17 +73,20 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
         args.dparam[k] = at(s, call->dparam[k]);
     }
     if (node->geometry.p > 0)
-        args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step, node->id);
+        args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
+                                   node->id);
     if (node->op->is_loss && s->bound->action.kind == CGP_ACTION_F)
         args.loss = &pipeline->losses[s->bound->action.microbatch];
     return s->plan->devices[s->worker->index].backend->kernel_run(kernel, &args);
 }
 
 /* First words of a message: stage, micro-batch, action. */
-static cgp_status fail_in_action(const scene *s, const char *layer, const char *op, const char *message) {
+static cgp_status fail_in_action(const scene *s, const char *layer, const char *op,
+                                 const char *message) {
     const cgp_action *action = &s->bound->action;
     char text[32];
-    return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: layer %s, %s: %s", action->stage, action->microbatch,
+    return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: layer %s, %s: %s",
+                    action->stage, action->microbatch,
                     cgp_action_text(action, text, sizeof text), layer, op, message);
 }
 
@@ -99,8 +105,7 @@ static cgp_status compute(const scene *s) {
             continue;
         }
         const cgp__node *node = &model->nodes[call->node];
-        if (node->op->is_loss && !s->context->with_loss)
-            continue;
+        if (node->op->is_loss && !s->context->with_loss) continue;
         if (run_kernel(s, call, kernels[i]) != CGP_OK)
             return fail_in_action(s, model->layers[node->layer], node->op->name, cgp_message());
     }
@@ -111,12 +116,12 @@ static cgp_status compute(const scene *s) {
 static void give_output(const scene *s) {
     const cgp__place place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
     const cgp_tensor *output = s->context->output;
-    if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE)
-        return;
+    if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
     const cgp__type *type = &s->plan->model->values[s->plan->model->output].type;
-    char *to = (char *)output->data + cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
-    s->plan->devices[s->worker->index].backend->copy(s->worker->device, to, at(s, place),
-                                                      (size_t)cgp__type_bytes(type, s->bound->samples));
+    char *to = (char *)output->data +
+               cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
+    s->plan->devices[s->worker->index].backend->copy(
+        s->worker->device, to, at(s, place), (size_t)cgp__type_bytes(type, s->bound->samples));
 }
 
 /* false once the run is stopped. */
@@ -126,8 +131,7 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send) {
     const int microbatch = s->bound->action.microbatch;
     void *out = send ? cgp__channel_acquire(channel) : NULL;
     const void *in = send ? NULL : cgp__channel_take(channel, microbatch);
-    if (!out && !in)
-        return false;
+    if (!out && !in) return false;
     for (int i = 0; i < edge->n_parts; i++) {
         const cgp__part *part = &edge->parts[i];
         const size_t bytes = (size_t)(part->sample_bytes * s->bound->samples);
@@ -135,7 +139,8 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send) {
             backend->copy(s->worker->device, (char *)out + part->offset,
                           at(s, part->from[s->bound->program != CGP__LIGHT]), bytes);
         else
-            backend->copy(s->worker->device, at(s, part->to), (const char *)in + part->offset, bytes);
+            backend->copy(s->worker->device, at(s, part->to), (const char *)in + part->offset,
+                          bytes);
     }
     if (send)
         cgp__channel_post(channel, out, microbatch);
@@ -168,7 +173,8 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
         set_scene(&s, worker, context, bound);
         const int64_t start = cgp__now_ns();
         if (action->edge >= 0) {
-            const bool send = action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
+            const bool send =
+                action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
             if (!transfer(&s, pipeline->channels[action->edge], send))
                 return CGP_OK; /* another worker failed and has told why */
         } else {
@@ -179,8 +185,8 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
             }
             give_output(&s);
         }
-        cgp__trace_add(&worker->trace, (cgp__event){start, cgp__now_ns(), (int)action->kind, action->stage,
-                                                    action->microbatch});
+        cgp__trace_add(&worker->trace, (cgp__event){start, cgp__now_ns(), (int)action->kind,
+                                                    action->stage, action->microbatch});
     }
     return CGP_OK;
 }

@@ -6,14 +6,14 @@ static bool is_read(const cgp_model *model, int k, bool with_loss) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->op->n_inputs && (with_loss || !node->op->is_loss); j++) {
-            if (node->inputs[j] == model->input_values[k])
-                return true;
+            if (node->inputs[j] == model->input_values[k]) return true;
         }
     }
     return false;
 }
 
-static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor, int64_t *samples) {
+static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor,
+                               int64_t *samples) {
     const cgp__type *type = &model->values[model->input_values[k]].type;
     const char *name = model->inputs[k];
     if (!tensor || !tensor->data || tensor->shape.rank < 0 || tensor->shape.rank > CGP_MAX_RANK)
@@ -26,64 +26,72 @@ static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *
         cgp_shape_text(&type->shape, expected, sizeof expected);
         cgp_shape_text(&tensor->shape, got, sizeof got);
         return cgp_fail(CGP_EINVAL, "input %s: expected %s of shape [N] x %s, got %s %s", name,
-                        cgp_dtype_name(type->dtype), expected, cgp_dtype_name(tensor->dtype), got);
+                        cgp_dtype_name(type->dtype), expected, cgp_dtype_name(tensor->dtype),
+                        got);
     }
     const int64_t n = tensor->shape.dims[0];
     if (n < 1 || (*samples > 0 && n != *samples))
-        return cgp_fail(CGP_EINVAL, "input %s: expected %s%lld samples, got %lld (all inputs have the same N)", name,
-                        *samples ? "" : ">= ", (long long)(*samples ? *samples : 1), (long long)n);
+        return cgp_fail(
+            CGP_EINVAL,
+            "input %s: expected %s%lld samples, got %lld (all inputs have the same N)", name,
+            *samples ? "" : ">= ", (long long)(*samples ? *samples : 1), (long long)n);
     *samples = n;
     return CGP_OK;
 }
 
 /* Integers that a node of the model uses as indices are in range. */
-static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *tensor, bool with_loss) {
+static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *tensor,
+                              bool with_loss) {
     const int64_t count = cgp_shape_count(&tensor->shape);
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->op->n_inputs; j++) {
             int64_t bad = 0, high = 0;
-            if (node->inputs[j] != model->input_values[k] || !node->op->valid || (node->op->is_loss && !with_loss) ||
+            if (node->inputs[j] != model->input_values[k] || !node->op->valid ||
+                (node->op->is_loss && !with_loss) ||
                 node->op->valid(&node->geometry, j, tensor->data, count, &bad, &high))
                 continue;
             const int64_t row = count / tensor->shape.dims[0];
-            return cgp_fail(CGP_EINVAL, "input %s: sample %lld, element %lld is %d, expected 0 to %lld%s (layer %s, %s)",
+            return cgp_fail(CGP_EINVAL,
+                            "input %s: sample %lld, element %lld is %d, expected 0 to %lld%s "
+                            "(layer %s, %s)",
                             model->inputs[k], (long long)(bad / row), (long long)(bad % row),
-                            ((const int32_t *)tensor->data)[bad], (long long)high - 1, node->op->is_loss ? " or the ignored one" : "",
-                            model->layers[node->layer],
-                            node->op->name);
+                            ((const int32_t *)tensor->data)[bad], (long long)high - 1,
+                            node->op->is_loss ? " or the ignored one" : "",
+                            model->layers[node->layer], node->op->name);
         }
     }
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs, bool with_loss,
-                             int64_t *samples) {
+cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                             int n_inputs, bool with_loss, int64_t *samples) {
     const cgp_model *model = pipeline->plan->model;
     if (n_inputs != model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", model->n_inputs, n_inputs);
+        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", model->n_inputs,
+                        n_inputs);
     *samples = 0;
     for (int k = 0; k < n_inputs; k++) {
-        if (is_read(model, k, with_loss))
-            CGP_TRY(check_tensor(model, k, inputs[k], samples));
+        if (is_read(model, k, with_loss)) CGP_TRY(check_tensor(model, k, inputs[k], samples));
     }
     for (int k = 0; k < n_inputs; k++) {
         if (is_read(model, k, with_loss) && inputs[k]->dtype == CGP_I32)
             CGP_TRY(check_range(model, k, inputs[k], with_loss));
     }
-    if (*samples == 0)
-        return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
+    if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int64_t samples,
-                                  int64_t *count) {
+cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                  int64_t samples, int64_t *count) {
     const cgp_model *model = pipeline->plan->model;
     const cgp__node *loss = &model->nodes[model->loss];
     const int input = model->values[loss->inputs[1]].input;
-    *count = loss->op->count(&loss->geometry, inputs[input]->data, samples * loss->geometry.rows);
+    *count =
+        loss->op->count(&loss->geometry, inputs[input]->data, samples * loss->geometry.rows);
     if (*count == 0)
-        return cgp_fail(CGP_EINVAL, "input %s: the loss counts nothing, all %lld targets are ignored",
+        return cgp_fail(CGP_EINVAL,
+                        "input %s: the loss counts nothing, all %lld targets are ignored",
                         model->inputs[input], (long long)(samples * loss->geometry.rows));
     return CGP_OK;
 }

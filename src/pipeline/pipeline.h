@@ -77,13 +77,13 @@ typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
 struct cgp_pipeline {
     const cgp_plan *plan;
     uint64_t seed;
-    cgp__worker *workers;     /* [devices] */
-    cgp__channel **channels;  /* [edges] */
-    cgp__run **runs;          /* one for each size met */
+    cgp__worker *workers;    /* [devices] */
+    cgp__channel **channels; /* [edges] */
+    cgp__run **runs;         /* one for each size met */
     int n_runs, runs_room;
     double *losses; /* [micro-batches of the largest run] sums */
     int losses_room;
-    int64_t step, updates;   /* steps and optimizer updates done */
+    int64_t step, updates; /* steps and optimizer updates done */
     bool has_gradients, failed;
     char failure[1024];
     int fault_stage, fault_microbatch, fault_kind; /* CGP_FAULT=fail:1F3; kind -1: none */
@@ -119,7 +119,8 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);
 
 /* bind.c: the lists for N samples, made when first met. */
-cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only, const cgp__run **out);
+cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only,
+                         const cgp__run **out);
 void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run);
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
 
@@ -130,9 +131,9 @@ cgp_status cgp__job_run(cgp__worker *worker, void *context);
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
 
 /* inputs.c: check the caller's tensors before anything runs. */
-cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int n_inputs, bool with_loss,
-                             int64_t *samples);
-cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs, int64_t samples,
-                                  int64_t *count);
+cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                             int n_inputs, bool with_loss, int64_t *samples);
+cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                  int64_t samples, int64_t *count);
 
 #endif

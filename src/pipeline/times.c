@@ -4,8 +4,7 @@
 #include <math.h>
 
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
-    if (device < 0 || device >= pipeline->plan->n_devices)
-        return 0;
+    if (device < 0 || device >= pipeline->plan->n_devices) return 0;
     return pipeline->workers[device].bytes;
 }
 
@@ -33,21 +32,17 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
             const cgp__event *event = &trace->events[k & (trace->capacity - 1)];
             start = least(start, event->start_ns);
             end = most(end, event->end_ns);
-            if (is_compute(event->kind))
-                sum += event->end_ns - event->start_ns;
-            if (event->kind == CGP_ACTION_F)
-                last_forward = most(last_forward, event->end_ns);
+            if (is_compute(event->kind)) sum += event->end_ns - event->start_ns;
+            if (event->kind == CGP_ACTION_F) last_forward = most(last_forward, event->end_ns);
             if (event->kind == CGP_ACTION_B || event->kind == CGP_ACTION_I)
                 first_backward = least(first_backward, event->start_ns);
         }
         total += (double)sum;
-        if (busy)
-            busy[d] = (double)sum;
+        if (busy) busy[d] = (double)sum;
     }
     for (int d = 0; busy && d < n; d++)
         busy[d] = end > 0 ? busy[d] / (double)(end - start) : NAN;
-    if (end == 0)
-        return times;
+    if (end == 0) return times;
     times.seconds = (double)(end - start) * 1e-9;
     times.bubble = 1 - total / (n * (double)(end - start));
     if (first_backward == INT64_MAX) {

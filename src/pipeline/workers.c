@@ -12,8 +12,7 @@ static void *worker_main(void *argument) {
     for (;;) {
         while (pipeline->generation == seen && !pipeline->quit)
             pthread_cond_wait(&pipeline->work, &pipeline->lock);
-        if (pipeline->generation == seen)
-            break;
+        if (pipeline->generation == seen) break;
         seen = pipeline->generation;
         cgp__job *job = pipeline->job;
         void *given = pipeline->argument;
@@ -22,8 +21,7 @@ static void *worker_main(void *argument) {
         if (worker->status != CGP_OK)
             snprintf(worker->message, sizeof worker->message, "%s", cgp_message());
         pthread_mutex_lock(&pipeline->lock);
-        if (--pipeline->pending == 0)
-            pthread_cond_signal(&pipeline->done);
+        if (--pipeline->pending == 0) pthread_cond_signal(&pipeline->done);
     }
     pthread_mutex_unlock(&pipeline->lock);
     return NULL;
@@ -36,7 +34,8 @@ cgp_status cgp__workers_start(cgp_pipeline *pipeline) {
         worker->index = d;
         const int error = pthread_create(&worker->thread, NULL, worker_main, worker);
         if (error)
-            return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", d, strerror(error));
+            return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", d,
+                            strerror(error));
         worker->started = true;
     }
     return CGP_OK;
@@ -66,7 +65,6 @@ void cgp__workers_stop(cgp_pipeline *pipeline) {
     pthread_cond_broadcast(&pipeline->work);
     pthread_mutex_unlock(&pipeline->lock);
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        if (pipeline->workers[d].started)
-            pthread_join(pipeline->workers[d].thread, NULL);
+        if (pipeline->workers[d].started) pthread_join(pipeline->workers[d].thread, NULL);
     }
 }

@@ -19,7 +19,8 @@
 
 static int by_time(const void *a, const void *b) {
     const cgp__item *p = *(cgp__item *const *)a, *q = *(cgp__item *const *)b;
-    return p->start != q->start ? (p->start > q->start) - (p->start < q->start) : (p > q) - (p < q);
+    return p->start != q->start ? (p->start > q->start) - (p->start < q->start)
+                                : (p > q) - (p < q);
 }
 
 static int by_size(const void *a, const void *b) {
@@ -30,7 +31,8 @@ static int by_size(const void *a, const void *b) {
 /* Long-lived and large first. */
 static int by_area(const void *a, const void *b) {
     const cgp__item *p = *(cgp__item *const *)a, *q = *(cgp__item *const *)b;
-    const double x = (double)p->bytes * (p->end - p->start + 1), y = (double)q->bytes * (q->end - q->start + 1);
+    const double x = (double)p->bytes * (p->end - p->start + 1),
+                 y = (double)q->bytes * (q->end - q->start + 1);
     return x != y ? (x < y) - (x > y) : by_size(a, b);
 }
 
@@ -55,10 +57,8 @@ static bool overlap(const cgp__item *a, const cgp__item *b) {
 static int64_t lowest_gap(cgp__item *const *placed, int n, const cgp__item *item) {
     int64_t offset = 0;
     for (int i = 0; i < n; i++) {
-        if (!overlap(placed[i], item))
-            continue;
-        if (placed[i]->place.offset >= offset + item->bytes)
-            break;
+        if (!overlap(placed[i], item)) continue;
+        if (placed[i]->place.offset >= offset + item->bytes) break;
         const int64_t end = placed[i]->place.offset + placed[i]->bytes;
         offset = end > offset ? end : offset;
     }
@@ -66,7 +66,8 @@ static int64_t lowest_gap(cgp__item *const *placed, int n, const cgp__item *item
 }
 
 /* Insert into placed[n], which stays sorted by offset. */
-static void insert(cgp__item **placed, int n, cgp__item *item, cgp__arena arena, int64_t offset) {
+static void insert(cgp__item **placed, int n, cgp__item *item, cgp__arena arena,
+                   int64_t offset) {
     item->place = (cgp__place){arena, offset};
     int i = n;
     for (; i > 0 && placed[i - 1]->place.offset > offset; i--)
@@ -89,8 +90,7 @@ static int64_t place_others(const attempt *a, int (*compare)(const void *, const
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
     for (int i = 0; i < a->n; i++) {
         cgp__item *item = a->order[i];
-        if (item->saved)
-            continue;
+        if (item->saved) continue;
         const int64_t in_slot = lowest_gap(a->slot, n_slot, item);
         if (in_slot + item->bytes <= a->slot_bytes) {
             insert(a->slot, n_slot++, item, CGP__SAVED_SLOT, in_slot);
@@ -98,18 +98,18 @@ static int64_t place_others(const attempt *a, int (*compare)(const void *, const
         }
         const int64_t offset = lowest_gap(a->work, n_work, item);
         insert(a->work, n_work++, item, CGP__WORKSPACE, offset);
-        if (offset + item->bytes > bytes)
-            bytes = offset + item->bytes;
+        if (offset + item->bytes > bytes) bytes = offset + item->bytes;
     }
     return bytes;
 }
 
-cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes, int64_t *workspace_bytes) {
-    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_duration, by_end, by_time};
+cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
+                            int64_t *workspace_bytes) {
+    static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_duration,
+                                                                by_end, by_time};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
     cgp__item **memory = cgp__calloc(4 * (size_t)n, sizeof *memory);
-    if (!memory)
-        return cgp__no_memory("layout", 4 * (size_t)n * sizeof *memory);
+    if (!memory) return cgp__no_memory("layout", 4 * (size_t)n * sizeof *memory);
     attempt a = {memory, memory + n, memory + 2 * n, memory + 3 * n, n, 0, 0};
     for (int i = 0; i < n; i++)
         a.order[i] = &items[i];

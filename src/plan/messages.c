@@ -19,11 +19,9 @@ static bool used_in(const cgp_plan *plan, int value, int stage, bool gradient) {
     const cgp__stage_plan *s = &plan->stages[stage];
     for (int i = s->first_node; i < s->first_node + s->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE))
-            continue;
+        if (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)) continue;
         for (int k = 0; k < node->op->n_inputs; k++) {
-            if (node->inputs[k] == value)
-                return true;
+            if (node->inputs[k] == value) return true;
         }
     }
     return false;
@@ -36,19 +34,16 @@ static int maker_stage(const cgp_plan *plan, int value) {
 
 int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction) {
     const int maker = maker_stage(plan, value);
-    if (plan->inference || maker < 0 || !plan->model->values[value].has_grad)
-        return -1;
+    if (plan->inference || maker < 0 || !plan->model->values[value].has_grad) return -1;
     for (int j = stage + direction; j >= maker && j < plan->n_stages; j += direction) {
-        if (j == maker || used_in(plan, value, j, true))
-            return j;
+        if (j == maker || used_in(plan, value, j, true)) return j;
     }
     return -1;
 }
 
 int cgp__plan_find_edge(const cgp_plan *plan, int from, int to) {
     for (int e = 0; e < plan->n_edges; e++) {
-        if (plan->edges[e].edge.from == from && plan->edges[e].edge.to == to)
-            return e;
+        if (plan->edges[e].edge.from == from && plan->edges[e].edge.to == to) return e;
     }
     return -1;
 }
@@ -56,8 +51,7 @@ int cgp__plan_find_edge(const cgp_plan *plan, int from, int to) {
 cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value) {
     const int e = cgp__plan_find_edge(plan, from, to);
     for (int i = 0; e >= 0 && i < plan->edges[e].n_parts; i++) {
-        if (plan->edges[e].parts[i].value == value)
-            return &plan->edges[e].parts[i];
+        if (plan->edges[e].parts[i].value == value) return &plan->edges[e].parts[i];
     }
     return NULL;
 }
@@ -74,7 +68,8 @@ static cgp_status add_part(cgp_plan *plan, int from, int to, int value) {
     if (!cgp__grow(&edge->parts, &edge->parts_room, edge->n_parts + 1, sizeof *edge->parts))
         return cgp__no_memory("plan: messages", sizeof *edge->parts);
     const int64_t sample_bytes = cgp__type_bytes(&plan->model->values[value].type, 1);
-    edge->parts[edge->n_parts++] = (cgp__part){.value = value, .sample_bytes = sample_bytes, .offset = edge->bytes};
+    edge->parts[edge->n_parts++] =
+        (cgp__part){.value = value, .sample_bytes = sample_bytes, .offset = edge->bytes};
     edge->bytes += cgp__align_up(sample_bytes * plan->microbatch);
     return CGP_OK;
 }
@@ -83,8 +78,7 @@ cgp_status cgp__plan_edges(cgp_plan *plan) {
     for (int value = 0; value < plan->model->n_values; value++) {
         const int maker = maker_stage(plan, value);
         for (int to = maker + 1; maker >= 0 && to < plan->n_stages; to++) {
-            if (used_in(plan, value, to, false))
-                CGP_TRY(add_part(plan, maker, to, value));
+            if (used_in(plan, value, to, false)) CGP_TRY(add_part(plan, maker, to, value));
         }
     }
     for (int value = 0; value < plan->model->n_values; value++) {

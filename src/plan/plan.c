@@ -13,27 +13,37 @@
 
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
-        return cgp_fail(CGP_EINVAL, "plan options: struct_size is %zu, expected %zu (use cgp_plan_options_default)",
-                        o->struct_size, sizeof *o);
+        return cgp_fail(
+            CGP_EINVAL,
+            "plan options: struct_size is %zu, expected %zu (use cgp_plan_options_default)",
+            o->struct_size, sizeof *o);
     if (model->status != CGP_OK)
-        return cgp_fail(CGP_EINVAL, "model %s: was not built (%s)", model->name, model->error ? model->error : "no memory");
+        return cgp_fail(CGP_EINVAL, "model %s: was not built (%s)", model->name,
+                        model->error ? model->error : "no memory");
     if (!model->finished)
-        return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)", model->name);
+        return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)",
+                        model->name);
     if (o->stages < 1 || o->stages > model->n_layers)
-        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d", model->n_layers,
-                        o->stages);
+        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
+                        model->n_layers, o->stages);
     if (o->batch < 1 || o->batch > INT32_MAX)
-        return cgp_fail(CGP_EINVAL, "batch: expected 1 to %d, got %lld", INT32_MAX, (long long)o->batch);
+        return cgp_fail(CGP_EINVAL, "batch: expected 1 to %d, got %lld", INT32_MAX,
+                        (long long)o->batch);
     if (o->chunks < 1)
         return cgp_fail(CGP_EINVAL, "chunks: expected 1 or more, got %d", o->chunks);
     if (o->threads_per_device < 1 || o->threads_per_device > 1024)
-        return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d", o->threads_per_device);
+        return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d",
+                        o->threads_per_device);
     if (o->device_memory < 0)
-        return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld", (long long)o->device_memory);
+        return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld",
+                        (long long)o->device_memory);
     if (o->inference ? model->output < 0 && model->loss < 0 : model->loss < 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no loss to train (plan with `inference`)", model->name);
+        return cgp_fail(CGP_EINVAL, "model %s: has no loss to train (plan with `inference`)",
+                        model->name);
     if (!o->inference && o->schedule && strcmp(o->schedule, "forward") == 0)
-        return cgp_fail(CGP_EINVAL, "schedule: \"forward\" has no backward and cannot train (gpipe or 1f1b can)");
+        return cgp_fail(
+            CGP_EINVAL,
+            "schedule: \"forward\" has no backward and cannot train (gpipe or 1f1b can)");
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     return o->inference ? CGP_OK : cgp_optim_check(&o->optim);
@@ -45,7 +55,8 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
     plan->microbatch = (o->batch + o->chunks - 1) / o->chunks;
     plan->chunks = (int)((o->batch + plan->microbatch - 1) / plan->microbatch);
     if (plan->chunks < o->chunks)
-        cgp__log(CGP_LOG_WARN, "plan", "%lld samples give %d micro-batches of %lld, not the %d asked for",
+        cgp__log(CGP_LOG_WARN, "plan",
+                 "%lld samples give %d micro-batches of %lld, not the %d asked for",
                  (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
 }
 
@@ -54,11 +65,13 @@ static cgp_status check_size(const cgp_plan *plan) {
     const cgp_model *model = plan->model;
     double bytes = 16.0 * (double)cgp_model_parameter_count(model);
     for (int v = 0; v < model->n_values; v++)
-        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) * (double)plan->batch * plan->n_stages;
-    if (bytes < 0x1p60)
-        return CGP_OK;
-    return cgp_fail(CGP_ELIMIT, "plan: %lld samples of model %s need more than 2^60 bytes (a smaller batch would help)",
-                    (long long)plan->batch, model->name);
+        bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) *
+                 (double)plan->batch * plan->n_stages;
+    if (bytes < 0x1p60) return CGP_OK;
+    return cgp_fail(
+        CGP_ELIMIT,
+        "plan: %lld samples of model %s need more than 2^60 bytes (a smaller batch would help)",
+        (long long)plan->batch, model->name);
 }
 
 static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
@@ -69,9 +82,11 @@ static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
     plan->devices = cgp__calloc(n, sizeof *plan->devices);
     plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
     plan->param_offset = cgp__calloc((size_t)plan->model->n_params, sizeof *plan->param_offset);
-    plan->schedule_name = cgp__strdup(o->inference ? "forward" : o->schedule ? o->schedule : "1f1b");
-    if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage || !plan->param_offset ||
-        !plan->schedule_name)
+    plan->schedule_name = cgp__strdup(o->inference  ? "forward"
+                                      : o->schedule ? o->schedule
+                                                    : "1f1b");
+    if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage ||
+        !plan->param_offset || !plan->schedule_name)
         return cgp__no_memory("plan", n * sizeof *plan->stages);
     return CGP_OK;
 }
@@ -82,8 +97,7 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
         const char *name = o->devices && o->devices[d] ? o->devices[d] : "cpu";
         CGP_TRY(cgp__backend_find(name, &device->backend));
         device->name = cgp__format("%s:%d", name, d);
-        if (!device->name)
-            return cgp__no_memory("plan", strlen(name));
+        if (!device->name) return cgp__no_memory("plan", strlen(name));
         device->info.name = device->name;
         device->info.first_stage = d;
         device->info.stages = 1;
@@ -131,20 +145,20 @@ static void place_parameters(cgp_plan *plan) {
     }
 }
 
-cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only, cgp_schedule **out) {
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
+                                   cgp_schedule **out) {
     cgp_schedule *schedule = NULL;
     const char *name = forward_only ? "forward" : plan->schedule_name;
     CGP_TRY(cgp_schedule_create(&schedule, name, plan->n_stages, chunks));
     cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
-    cgp_status status = edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
+    cgp_status status =
+        edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
     for (int e = 0; edges && e < plan->n_edges; e++)
         edges[e] = plan->edges[e].edge;
     if (status == CGP_OK && !forward_only)
         status = cgp_schedule_recompute(schedule, plan->recompute);
-    if (status == CGP_OK)
-        status = cgp_schedule_lower(schedule, edges, plan->n_edges);
-    if (status == CGP_OK)
-        status = cgp_schedule_check(schedule, NULL);
+    if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->n_edges);
+    if (status == CGP_OK) status = cgp_schedule_check(schedule, NULL);
     free(edges);
     if (status != CGP_OK) {
         cgp_schedule_destroy(schedule);
@@ -158,14 +172,12 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
 static cgp_status count_slots(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     int *counts = cgp__calloc(2 * n, sizeof *counts);
-    if (!counts)
-        return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
+    if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
     cgp_status status = CGP_OK;
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++) {
         status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
         for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
-            if (plan->stages[j].info.device != d)
-                continue;
+            if (plan->stages[j].info.device != d) continue;
             plan->stages[j].info.input_slots = counts[j];
             plan->stages[j].info.saved_slots = counts[n + (size_t)j];
         }
@@ -179,8 +191,7 @@ static cgp_status count_slots(cgp_plan *plan) {
 static cgp_status size_transfers(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     double *costs = cgp__calloc(4 * n, sizeof *costs);
-    if (!costs)
-        return cgp__no_memory("plan: costs", 4 * n * sizeof *costs);
+    if (!costs) return cgp__no_memory("plan: costs", 4 * n * sizeof *costs);
     for (size_t j = 0; j < n; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
         costs[j] = stage->forward_flops;
@@ -188,7 +199,8 @@ static cgp_status size_transfers(cgp_plan *plan) {
         costs[2 * n + j] = stage->backward_flops / 2;
         costs[3 * n + j] = stage->recompute_flops;
     }
-    const cgp_schedule_costs given = {costs, costs + n, costs + 2 * n, costs + 3 * n, NULL, NULL};
+    const cgp_schedule_costs given = {costs,         costs + n, costs + 2 * n,
+                                      costs + 3 * n, NULL,      NULL};
     const cgp_status status = cgp_schedule_simulate(plan->schedule, &given, &plan->timeline);
     free(costs);
     for (int e = 0; status == CGP_OK && e < plan->n_edges; e++) {
@@ -210,8 +222,7 @@ static void add_up(cgp_plan *plan) {
         const int64_t slots = at;
         for (int j = 0; j < plan->n_stages; j++) {
             cgp__stage_plan *stage = &plan->stages[j];
-            if (stage->info.device != d)
-                continue;
+            if (stage->info.device != d) continue;
             stage->input_slots = at;
             at += stage->info.input_slots * stage->info.input_slot_bytes;
             stage->saved_slots = at;
@@ -225,13 +236,13 @@ static void add_up(cgp_plan *plan) {
         const int64_t transfer = at;
         for (int e = 0; e < plan->n_edges; e++) {
             cgp__edge_plan *edge = &plan->edges[e];
-            if (plan->stages[edge->edge.from].info.device != d)
-                continue;
+            if (plan->stages[edge->edge.from].info.device != d) continue;
             edge->offset = at;
             at += edge->capacity * edge->bytes;
         }
         info->transfer_bytes = at - transfer;
-        info->activation_bytes = info->slot_bytes + info->workspace_bytes + info->transfer_bytes;
+        info->activation_bytes =
+            info->slot_bytes + info->workspace_bytes + info->transfer_bytes;
         info->planned_bytes = at;
     }
 }
@@ -243,7 +254,8 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
         all += plan->devices[d].info.planned_bytes;
     }
     if (activation < all / 2)
-        return "most of it is parameters, gradients and optimizer: a smaller model, or an optimizer with less state";
+        return "most of it is parameters, gradients and optimizer: a smaller model, or an "
+               "optimizer with less state";
     if (!plan->inference && plan->recompute == CGP_RECOMPUTE_NEVER)
         return "recompute always, or a smaller batch";
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
@@ -253,16 +265,18 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
     const double mib = 1024.0 * 1024.0;
     for (int d = 0; limit > 0 && d < plan->n_devices; d++) {
         const cgp_plan_device *i = &plan->devices[d].info;
-        if (i->planned_bytes <= limit)
-            continue;
+        if (i->planned_bytes <= limit) continue;
         return cgp_fail(CGP_ELIMIT,
-                        "device %s: needs %.1f MiB (parameters, gradients and optimizer %.1f, slots %.1f, workspace %.1f, "
+                        "device %s: needs %.1f MiB (parameters, gradients and optimizer %.1f, "
+                        "slots %.1f, workspace %.1f, "
                         "transfer %.1f) but its memory is limited to %.1f MiB (%s)",
                         i->name, (double)i->planned_bytes / mib,
-                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes) / mib,
-                        (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib, (double)i->transfer_bytes / mib,
-                        (double)limit / mib,
-                        plan->n_stages < plan->model->n_layers ? "more stages would help" : cgp__plan_advice(plan));
+                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes) /
+                            mib,
+                        (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib,
+                        (double)i->transfer_bytes / mib, (double)limit / mib,
+                        plan->n_stages < plan->model->n_layers ? "more stages would help"
+                                                               : cgp__plan_advice(plan));
     }
     return CGP_OK;
 }
@@ -284,11 +298,11 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     return check_limit(plan, o->device_memory);
 }
 
-cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model, const cgp_plan_options *options) {
+cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
+                           const cgp_plan_options *options) {
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
-    if (!plan)
-        return cgp__no_memory("plan", sizeof *plan);
+    if (!plan) return cgp__no_memory("plan", sizeof *plan);
     plan->model = model;
     plan->optim = options->optim;
     plan->inference = options->inference;
@@ -304,8 +318,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model, const cgp_pla
 }
 
 void cgp_plan_destroy(cgp_plan *plan) {
-    if (!plan)
-        return;
+    if (!plan) return;
     for (int j = 0; plan->stages && j < plan->n_stages; j++) {
         free(plan->stages[j].light.calls);
         free(plan->stages[j].forward.calls);

@@ -66,16 +66,17 @@ typedef struct cgp__edge_plan {
     cgp_edge edge;
     cgp__part *parts;
     int n_parts, parts_room;
-    int64_t bytes;    /* of one message of a full micro-batch */
-    int capacity;     /* buffers */
-    int64_t offset;   /* of the buffers, in the memory of the sender's device */
+    int64_t bytes;  /* of one message of a full micro-batch */
+    int capacity;   /* buffers */
+    int64_t offset; /* of the buffers, in the memory of the sender's device */
 } cgp__edge_plan;
 
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
     int first_node, n_nodes; /* the loss is one of the last stage's */
     cgp__program light, forward, recompute, backward;
-    cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made elsewhere */
+    cgp__place output
+        [2]; /* of the model's output, by program as in a part; NOWHERE if made elsewhere */
     bool inputs_in_backward, inputs_in_recompute; /* who still reads the input slot */
     int64_t workspace_bytes;
     /* offsets in the device's memory */
@@ -99,8 +100,9 @@ struct cgp_plan {
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_room;
     int *balance;
-    int *node_stage;           /* [nodes] */
-    int64_t *param_offset;     /* [params] from the start of the parameter (and gradient) section of its device */
+    int *node_stage; /* [nodes] */
+    int64_t *
+        param_offset; /* [params] from the start of the parameter (and gradient) section of its device */
     cgp__stage_plan *stages;
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
@@ -120,7 +122,8 @@ typedef struct cgp__item {
 
 /* Give every item its place: saved ones in the slot, in order of time; the others in parts of the slot that are free while
  * they live, else in the workspace. O(items^2). */
-cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes, int64_t *workspace_bytes);
+cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
+                            int64_t *workspace_bytes);
 
 /* Find the edges and their parts (messages.c); fill the programs of a stage (programs.c). */
 cgp_status cgp__plan_edges(cgp_plan *plan);
@@ -135,11 +138,13 @@ cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value
 int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction);
 
 /* Which slots each action of a device's list uses, [actions]; counts: [stages] the most at one time. Any may be NULL. */
-cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device, int *input_slot,
-                           int *saved_slot, int *input_count, int *saved_count);
+cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
+                           int *input_slot, int *saved_slot, int *input_count,
+                           int *saved_count);
 
 /* A lowered, checked schedule for so many micro-batches; forward only or as the plan's. */
-cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only, cgp_schedule **out);
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
+                                   cgp_schedule **out);
 
 /* What would make the plan smaller, for a message. */
 const char *cgp__plan_advice(const cgp_plan *plan);

@@ -12,8 +12,7 @@ typedef struct cgp__workspace_memo {
 } cgp__workspace_memo;
 
 int cgp__builder_item(cgp__stage_builder *b, int64_t bytes, int moment) {
-    if (!cgp__grow(&b->items, &b->items_room, b->n_items + 1, sizeof *b->items))
-        return -1;
+    if (!cgp__grow(&b->items, &b->items_room, b->n_items + 1, sizeof *b->items)) return -1;
     b->items[b->n_items] = (cgp__item){.bytes = bytes, .start = moment, .end = moment};
     return b->n_items++;
 }
@@ -35,11 +34,12 @@ cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, i
 }
 
 /* The most that a kernel needs for a full micro-batch, for a smaller last one, and for some sizes below. */
-static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backend, cgp__kernel_spec spec,
-                                 int64_t *most) {
+static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backend,
+                                 cgp__kernel_spec spec, int64_t *most) {
     *most = 0;
     const int64_t last = (plan->batch - 1) % plan->microbatch + 1;
-    for (int64_t n = plan->microbatch; n > 0; n = n == plan->microbatch && last < n ? last : n / 2) {
+    for (int64_t n = plan->microbatch; n > 0;
+         n = n == plan->microbatch && last < n ? last : n / 2) {
         int64_t bytes = 0;
         spec.n = n;
         CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
@@ -49,7 +49,8 @@ static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backe
 }
 
 /* Bytes of workspace of a call, asked of the backend once for each kernel. */
-static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, int64_t *bytes) {
+static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
+                                  int64_t *bytes) {
     cgp_plan *plan = b->plan;
     const cgp__kernel_spec spec = cgp__call_spec(b->model, call, plan->microbatch);
     const int device = b->stage->info.device;
@@ -68,30 +69,29 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call, 
     return CGP_OK;
 }
 
-cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node, cgp__direction direction,
-                             uint32_t add, int moment, cgp__call **out) {
+cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
+                             cgp__direction direction, uint32_t add, int moment,
+                             cgp__call **out) {
     if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
         return cgp__no_memory("plan: calls", sizeof *program->calls);
     cgp__call *call = &program->calls[program->n++];
     *call = (cgp__call){.node = node, .direction = direction, .add = add};
     *out = call;
-    if (node < 0)
-        return CGP_OK;
+    if (node < 0) return CGP_OK;
     const cgp__node *n = &b->model->nodes[node];
     for (int k = 0; k < n->n_params; k++) {
         const int64_t offset = b->plan->param_offset[n->params[k]];
         call->param[k] = (cgp__place){CGP__PARAMETERS, offset};
-        const bool made = direction == CGP__BACKWARD_WEIGHT || (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
-        if (made)
-            call->dparam[k] = (cgp__place){CGP__GRADIENTS, offset};
+        const bool made = direction == CGP__BACKWARD_WEIGHT ||
+                          (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
+        if (made) call->dparam[k] = (cgp__place){CGP__GRADIENTS, offset};
     }
     for (int k = 0; k < n->n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP__MAX_SAVED + k];
     CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
     if (call->workspace_bytes > 0) {
         const int item = cgp__builder_item(b, call->workspace_bytes, moment);
-        if (item < 0)
-            return cgp__no_memory("plan: items", sizeof *b->items);
+        if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
         call->workspace = (cgp__place){CGP__ITEM, item};
     }
     return CGP_OK;
@@ -101,8 +101,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
 static cgp_status make_recompute(cgp__stage_builder *b) {
     const cgp__stage_plan *stage = b->stage;
     bool *needed = cgp__calloc((size_t)stage->n_nodes, sizeof *needed);
-    if (!needed)
-        return cgp__no_memory("plan: recompute", (size_t)stage->n_nodes);
+    if (!needed) return cgp__no_memory("plan: recompute", (size_t)stage->n_nodes);
     cgp_status status = CGP_OK;
     for (int i = stage->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
@@ -119,14 +118,12 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
         }
         for (int k = 0; needed[i] && k < node->op->n_inputs; k++) {
             const int maker = b->model->values[node->inputs[k]].node - stage->first_node;
-            if (maker >= 0 && maker < stage->n_nodes)
-                needed[maker] = true;
+            if (maker >= 0 && maker < stage->n_nodes) needed[maker] = true;
         }
     }
     cgp__program *program = &b->stage->recompute;
     for (int i = 0; i < stage->n_nodes && status == CGP_OK; i++) {
-        if (!needed[i])
-            continue;
+        if (!needed[i]) continue;
         if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
             status = cgp__no_memory("plan: calls", sizeof *program->calls);
         else
@@ -137,8 +134,7 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
 }
 
 static void resolve(const cgp__stage_builder *b, cgp__place *place) {
-    if (place->arena == CGP__ITEM)
-        *place = b->items[place->offset].place;
+    if (place->arena == CGP__ITEM) *place = b->items[place->offset].place;
 }
 
 static void resolve_program(const cgp__stage_builder *b, cgp__program *program) {
@@ -188,8 +184,7 @@ static void place_incoming(cgp__stage_builder *b) {
     int64_t offset = 0;
     for (int e = 0; e < b->plan->n_edges; e++) {
         cgp__edge_plan *edge = &b->plan->edges[e];
-        if (edge->edge.to != b->index || edge->edge.from > edge->edge.to)
-            continue;
+        if (edge->edge.to != b->index || edge->edge.from > edge->edge.to) continue;
         for (int i = 0; i < edge->n_parts; i++) {
             edge->parts[i].to = (cgp__place){CGP__INPUT_SLOT, offset};
             b->where[edge->parts[i].value] = edge->parts[i].to;
@@ -202,8 +197,7 @@ static void place_incoming(cgp__stage_builder *b) {
 static bool reads_input_slot(const cgp__program *program) {
     for (int i = 0; i < program->n; i++) {
         for (int k = 0; k < CGP__MAX_INPUTS; k++) {
-            if (program->calls[i].x[k].arena == CGP__INPUT_SLOT)
-                return true;
+            if (program->calls[i].x[k].arena == CGP__INPUT_SLOT) return true;
         }
     }
     return false;
@@ -215,7 +209,8 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program) {
         const cgp__call *call = &program->calls[i];
         if (call->node >= 0) {
             const cgp__node *node = &plan->model->nodes[call->node];
-            flops += node->op->flops(&node->geometry, call->direction) * (double)plan->microbatch;
+            flops +=
+                node->op->flops(&node->geometry, call->direction) * (double)plan->microbatch;
         }
     }
     return flops;
@@ -233,8 +228,11 @@ static void release(cgp__stage_builder *b) {
 static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
     cgp__stage_plan *stage = &plan->stages[index];
     const size_t values = (size_t)plan->model->n_values;
-    cgp__stage_builder b = {
-        .plan = plan, .model = plan->model, .stage = stage, .index = index, .training = variant == 1};
+    cgp__stage_builder b = {.plan = plan,
+                            .model = plan->model,
+                            .stage = stage,
+                            .index = index,
+                            .training = variant == 1};
     b.where = cgp__calloc(values, sizeof *b.where);
     b.gradient = cgp__calloc(values, sizeof *b.gradient);
     b.settled = cgp__calloc(values, sizeof *b.settled);
@@ -246,22 +244,19 @@ static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
         place_incoming(&b);
         status = cgp__builder_forward(&b, variant ? &stage->forward : &stage->light);
     }
-    if (status == CGP_OK && variant)
-        status = cgp__builder_backward(&b, &stage->backward);
-    if (status == CGP_OK && variant)
-        status = make_recompute(&b);
+    if (status == CGP_OK && variant) status = cgp__builder_backward(&b, &stage->backward);
+    if (status == CGP_OK && variant) status = make_recompute(&b);
     int64_t slot_bytes = 0, work_bytes = 0;
     if (status == CGP_OK)
         status = cgp__layout_pack(b.items, b.n_items, &slot_bytes, &work_bytes);
     if (status == CGP_OK) {
-        cgp__program *const all[] = {&stage->light, &stage->forward, &stage->recompute, &stage->backward};
+        cgp__program *const all[] = {&stage->light, &stage->forward, &stage->recompute,
+                                     &stage->backward};
         for (int i = variant; i < (variant ? 4 : 1); i++)
             resolve_program(&b, all[i]);
         resolve_results(&b, variant);
-        if (variant)
-            stage->info.saved_slot_bytes = slot_bytes;
-        if (work_bytes > stage->workspace_bytes)
-            stage->workspace_bytes = work_bytes;
+        if (variant) stage->info.saved_slot_bytes = slot_bytes;
+        if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
     }
     release(&b);
     return status;
@@ -271,8 +266,7 @@ cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
     cgp__stage_plan *stage = &plan->stages[index];
     if (plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER)
         CGP_TRY(make_variant(plan, index, 0));
-    if (!plan->inference)
-        CGP_TRY(make_variant(plan, index, 1));
+    if (!plan->inference) CGP_TRY(make_variant(plan, index, 1));
     stage->inputs_in_backward = reads_input_slot(&stage->backward);
     stage->inputs_in_recompute = reads_input_slot(&stage->recompute);
     const cgp__program *forward = plan->inference ? &stage->light : &stage->forward;

@@ -14,17 +14,19 @@ typedef struct cgp__stage_builder {
     cgp_plan *plan;
     const cgp_model *model;
     cgp__stage_plan *stage;
-    int index;    /* of the stage */
+    int index;     /* of the stage */
     bool training; /* saves for backward */
 
     cgp__item *items;
     int n_items, items_room;
 
     /* [model values] */
-    cgp__place *where;   /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is not here */
+    cgp__place *
+        where; /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is not here */
     cgp__place *gradient; /* ITEM, or NOWHERE while no use has been met */
-    bool *settled;       /* its gradient has been read for the last time */
-    cgp__place *stats;   /* [n_nodes x MAX_SAVED] of the stage's nodes: items of their own saved values */
+    bool *settled;        /* its gradient has been read for the last time */
+    cgp__place *
+        stats; /* [n_nodes x MAX_SAVED] of the stage's nodes: items of their own saved values */
 } cgp__stage_builder;
 
 static inline int cgp__moment_forward_end(const cgp__stage_plan *stage) {
@@ -35,8 +37,10 @@ static inline int cgp__moment_arrival(const cgp__stage_plan *stage) {
     return stage->n_nodes + 1;
 }
 
-static inline int cgp__moment_backward(const cgp__stage_plan *stage, int i, cgp__direction direction) {
-    return stage->n_nodes + 2 + 2 * (stage->n_nodes - 1 - i) + (direction == CGP__BACKWARD_INPUT);
+static inline int cgp__moment_backward(const cgp__stage_plan *stage, int i,
+                                       cgp__direction direction) {
+    return stage->n_nodes + 2 + 2 * (stage->n_nodes - 1 - i) +
+           (direction == CGP__BACKWARD_INPUT);
 }
 
 static inline int cgp__moment_end(const cgp__stage_plan *stage) {
@@ -50,8 +54,9 @@ int cgp__builder_item(cgp__stage_builder *builder, int64_t bytes, int moment);
 void cgp__builder_keep(cgp__stage_builder *builder, cgp__place place, int moment);
 
 /* Append a call of a node to a program: parameters, workspace and saved values bound, the rest NOWHERE. */
-cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node, cgp__direction direction,
-                             uint32_t add, int moment, cgp__call **out);
+cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
+                             cgp__direction direction, uint32_t add, int moment,
+                             cgp__call **out);
 
 /* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other way. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);

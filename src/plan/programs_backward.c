@@ -14,7 +14,8 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
 /* Whether a gradient other than `value`'s lies in the same item and is still to be read. */
 static bool shared(const cgp__stage_builder *b, cgp__place place, int value) {
     for (int v = 0; v < b->model->n_values; v++) {
-        if (v != value && !b->settled[v] && b->gradient[v].arena == CGP__ITEM && b->gradient[v].offset == place.offset)
+        if (v != value && !b->settled[v] && b->gradient[v].arena == CGP__ITEM &&
+            b->gradient[v].offset == place.offset)
             return true;
     }
     return false;
@@ -22,8 +23,7 @@ static bool shared(const cgp__stage_builder *b, cgp__place place, int value) {
 
 static cgp_status new_gradient(cgp__stage_builder *b, int value, int moment) {
     const int item = cgp__builder_item(b, value_bytes(b, value), moment);
-    if (item < 0)
-        return cgp__no_memory("plan: items", sizeof *b->items);
+    if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
     b->gradient[value] = (cgp__place){CGP__ITEM, item};
     return CGP_OK;
 }
@@ -33,8 +33,7 @@ static cgp_status place_arrivals(cgp__stage_builder *b) {
     for (int v = 0; v < b->model->n_values; v++) {
         const int from = cgp__plan_next_in_chain(b->plan, v, b->index, 1);
         cgp__part *part = from < 0 ? NULL : cgp__plan_find_part(b->plan, from, b->index, v);
-        if (!part)
-            continue;
+        if (!part) continue;
         CGP_TRY(new_gradient(b, v, cgp__moment_arrival(b->stage)));
         part->to = b->gradient[v];
     }
@@ -45,12 +44,12 @@ static cgp_status place_arrivals(cgp__stage_builder *b) {
 static void place_departures(cgp__stage_builder *b) {
     for (int v = 0; v < b->model->n_values; v++) {
         const int node = b->model->values[v].node;
-        if (node < 0 || b->plan->node_stage[node] >= b->index || b->gradient[v].arena == CGP__NOWHERE)
+        if (node < 0 || b->plan->node_stage[node] >= b->index ||
+            b->gradient[v].arena == CGP__NOWHERE)
             continue;
         const int to = cgp__plan_next_in_chain(b->plan, v, b->index, -1);
         cgp__part *part = to < 0 ? NULL : cgp__plan_find_part(b->plan, b->index, to, v);
-        if (!part)
-            continue;
+        if (!part) continue;
         cgp__builder_keep(b, b->gradient[v], cgp__moment_end(b->stage));
         part->from[0] = part->from[1] = b->gradient[v];
     }
@@ -59,8 +58,7 @@ static void place_departures(cgp__stage_builder *b) {
 /* value's gradient is about to be added to: give it memory of its own if another one shares it. */
 static cgp_status unshare(cgp__stage_builder *b, cgp__program *program, int value, int moment) {
     const cgp__place old = b->gradient[value];
-    if (!shared(b, old, value))
-        return CGP_OK;
+    if (!shared(b, old, value)) return CGP_OK;
     CGP_TRY(new_gradient(b, value, moment));
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, moment, &call));
@@ -73,12 +71,14 @@ static cgp_status unshare(cgp__stage_builder *b, cgp__program *program, int valu
 
 /* Whether the gradient of input k may take the memory of the input itself: it is one that backward keeps, this node's is the
  * last of backward to read it, and its input half does not. */
-static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k, int moment) {
+static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
+                               int moment) {
     const cgp__place x = b->where[node->inputs[k]];
     if (x.arena != CGP__ITEM || !b->items[x.offset].saved || b->items[x.offset].end > moment)
         return false;
     const bool read_now = node->op->input_needs_x & (1u << k);
-    return node->op->dx == CGP__DX_OVER_X || (!read_now && b->items[x.offset].end == moment - 1);
+    return node->op->dx == CGP__DX_OVER_X ||
+           (!read_now && b->items[x.offset].end == moment - 1);
 }
 
 /* Where the first use of input k puts its gradient. `y`: the node's result, -1 for a loss. */
@@ -89,7 +89,8 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
         b->gradient[value] = dy;
         return CGP_OK;
     }
-    if (node->op->dx == CGP__DX_IN_PLACE && !shared(b, dy, y) && value_bytes(b, value) == value_bytes(b, y)) {
+    if (node->op->dx == CGP__DX_IN_PLACE && !shared(b, dy, y) &&
+        value_bytes(b, value) == value_bytes(b, y)) {
         b->gradient[value] = dy;
         return CGP_OK;
     }
@@ -101,16 +102,14 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
 }
 
 /* Place the gradients of a node's inputs. *work tells whether anything is left to compute. */
-static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node, int moment,
-                           cgp__place *dx, uint32_t *add, bool *work) {
+static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
+                           int moment, cgp__place *dx, uint32_t *add, bool *work) {
     for (int k = node->op->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
         const int value = node->inputs[k];
-        if (!b->model->values[value].has_grad)
-            continue;
+        if (!b->model->values[value].has_grad) continue;
         if (b->gradient[value].arena == CGP__NOWHERE) {
             CGP_TRY(first_use(b, node, k, moment));
-            if (node->op->dx == CGP__DX_SAME)
-                continue;
+            if (node->op->dx == CGP__DX_SAME) continue;
         } else {
             CGP_TRY(unshare(b, program, value, moment));
             *add |= 1u << k;
@@ -122,15 +121,14 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
     return CGP_OK;
 }
 
-static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node, int moment) {
+static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node,
+                       int moment) {
     const bool input = call->direction == CGP__BACKWARD_INPUT;
     const uint32_t needs_x = input ? node->op->input_needs_x : node->op->weight_needs_x;
     for (int k = 0; k < node->op->n_inputs; k++) {
-        if (needs_x & (1u << k))
-            call->x[k] = b->where[node->inputs[k]];
+        if (needs_x & (1u << k)) call->x[k] = b->where[node->inputs[k]];
     }
-    if (input && node->op->input_needs_y)
-        call->y = b->where[node->output];
+    if (input && node->op->input_needs_y) call->y = b->where[node->output];
     if (node->output >= 0) {
         call->dy = b->gradient[node->output];
         cgp__builder_keep(b, call->dy, moment);
@@ -153,14 +151,14 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
         bool work = node->op->weight_in_input && node->n_params > 0;
         CGP_TRY(place_dx(b, program, node, moment, dx, &add, &work));
         if (work) {
-            CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, moment, &call));
+            CGP_TRY(
+                cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, moment, &call));
             bind_reads(b, call, node, moment);
             for (int k = 0; k < node->op->n_inputs; k++)
                 call->dx[k] = dx[k];
         }
     }
-    if (node->output >= 0)
-        b->settled[node->output] = true;
+    if (node->output >= 0) b->settled[node->output] = true;
     return CGP_OK;
 }
 

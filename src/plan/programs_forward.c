@@ -35,12 +35,10 @@ static bool read_in_backward(const cgp__stage_builder *b, int value, int *moment
 /* Whether anybody reads a value after node i has: a later node, another stage, the caller, backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
     int moment;
-    if (value == b->model->output || read_in_backward(b, value, &moment))
-        return true;
+    if (value == b->model->output || read_in_backward(b, value, &moment)) return true;
     for (int j = b->stage->first_node + i + 1; j < b->model->n_nodes; j++) {
         for (int k = 0; k < b->model->nodes[j].op->n_inputs; k++) {
-            if (b->model->nodes[j].inputs[k] == value)
-                return true;
+            if (b->model->nodes[j].inputs[k] == value) return true;
         }
     }
     return false;
@@ -52,8 +50,8 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     for (int k = 0; k < node->op->n_inputs; k++) {
         const int value = node->inputs[k];
         const cgp__place place = b->where[value];
-        if ((node->op->overwrites & (1u << k)) && place.arena == CGP__ITEM && b->items[place.offset].bytes == bytes &&
-            !read_after(b, value, i))
+        if ((node->op->overwrites & (1u << k)) && place.arena == CGP__ITEM &&
+            b->items[place.offset].bytes == bytes && !read_after(b, value, i))
             return (int)place.offset;
     }
     return -1;
@@ -61,20 +59,18 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
 
 static cgp_status place_result(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-    if (node->output < 0)
-        return CGP_OK;
-    const int64_t bytes = cgp__type_bytes(&b->model->values[node->output].type, b->plan->microbatch);
+    if (node->output < 0) return CGP_OK;
+    const int64_t bytes =
+        cgp__type_bytes(&b->model->values[node->output].type, b->plan->microbatch);
     int item = takes_over(b, i, bytes), moment = i;
-    if (item < 0)
-        item = cgp__builder_item(b, bytes, i);
-    if (item < 0)
-        return cgp__no_memory("plan: items", sizeof *b->items);
+    if (item < 0) item = cgp__builder_item(b, bytes, i);
+    if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
     b->where[node->output] = (cgp__place){CGP__ITEM, item};
-    if (read_in_backward(b, node->output, &moment))
-        b->items[item].saved = true;
+    if (read_in_backward(b, node->output, &moment)) b->items[item].saved = true;
     if (node->output == b->model->output && moment < cgp__moment_forward_end(b->stage))
         moment = cgp__moment_forward_end(b->stage);
-    for (int to = b->index + 1; to < b->plan->n_stages && moment < cgp__moment_forward_end(b->stage); to++) {
+    for (int to = b->index + 1;
+         to < b->plan->n_stages && moment < cgp__moment_forward_end(b->stage); to++) {
         if (cgp__plan_find_part(b->plan, b->index, to, node->output))
             moment = cgp__moment_forward_end(b->stage);
     }
@@ -86,13 +82,14 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     for (int k = 0; k < node->n_saved; k++) {
-        const int item = cgp__builder_item(b, cgp__type_bytes(&node->saved[k], b->plan->microbatch), i);
-        if (item < 0)
-            return cgp__no_memory("plan: items", sizeof *b->items);
+        const int item =
+            cgp__builder_item(b, cgp__type_bytes(&node->saved[k], b->plan->microbatch), i);
+        if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
         const cgp__place place = {CGP__ITEM, item};
         b->stats[i * CGP__MAX_SAVED + k] = place;
         const bool needed = node->op->input_needs_saved & (1u << k);
-        if (b->training && needed && cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
+        if (b->training && needed &&
+            cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
             b->items[item].saved = true;
             cgp__builder_keep(b, place, cgp__moment_backward(b->stage, i, CGP__BACKWARD_INPUT));
         }
@@ -106,13 +103,13 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         CGP_TRY(place_stats(b, i));
         CGP_TRY(place_result(b, i));
         cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, b->stage->first_node + i, CGP__FORWARD, 0, i, &call));
+        CGP_TRY(
+            cgp__builder_call(b, program, b->stage->first_node + i, CGP__FORWARD, 0, i, &call));
         for (int k = 0; k < node->op->n_inputs; k++) {
             call->x[k] = b->where[node->inputs[k]];
             cgp__builder_keep(b, call->x[k], i);
         }
-        if (node->output >= 0)
-            call->y = b->where[node->output];
+        if (node->output >= 0) call->y = b->where[node->output];
     }
     return CGP_OK;
 }

@@ -22,13 +22,11 @@ static void take(pool *p, int microbatch) {
         slot++;
     p->taken[slot] = true;
     p->of[microbatch] = slot;
-    if (slot + 1 > p->most)
-        p->most = slot + 1;
+    if (slot + 1 > p->most) p->most = slot + 1;
 }
 
 static void give(pool *p, int microbatch) {
-    if (p->of[microbatch] >= 0)
-        p->taken[p->of[microbatch]] = false;
+    if (p->of[microbatch] >= 0) p->taken[p->of[microbatch]] = false;
 }
 
 /* Facts about a list that the walk needs at F: is the micro-batch recomputed, does backward come, in halves. */
@@ -39,45 +37,44 @@ typedef struct facts {
 
 static void gather(const cgp_action *actions, int n, int chunks, facts *f) {
     for (int i = 0; i < n; i++) {
-        const size_t at = (size_t)actions[i].stage * (size_t)chunks + (size_t)actions[i].microbatch;
+        const size_t at =
+            (size_t)actions[i].stage * (size_t)chunks + (size_t)actions[i].microbatch;
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
         f->halves[at] = f->halves[at] || actions[i].kind == CGP_ACTION_W;
-        f->backward[at] = f->backward[at] || actions[i].kind == CGP_ACTION_B || actions[i].kind == CGP_ACTION_I;
+        f->backward[at] = f->backward[at] || actions[i].kind == CGP_ACTION_B ||
+                          actions[i].kind == CGP_ACTION_I;
     }
 }
 
-static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at, cgp_action_kind kind) {
+static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at,
+                                 cgp_action_kind kind) {
     if (f->backward[at] && stage->inputs_in_backward)
         return kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B);
-    if (f->recomputed[at] && stage->inputs_in_recompute)
-        return kind == CGP_ACTION_R;
+    if (f->recomputed[at] && stage->inputs_in_recompute) return kind == CGP_ACTION_R;
     return kind == CGP_ACTION_F;
 }
 
-static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chunks, const facts *f, pool *inputs,
-                 pool *saved, int *input_slot, int *saved_slot) {
+static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chunks,
+                 const facts *f, pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
     for (int i = 0; i < n; i++) {
         const cgp_action *a = &actions[i];
         const size_t at = (size_t)a->stage * (size_t)chunks + (size_t)a->microbatch;
         pool *in = &inputs[a->stage], *out = &saved[a->stage];
-        if (a->kind == CGP_ACTION_RECV_F && in->of[a->microbatch] < 0)
-            take(in, a->microbatch);
-        const bool fills = f->backward[at] && a->kind == (f->recomputed[at] ? CGP_ACTION_R : CGP_ACTION_F);
-        if (fills)
-            take(out, a->microbatch);
-        if (input_slot)
-            input_slot[i] = in->of[a->microbatch];
-        if (saved_slot)
-            saved_slot[i] = out->of[a->microbatch];
+        if (a->kind == CGP_ACTION_RECV_F && in->of[a->microbatch] < 0) take(in, a->microbatch);
+        const bool fills =
+            f->backward[at] && a->kind == (f->recomputed[at] ? CGP_ACTION_R : CGP_ACTION_F);
+        if (fills) take(out, a->microbatch);
+        if (input_slot) input_slot[i] = in->of[a->microbatch];
+        if (saved_slot) saved_slot[i] = out->of[a->microbatch];
         if (last_reader_of_input(&plan->stages[a->stage], f, at, a->kind))
             give(in, a->microbatch);
-        if (a->kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B))
-            give(out, a->microbatch);
+        if (a->kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B)) give(out, a->microbatch);
     }
 }
 
-cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device, int *input_slot,
-                           int *saved_slot, int *input_count, int *saved_count) {
+cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
+                           int *input_slot, int *saved_slot, int *input_count,
+                           int *saved_count) {
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
     const int chunks = cgp_schedule_chunks(schedule);
@@ -94,12 +91,11 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
         }
         facts f = {flags + 2 * cells, flags + 3 * cells, flags + 4 * cells};
         gather(actions, n, chunks, &f);
-        walk(plan, actions, n, chunks, &f, pools, pools + plan->n_stages, input_slot, saved_slot);
+        walk(plan, actions, n, chunks, &f, pools, pools + plan->n_stages, input_slot,
+             saved_slot);
         for (int j = 0; j < plan->n_stages; j++) {
-            if (input_count)
-                input_count[j] = pools[j].most;
-            if (saved_count)
-                saved_count[j] = pools[plan->n_stages + j].most;
+            if (input_count) input_count[j] = pools[j].most;
+            if (saved_count) saved_count[j] = pools[plan->n_stages + j].most;
         }
     }
     free(pools);

@@ -28,11 +28,9 @@ int64_t cgp_shape_count(const cgp_shape *shape) {
 }
 
 bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
-    if (a->rank != b->rank)
-        return false;
+    if (a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
-        if (a->dims[i] != b->dims[i])
-            return false;
+        if (a->dims[i] != b->dims[i]) return false;
     }
     return true;
 }

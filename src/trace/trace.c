@@ -7,11 +7,9 @@ cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity) {
     int64_t room = 256;
     while (room < capacity)
         room *= 2;
-    if (room <= trace->capacity)
-        return CGP_OK;
+    if (room <= trace->capacity) return CGP_OK;
     cgp__event *events = cgp__calloc((size_t)room, sizeof *events);
-    if (!events)
-        return cgp__no_memory("trace", (size_t)room * sizeof *events);
+    if (!events) return cgp__no_memory("trace", (size_t)room * sizeof *events);
     free(trace->events);
     *trace = (cgp__trace){events, room, 0};
     return CGP_OK;

@@ -5,45 +5,52 @@
 
 #include <inttypes.h>
 
-static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST};
+static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
+                                      CGP_RECOMPUTE_EXCEPT_LAST};
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
 enum { STEPS = 3 };
 
-static void print_case(const char *what, const cgp_plan_options *o, const test_outcome *outcome) {
-    print_message("%s: stages %d, batch %d, chunks %d, %s, %s, balance", what, o->stages, (int)o->batch, o->chunks,
-                  o->schedule, cgp_recompute_name(o->recompute));
+static void print_case(const char *what, const cgp_plan_options *o,
+                       const test_outcome *outcome) {
+    print_message("%s: stages %d, batch %d, chunks %d, %s, %s, balance", what, o->stages,
+                  (int)o->batch, o->chunks, o->schedule, cgp_recompute_name(o->recompute));
     for (int j = 0; o->balance && j < o->stages; j++)
         print_message(" %d", o->balance[j]);
-    print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1], outcome->losses[2],
-                  outcome->sha256);
+    print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],
+                  outcome->losses[2], outcome->sha256);
 }
 
-static void assert_same(const cgp_plan_options *o, const test_outcome *a, const test_outcome *b) {
-    if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation && a->prediction == b->prediction &&
-        strcmp(a->sha256, b->sha256) == 0)
+static void assert_same(const cgp_plan_options *o, const test_outcome *a,
+                        const test_outcome *b) {
+    if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
+        a->prediction == b->prediction && strcmp(a->sha256, b->sha256) == 0)
         return;
     print_case("differs", o, b);
-    print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction %.17g (got %.17g), %.12s\n",
-                  a->losses[0], a->losses[1], a->losses[2], a->evaluation, b->evaluation, a->prediction, b->prediction,
-                  a->sha256);
+    print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction "
+                  "%.17g (got %.17g), %.12s\n",
+                  a->losses[0], a->losses[1], a->losses[2], a->evaluation, b->evaluation,
+                  a->prediction, b->prediction, a->sha256);
     fail();
 }
 
 /* One model, one number of micro-batches: one stage without recomputation against everything else. */
-static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device, uint64_t *state, int most) {
+static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
+                        uint64_t *state, int most) {
     const char *devices[5] = {device, device, device, device, device};
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 7);
     o.chunks = test_between(state, 1, (int)o.batch + 2);
     o.schedule = "gpipe";
-    o.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01) : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
+    o.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
+                                        : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     o.devices = devices;
     o.threads_per_device = test_between(state, 1, 2); /* the same for all */
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++) /* the second mini-batch may be smaller than planned */
-        test_batch_fill(&batches[s], model, sizes, s == 1 ? test_between(state, 1, (int)o.batch) : o.batch, state);
+        test_batch_fill(&batches[s], model, sizes,
+                        s == 1 ? test_between(state, 1, (int)o.batch) : o.batch, state);
     test_outcome expected, got;
     test_train(model, &o, seed, batches, STEPS, &expected);
     print_case(cgp_model_name(model), &o, &expected);
@@ -78,8 +85,9 @@ static void random_graphs_are_bit_equal(const char *device, int graphs) {
     uint64_t state = test_seed();
     for (int i = 0; i < graphs; i++) {
         const test_sizes sizes = draw_sizes(&state);
-        print_message("graph of %d layers, T %d, C %d, %d heads, V %d\n", sizes.layers, (int)sizes.sequence,
-                      (int)sizes.width, (int)sizes.heads, (int)sizes.vocabulary);
+        print_message("graph of %d layers, T %d, C %d, %d heads, V %d\n", sizes.layers,
+                      (int)sizes.sequence, (int)sizes.width, (int)sizes.heads,
+                      (int)sizes.vocabulary);
         cgp_model *model = test_random_graph(&state, &sizes);
         check_model(model, &sizes, device, &state, 5);
         cgp_model_destroy(model);
@@ -102,7 +110,8 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     for (int i = 0; i < 3; i++) {
         test_sizes sizes = draw_sizes(&state);
         sizes.layers = test_between(&state, 1, 3);
-        sizes.sequence = i == 0 ? test_between(&state, 120, 140) : sizes.sequence; /* over the tile of attention */
+        sizes.sequence = i == 0 ? test_between(&state, 120, 140)
+                                : sizes.sequence; /* over the tile of attention */
         cgp_model *model = test_gpt2(&sizes);
         check_model(model, &sizes, "cpu", &state, 5);
         cgp_model_destroy(model);

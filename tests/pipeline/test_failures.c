@@ -14,7 +14,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
 }
 
 /* One action fails; the message names it, the pipeline says so from then on, and can be destroyed. */
-static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, char kind, int microbatch, bool evaluate) {
+static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, char kind,
+                      int microbatch, bool evaluate) {
     char fault[64], action[32], expected[128];
     snprintf(action, sizeof action, "%d%c%d", stage, kind, microbatch);
     snprintf(fault, sizeof fault, "fail:%s", action);
@@ -23,12 +24,15 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, 
     assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
     unsetenv("CGP_FAULT");
     if (evaluate)
-        assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
+        assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL),
+                      CGP_EDEVICE);
     else
         assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
-    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage, microbatch, action);
+    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage,
+             microbatch, action);
     assert_message(expected);
-    assert_message(kind == 'B' && stage == 2 ? "layer lm_head, cross_entropy: failed" : "CGP_FAULT asks");
+    assert_message(kind == 'B' && stage == 2 ? "layer lm_head, cross_entropy: failed"
+                                             : "CGP_FAULT asks");
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
@@ -86,7 +90,8 @@ static void try_bad_inputs(cgp_pipeline *pipeline, test_batch *batch) {
     const int32_t target = targets[3];
     targets[3] = 12;
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EINVAL);
-    assert_message("input targets: sample 0, element 3 is 12, expected 0 to 10 or the ignored one");
+    assert_message(
+        "input targets: sample 0, element 3 is 12, expected 0 to 10 or the ignored one");
     targets[3] = target;
 
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, 1, NULL), CGP_EINVAL);
@@ -139,12 +144,14 @@ static void bad_inputs_are_refused_and_change_nothing(void **unused) {
     assert_status(cgp_pipeline_step(pipeline, large.inputs, large.n, NULL), CGP_EINVAL);
     assert_message("planned for at most 6 samples, got 7");
     double loss = 0;
-    assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n, &loss)); /* more micro-batches, that is all */
+    assert_ok(cgp_pipeline_evaluate(pipeline, large.inputs, large.n,
+                                    &loss)); /* more micro-batches, that is all */
     assert_true(loss > 0);
     test_batch_release(&large);
 
     float *still = gradients_of(pipeline, model);
-    assert_memory_equal(gradients, still, (size_t)cgp_model_parameter_count(model) * sizeof *still);
+    assert_memory_equal(gradients, still,
+                        (size_t)cgp_model_parameter_count(model) * sizeof *still);
     free(gradients);
     free(still);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, after));
@@ -213,7 +220,8 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     assert_null(pipeline);
     cgp_plan_destroy(plan);
     o.batch = INT32_MAX;
-    assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT); /* more bytes than can be counted */
+    assert_status(cgp_plan_create(&plan, model, &o),
+                  CGP_ELIMIT); /* more bytes than can be counted */
     assert_message("2^60");
     cgp_model_destroy(model);
 }

@@ -11,7 +11,8 @@ static int64_t parameter_size(const cgp_model *model, int p) {
 }
 
 /* Move all parameters by h along the direction. */
-static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *start, float *const *direction, double h) {
+static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *start,
+                 float *const *direction, double h) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
         const int64_t n = parameter_size(model, p);
         float *moved = calloc((size_t)n, sizeof *moved);
@@ -24,7 +25,8 @@ static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *s
 
 /* A direction in which each parameter counts alike, whatever the size of its gradient, and in which one whose gradient is zero
  * is moved too: the gradient and a random vector, both of length 1. Returns sum g d. */
-static double draw_direction(float *direction, const float *gradient, int64_t n, uint64_t *state) {
+static double draw_direction(float *direction, const float *gradient, int64_t n,
+                             uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;
     for (int64_t i = 0; i < n; i++) {
         direction[i] = (float)test_between(state, -1000, 1000);
@@ -40,13 +42,15 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
 }
 
 static void check_graph(uint64_t *state) {
-    test_sizes sizes = {.layers = test_between(state, 1, 6), .sequence = test_between(state, 1, 6)};
+    test_sizes sizes = {.layers = test_between(state, 1, 6),
+                        .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
     sizes.width = sizes.heads * test_between(state, 2, 5);
     sizes.vocabulary = test_between(state, 3, 9);
     sizes.dropout = 0.25;
     cgp_model *model = test_random_graph(state, &sizes);
-    const int stages = test_between(state, 1, cgp_model_layers(model) < 4 ? cgp_model_layers(model) : 4);
+    const int stages =
+        test_between(state, 1, cgp_model_layers(model) < 4 ? cgp_model_layers(model) : 4);
     const char *devices[4] = {"ref", "ref", "ref", "ref"};
     int balance[4];
     test_random_balance(state, cgp_model_layers(model), stages, balance);
@@ -63,7 +67,8 @@ static void check_graph(uint64_t *state) {
     test_batch batch;
     test_batch_fill(&batch, model, &sizes, o.batch, state);
     const int n = cgp_model_parameters(model);
-    float **start = calloc((size_t)n, sizeof *start), **direction = calloc((size_t)n, sizeof *direction);
+    float **start = calloc((size_t)n, sizeof *start),
+          **direction = calloc((size_t)n, sizeof *direction);
     double slope = 0, losses[2], quotients[3] = {INFINITY, INFINITY, INFINITY};
     assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
     assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
@@ -81,7 +86,8 @@ static void check_graph(uint64_t *state) {
     double h = 1.6e-2, curvature = INFINITY, noise = 0;
     for (int k = 0; k < 3 || (curvature > 2e-3 * slope && noise < 5e-3 * slope); k++, h /= 2) {
         for (int side = 0; side < 2; side++) {
-            assert_ok(cgp_pipeline_create(&pipeline, plan, seed)); /* the same step number: the same dropout */
+            assert_ok(cgp_pipeline_create(&pipeline, plan,
+                                          seed)); /* the same step number: the same dropout */
             move(pipeline, model, start, direction, side ? h : -h);
             assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, &losses[side]));
             cgp_pipeline_destroy(pipeline);
@@ -89,11 +95,12 @@ static void check_graph(uint64_t *state) {
         quotients[0] = quotients[1];
         quotients[1] = quotients[2];
         quotients[2] = (losses[1] - losses[0]) / (2 * h);
-        curvature = fabs(quotients[2] - quotients[1]) + fabs(quotients[1] - quotients[0]); /* one alone may be small by chance */
+        curvature = fabs(quotients[2] - quotients[1]) +
+                    fabs(quotients[1] - quotients[0]); /* one alone may be small by chance */
         noise = 4e-7 * fabs(losses[0]) / h;
     }
-    print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n", sizes.layers, stages, n, slope,
-                  quotients[2], curvature + noise);
+    print_message("%d layers, %d stages, %d params: slope %.8g, quotient %.8g +- %.2g\n",
+                  sizes.layers, stages, n, slope, quotients[2], curvature + noise);
     assert_true(slope > 0);
     assert_true(curvature + noise <= 0.2 * slope);
     assert_true(fabs(quotients[2] - slope) <= 5e-3 * slope + curvature + noise);
@@ -116,6 +123,7 @@ static void gradients_of_random_graphs_match_finite_differences(void **unused) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients_of_random_graphs_match_finite_differences)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_of_random_graphs_match_finite_differences)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,8 +17,10 @@ typedef struct replay {
     const cgp_model *model;
     int stage, first, n; /* nodes */
     int64_t b;
-    int64_t *forward_end; /* [values] last node of the stage that reads it in forward; n: sent or given out; -1: none */
-    int *backward_end;    /* [values] lowest node of the stage whose backward reads it, n if none */
+    int64_t *
+        forward_end; /* [values] last node of the stage that reads it in forward; n: sent or given out; -1: none */
+    int *
+        backward_end; /* [values] lowest node of the stage whose backward reads it, n if none */
     int64_t slot, input;  /* bytes: saved slot; input slot */
     int64_t work;         /* most beyond the slot in one action */
     int64_t scratchpad;   /* the largest */
@@ -43,11 +45,11 @@ static int maker_of(const cgp_plan *plan, int value) {
 static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     for (int i = 0; i < plan->model->n_nodes; i++) {
         const cgp__node *node = &plan->model->nodes[i];
-        if (stage_of(plan, i) != stage || (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)))
+        if (stage_of(plan, i) != stage ||
+            (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)))
             continue;
         for (int k = 0; k < node->op->n_inputs; k++) {
-            if (node->inputs[k] == value)
-                return true;
+            if (node->inputs[k] == value) return true;
         }
     }
     return false;
@@ -56,13 +58,10 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
 /* Whether a stage hands on the gradient of a value (it made it, or uses it), and one above it does. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int maker = maker_of(plan, value);
-    if (maker < 0 || maker > stage || !plan->model->values[value].has_grad)
-        return false;
-    if (maker != stage && !uses(plan, stage, value, true))
-        return false;
+    if (maker < 0 || maker > stage || !plan->model->values[value].has_grad) return false;
+    if (maker != stage && !uses(plan, stage, value, true)) return false;
     for (int above = stage + 1; above < cgp_plan_stages(plan); above++) {
-        if (uses(plan, above, value, true))
-            return true;
+        if (uses(plan, above, value, true)) return true;
     }
     return false;
 }
@@ -108,19 +107,19 @@ static void find_lifetimes(replay *r, bool training) {
                     r->forward_end[v] = i >= r->first + r->n ? r->n : i - r->first;
             }
         }
-        if (v == r->model->output)
-            r->forward_end[v] = r->n;
+        if (v == r->model->output) r->forward_end[v] = r->n;
         for (int i = r->n - 1; i >= 0 && training; i--) {
             const cgp__node *node = node_at(r, i);
-            bool reads = node->output == v && node->op->input_needs_y && has(r, i, CGP__BACKWARD_INPUT);
+            bool reads =
+                node->output == v && node->op->input_needs_y && has(r, i, CGP__BACKWARD_INPUT);
             for (int k = 0; k < node->op->n_inputs; k++) {
-                if (node->inputs[k] != v)
-                    continue;
-                reads = reads || (has(r, i, CGP__BACKWARD_INPUT) && (node->op->input_needs_x >> k & 1)) ||
-                        (has(r, i, CGP__BACKWARD_WEIGHT) && (node->op->weight_needs_x >> k & 1));
+                if (node->inputs[k] != v) continue;
+                reads =
+                    reads ||
+                    (has(r, i, CGP__BACKWARD_INPUT) && (node->op->input_needs_x >> k & 1)) ||
+                    (has(r, i, CGP__BACKWARD_WEIGHT) && (node->op->weight_needs_x >> k & 1));
             }
-            if (reads)
-                r->backward_end[v] = i;
+            if (reads) r->backward_end[v] = i;
         }
     }
 }
@@ -141,10 +140,8 @@ static int64_t stats_bytes(const replay *r, int i) {
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t room = r->slot - saved;
     int64_t beyond = tensors + scratchpad > room ? tensors + scratchpad - room : 0;
-    if (scratchpad > room)
-        beyond = scratchpad + (tensors > room ? tensors - room : 0);
-    if (fixed + beyond > r->work)
-        r->work = fixed + beyond;
+    if (scratchpad > room) beyond = scratchpad + (tensors > room ? tensors - room : 0);
+    if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
 /* Forward node by node. In use at node i: what is kept already, and what has been made and will still be read. */
@@ -168,8 +165,7 @@ static void replay_forward(replay *r) {
         /* An op may write over an input that dies here: then the two are never there at the same time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
-        if (node->op->overwrites && freed > 0 && made > 0)
-            reused = freed < made ? freed : made;
+        if (node->op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
         if (node->output >= 0 && kept(r, node->output)) {
             saved += made;
             during -= reused;
@@ -190,9 +186,9 @@ static void replay_forward(replay *r) {
 enum { ANYWHERE, OVER, OUTSIDE };
 
 typedef struct cells {
-    int *of;       /* [values] cell, -1 none */
-    int *users;    /* [cells] */
-    int *where;    /* [cells] kind of place */
+    int *of;    /* [values] cell, -1 none */
+    int *users; /* [cells] */
+    int *where; /* [cells] kind of place */
     int64_t *bytes;
     int n;
     int64_t live[3]; /* bytes of cells in use, by kind of place */
@@ -200,8 +196,7 @@ typedef struct cells {
 
 static void hold(cells *c, int value, int cell) {
     c->of[value] = cell;
-    if (c->users[cell]++ == 0)
-        c->live[c->where[cell]] += c->bytes[cell];
+    if (c->users[cell]++ == 0) c->live[c->where[cell]] += c->bytes[cell];
 }
 
 static void drop(cells *c, int value) {
@@ -224,8 +219,7 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
             bytes += bytes_of(r, v);
     }
     for (int k = 0; k <= i; k++) {
-        if (has(r, k, CGP__BACKWARD_INPUT))
-            bytes += stats_bytes(r, k);
+        if (has(r, k, CGP__BACKWARD_INPUT)) bytes += stats_bytes(r, k);
     }
     return bytes;
 }
@@ -233,14 +227,15 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
 /* The logits' gradient replaces the logits; any other input may go once the weight half has read it, if nobody else does. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
-    if (!made_here(r, v) || r->backward_end[v] != i)
-        return false;
-    return node->op->dx == CGP__DX_OVER_X || (!(node->op->input_needs_x >> k & 1) && (node->op->weight_needs_x >> k & 1));
+    if (!made_here(r, v) || r->backward_end[v] != i) return false;
+    return node->op->dx == CGP__DX_OVER_X ||
+           (!(node->op->input_needs_x >> k & 1) && (node->op->weight_needs_x >> k & 1));
 }
 
 /* Where a gradient may lie that comes into use in the input half of node i. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
-    return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? OUTSIDE : ANYWHERE;
+    return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? OUTSIDE
+                                                                                   : ANYWHERE;
 }
 
 static void replay_backward(replay *r) {
@@ -250,7 +245,9 @@ static void replay_backward(replay *r) {
                .users = calloc(most, sizeof *c.users),
                .where = calloc(most, sizeof *c.where),
                .bytes = calloc(most, sizeof *c.bytes)};
-    bool *over_x = calloc((size_t)values, sizeof *over_x); /* a gradient lies where it was: its cell counts, in the slot */
+    bool *over_x =
+        calloc((size_t)values,
+               sizeof *over_x); /* a gradient lies where it was: its cell counts, in the slot */
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
     }
@@ -260,23 +257,24 @@ static void replay_backward(replay *r) {
     }
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
-        if (!node->on_loss)
-            continue;
-        const bool input = has(r, i, CGP__BACKWARD_INPUT), weight = has(r, i, CGP__BACKWARD_WEIGHT);
+        if (!node->on_loss) continue;
+        const bool input = has(r, i, CGP__BACKWARD_INPUT),
+                   weight = has(r, i, CGP__BACKWARD_WEIGHT);
         if (weight)
-            need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE], scratch(r, i, CGP__BACKWARD_WEIGHT),
-                 c.live[OUTSIDE]);
-        for (int k = node->op->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+            need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
+                 scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[OUTSIDE]);
+        for (int k = node->op->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE;
+             k--) {
             const int v = node->inputs[k], y = node->output;
-            if (!r->model->values[v].has_grad)
-                continue;
+            if (!r->model->values[v].has_grad) continue;
             if (c.of[v] >= 0) {
                 if (c.users[c.of[v]] > 1) {
                     drop(&c, v);
                     hold(&c, v, new_cell(&c, bytes_of(r, v), fits_slot(r, i, &c, over_x, v)));
                 }
             } else if (node->op->dx == CGP__DX_SAME ||
-                       (node->op->dx == CGP__DX_IN_PLACE && c.users[c.of[y]] == 1 && bytes_of(r, v) == bytes_of(r, y))) {
+                       (node->op->dx == CGP__DX_IN_PLACE && c.users[c.of[y]] == 1 &&
+                        bytes_of(r, v) == bytes_of(r, y))) {
                 hold(&c, v, c.of[y]);
             } else if (lies_over_input(r, node, k, i)) {
                 over_x[v] = true;
@@ -286,10 +284,9 @@ static void replay_backward(replay *r) {
             }
         }
         if (input)
-            need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE], scratch(r, i, CGP__BACKWARD_INPUT),
-                 c.live[OUTSIDE]);
-        if (node->output >= 0)
-            drop(&c, node->output);
+            need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
+                 scratch(r, i, CGP__BACKWARD_INPUT), c.live[OUTSIDE]);
+        if (node->output >= 0) drop(&c, node->output);
     }
     free(over_x);
     free(c.where);
@@ -303,7 +300,8 @@ static bool recompute_reads_input(const replay *r) {
     bool *needed = calloc((size_t)r->n + 1, sizeof *needed), reads = false;
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
-        if ((node->output >= 0 && kept(r, node->output)) || (node->n_saved > 0 && has(r, i, CGP__BACKWARD_INPUT)))
+        if ((node->output >= 0 && kept(r, node->output)) ||
+            (node->n_saved > 0 && has(r, i, CGP__BACKWARD_INPUT)))
             needed[i] = true;
         for (int k = 0; needed[i] && k < node->op->n_inputs; k++) {
             const int maker = r->model->values[node->inputs[k]].node;
@@ -331,8 +329,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     }
     find_lifetimes(r, true);
     for (int v = 0; v < plan->model->n_values; v++) {
-        if (made_here(r, v) && kept(r, v))
-            r->slot += bytes_of(r, v);
+        if (made_here(r, v) && kept(r, v)) r->slot += bytes_of(r, v);
     }
     for (int i = 0; i < r->n; i++)
         r->slot += has(r, i, CGP__BACKWARD_INPUT) ? stats_bytes(r, i) : 0;
@@ -358,16 +355,18 @@ static void count_slots(const replay *r, int *inputs, int *saved) {
     for (int i = 0; i < n; i++) {
         bool redone = false;
         for (int k = 0; k < n; k++)
-            redone = redone || (a[k].kind == CGP_ACTION_R && a[k].microbatch == a[i].microbatch);
-        const bool first_receive = a[i].kind == CGP_ACTION_RECV_F && (i == 0 || a[i - 1].kind != CGP_ACTION_RECV_F ||
-                                                                     a[i - 1].microbatch != a[i].microbatch);
+            redone =
+                redone || (a[k].kind == CGP_ACTION_R && a[k].microbatch == a[i].microbatch);
+        const bool first_receive =
+            a[i].kind == CGP_ACTION_RECV_F && (i == 0 || a[i - 1].kind != CGP_ACTION_RECV_F ||
+                                               a[i - 1].microbatch != a[i].microbatch);
         in += first_receive;
         out += a[i].kind == (redone ? CGP_ACTION_R : CGP_ACTION_F);
         *inputs = in > *inputs ? in : *inputs;
         *saved = out > *saved ? out : *saved;
         out -= a[i].kind == CGP_ACTION_B;
         if (r->input > 0)
-            in -= a[i].kind == (r->input_read_late           ? CGP_ACTION_B
+            in -= a[i].kind == (r->input_read_late          ? CGP_ACTION_B
                                 : redone && r->input_redone ? CGP_ACTION_R
                                                             : CGP_ACTION_F);
     }
@@ -391,7 +390,8 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
         for (int v = 0; v < plan->model->n_values; v++) {
             const int maker = maker_of(plan, v);
             bool sent = to > stage && maker == stage && uses(plan, to, v, false);
-            if (to < stage && maker >= 0 && maker <= to && plan->model->values[v].has_grad && uses(plan, stage, v, true)) {
+            if (to < stage && maker >= 0 && maker <= to && plan->model->values[v].has_grad &&
+                uses(plan, stage, v, true)) {
                 sent = maker == to || uses(plan, to, v, true);
                 for (int between = to + 1; between < stage; between++)
                     sent = sent && !uses(plan, between, v, true);
@@ -405,7 +405,8 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     return total;
 }
 
-static void check_plan(const cgp_model *model, const cgp_plan_options *o, bool small, double *worst) {
+static void check_plan(const cgp_model *model, const cgp_plan_options *o, bool small,
+                       double *worst) {
     cgp_plan *plan = NULL;
     assert_ok(cgp_plan_create(&plan, model, o));
     for (int j = 0; j < plan->n_stages; j++) {
@@ -413,21 +414,27 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, bool s
         measure_stage(&r, plan, j);
         int inputs, saved;
         count_slots(&r, &inputs, &saved);
-        int64_t activation = inputs * r.input + saved * r.slot + r.work + transfer_bytes(plan, j);
-        const int64_t bound = (2 + cgp_optim_states(&o->optim)) * raw_parameter_bytes(plan, j) + activation;
+        int64_t activation =
+            inputs * r.input + saved * r.slot + r.work + transfer_bytes(plan, j);
+        const int64_t bound =
+            (2 + cgp_optim_states(&o->optim)) * raw_parameter_bytes(plan, j) + activation;
         const cgp_plan_device *device = &plan->devices[j].info;
         const double ratio = (double)device->planned_bytes / (double)bound;
-        const double activation_ratio = activation ? (double)device->activation_bytes / (double)activation : 1;
+        const double activation_ratio =
+            activation ? (double)device->activation_bytes / (double)activation : 1;
         *worst = activation_ratio > *worst ? activation_ratio : *worst;
         const double more = small ? (double)r.scratchpad : 0;
         if ((double)device->activation_bytes > 1.03 * (double)activation + more ||
             (double)device->planned_bytes > 1.03 * (double)bound + more || ratio < 1) {
-            print_message("stages %d, batch %d, chunks %d, %s, %s: device %d plans %lld bytes, bound %lld (%.4f), of it "
-                          "activations %lld, bound %lld (%.4f: slots %d x %lld, %d x %lld, workspace %lld of %lld)\n",
-                          o->stages, (int)o->batch, o->chunks, o->schedule, cgp_recompute_name(o->recompute), j,
-                          (long long)device->planned_bytes, (long long)bound, ratio,
-                          (long long)device->activation_bytes, (long long)activation, activation_ratio, inputs,
-                          (long long)r.input, saved, (long long)r.slot, (long long)r.work,
+            print_message("stages %d, batch %d, chunks %d, %s, %s: device %d plans %lld bytes, "
+                          "bound %lld (%.4f), of it "
+                          "activations %lld, bound %lld (%.4f: slots %d x %lld, %d x %lld, "
+                          "workspace %lld of %lld)\n",
+                          o->stages, (int)o->batch, o->chunks, o->schedule,
+                          cgp_recompute_name(o->recompute), j, (long long)device->planned_bytes,
+                          (long long)bound, ratio, (long long)device->activation_bytes,
+                          (long long)activation, activation_ratio, inputs, (long long)r.input,
+                          saved, (long long)r.slot, (long long)r.work,
                           (long long)device->workspace_bytes);
             fail();
         }
@@ -435,7 +442,8 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, bool s
     cgp_plan_destroy(plan);
 }
 
-static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS, CGP_RECOMPUTE_EXCEPT_LAST};
+static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
+                                      CGP_RECOMPUTE_EXCEPT_LAST};
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
 static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unused) {
@@ -443,9 +451,10 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
     uint64_t state = test_seed();
     double worst = 0;
     for (int i = 0; i < 40; i++) {
-        const test_sizes sizes = {test_between(&state, 1, 6), 16 * test_between(&state, 4, 12),
-                                  64 * test_between(&state, 2, 8), 4, test_between(&state, 60, 3000),
-                                  test_between(&state, 0, 1) * 0.1};
+        const test_sizes sizes = {
+            test_between(&state, 1, 6),      16 * test_between(&state, 4, 12),
+            64 * test_between(&state, 2, 8), 4,
+            test_between(&state, 60, 3000),  test_between(&state, 0, 1) * 0.1};
         cgp_model *model = test_gpt2(&sizes);
         cgp_plan_options o = cgp_plan_options_default();
         int balance[5];
@@ -454,7 +463,8 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
         test_random_balance(&state, cgp_model_layers(model), o.stages, balance);
         o.batch = test_between(&state, 1, 40);
         o.chunks = test_between(&state, 1, (int)o.batch);
-        o.optim = test_between(&state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01) : cgp_optim_sgd(0.1, 0, false, 0);
+        o.optim = test_between(&state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
+                                             : cgp_optim_sgd(0.1, 0, false, 0);
         for (int c = 0; c < 6; c++) {
             o.schedule = schedules[c % 2];
             o.recompute = modes[c / 2];
@@ -466,7 +476,8 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
 }
 
 /* The seed experiment: 16 layers in its balances, batch 64. */
-static void plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void
+plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
@@ -495,7 +506,8 @@ static void plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_perc
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(
+            plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

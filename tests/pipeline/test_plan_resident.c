@@ -14,11 +14,9 @@ static double status_bytes(const char *key) {
     char line[256];
     long long kib = -1;
     while (file && fgets(line, sizeof line, file)) {
-        if (strncmp(line, key, strlen(key)) == 0)
-            sscanf(line + strlen(key), ": %lld", &kib);
+        if (strncmp(line, key, strlen(key)) == 0) sscanf(line + strlen(key), ": %lld", &kib);
     }
-    if (file)
-        fclose(file);
+    if (file) fclose(file);
     return (double)kib * 1024;
 }
 
@@ -63,9 +61,10 @@ static int run(const configuration *c) {
         assert_ok(cgp_optim_step(pipeline));
     }
     const double growth = status_bytes("VmHWM") - before;
-    print_message("stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated %.1f, grew by %.1f (%+.1f)\n",
-                  c->stages, c->batch, c->chunks, c->schedule, cgp_recompute_name(c->recompute), planned / mib,
-                  allocated / mib, growth / mib, (growth - planned) / mib);
+    print_message("stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated %.1f, "
+                  "grew by %.1f (%+.1f)\n",
+                  c->stages, c->batch, c->chunks, c->schedule, cgp_recompute_name(c->recompute),
+                  planned / mib, allocated / mib, growth / mib, (growth - planned) / mib);
     const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned;
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);
@@ -77,12 +76,18 @@ static int run(const configuration *c) {
 static void resident_memory_is_what_was_planned(void **unused) {
     (void)unused;
     static const configuration all[] = {
-        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER},        {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
-        {1, 8, 4, "1f1b", CGP_RECOMPUTE_ALWAYS},        {2, 8, 1, "1f1b", CGP_RECOMPUTE_NEVER},
-        {2, 8, 4, "gpipe", CGP_RECOMPUTE_NEVER},        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER},
-        {2, 7, 4, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},  {3, 8, 8, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
-        {4, 8, 2, "gpipe", CGP_RECOMPUTE_ALWAYS},       {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER},
-        {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER},       {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
+        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER},
+        {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
+        {1, 8, 4, "1f1b", CGP_RECOMPUTE_ALWAYS},
+        {2, 8, 1, "1f1b", CGP_RECOMPUTE_NEVER},
+        {2, 8, 4, "gpipe", CGP_RECOMPUTE_NEVER},
+        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER},
+        {2, 7, 4, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
+        {3, 8, 8, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
+        {4, 8, 2, "gpipe", CGP_RECOMPUTE_ALWAYS},
+        {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER},
+        {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER},
+        {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
     };
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

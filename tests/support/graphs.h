@@ -27,7 +27,8 @@ typedef struct test_batch {
     const cgp_tensor *inputs[4];
     int n;
 } test_batch;
-void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes *sizes, int64_t samples, uint64_t *state);
+void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes *sizes,
+                     int64_t samples, uint64_t *state);
 void test_batch_release(test_batch *batch);
 
 /* Draw a balance of `layers` over `stages`, no stage empty. */
@@ -40,7 +41,7 @@ typedef struct test_outcome {
     double prediction; /* a checksum of all outputs */
     char sha256[65];
 } test_outcome;
-void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed, const test_batch *batches,
-                int steps, test_outcome *outcome);
+void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
+                const test_batch *batches, int steps, test_outcome *outcome);
 
 #endif

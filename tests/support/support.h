@@ -18,23 +18,23 @@
 /* The call succeeds; if not, its message is printed. */
 #define assert_ok(call) assert_status((call), CGP_OK)
 
-#define assert_status(call, expected)                                                                                  \
-    do {                                                                                                               \
-        const cgp_status status_ = (call);                                                                             \
-        if (status_ != (expected)) {                                                                                   \
-            print_error("%s: %s (%s), expected %s\n", #call, cgp_status_name(status_), cgp_message(),                  \
-                        cgp_status_name(expected));                                                                    \
-            fail();                                                                                                    \
-        }                                                                                                              \
+#define assert_status(call, expected)                                                          \
+    do {                                                                                       \
+        const cgp_status status_ = (call);                                                     \
+        if (status_ != (expected)) {                                                           \
+            print_error("%s: %s (%s), expected %s\n", #call, cgp_status_name(status_),         \
+                        cgp_message(), cgp_status_name(expected));                             \
+            fail();                                                                            \
+        }                                                                                      \
     } while (0)
 
 /* The last message contains `part`. */
-#define assert_message(part)                                                                                           \
-    do {                                                                                                               \
-        if (!strstr(cgp_message(), (part))) {                                                                          \
-            print_error("message \"%s\" does not contain \"%s\"\n", cgp_message(), (part));                            \
-            fail();                                                                                                    \
-        }                                                                                                              \
+#define assert_message(part)                                                                   \
+    do {                                                                                       \
+        if (!strstr(cgp_message(), (part))) {                                                  \
+            print_error("message \"%s\" does not contain \"%s\"\n", cgp_message(), (part));    \
+            fail();                                                                            \
+        }                                                                                      \
     } while (0)
 
 /* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that a failure can be repeated. */

@@ -13,7 +13,8 @@ static cgp_model *start(void) {
     return model;
 }
 
-static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int64_t a, int64_t b) {
+static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int64_t a,
+                       int64_t b) {
     return cgp_model_input(model, name, dtype, b ? 2 : 1, (int64_t[]){a, b});
 }
 
@@ -44,23 +45,23 @@ static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
 
 static void bad_calls_are_told(void **unused) {
     (void)unused;
-    static const char *const expected[] = {"outside of any layer", "exists already", "already", "not a value",
-                                           "dropout", "has no layer", "neither loss nor output", "has a loss already"};
+    static const char *const expected[] = {"outside of any layer",
+                                           "exists already",
+                                           "already",
+                                           "not a value",
+                                           "dropout",
+                                           "has no layer",
+                                           "neither loss nor output",
+                                           "has a loss already"};
     for (int c = 0; c < 8; c++) {
         cgp_model *model = start();
         const cgp_value x = input(model, "x", CGP_F32, 3, 8);
-        if (c != 0 && c != 5)
-            cgp_model_layer(model, "one");
-        if (c == 0)
-            (void)cgp_gelu(model, x);
-        if (c == 1)
-            (void)linear(model, linear(model, x, "same", 8), "same", 8);
-        if (c == 2)
-            (void)input(model, "x", CGP_F32, 3, 8);
-        if (c == 3)
-            (void)cgp_gelu(model, (cgp_value){99});
-        if (c == 4)
-            (void)cgp_dropout(model, x, 1.0);
+        if (c != 0 && c != 5) cgp_model_layer(model, "one");
+        if (c == 0) (void)cgp_gelu(model, x);
+        if (c == 1) (void)linear(model, linear(model, x, "same", 8), "same", 8);
+        if (c == 2) (void)input(model, "x", CGP_F32, 3, 8);
+        if (c == 3) (void)cgp_gelu(model, (cgp_value){99});
+        if (c == 4) (void)cgp_dropout(model, x, 1.0);
         if (c == 7) {
             const cgp_value t = input(model, "t", CGP_I32, 3, 0);
             cgp_model_loss_cross_entropy(model, linear(model, x, "a", 5), t, -100);

@@ -17,15 +17,13 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
             length++;
             sum += costs[i];
             if (i == layers - 1 || cuts >> i & 1) {
-                if (n < MOST)
-                    balance[n] = length;
+                if (n < MOST) balance[n] = length;
                 n++;
                 worst = sum > worst ? sum : worst;
                 sum = length = 0;
             }
         }
-        if (n != stages)
-            continue;
+        if (n != stages) continue;
         bool lefter = worst == least;
         for (int j = 0; lefter && j < stages; j++) {
             if (balance[j] != best[j]) {
@@ -47,7 +45,8 @@ static void the_balance_is_the_leftmost_optimum(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int round = 0; round < 3000; round++) {
-        const int layers = test_between(&state, 1, MOST), stages = test_between(&state, 1, layers);
+        const int layers = test_between(&state, 1, MOST),
+                  stages = test_between(&state, 1, layers);
         const int largest = test_between(&state, 0, 6);
         double costs[MOST];
         int expected[MOST], got[MOST];
@@ -81,7 +80,8 @@ static void known_hard_cases_are_solved(void **unused) {
     assert_ok(cgp_balance_solve(near, 8, 2, balance));
     assert_int_equal(balance[0], 4);
     assert_ok(cgp_balance_solve(heavy_head, 8, 4, balance));
-    assert_memory_equal(balance, ((int[]){1, 1, 1, 5}), sizeof balance); /* 100 whatever follows: leftmost */
+    assert_memory_equal(balance, ((int[]){1, 1, 1, 5}),
+                        sizeof balance); /* 100 whatever follows: leftmost */
 }
 
 int main(void) {

@@ -23,13 +23,14 @@ typedef struct cgp_gpt2_options {
     int64_t vocabulary; /**< V [50257] */
     int64_t sequence;   /**< T [1024] */
     bool tied;          /**< Head shares the token embedding. Refused so far. */
-    double dropout;     /**< After the embeddings, on attention, on both residual branches. [0] */
-    bool loss;          /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
+    double dropout; /**< After the embeddings, on attention, on both residual branches. [0] */
+    bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_gpt2_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
-    cgp_gpt2_options options = {sizeof(cgp_gpt2_options), 12, 768, 12, 50257, 1024, false, 0.0, true};
+    cgp_gpt2_options options = {
+        sizeof(cgp_gpt2_options), 12, 768, 12, 50257, 1024, false, 0.0, true};
     return options;
 }
 
@@ -41,7 +42,8 @@ static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
  * @param[out] out  Owned by the caller, see cgp_model_destroy().
  * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options);
+CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out,
+                                                  const cgp_gpt2_options *options);
 
 /**
  * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0" into options; what is not named keeps its value.

@@ -19,8 +19,7 @@ struct cgp__channel {
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
     const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(int);
     cgp__channel *channel = cgp__calloc(1, size);
-    if (!channel)
-        return cgp__no_memory("channel", size);
+    if (!channel) return cgp__no_memory("channel", size);
     pthread_mutex_init(&channel->lock, NULL);
     pthread_cond_init(&channel->changed, NULL);
     channel->memory = memory;
@@ -33,8 +32,7 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
 }
 
 void cgp__channel_destroy(cgp__channel *channel) {
-    if (!channel)
-        return;
+    if (!channel) return;
     pthread_cond_destroy(&channel->changed);
     pthread_mutex_destroy(&channel->lock);
     free(channel);
@@ -51,8 +49,7 @@ static void *hold(cgp__channel *channel, int wanted) {
                 buffer = channel->memory + i * channel->bytes;
             }
         }
-        if (!buffer)
-            pthread_cond_wait(&channel->changed, &channel->lock);
+        if (!buffer) pthread_cond_wait(&channel->changed, &channel->lock);
     }
     pthread_mutex_unlock(&channel->lock);
     return buffer;
@@ -62,7 +59,8 @@ static void let_go(cgp__channel *channel, const void *buffer, int state) {
     const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
     pthread_mutex_lock(&channel->lock);
     channel->state[i] = state;
-    pthread_cond_signal(&channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
+    pthread_cond_signal(
+        &channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
     pthread_mutex_unlock(&channel->lock);
 }
 
