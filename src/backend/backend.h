@@ -6,17 +6,19 @@
  *
  * Operands by op; n samples, R = rows, C = out unless said; all row-major, f32 but for the ids (i32):
  *
- *   op             x[0]              x[1]          y            saved                      param
- *   EMBEDDING      ids [n,R] i32     -             [n,R,C]      -                          [in=vocabulary, C]
- *   POSITION       [n,R,C]           -             [n,R,C]      -                          [R,C]
- *   ADD            [n,R,C]           [n,R,C]       [n,R,C]      -                          -
- *   LINEAR         [n,R,in]          -             [n,R,C]      -                          weight [C,in], or [in,C] with
- *                                                                                          in_out; bias [C] if has_bias
- *   LAYER_NORM     [n,R,C]           -             [n,R,C]      mean [n,R], rstd [n,R]     weight [C], bias [C]
- *   GELU           [n,R,C]           -             [n,R,C]      -                          -         (erf form)
- *   ATTENTION      qkv [n,R,3C]      -             [n,R,C]      lse [n,heads,R]            -         (causal)
- *   DROPOUT        [n,R,C]           -             [n,R,C]      -                          -
- *   CROSS_ENTROPY  logits [n,R,in]   targets [n,R] -            lse [n,R]                  -         (in = classes)
+ *   op             x[0]             x[1]           y        saved                   param
+ *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
+ *   POSITION       [n,R,C]          -              [n,R,C]  -                       weight [R,C]
+ *   ADD            [n,R,C]          [n,R,C]        [n,R,C]  -                       -
+ *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
+ *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
+ *   GELU           [n,R,C]          -              [n,R,C]  -                       -
+ *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
+ *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
+ *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
+ *
+ * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
+ * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal.
  *
  * Every op has FORWARD; all but EMBEDDING have BACKWARD_INPUT; EMBEDDING, POSITION and LINEAR have BACKWARD_WEIGHT. No
  * kernel of another pair is asked for.

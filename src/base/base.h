@@ -1,4 +1,5 @@
-/* base.h -- what every room may use: failures, log, memory, counter-based random numbers, clock, names, SHA-256. */
+/* base.h -- what every room may use: failures, log, memory, counter-based random numbers,
+ * clock, names, SHA-256. */
 #ifndef CGP_SRC_BASE_H
 #define CGP_SRC_BASE_H
 
@@ -17,7 +18,8 @@ char *cgp__strdup(const char *text);
 char *cgp__format(const char *format, ...)
     CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
 
-/* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are zero. false when short. */
+/* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are
+ * zero. false when short. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
 /* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
@@ -46,10 +48,12 @@ typedef enum cgp__rng_use {
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 
-/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index). */
+/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index).
+ */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
-/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below 2^-32). */
+/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias
+ * below 2^-32). */
 uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 /* --- clock: monotonic --- */

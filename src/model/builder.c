@@ -1,4 +1,5 @@
-/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
+/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
+ * cgpipe/model.h). */
 #include "model/model.h"
 
 #include <stdarg.h>

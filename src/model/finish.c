@@ -1,10 +1,12 @@
-/* finish.c -- closes a graph: leaves out what nothing needs, moves the loss to the end, marks what carries a gradient. */
+/* finish.c -- closes a graph: leaves out what nothing needs, moves the loss to the end, marks
+ * what carries a gradient. */
 #include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* wanted[node], from a value backwards; nodes are in order, so one pass from the end is enough. */
+/* wanted[node], from a value backwards; nodes are in order, so one pass from the end is enough.
+ */
 static void mark_needed(const cgp_model *model, bool *wanted) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];

@@ -1,4 +1,5 @@
-/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by finish.c, then constant. */
+/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by
+ * finish.c, then constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
@@ -10,16 +11,16 @@ typedef struct cgp__value_info {
     cgp__type type; /* of one sample */
     int node;       /* that makes it, -1 for an input */
     int input;      /* index of the input, -1 for a node's */
-    bool
-        has_grad; /* f32, depends on a parameter, and the loss depends on it; known after finish */
+    bool has_grad;  /* f32, depends on a parameter, and the loss depends on it; known after
+                       finish */
 } cgp__value_info;
 
 typedef struct cgp__node {
     const cgp__op *op;
     cgp__geometry geometry;
     int layer;
-    uint32_t
-        id; /* of its random numbers: place in the order of building, whatever was left out later */
+    uint32_t id; /* of its random numbers: place in the order of building, whatever was left out
+                    later */
     int inputs[CGP__MAX_INPUTS];
     int output; /* value, -1 for a loss */
     int n_saved, n_params;
@@ -58,7 +59,8 @@ struct cgp_model {
 /* Bytes of a value, or of anything of this type, for n samples. */
 int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
 
-/* Elements `first` .. `first + count - 1` of a parameter's start: a function of (seed, parameter, element). */
+/* Elements `first` .. `first + count - 1` of a parameter's start: a function of (seed,
+ * parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 

@@ -1,7 +1,8 @@
 /* op.h -- what the graph and the plan know of an op: one table per op.
  *
- * A table tells how shapes follow, which operands each half of backward reads, what may share memory, what it costs. The
- * kernels themselves are the backend's, one per (kind, direction). B is always the two halves one after the other. */
+ * A table tells how shapes follow, which operands each half of backward reads, what may share
+ * memory, what it costs. The kernels themselves are the backend's, one per (kind, direction). B
+ * is always the two halves one after the other. */
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
@@ -52,7 +53,8 @@ typedef struct cgp__op {
     int n_inputs;
     bool is_loss;
 
-    /* Check the input types and fill `out` (zeroed before). The message says what was expected and what came. */
+    /* Check the input types and fill `out` (zeroed before). The message says what was expected
+     * and what came. */
     cgp_status (*infer)(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out);
 
@@ -68,8 +70,9 @@ typedef struct cgp__op {
     /* Floating-point operations of a direction for one sample. */
     double (*flops)(const cgp__geometry *geometry, cgp__direction direction);
 
-    /* Check `count` integers of input k on the host before anything runs; NULL: anything goes. `bad` gets the place of the
-     * first that is out of range (data[*bad]), `high` the end of the range: 0 <= data[i] < high. */
+    /* Check `count` integers of input k on the host before anything runs; NULL: anything goes.
+     * `bad` gets the place of the first that is out of range (data[*bad]), `high` the end of
+     * the range: 0 <= data[i] < high. */
     bool (*valid)(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
                   int64_t *bad, int64_t *high);
 

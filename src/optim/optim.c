@@ -1,7 +1,10 @@
-/* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter p with gradient g at step t:
+/* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter
+ * p with gradient g at step t:
  *
- *   SGD     g += weight_decay p;  b = momentum b + g;  p -= rate (nesterov ? g + momentum b : b)      (b = g without momentum)
- *   AdamW   p -= rate weight_decay p;  m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+ *   SGD     g += weight_decay p;  b = momentum b + g
+ *           p -= rate (nesterov ? g + momentum b : b)                 (b = g without momentum)
+ *   AdamW   p -= rate weight_decay p
+ *           m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
  *           p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
 #include "optim/optim.h"
 

@@ -6,7 +6,8 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of update number `step` (from 1): rule, rate, decay, corrections. Pointers and n stay as they are. */
+/* Fill the constants of update number `step` (from 1): rule, rate, decay, corrections. Pointers
+ * and n stay as they are. */
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update);
 
 #endif

@@ -2,9 +2,11 @@
  *
  * least[k][i] is the cost of the dearest stage when layers i.. are cut into k stages:
  *
- *     least[1][i] = sum of i..          least[k][i] = min over j > i of max(sum of i..j-1, least[k-1][j])
+ *     least[1][i] = sum of i..
+ *     least[k][i] = min over j > i of max(sum of i..j-1, least[k-1][j])
  *
- * With the optimum known, each stage from the left takes as few layers as still allow it: the leftmost optimum. */
+ * With the optimum known, each stage from the left takes as few layers as still allow it: the
+ * leftmost optimum. */
 #include <cgpipe/partition.h>
 
 #include <math.h>

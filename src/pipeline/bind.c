@@ -1,4 +1,5 @@
-/* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in once, kept for the next time. */
+/* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in
+ * once, kept for the next time. */
 #include "pipeline/pipeline.h"
 
 #include <limits.h>
@@ -18,7 +19,8 @@ void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run) {
     free(run);
 }
 
-/* A run uses at most the slots that were planned; anything else is a mistake of ours, found before it runs. */
+/* A run uses at most the slots that were planned; anything else is a mistake of ours, found
+ * before it runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -31,14 +33,15 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     return CGP_OK;
 }
 
-/* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan that never recomputes has no
- * light program and uses the other one with any saved slot. */
+/* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan
+ * that never recomputes has no light program and uses the other one with any saved slot. */
 static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
     const bool has_light = plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER;
     return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
 }
 
-/* What a list has met so far: [stages] a backward; [stages x chunks] an R, which makes F of the micro-batch light. */
+/* What a list has met so far: [stages] a backward; [stages x chunks] an R, which makes F of the
+ * micro-batch light. */
 typedef struct marks {
     bool *begun, *recomputed;
 } marks;

@@ -7,7 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a core is the first of the threads of its physical core, as far as the system tells. */
+/* Whether a core is the first of the threads of its physical core, as far as the system tells.
+ */
 static bool is_first_sibling(int core) {
     char path[96];
     int first = core;
@@ -19,9 +20,10 @@ static bool is_first_sibling(int core) {
     return first == core;
 }
 
-/* The first core of device d, which takes as many as it has threads: the next ones this process may use, if every device gets
- * its own, none shares a physical core, and they stand side by side; otherwise -1. A single device is not pinned, so that two programs may share a
- * machine. */
+/* The first core of device d, which takes as many as it has threads: the next ones this process
+ * may use, if every device gets its own, none shares a physical core, and they stand side by
+ * side; otherwise -1. A single device is not pinned, so that two programs may share a machine.
+ */
 static int core_of(const cgp_plan *plan, int d) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);

@@ -1,4 +1,5 @@
-/* execute.c -- a worker's inner loop: take the next action, wait for what it needs, run it, note the times. */
+/* execute.c -- a worker's inner loop: take the next action, wait for what it needs, run it,
+ * note the times. */
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>

@@ -19,7 +19,8 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
     for (int p = 0; p < plan->model->n_params; p++) {
         if (owner(worker->pipeline, p) != worker ||
             !plan->model->nodes[plan->model->params[p].node].on_loss)
-            continue; /* of another device; or without a gradient, as only the output depends on it */
+            continue; /* of another device; or without a gradient, as only the output depends on
+                         it */
         char *memory = worker->memory + plan->param_offset[p];
         update.n = cgp_shape_count(&plan->model->params[p].shape);
         update.param = (float *)(void *)(memory + device->parameters);
@@ -52,7 +53,8 @@ static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter,
                 : cgp_fail(CGP_EINVAL, "parameter %d: its data are missing", parameter);
 }
 
-/* Copy between the host and a section of the device that has the parameter; the workers are idle. */
+/* Copy between the host and a section of the device that has the parameter; the workers are
+ * idle. */
 static void copy(const cgp_pipeline *pipeline, int parameter, int64_t section, void *to,
                  const void *from) {
     const cgp_plan *plan = pipeline->plan;

@@ -125,7 +125,8 @@ static void add_losses(const cgp_pipeline *pipeline, const cgp__run *run, double
         *sum += pipeline->losses[i];
 }
 
-/* Forward over any number of samples, in pieces, so that lists stay short. Adds the micro-batches' losses to *sum. */
+/* Forward over any number of samples, in pieces, so that lists stay short. Adds the
+ * micro-batches' losses to *sum. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
                                int64_t samples, double *sum) {
     const int64_t piece = 256 * pipeline->plan->microbatch;

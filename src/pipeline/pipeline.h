@@ -1,8 +1,9 @@
-/* pipeline.h -- a running plan: workers, their kernels, and the action lists bound to slots and samples.
+/* pipeline.h -- a running plan: workers, their kernels, and the action lists bound to slots and
+ * samples.
  *
  *     caller's thread                      worker of device d (one each)
- *     cgp_pipeline_step ── job ──────────► for each action of its list: wait for messages, run the program's calls,
- *                       ◄─ all done ──     send, note the times
+ *     cgp_pipeline_step ── job ──────────► for each action of its list: wait for messages,
+ *                       ◄─ all done ──     run the program's calls, send, note the times
  */
 #ifndef CGP_SRC_PIPELINE_H
 #define CGP_SRC_PIPELINE_H
@@ -41,7 +42,8 @@ typedef struct cgp__run {
     cgp__list *lists; /* [devices] */
 } cgp__run;
 
-/* The kernels of a device's stages for micro-batches of one size: kernels[first[stage][program] + call]. */
+/* The kernels of a device's stages for micro-batches of one size: kernels[first[stage][program]
+ * + call]. */
 typedef struct cgp__kernel_set {
     int64_t samples;
     cgp__kernel **kernels;
@@ -108,7 +110,8 @@ typedef struct cgp__run_context {
     const cgp_tensor *output; /* predict */
 } cgp__run_context;
 
-/* workers.c: run a job on every worker and wait; the status and message of the first device that failed. */
+/* workers.c: run a job on every worker and wait; the status and message of the first device
+ * that failed. */
 cgp_status cgp__workers_start(cgp_pipeline *pipeline);
 cgp_status cgp__workers_all(cgp_pipeline *pipeline, cgp__job *job, void *argument);
 void cgp__workers_stop(cgp_pipeline *pipeline);

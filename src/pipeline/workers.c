@@ -1,4 +1,5 @@
-/* workers.c -- one thread per device; the caller hands all of them the same job and waits until all are done. */
+/* workers.c -- one thread per device; the caller hands all of them the same job and waits until
+ * all are done. */
 #include "pipeline/pipeline.h"
 
 #include <stdio.h>

@@ -1,8 +1,9 @@
 /* layout.c -- places for the items of a stage.
  *
- * All saved items are in use at one moment, between forward and backward, so the slot is as large as their sum and they lie
- * in it in order of time. Everything else is packed around them: in forward the upper part of the slot is not written yet,
- * in backward it is no longer read, and both grow and shrink like a stack:
+ * All saved items are in use at one moment, between forward and backward, so the slot is as
+ * large as their sum and they lie in it in order of time. Everything else is packed around
+ * them: in forward the upper part of the slot is not written yet, in backward it is no longer
+ * read, and both grow and shrink like a stack:
  *
  *     offset                                     saved items, and what fits around them
  *       ^      . . . . . . . ####|#### . . . .
@@ -10,8 +11,9 @@
  *       |      . ################|############
  *       +------------ forward ---+-- backward --> time
  *
- * The others are placed one by one, each at the lowest free offset: in the slot if it fits, else in the workspace. Which order
- * is best depends on the graph, so several are tried and the one with the smallest workspace is kept. */
+ * The others are placed one by one, each at the lowest free offset: in the slot if it fits,
+ * else in the workspace. Which order is best depends on the graph, so several are tried and the
+ * one with the smallest workspace is kept. */
 #include "plan/plan.h"
 
 #include <stdlib.h>
@@ -53,7 +55,8 @@ static bool overlap(const cgp__item *a, const cgp__item *b) {
     return a->start <= b->end && b->start <= a->end;
 }
 
-/* placed[] is sorted by offset; the lowest gap of `item->bytes` between those that live at the same time. */
+/* placed[] is sorted by offset; the lowest gap of `item->bytes` between those that live at the
+ * same time. */
 static int64_t lowest_gap(cgp__item *const *placed, int n, const cgp__item *item) {
     int64_t offset = 0;
     for (int i = 0; i < n; i++) {
@@ -82,7 +85,8 @@ typedef struct attempt {
     int64_t slot_bytes;
 } attempt;
 
-/* Place the items that are not saved, in the order of `compare`. Returns the bytes of workspace. */
+/* Place the items that are not saved, in the order of `compare`. Returns the bytes of
+ * workspace. */
 static int64_t place_others(const attempt *a, int (*compare)(const void *, const void *)) {
     int n_slot = a->n_saved, n_work = 0;
     int64_t bytes = 0;

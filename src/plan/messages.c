@@ -1,14 +1,14 @@
 /* messages.c -- what crosses between stages.
  *
- * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient comes back along a chain, from the
- * last stage that uses it down through the others to the one that made it; each adds its own uses, last to first, to what
- * arrived:
+ * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient comes
+ * back along a chain, from the last stage that uses it down through the others to the one that
+ * made it; each adds its own uses, last to first, to what arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a stage never has to add two
- * partial sums. */
+ * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit,
+ * and a stage never has to add two partial sums. */
 #include "plan/plan.h"
 
 #include <stdlib.h>

@@ -1,7 +1,9 @@
-/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers, totals.
+/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers,
+ * totals.
  *
- * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs the schedule; the schedule
- * needs the edges; the transfer buffers need the simulated step, for which the programs give the costs. */
+ * The order matters: the layout of a stage needs the micro-batch only; the number of slots
+ * needs the schedule; the schedule needs the edges; the transfer buffers need the simulated
+ * step, for which the programs give the costs. */
 #include "plan/plan.h"
 
 #include <cgpipe/partition.h>
@@ -186,8 +188,8 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
-/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2. Where no sender waits, nothing
- * deadlocks. */
+/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2.
+ * Where no sender waits, nothing deadlocks. */
 static cgp_status size_transfers(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     double *costs = cgp__calloc(4 * n, sizeof *costs);

@@ -1,16 +1,18 @@
-/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls whose operands are places; per edge,
- * messages; per device, sections of one allocation.
+/* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls whose
+ * operands are places; per edge, messages; per device, sections of one allocation.
  *
- *     device memory   | parameters | gradients | optimizer | state | slots ... | workspace | transfer |
+ *     parameters | gradients | optimizer | state | slots ... | workspace | transfer
  *
- *     program         runs for                        results that backward needs go to
- *     light           F of a recomputed micro-batch,   nowhere: all in the workspace
- *                     evaluation, inference
- *     forward         F of any other                   its saved slot
- *     recompute       R: the calls of `forward` that   its saved slot
- *                     backward needs
- *     backward        B                                reads the saved slot; gradients live in the workspace and in the
- *                                                      parts of the saved slot that are not written yet or no longer read
+ *     program     runs for                         results that backward needs go to
+ *     light       F of a recomputed micro-batch,   nowhere: all in the workspace
+ *                 evaluation, inference
+ *     forward     F of any other                   its saved slot
+ *     recompute   R: the calls of `forward` that   its saved slot
+ *                 backward needs
+ *     backward    B                                (reads the saved slot)
+ *
+ * Gradients of values live in the workspace, and in the parts of the saved slot that are not
+ * written yet or no longer read.
  */
 #ifndef CGP_SRC_PLAN_H
 #define CGP_SRC_PLAN_H
@@ -37,7 +39,8 @@ typedef struct cgp__place {
     int64_t offset;
 } cgp__place;
 
-/* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` floats a sample. */
+/* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` floats a
+ * sample. */
 typedef struct cgp__call {
     int node;
     cgp__direction direction;
@@ -53,7 +56,8 @@ typedef struct cgp__program {
     int n, room;
 } cgp__program;
 
-/* One value of a message. `from` is in the sender's arenas, [0] if it ran `light`, [1] otherwise; `to` in the receiver's. */
+/* One value of a message. `from` is in the sender's arenas, [0] if it ran `light`, [1]
+ * otherwise; `to` in the receiver's. */
 typedef struct cgp__part {
     int value;
     int64_t sample_bytes;
@@ -75,8 +79,8 @@ typedef struct cgp__stage_plan {
     cgp_plan_stage info;
     int first_node, n_nodes; /* the loss is one of the last stage's */
     cgp__program light, forward, recompute, backward;
-    cgp__place output
-        [2]; /* of the model's output, by program as in a part; NOWHERE if made elsewhere */
+    cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made
+                             elsewhere */
     bool inputs_in_backward, inputs_in_recompute; /* who still reads the input slot */
     int64_t workspace_bytes;
     /* offsets in the device's memory */
@@ -100,9 +104,9 @@ struct cgp_plan {
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_room;
     int *balance;
-    int *node_stage; /* [nodes] */
-    int64_t *
-        param_offset; /* [params] from the start of the parameter (and gradient) section of its device */
+    int *node_stage;       /* [nodes] */
+    int64_t *param_offset; /* [params] from the start of the parameter (and gradient) section of
+                              its device */
     cgp__stage_plan *stages;
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
@@ -120,8 +124,8 @@ typedef struct cgp__item {
     cgp__place place;
 } cgp__item;
 
-/* Give every item its place: saved ones in the slot, in order of time; the others in parts of the slot that are free while
- * they live, else in the workspace. O(items^2). */
+/* Give every item its place: saved ones in the slot, in order of time; the others in parts of
+ * the slot that are free while they live, else in the workspace. O(items^2). */
 cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
                             int64_t *workspace_bytes);
 
@@ -133,11 +137,13 @@ cgp_status cgp__plan_programs(cgp_plan *plan, int stage);
 int cgp__plan_find_edge(const cgp_plan *plan, int from, int to);
 cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value);
 
-/* The next stage that makes a part of a value's gradient, above (direction 1) or below (-1) `stage`, in the chain that runs
- * from the last such stage down to the one that makes the value; -1 if there is none. */
+/* The next stage that makes a part of a value's gradient, above (direction 1) or below (-1)
+ * `stage`, in the chain that runs from the last such stage down to the one that makes the
+ * value; -1 if there is none. */
 int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction);
 
-/* Which slots each action of a device's list uses, [actions]; counts: [stages] the most at one time. Any may be NULL. */
+/* Which slots each action of a device's list uses, [actions]; counts: [stages] the most at one
+ * time. Any may be NULL. */
 cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
                            int *input_slot, int *saved_slot, int *input_count,
                            int *saved_count);

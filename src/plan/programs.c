@@ -1,5 +1,6 @@
-/* programs.c -- makes the programs of a stage: first with operands that are items, then, once all items of the stage are
- * known, with places. What the caller's inputs and other stages bring needs no item: it has its place already. */
+/* programs.c -- makes the programs of a stage: first with operands that are items, then, once
+ * all items of the stage are known, with places. What the caller's inputs and other stages
+ * bring needs no item: it has its place already. */
 #include "plan/programs.h"
 
 #include <stdlib.h>
@@ -33,7 +34,8 @@ cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, i
     return spec;
 }
 
-/* The most that a kernel needs for a full micro-batch, for a smaller last one, and for some sizes below. */
+/* The most that a kernel needs for a full micro-batch, for a smaller last one, and for some
+ * sizes below. */
 static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backend,
                                  cgp__kernel_spec spec, int64_t *most) {
     *most = 0;
@@ -97,7 +99,8 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     return CGP_OK;
 }
 
-/* R: of the calls of forward, those that make what backward reads, and what these need in turn. */
+/* R: of the calls of forward, those that make what backward reads, and what these need in turn.
+ */
 static cgp_status make_recompute(cgp__stage_builder *b) {
     const cgp__stage_plan *stage = b->stage;
     bool *needed = cgp__calloc((size_t)stage->n_nodes, sizeof *needed);
@@ -108,7 +111,8 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
         const cgp__call *call = &stage->forward.calls[i];
         for (int k = 0; k < node->n_saved; k++)
             needed[i] = needed[i] || b->items[call->saved[k].offset].saved;
-        /* The last of the nodes that write a saved item makes the saved value; the others are its inputs. */
+        /* The last of the nodes that write a saved item makes the saved value; the others are
+         * its inputs. */
         if (call->y.arena == CGP__ITEM && b->items[call->y.offset].saved) {
             bool last = true;
             for (int j = i + 1; j < stage->n_nodes; j++)
@@ -177,7 +181,8 @@ static void resolve_results(cgp__stage_builder *b, int variant) {
     }
 }
 
-/* Where the values are that this stage does not make: the caller's inputs, and its input slot. */
+/* Where the values are that this stage does not make: the caller's inputs, and its input slot.
+ */
 static void place_incoming(cgp__stage_builder *b) {
     for (int k = 0; k < b->model->n_inputs; k++)
         b->where[b->model->input_values[k]] = (cgp__place){CGP__HOST, k};

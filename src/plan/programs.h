@@ -1,4 +1,5 @@
-/* programs.h -- the state while one stage's programs are made: its items, and where each value is. */
+/* programs.h -- the state while one stage's programs are made: its items, and where each value
+ * is. */
 #ifndef CGP_SRC_PLAN_PROGRAMS_H
 #define CGP_SRC_PLAN_PROGRAMS_H
 
@@ -21,12 +22,11 @@ typedef struct cgp__stage_builder {
     int n_items, items_room;
 
     /* [model values] */
-    cgp__place *
-        where; /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is not here */
+    cgp__place *where; /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is
+                          not here */
     cgp__place *gradient; /* ITEM, or NOWHERE while no use has been met */
     bool *settled;        /* its gradient has been read for the last time */
-    cgp__place *
-        stats; /* [n_nodes x MAX_SAVED] of the stage's nodes: items of their own saved values */
+    cgp__place *stats;    /* [n_nodes x MAX_SAVED] items of the nodes' own saved values */
 } cgp__stage_builder;
 
 static inline int cgp__moment_forward_end(const cgp__stage_plan *stage) {
@@ -53,12 +53,14 @@ int cgp__builder_item(cgp__stage_builder *builder, int64_t bytes, int moment);
 /* Keep what is at a place, if it is an item, in use until `moment`. */
 void cgp__builder_keep(cgp__stage_builder *builder, cgp__place place, int moment);
 
-/* Append a call of a node to a program: parameters, workspace and saved values bound, the rest NOWHERE. */
+/* Append a call of a node to a program: parameters, workspace and saved values bound, the rest
+ * NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp__direction direction, uint32_t add, int moment,
                              cgp__call **out);
 
-/* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other way. */
+/* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other
+ * way. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
 cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
 

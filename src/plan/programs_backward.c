@@ -1,9 +1,11 @@
-/* programs_backward.c -- backward of a stage as kernel calls, nodes in descending order, weight half before input half: once
- * the weight gradient of a product is made nobody reads its input again, and the input's gradient may lie where it was.
+/* programs_backward.c -- backward of a stage as kernel calls, nodes in descending order, weight
+ * half before input half: once the weight gradient of a product is made nobody reads its input
+ * again, and the input's gradient may lie where it was.
  *
- * The gradient of a value is a sum over its uses, last to first. It begins with what a later stage sent, if the value is used
- * there; else the first use met makes it, in memory of its own, or in that of its result's gradient where the op allows
- * (see cgp__dx); the others add. Memory that two values' gradients share (an addition hands on its own) is copied before one
+ * The gradient of a value is a sum over its uses, last to first. It begins with what a later
+ * stage sent, if the value is used there; else the first use met makes it, in memory of its
+ * own, or in that of its result's gradient where the op allows (see cgp__dx); the others add.
+ * Memory that two values' gradients share (an addition hands on its own) is copied before one
  * of them is written while the other is still to be read. */
 #include "plan/programs.h"
 
@@ -55,7 +57,8 @@ static void place_departures(cgp__stage_builder *b) {
     }
 }
 
-/* value's gradient is about to be added to: give it memory of its own if another one shares it. */
+/* value's gradient is about to be added to: give it memory of its own if another one shares it.
+ */
 static cgp_status unshare(cgp__stage_builder *b, cgp__program *program, int value, int moment) {
     const cgp__place old = b->gradient[value];
     if (!shared(b, old, value)) return CGP_OK;
@@ -69,8 +72,9 @@ static cgp_status unshare(cgp__stage_builder *b, cgp__program *program, int valu
     return CGP_OK;
 }
 
-/* Whether the gradient of input k may take the memory of the input itself: it is one that backward keeps, this node's is the
- * last of backward to read it, and its input half does not. */
+/* Whether the gradient of input k may take the memory of the input itself: it is one that
+ * backward keeps, this node's is the last of backward to read it, and its input half does not.
+ */
 static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
                                int moment) {
     const cgp__place x = b->where[node->inputs[k]];

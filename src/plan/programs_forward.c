@@ -1,10 +1,12 @@
 /* programs_forward.c -- forward of a stage as kernel calls, in order of the nodes.
  *
- * A value that nobody reads after an op, and that the op may overwrite, shares its memory with the op's result: in
- * x + dropout(linear(y)) the linear writes where the sum will be. When training, what backward reads is marked as saved. */
+ * A value that nobody reads after an op, and that the op may overwrite, shares its memory with
+ * the op's result: in x + dropout(linear(y)) the linear writes where the sum will be. When
+ * training, what backward reads is marked as saved. */
 #include "plan/programs.h"
 
-/* Whether backward of this stage reads a value that is made or received here; and the last moment. */
+/* Whether backward of this stage reads a value that is made or received here; and the last
+ * moment. */
 static bool read_in_backward(const cgp__stage_builder *b, int value, int *moment) {
     const cgp__stage_plan *stage = b->stage;
     bool found = false;
@@ -32,7 +34,8 @@ static bool read_in_backward(const cgp__stage_builder *b, int value, int *moment
     return found;
 }
 
-/* Whether anybody reads a value after node i has: a later node, another stage, the caller, backward. */
+/* Whether anybody reads a value after node i has: a later node, another stage, the caller,
+ * backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
     int moment;
     if (value == b->model->output || read_in_backward(b, value, &moment)) return true;

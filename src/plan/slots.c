@@ -1,6 +1,7 @@
-/* slots.c -- which slot each action uses, by walking a device's list; their largest number is what the plan pays for.
+/* slots.c -- which slot each action uses, by walking a device's list; their largest number is
+ * what the plan pays for.
  *
- *     input slot   from the first RECV_F of a micro-batch to the last action that reads what it brought
+ *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
  *
  * A slot freed by an action is taken again by a later one, lowest number first. */
@@ -29,7 +30,8 @@ static void give(pool *p, int microbatch) {
     if (p->of[microbatch] >= 0) p->taken[p->of[microbatch]] = false;
 }
 
-/* Facts about a list that the walk needs at F: is the micro-batch recomputed, does backward come, in halves. */
+/* Facts about a list that the walk needs at F: is the micro-batch recomputed, does backward
+ * come, in halves. */
 typedef struct facts {
     bool *recomputed; /* [stages x microbatches] */
     bool *backward, *halves;

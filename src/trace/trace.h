@@ -1,4 +1,5 @@
-/* trace.h -- what ran when: a ring of events per worker, written without a lock by its owner, read when it is idle. */
+/* trace.h -- what ran when: a ring of events per worker, written without a lock by its owner,
+ * read when it is idle. */
 #ifndef CGP_SRC_TRACE_H
 #define CGP_SRC_TRACE_H
 

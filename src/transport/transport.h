@@ -1,8 +1,9 @@
 /* transport.h -- moves messages along one edge, from one stage's worker to another's.
  *
- * The buffers belong to the sender's plan. The sender acquires one, fills it and posts it; the receiver takes it, copies the
- * bytes into its own memory, and releases it. acquire waits while no buffer is free, take while the message is not there;
- * both return NULL once the channel is stopped.
+ * The buffers belong to the sender's plan. The sender acquires one, fills it and posts it; the
+ * receiver takes it, copies the bytes into its own memory, and releases it. acquire waits while
+ * no buffer is free, take while the message is not there; both return NULL once the channel is
+ * stopped.
  *
  * Threads: one sender, one receiver; stop may come from anywhere. */
 #ifndef CGP_SRC_TRANSPORT_H

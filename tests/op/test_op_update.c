@@ -75,7 +75,8 @@ static void sgd_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
-/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay. */
+/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay.
+ */
 static void adamw_is_as_on_paper(void **state) {
     (void)state;
     static sides s;

@@ -1,4 +1,5 @@
-/* test_bit_equality.c -- the same numbers, bit for bit, whatever the stages, balance, schedule or recompute mode.
+/* test_bit_equality.c -- the same numbers, bit for bit, whatever the stages, balance, schedule
+ * or recompute mode.
  *
  * Shapes, graphs, balances and seeds are drawn anew at each run and printed. */
 #include "graphs.h"
@@ -34,7 +35,8 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
     fail();
 }
 
-/* One model, one number of micro-batches: one stage without recomputation against everything else. */
+/* One model, one number of micro-batches: one stage without recomputation against everything
+ * else. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
                         uint64_t *state, int most) {
     const char *devices[5] = {device, device, device, device, device};

@@ -1,4 +1,5 @@
-/* test_failures.c -- an error in any place comes back with its place, nothing hangs, and the process goes on. */
+/* test_failures.c -- an error in any place comes back with its place, nothing hangs, and the
+ * process goes on. */
 #include "graphs.h"
 
 static const test_sizes sizes = {2, 8, 16, 2, 11, 0.1};
@@ -13,7 +14,8 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     return o;
 }
 
-/* One action fails; the message names it, the pipeline says so from then on, and can be destroyed. */
+/* One action fails; the message names it, the pipeline says so from then on, and can be
+ * destroyed. */
 static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, char kind,
                       int microbatch, bool evaluate) {
     char fault[64], action[32], expected[128];
@@ -40,7 +42,8 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, 
     cgp_pipeline_destroy(pipeline);
 }
 
-/* Every action of a step fails once, under both schedules, and of an evaluation; afterwards training is as it was before. */
+/* Every action of a step fails once, under both schedules, and of an evaluation; afterwards
+ * training is as it was before. */
 static void every_action_may_fail(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

@@ -1,9 +1,10 @@
 /* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
  *
- * On random graphs (values with many uses, skips over stages) on the reference backend: along a random direction d in the
- * space of all parameters, (loss(p + h d) - loss(p - h d)) / 2h against sum g d. h is halved until the quotient stays (a norm
- * over nearly equal numbers bends sharply) or the rounding of the losses, about 2e-7 relative, shows; besides these two,
- * 5e-3 relative is allowed, far below any wrong term. */
+ * On random graphs (values with many uses, skips over stages) on the reference backend: along a
+ * random direction d in the space of all parameters, (loss(p + h d) - loss(p - h d)) / 2h
+ * against sum g d. h is halved until the quotient stays (a norm over nearly equal numbers bends
+ * sharply) or the rounding of the losses, about 2e-7 relative, shows; besides these two, 5e-3
+ * relative is allowed, far below any wrong term. */
 #include "graphs.h"
 
 static int64_t parameter_size(const cgp_model *model, int p) {
@@ -23,8 +24,9 @@ static void move(cgp_pipeline *pipeline, const cgp_model *model, float *const *s
     }
 }
 
-/* A direction in which each parameter counts alike, whatever the size of its gradient, and in which one whose gradient is zero
- * is moved too: the gradient and a random vector, both of length 1. Returns sum g d. */
+/* A direction in which each parameter counts alike, whatever the size of its gradient, and in
+ * which one whose gradient is zero is moved too: the gradient and a random vector, both of
+ * length 1. Returns sum g d. */
 static double draw_direction(float *direction, const float *gradient, int64_t n,
                              uint64_t *state) {
     double slope = 0, gradient_norm = 0, random_norm = 0;

@@ -1,13 +1,16 @@
-/* test_plan_replay.c -- the plan against a replay that knows values, lifetimes and the action list, but no allocator.
+/* test_plan_replay.c -- the plan against a replay that knows values, lifetimes and the action
+ * list, but no allocator.
  *
- * The replay walks each device's list and keeps count of the bytes that are in use, value by value. From it come a lower
- * bound of what a plan with slots and a workspace needs: as many slots of each kind as are held at one time, times the bytes
- * of what they hold; and, for the workspace, the most that lives within one action and finds no room in the parts of its own
- * saved slot that are not in use. No offsets, so no fragmentation: what the plan needs beyond the bound is what its layout
- * wastes: at most 3 %.
+ * The replay walks each device's list and keeps count of the bytes that are in use, value by
+ * value. From it come a lower bound of what a plan with slots and a workspace needs: as many
+ * slots of each kind as are held at one time, times the bytes of what they hold; and, for the
+ * workspace, the most that lives within one action and finds no room in the parts of its own
+ * saved slot that are not in use. No offsets, so no fragmentation: what the plan needs beyond
+ * the bound is what its layout wastes: at most 3 %.
  *
- * One thing the bound leaves out: that everything must lie in one piece. For models so small that oneDNN's scratchpads (up to
- * 0.7 MB whatever the batch) are a large part of a slot, one scratchpad more is allowed; for the seed experiment nothing. */
+ * One thing the bound leaves out: that everything must lie in one piece. For models so small
+ * that oneDNN's scratchpads (up to 0.7 MB whatever the batch) are a large part of a slot, one
+ * scratchpad more is allowed; for the seed experiment nothing. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -17,10 +20,9 @@ typedef struct replay {
     const cgp_model *model;
     int stage, first, n; /* nodes */
     int64_t b;
-    int64_t *
-        forward_end; /* [values] last node of the stage that reads it in forward; n: sent or given out; -1: none */
-    int *
-        backward_end; /* [values] lowest node of the stage whose backward reads it, n if none */
+    int64_t *forward_end; /* [values] last node of the stage that reads it in forward; n: sent
+                             or given out; -1: none */
+    int *backward_end;    /* [values] lowest node whose backward reads it, n if none */
     int64_t slot, input;  /* bytes: saved slot; input slot */
     int64_t work;         /* most beyond the slot in one action */
     int64_t scratchpad;   /* the largest */
@@ -55,7 +57,8 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Whether a stage hands on the gradient of a value (it made it, or uses it), and one above it does. */
+/* Whether a stage hands on the gradient of a value (it made it, or uses it), and one above it
+ * does. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
     const int maker = maker_of(plan, value);
     if (maker < 0 || maker > stage || !plan->model->values[value].has_grad) return false;
@@ -135,8 +138,9 @@ static int64_t stats_bytes(const replay *r, int i) {
     return bytes;
 }
 
-/* At one moment: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need room besides. The scratchpad
- * lies in one piece, so it goes to the workspace whole if the rest of the slot is smaller. `fixed`: is in the workspace anyhow. */
+/* At one moment: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that
+ * need room besides. The scratchpad lies in one piece, so it goes to the workspace whole if the
+ * rest of the slot is smaller. `fixed`: is in the workspace anyhow. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t room = r->slot - saved;
     int64_t beyond = tensors + scratchpad > room ? tensors + scratchpad - room : 0;
@@ -144,7 +148,8 @@ static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, 
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
-/* Forward node by node. In use at node i: what is kept already, and what has been made and will still be read. */
+/* Forward node by node. In use at node i: what is kept already, and what has been made and will
+ * still be read. */
 static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
@@ -162,7 +167,8 @@ static void replay_forward(replay *r) {
             if (made_here(r, v) && !kept(r, v) && r->forward_end[v] == i && !twice)
                 freed += bytes_of(r, v);
         }
-        /* An op may write over an input that dies here: then the two are never there at the same time. */
+        /* An op may write over an input that dies here: then the two are never there at the
+         * same time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
         if (node->op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
@@ -181,8 +187,9 @@ static void replay_forward(replay *r) {
 }
 
 /* Gradients are cells that values share; see programs_backward.c for what may share. */
-/* ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE: when it came into use the
- * rest of the slot was smaller, so it is in the workspace, for all its life. */
+/* ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value.
+ * OUTSIDE: when it came into use the rest of the slot was smaller, so it is in the workspace,
+ * for all its life. */
 enum { ANYWHERE, OVER, OUTSIDE };
 
 typedef struct cells {
@@ -224,7 +231,8 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* The logits' gradient replaces the logits; any other input may go once the weight half has read it, if nobody else does. */
+/* The logits' gradient replaces the logits; any other input may go once the weight half has
+ * read it, if nobody else does. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -347,7 +355,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     free(r->backward_end);
 }
 
-/* Slots held at one time on a stage, from its list. Inputs are held until backward if it or R reads them. */
+/* Slots held at one time on a stage, from its list. Inputs are held until backward if it or R
+ * reads them. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
@@ -381,8 +390,9 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* What a stage sends: each value to each later stage that uses it, and one gradient of each value it got to the next lower
- * stage of its chain; as many buffers as the simulated step takes at once, at least 2. */
+/* What a stage sends: each value to each later stage that uses it, and one gradient of each
+ * value it got to the next lower stage of its chain; as many buffers as the simulated step
+ * takes at once, at least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {

@@ -1,8 +1,10 @@
-/* test_reference_numbers.c -- ten steps of SGD and of AdamW on a small GPT-2 follow PyTorch's losses.
+/* test_reference_numbers.c -- ten steps of SGD and of AdamW on a small GPT-2 follow PyTorch's
+ * losses.
  *
- * The numbers are PyTorch's (tools/reference_numbers.py made them, `make reference-numbers` makes them again); parameters and
- * tokens are formulas of their index, so that nothing of ours went into them. float32 and float64 differ there by 1.4e-7 at
- * most; the bound is 2e-5, relative, and what we really see is printed. */
+ * The numbers are PyTorch's (tools/reference_numbers.py made them, `make reference-numbers`
+ * makes them again); parameters and tokens are formulas of their index, so that nothing of ours
+ * went into them. float32 and float64 differ there by 1.4e-7 at most; the bound is 2e-5,
+ * relative, and what we really see is printed. */
 #include "graphs.h"
 
 #include <jansson.h>
@@ -51,8 +53,9 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
     }
 }
 
-/* The weights after the last update: sum of |w| of each parameter. AdamW makes steps of size `rate` out of what rounding leaves
- * of the gradient of k's bias, which is zero (softmax does not see it): a third of c_attn.bias. */
+/* The weights after the last update: sum of |w| of each parameter. AdamW makes steps of size
+ * `rate` out of what rounding leaves of the gradient of k's bias, which is zero (softmax does
+ * not see it): a third of c_attn.bias. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             bool adamw) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {

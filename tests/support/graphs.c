@@ -70,7 +70,8 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
         const int ops = test_between(state, 0, 4);
         for (int k = 0; k < ops && n < MOST - 4; k++) {
             snprintf(name, sizeof name, "layer%d.op%d", layer, k);
-            /* Mostly go on from the last value; sometimes branch off an earlier one, which then has one more use. */
+            /* Mostly go on from the last value; sometimes branch off an earlier one, which then
+             * has one more use. */
             const cgp_value from =
                 test_between(state, 0, 4) ? x : seen[test_between(state, 0, n - 1)];
             const cgp_value y = random_op(model, state, sizes, from, seen, n, name);
@@ -141,7 +142,8 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance) 
         balance[test_between(state, 0, stages - 1)]++;
 }
 
-/* A sum over all outputs of a batch that tells them apart by place; the targets are not needed for it. */
+/* A sum over all outputs of a batch that tells them apart by place; the targets are not needed
+ * for it. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
                        const test_batch *batch) {
     const cgp_shape one = cgp_model_output_shape(model);

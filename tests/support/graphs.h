@@ -1,4 +1,5 @@
-/* graphs.h -- models for tests: a small GPT-2, and random graphs with skips over any number of layers. */
+/* graphs.h -- models for tests: a small GPT-2, and random graphs with skips over any number of
+ * layers. */
 #ifndef CGP_TESTS_GRAPHS_H
 #define CGP_TESTS_GRAPHS_H
 
@@ -16,12 +17,14 @@ typedef struct test_sizes {
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
 cgp_model *test_gpt2(const test_sizes *sizes);
 
-/* A random graph of `layers` layers between an embedding and a head, drawn from *state: linears, norms, GELUs, attention,
- * dropout, additions of values from any earlier layer, values used several times, a second integer input and a float input
- * that enter in the middle. Finished. */
+/* A random graph of `layers` layers between an embedding and a head, drawn from *state:
+ * linears, norms, GELUs, attention, dropout, additions of values from any earlier layer, values
+ * used several times, a second integer input and a float input that enter in the middle.
+ * Finished. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
-/* Random inputs for a model of graphs.c: tokens, targets (some ignored), and what a random graph has besides. */
+/* Random inputs for a model of graphs.c: tokens, targets (some ignored), and what a random
+ * graph has besides. */
 typedef struct test_batch {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];

@@ -1,4 +1,5 @@
-/* support.h -- what tests share: cmocka's includes, status assertions that print the message, seeds drawn anew. */
+/* support.h -- what tests share: cmocka's includes, status assertions that print the message,
+ * seeds drawn anew. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
 
@@ -37,7 +38,8 @@
         }                                                                                      \
     } while (0)
 
-/* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that a failure can be repeated. */
+/* A seed for this run: the environment variable CGP_TEST_SEED, or drawn anew. Printed, so that
+ * a failure can be repeated. */
 uint64_t test_seed(void);
 
 /* The next number of a test's own generator (splitmix64); in [low, high] for test_between. */

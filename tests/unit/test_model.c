@@ -1,4 +1,5 @@
-/* test_model.c -- the builder: errors stick and name their place; what nobody needs is left out; layers may be empty. */
+/* test_model.c -- the builder: errors stick and name their place; what nobody needs is left
+ * out; layers may be empty. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -87,7 +88,8 @@ static void a_finished_model_takes_nothing_more(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* An unused branch costs nothing: neither its ops nor its parameters are left, and the others keep their order. */
+/* An unused branch costs nothing: neither its ops nor its parameters are left, and the others
+ * keep their order. */
 static void what_nobody_needs_is_left_out(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -112,7 +114,8 @@ static void what_nobody_needs_is_left_out(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Initial weights are a function of (seed, parameter, element), whatever the pieces they are made in. */
+/* Initial weights are a function of (seed, parameter, element), whatever the pieces they are
+ * made in. */
 static void initial_weights_do_not_depend_on_pieces(void **unused) {
     (void)unused;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.5}, uniform = {CGP_INIT_UNIFORM, 0.25};
@@ -129,7 +132,8 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
             sum += whole[i];
             squares += (double)whole[i] * whole[i];
         }
-        /* Mean within 5 standard errors of 0; variance within 5 of scale^2, or scale^2 / 3 for uniform numbers. */
+        /* Mean within 5 standard errors of 0; variance within 5 of scale^2, or scale^2 / 3 for
+         * uniform numbers. */
         const double variance = k ? 0.25 * 0.25 / 3 : 0.25;
         assert_true(fabs(sum / N) < 5 * sqrt(variance / N));
         assert_true(fabs(squares / N - variance) < 5 * variance * sqrt(2.0 / N));

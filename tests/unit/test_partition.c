@@ -5,7 +5,8 @@
 
 enum { MOST = 9 };
 
-/* Every balance of the layers in ascending order of its first entries; keeps the first best one. */
+/* Every balance of the layers in ascending order of its first entries; keeps the first best
+ * one. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MOST];
     double least = INFINITY;
@@ -71,7 +72,8 @@ static void bad_costs_and_stages_are_refused(void **unused) {
     assert_int_equal(balance[0], 9);
 }
 
-/* Published measurements where the search of torchgpipe misses the optimum (costs, stages, best largest stage). */
+/* Published measurements where the search of torchgpipe misses the optimum (costs, stages, best
+ * largest stage). */
 static void known_hard_cases_are_solved(void **unused) {
     (void)unused;
     static const double near[] = {101, 101, 101, 101, 100, 100, 100, 100};
