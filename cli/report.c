@@ -7,6 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define PAGE_WIDTH 100
 
@@ -37,6 +38,12 @@ void cli_print_configuration(FILE *out, const cli_experiment *e) {
     fprintf(out, ", schedule %s, recompute %s, %" PRId64 " %s per device\n", s->schedule,
             s->recompute, s->threads_per_device,
             s->threads_per_device == 1 ? "thread" : "threads");
+    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), used = stages * s->threads_per_device;
+    if (used < cores)
+        fprintf(out,
+                "             %" PRId64 " of %" PRId64
+                " cores idle (more --stages or --threads-per-device would use them)\n",
+                cores - used, cores);
     print_optimizer(out, &e->optim);
     fprintf(out, "dropout %g, seed %" PRId64 "\n", s->dropout, s->seed);
 }

@@ -383,6 +383,15 @@ check "bench --grid: 42 rows" \
 check "bench --grid: the log's figures" has "6.44" "$out"
 check "bench --grid: every cell at most 0.9 of the log's" \
     test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
+# The bounds of the experiment in GiB: $1 stages, $2 chunks, $3 mode, $4 bound.
+at_most() {
+    awk -v k="$1" -v m="$2" -v mode="$3" -v bound="$4" \
+        '$1 == k && $2 == m && $3 == mode {seen = 1; if ($4 > bound) bad = 1} END {exit !seen || bad}' "$out"
+}
+check "bench --grid: except_last, M=64, one stage: at most 0.09 GiB" at_most 1 64 except_last 0.09
+check "bench --grid: except_last, M=64, two stages: at most 0.14 GiB" at_most 2 64 except_last 0.14
+check "bench --grid: except_last, M=64, four stages: at most 0.20 GiB" at_most 4 64 except_last 0.20
+check "bench --grid: never, M=1, one stage: at most 4.83 GiB" at_most 1 1 never 4.83
 check "bench --grid --json: 42 cells" \
     test "$(grep -c '"log_activation_gib": [0-9]' grid.json)" -eq 42
 run bench gpt2 --plan-only --stages 4 --chunks 64 --recompute except_last --json bench.json

@@ -1,8 +1,6 @@
-/* test_safetensors.c -- what is written comes back, damage is refused with its byte, and a file
- * is replaced whole or not at all. */
-#include "support.h"
+/* test_safetensors.c -- what is written comes back, and damage is refused with its byte. */
+#include "folder.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
@@ -13,84 +11,16 @@
 
 #include <cgpipe/checkpoint.h>
 
-/* --- files in a folder of our own --- */
-
-static char folder[64];
-
-static int make_folder(void **state) {
-    (void)state;
-    snprintf(folder, sizeof folder, "/tmp/cgp-safetensors-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
-}
-
-/* Delete what is in the folder and return how many entries that were. */
-static int empty_folder(void) {
-    int count = 0;
-    DIR *list = opendir(folder);
-    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
-        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
-        if (unlinkat(dirfd(list), item->d_name, 0))
-            unlinkat(dirfd(list), item->d_name, AT_REMOVEDIR);
-        count++;
-    }
-    closedir(list);
-    return count;
-}
-
-static int remove_folder(void **state) {
-    (void)state;
-    empty_folder();
-    return rmdir(folder);
-}
-
-static int empty_before(void **state) {
-    (void)state;
-    empty_folder();
-    return 0;
-}
-
-/* The path of `name` in the folder; one of four buffers in turn. */
-static const char *path_of(const char *name) {
-    static char paths[4][400];
-    static int turn;
-    char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void write_file(const char *path, const void *bytes, size_t count) {
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    assert_int_equal(fwrite(bytes, 1, count, file), count);
-    assert_int_equal(fclose(file), 0);
-}
-
-/* The first 4096 bytes of a file; returns how many there are, -1 if there is no file. */
-static int read_file(const char *path, char bytes[4096]) {
-    FILE *file = fopen(path, "rb");
-    if (!file) return -1;
-    const int count = (int)fread(bytes, 1, 4096, file);
-    fclose(file);
-    return count;
-}
-
-static void assert_file(const char *path, const char *expected) {
-    char bytes[4096];
-    const int count = read_file(path, bytes);
-    assert_int_equal(count, strlen(expected));
-    assert_memory_equal(bytes, expected, (size_t)count);
-}
-
 /* A file of a header and `data_bytes` bytes 0, 1, 2 ... of data. */
 static const char *write_safetensors(const char *header, int data_bytes) {
-    const char *path = path_of("t.safetensors");
+    const char *path = test_path_of("t.safetensors");
     const uint64_t length = strlen(header);
     char *bytes = malloc(8 + length + (size_t)data_bytes);
     memcpy(bytes, &length, 8);
     memcpy(bytes + 8, header, length);
     for (int i = 0; i < data_bytes; i++)
         bytes[8 + length + (size_t)i] = (char)i;
-    write_file(path, bytes, 8 + length + (size_t)data_bytes);
+    test_write_file(path, bytes, 8 + length + (size_t)data_bytes);
     free(bytes);
     return path;
 }
@@ -104,7 +34,7 @@ static cgp_shape shape_of(int rank, int64_t a, int64_t b) {
 
 static void a_small_file_is_this_to_the_byte(void **state) {
     (void)state;
-    const char *path = path_of("small.safetensors"), *names[] = {"w", "n"};
+    const char *path = test_path_of("small.safetensors"), *names[] = {"w", "n"};
     const cgp_dtype types[] = {CGP_F32, CGP_I32};
     const cgp_shape shapes[] = {shape_of(2, 1, 2), shape_of(0, 0, 0)};
     const char *metadata[] = {"step", "3"};
@@ -120,9 +50,9 @@ static void a_small_file_is_this_to_the_byte(void **state) {
                             "       "
                             "abcdefghijkl";
     char bytes[4096];
-    assert_int_equal(read_file(path, bytes), sizeof expected - 1);
+    assert_int_equal(test_read_file(path, bytes), sizeof expected - 1);
     assert_memory_equal(bytes, expected, sizeof expected - 1);
-    assert_int_equal(empty_folder(), 1);
+    assert_int_equal(test_empty_folder(), 1);
 }
 
 enum { MOST = 12 };
@@ -202,19 +132,19 @@ static void assert_same_tensors(const tensors *made, const char *path) {
 static void what_is_written_comes_back(void **state) {
     (void)state;
     uint64_t random = test_seed();
-    const char *path = path_of("round.safetensors");
+    const char *path = test_path_of("round.safetensors");
     for (int round = 0; round < 40; round++) {
         tensors made;
         char bytes[4096];
         make_tensors(&made, &random);
         write_tensors(&made, path);
         assert_same_tensors(&made, path);
-        assert_true(read_file(path, bytes) >= 16);
+        assert_true(test_read_file(path, bytes) >= 16);
         assert_int_equal(bytes[0] % 8, 0); /* data begin at a multiple of 8 */
         for (int i = 0; i < made.count; i++)
             free(made.data[i]);
     }
-    assert_int_equal(empty_folder(), 1);
+    assert_int_equal(test_empty_folder(), 1);
 }
 
 static void tensors_are_listed_in_order_of_their_data(void **state) {
@@ -390,7 +320,7 @@ static const struct {
 
 static void every_damage_is_refused_with_its_byte(void **state) {
     (void)state;
-    assert_ok(cgp_file_replace(path_of("t.safetensors"), "x", 1));
+    assert_ok(cgp_file_replace(test_path_of("t.safetensors"), "x", 1));
     for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
         const int start = damages[i].in_data ? 8 + (int)strlen(damages[i].header) : 0;
         char message[256];
@@ -402,28 +332,28 @@ static void every_damage_is_refused_with_its_byte(void **state) {
 
 static void a_header_length_that_does_not_fit_is_refused(void **state) {
     (void)state;
-    const char *path = path_of("length.safetensors");
+    const char *path = test_path_of("length.safetensors");
     struct {
         uint64_t length;
         char rest[16];
     } file = {17, "{}              "};
-    write_file(path, &file, 24);
+    test_write_file(path, &file, 24);
     assert_refused(path, "at byte 0: file ends early: the header takes 17 bytes, got 16");
     file.length = 100000001;
-    write_file(path, &file, 24);
+    test_write_file(path, &file, 24);
     assert_refused(path, "at byte 0: header is at most 100000000 bytes, got 100000001");
     file.length = UINT64_MAX;
-    write_file(path, &file, 24);
+    test_write_file(path, &file, 24);
     assert_refused(path,
                    "at byte 0: header is at most 100000000 bytes, got 18446744073709551615");
-    write_file(path, &file, 7);
+    test_write_file(path, &file, 7);
     assert_refused(path,
                    "at byte 0: file ends early: the header's length takes 8 bytes, got 7");
-    write_file(path, "", 0);
+    test_write_file(path, "", 0);
     assert_refused(path,
                    "at byte 0: file ends early: the header's length takes 8 bytes, got 0");
     file.length = 16;
-    write_file(path, &file, 24);
+    test_write_file(path, &file, 24);
     cgp_safetensors *opened = NULL;
     assert_ok(
         cgp_safetensors_open(&opened, path)); /* none of it was refused for another reason */
@@ -443,10 +373,11 @@ static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
 static void what_is_no_file_is_not_opened(void **state) {
     (void)state;
     cgp_safetensors *file = NULL;
-    const char *missing = path_of("missing.safetensors"), *pipe_path = path_of("pipe");
+    const char *missing = test_path_of("missing.safetensors"),
+               *pipe_path = test_path_of("pipe");
     assert_status(cgp_safetensors_open(&file, missing), CGP_EIO);
     assert_message("missing.safetensors: no such file");
-    assert_status(cgp_safetensors_open(&file, folder), CGP_EIO);
+    assert_status(cgp_safetensors_open(&file, test_folder), CGP_EIO);
     assert_message("is a folder, expected a safetensors file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_safetensors_open(&file, pipe_path),
@@ -467,7 +398,7 @@ static cgp_status create(cgp_safetensors_writer **writer, const char *path, int 
 static void names_that_a_file_cannot_have_are_refused(void **state) {
     (void)state;
     cgp_safetensors_writer *writer = NULL;
-    const char *path = path_of("n.safetensors");
+    const char *path = test_path_of("n.safetensors");
     const char *twice[] = {"w", "w"}, *reserved[] = {"__metadata__"}, *latin[] = {"\xe9"},
                *fine[] = {"w", "v"};
     const char *metadata[] = {"k", "1", "k", "2"}, *latin_metadata[] = {"k", "\xe9"};
@@ -488,12 +419,12 @@ static void names_that_a_file_cannot_have_are_refused(void **state) {
     assert_status(cgp_safetensors_create(&writer, path, 0, NULL, NULL, NULL, latin_metadata, 1),
                   CGP_EINVAL);
     assert_null(writer);
-    assert_int_equal(empty_folder(), 0);
+    assert_int_equal(test_empty_folder(), 0);
 }
 
 static void more_data_than_the_shapes_need_are_refused(void **state) {
     (void)state;
-    const char *path = path_of("m.safetensors"), *names[] = {"w"};
+    const char *path = test_path_of("m.safetensors"), *names[] = {"w"};
     cgp_safetensors_writer *writer = NULL;
     cgp_safetensors *file = NULL;
     float data[2] = {0};
@@ -512,216 +443,7 @@ static void more_data_than_the_shapes_need_are_refused(void **state) {
 
 /* --- whole or not at all --- */
 
-static void the_old_file_stands_until_commit(void **state) {
-    (void)state;
-    const char *path = path_of("w.safetensors"), *names[] = {"w"};
-    cgp_safetensors_writer *writer = NULL;
-    cgp_safetensors *file = NULL;
-    assert_ok(cgp_file_replace(path, "old", 3));
-    assert_ok(create(&writer, path, 1, names, 1));
-    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_file(path, "old");
-    assert_ok(cgp_safetensors_commit(writer));
-    assert_ok(cgp_safetensors_open(&file, path));
-    cgp_safetensors_close(file);
-    assert_int_equal(empty_folder(), 1);
-}
-
-static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state) {
-    (void)state;
-    const char *path = path_of("w.safetensors"), *names[] = {"w"};
-    cgp_safetensors_writer *writer = NULL;
-    assert_ok(cgp_file_replace(path, "old", 3));
-    assert_ok(create(&writer, path, 1, names, 1));
-    assert_ok(cgp_safetensors_append(writer, "ab", 2));
-    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
-    assert_message(
-        "w.safetensors: 2 bytes of data are missing (cgp_safetensors_append is due)");
-    assert_ok(create(&writer, path, 1, names, 1));
-    cgp_safetensors_abandon(writer);
-    cgp_safetensors_abandon(NULL);
-    assert_file(path, "old");
-    assert_int_equal(empty_folder(), 1);
-}
-
-/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
-static void limit_files_to(rlim_t bytes) {
-    struct rlimit limit;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
-}
-
-static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
-    (void)state;
-    const char *path = path_of("w.safetensors"), *names[] = {"w"};
-    char data[4000] = {0};
-    cgp_safetensors_writer *writer = NULL;
-    assert_ok(cgp_file_replace(path, "old", 3));
-    limit_files_to(1000);
-    const cgp_status replaced = cgp_file_replace(path, data, sizeof data);
-    char message[256];
-    snprintf(message, sizeof message, "%s", cgp_message());
-    const cgp_status created = create(&writer, path, 1, names, 1000);
-    const cgp_status appended = cgp_safetensors_append(writer, data, sizeof data);
-    limit_files_to(10);
-    cgp_safetensors_writer *none = NULL;
-    const cgp_status no_header = create(&none, path, 1, names, 1000);
-    limit_files_to(RLIM_INFINITY);
-    assert_status(replaced, CGP_EIO);
-    assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
-    assert_status(created, CGP_OK);
-    assert_status(appended, CGP_EIO);
-    /* There is room again, but part of the data is written: it must not go on from there. */
-    assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
-    assert_message("w.safetensors: an earlier write failed");
-    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
-    assert_status(no_header, CGP_EIO);
-    assert_null(none);
-    assert_file(path, "old");
-    assert_int_equal(empty_folder(), 1);
-}
-
-static void a_failed_rename_leaves_no_temporary_file(void **state) {
-    (void)state;
-    const char *path = path_of("w.safetensors"), *names[] = {"w"};
-    cgp_safetensors_writer *writer = NULL;
-    assert_ok(create(&writer, path, 1, names, 1));
-    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a folder there meanwhile */
-    assert_status(cgp_safetensors_commit(writer), CGP_EIO);
-    assert_message("w.safetensors: cannot be replaced (Is a directory)");
-    assert_int_equal(empty_folder(), 1);
-}
-
-static void a_folder_that_is_missing_or_not_writable_is_named(void **state) {
-    (void)state;
-    char expected[256];
-    const char *names[] = {"w"}, *missing = path_of("no/w.safetensors"),
-               *path = path_of("w.safetensors");
-    cgp_safetensors_writer *writer = NULL;
-    assert_status(create(&writer, missing, 1, names, 1), CGP_EIO);
-    snprintf(expected, sizeof expected, "%s: no such folder %s/no", missing, folder);
-    assert_string_equal(cgp_message(), expected);
-    assert_ok(cgp_file_replace(path, "old", 3));
-    const bool root = geteuid() == 0;
-    assert_int_equal(chmod(folder, 0555), 0);
-    if (root && seteuid(65534))
-        skip(); /* root writes everywhere, and may not become somebody else */
-    const cgp_status status = create(&writer, path, 1, names, 1);
-    if (root) assert_int_equal(seteuid(0), 0);
-    assert_int_equal(chmod(folder, 0700), 0);
-    assert_status(status, CGP_EIO);
-    snprintf(expected, sizeof expected, "%s: cannot write in folder %s (Permission denied)",
-             path, folder);
-    assert_string_equal(cgp_message(), expected);
-    assert_null(writer);
-    assert_file(path, "old");
-    assert_int_equal(empty_folder(), 1);
-}
-
-static void only_regular_files_are_replaced(void **state) {
-    (void)state;
-    struct stat info;
-    assert_status(cgp_file_replace(folder, "x", 1), CGP_EIO);
-    assert_message("is a folder, expected a file to replace");
-    /* Not /dev/null: a library that is wrong here would replace it for the whole machine. */
-    const char *pipe_path = path_of("pipe");
-    assert_int_equal(mkfifo(pipe_path, 0600), 0);
-    assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);
-    assert_message("pipe: is not a regular file, so it cannot be replaced");
-    assert_true(stat(pipe_path, &info) == 0 && S_ISFIFO(info.st_mode));
-    assert_status(cgp_file_replace("", "x", 1), CGP_EIO);
-    assert_status(cgp_file_replace(path_of("new/"), "x", 1), CGP_EIO);
-    assert_message("new/: is not the name of a file");
-    assert_int_equal(empty_folder(), 1);
-}
-
-static void a_link_stays_and_its_file_is_replaced(void **state) {
-    (void)state;
-    const char *real = path_of("real"), *link_path = path_of("link"),
-               *broken = path_of("broken");
-    struct stat info;
-    assert_ok(cgp_file_replace(real, "old", 3));
-    assert_int_equal(symlink("real", link_path), 0);
-    assert_int_equal(symlink("nowhere", broken), 0);
-    assert_ok(cgp_file_replace(link_path, "new", 3));
-    assert_true(lstat(link_path, &info) == 0 && S_ISLNK(info.st_mode));
-    assert_file(real, "new");
-    assert_status(cgp_file_replace(broken, "new", 3), CGP_EIO);
-    assert_message("broken: is a link that leads nowhere");
-    assert_int_equal(empty_folder(), 3);
-}
-
-static void the_longest_names_and_names_without_folder_work(void **state) {
-    (void)state;
-    char name[256] = {0}, before[4096];
-    memset(name, 'n', 255);
-    const char *path = path_of(name);
-    assert_ok(cgp_file_replace(path, "long", 4));
-    assert_file(path, "long");
-    assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(folder), 0);
-    const cgp_status status = cgp_file_replace("plain", "", 0);
-    assert_int_equal(chdir(before), 0);
-    assert_status(status, CGP_OK);
-    assert_file(path_of("plain"), "");
-    assert_int_equal(empty_folder(), 2);
-}
-
-/* A process that died may have had our number: its leavings are stepped over, not written
- * to. */
-static void temporary_files_of_others_are_not_touched(void **state) {
-    (void)state;
-    char name[64];
-    for (int i = 0; i < 500; i++) { /* more than this program has used */
-        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
-        write_file(path_of(name), "theirs", 6);
-    }
-    assert_ok(cgp_file_replace(path_of("ours"), "ours", 4));
-    for (int i = 0; i < 500; i++) {
-        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
-        assert_file(path_of(name), "theirs");
-    }
-    assert_int_equal(empty_folder(), 501);
-}
-
-enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
-
-/* Replace the file again and again by a page of one letter. */
-static void *replace_often(void *letter) {
-    char page[PAGE], path[128];
-    snprintf(path, sizeof path, "%s/shared", folder);
-    memset(page, *(char *)letter, sizeof page);
-    for (int i = 0; i < TIMES; i++) {
-        if (cgp_file_replace(path, page, sizeof page) != CGP_OK) return letter;
-    }
-    return NULL;
-}
-
-static void writers_at_once_never_show_a_torn_file(void **state) {
-    (void)state;
-    pthread_t threads[WRITERS];
-    char letters[] = "abc", bytes[4096];
-    const char *path = path_of("shared");
-    assert_null(replace_often(&letters[0]));
-    for (int i = 0; i < WRITERS; i++)
-        assert_int_equal(pthread_create(&threads[i], NULL, replace_often, &letters[i]), 0);
-    for (int round = 0; round < 300; round++) {
-        assert_int_equal(read_file(path, bytes), PAGE);
-        for (int i = 1; i < PAGE; i++)
-            assert_int_equal(bytes[i], bytes[0]);
-    }
-    for (int i = 0; i < WRITERS; i++) {
-        void *failed = NULL;
-        assert_int_equal(pthread_join(threads[i], &failed), 0);
-        assert_null(failed);
-    }
-    assert_int_equal(empty_folder(), 1);
-}
-
-#define TEST(name) cmocka_unit_test_setup(name, empty_before)
+#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
@@ -736,16 +458,6 @@ int main(void) {
         TEST(what_is_no_file_is_not_opened),
         TEST(names_that_a_file_cannot_have_are_refused),
         TEST(more_data_than_the_shapes_need_are_refused),
-        TEST(the_old_file_stands_until_commit),
-        TEST(a_writer_given_up_leaves_the_old_file_and_nothing_else),
-        TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
-        TEST(a_failed_rename_leaves_no_temporary_file),
-        TEST(a_folder_that_is_missing_or_not_writable_is_named),
-        TEST(only_regular_files_are_replaced),
-        TEST(a_link_stays_and_its_file_is_replaced),
-        TEST(the_longest_names_and_names_without_folder_work),
-        TEST(temporary_files_of_others_are_not_touched),
-        TEST(writers_at_once_never_show_a_torn_file),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

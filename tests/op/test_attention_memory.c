@@ -1,0 +1,39 @@
+/* test_attention_memory.c -- attention never stores the T x T probabilities: its workspace grows
+ * like T, and is far below one head's T x T floats. */
+#include "support.h"
+
+#include "backend/backend.h"
+
+static int64_t workspace(int64_t sequence, int64_t samples, cgp__direction direction) {
+    cgp__kernel_spec spec;
+    memset(&spec, 0, sizeof spec);
+    spec.op = CGP__OP_ATTENTION;
+    spec.direction = direction;
+    spec.geometry = (cgp__geometry){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
+    spec.n = samples;
+    int64_t bytes = 0;
+    assert_ok(cgp__backend_cpu.workspace(&spec, 1, &bytes));
+    return bytes;
+}
+
+static void workspace_grows_like_the_sequence(void **unused) {
+    (void)unused;
+    for (int d = CGP__FORWARD; d <= CGP__BACKWARD_INPUT; d++) {
+        int64_t before = workspace(512, 1, (cgp__direction)d);
+        for (int64_t sequence = 1024; sequence <= 8192; sequence *= 2) {
+            const int64_t bytes = workspace(sequence, 1, (cgp__direction)d);
+            print_message("direction %d, T %5d: %9d bytes, T x T floats are %d\n", d,
+                          (int)sequence, (int)bytes, (int)(4 * sequence * sequence));
+            assert_true(bytes <= 2 * before);
+            assert_true(bytes < 4 * sequence * sequence / 2);
+            assert_int_equal(bytes,
+                             workspace(sequence, 16, (cgp__direction)d)); /* nor like N */
+            before = bytes;
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(workspace_grows_like_the_sequence)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

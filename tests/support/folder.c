@@ -1,0 +1,72 @@
+/* folder.c -- see folder.h. */
+#include "folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+char test_folder[64];
+
+int test_make_folder(void **state) {
+    (void)state;
+    snprintf(test_folder, sizeof test_folder, "/tmp/cgp-safetensors-XXXXXX");
+    return mkdtemp(test_folder) ? 0 : -1;
+}
+
+/* Delete what is in the folder and return how many entries that were. */
+int test_empty_folder(void) {
+    int count = 0;
+    DIR *list = opendir(test_folder);
+    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+        if (unlinkat(dirfd(list), item->d_name, 0))
+            unlinkat(dirfd(list), item->d_name, AT_REMOVEDIR);
+        count++;
+    }
+    closedir(list);
+    return count;
+}
+
+int test_remove_folder(void **state) {
+    (void)state;
+    test_empty_folder();
+    return rmdir(test_folder);
+}
+
+int test_empty_before(void **state) {
+    (void)state;
+    test_empty_folder();
+    return 0;
+}
+
+/* The path of `name` in the test_folder; one of four buffers in turn. */
+const char *test_path_of(const char *name) {
+    static char paths[4][400];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s", test_folder, name);
+    return path;
+}
+
+void test_write_file(const char *path, const void *bytes, size_t count) {
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    assert_int_equal(fwrite(bytes, 1, count, file), count);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* The first 4096 bytes of a file; returns how many there are, -1 if there is no file. */
+int test_read_file(const char *path, char bytes[4096]) {
+    FILE *file = fopen(path, "rb");
+    if (!file) return -1;
+    const int count = (int)fread(bytes, 1, 4096, file);
+    fclose(file);
+    return count;
+}
+
+void test_assert_file(const char *path, const char *expected) {
+    char bytes[4096];
+    const int count = test_read_file(path, bytes);
+    assert_int_equal(count, strlen(expected));
+    assert_memory_equal(bytes, expected, (size_t)count);
+}

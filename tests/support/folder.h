@@ -1,0 +1,26 @@
+/* folder.h -- a temporary folder of a test program's own, and small files in it. */
+#ifndef CGP_TESTS_FOLDER_H
+#define CGP_TESTS_FOLDER_H
+
+#include "support.h"
+
+extern char test_folder[64];
+
+/* cmocka's set-up and tear-down of a group: make the folder, delete it; set-up of a test: empty it. */
+int test_make_folder(void **state);
+int test_remove_folder(void **state);
+int test_empty_before(void **state);
+
+/* Delete what is in the folder and return how many entries that were. */
+int test_empty_folder(void);
+
+/* The path of `name` in the folder; one of four buffers in turn. */
+const char *test_path_of(const char *name);
+
+void test_write_file(const char *path, const void *bytes, size_t count);
+
+/* The first 4096 bytes of a file; returns how many there are, -1 if there is no file. */
+int test_read_file(const char *path, char bytes[4096]);
+void test_assert_file(const char *path, const char *expected);
+
+#endif

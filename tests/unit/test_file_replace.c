@@ -1,0 +1,247 @@
+/* test_file_replace.c -- a file is replaced whole or not at all, by cgp_file_replace() and by the writer of
+ * safetensors. */
+#include "folder.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cgpipe/checkpoint.h>
+
+static cgp_status create(cgp_safetensors_writer **writer, const char *path, int count,
+                         const char *const *names, int64_t size) {
+    const cgp_dtype types[2] = {CGP_F32, CGP_F32};
+    const cgp_shape shapes[2] = {cgp_shape_make(1, &size), cgp_shape_make(1, &size)};
+    return cgp_safetensors_create(writer, path, count, names, types, shapes, NULL, 0);
+}
+
+static void the_old_file_stands_until_commit(void **state) {
+    (void)state;
+    const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
+    test_assert_file(path, "old");
+    assert_ok(cgp_safetensors_commit(writer));
+    assert_ok(cgp_safetensors_open(&file, path));
+    cgp_safetensors_close(file);
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state) {
+    (void)state;
+    const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "ab", 2));
+    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
+    assert_message(
+        "w.safetensors: 2 bytes of data are missing (cgp_safetensors_append is due)");
+    assert_ok(create(&writer, path, 1, names, 1));
+    cgp_safetensors_abandon(writer);
+    cgp_safetensors_abandon(NULL);
+    test_assert_file(path, "old");
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
+static void limit_files_to(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
+}
+
+static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
+    (void)state;
+    const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
+    char data[4000] = {0};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(cgp_file_replace(path, "old", 3));
+    limit_files_to(1000);
+    const cgp_status replaced = cgp_file_replace(path, data, sizeof data);
+    char message[256];
+    snprintf(message, sizeof message, "%s", cgp_message());
+    const cgp_status created = create(&writer, path, 1, names, 1000);
+    const cgp_status appended = cgp_safetensors_append(writer, data, sizeof data);
+    limit_files_to(10);
+    cgp_safetensors_writer *none = NULL;
+    const cgp_status no_header = create(&none, path, 1, names, 1000);
+    limit_files_to(RLIM_INFINITY);
+    assert_status(replaced, CGP_EIO);
+    assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
+    assert_status(created, CGP_OK);
+    assert_status(appended, CGP_EIO);
+    /* There is room again, but part of the data is written: it must not go on from there. */
+    assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
+    assert_message("w.safetensors: an earlier write failed");
+    assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
+    assert_status(no_header, CGP_EIO);
+    assert_null(none);
+    test_assert_file(path, "old");
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+static void a_failed_rename_leaves_no_temporary_file(void **state) {
+    (void)state;
+    const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
+    cgp_safetensors_writer *writer = NULL;
+    assert_ok(create(&writer, path, 1, names, 1));
+    assert_ok(cgp_safetensors_append(writer, "abcd", 4));
+    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a folder there meanwhile */
+    assert_status(cgp_safetensors_commit(writer), CGP_EIO);
+    assert_message("w.safetensors: cannot be replaced (Is a directory)");
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+static void a_folder_that_is_missing_or_not_writable_is_named(void **state) {
+    (void)state;
+    char expected[256];
+    const char *names[] = {"w"}, *missing = test_path_of("no/w.safetensors"),
+               *path = test_path_of("w.safetensors");
+    cgp_safetensors_writer *writer = NULL;
+    assert_status(create(&writer, missing, 1, names, 1), CGP_EIO);
+    snprintf(expected, sizeof expected, "%s: no such folder %s/no", missing, test_folder);
+    assert_string_equal(cgp_message(), expected);
+    assert_ok(cgp_file_replace(path, "old", 3));
+    const bool root = geteuid() == 0;
+    assert_int_equal(chmod(test_folder, 0555), 0);
+    if (root && seteuid(65534))
+        skip(); /* root writes everywhere, and may not become somebody else */
+    const cgp_status status = create(&writer, path, 1, names, 1);
+    if (root) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(test_folder, 0700), 0);
+    assert_status(status, CGP_EIO);
+    snprintf(expected, sizeof expected, "%s: cannot write in folder %s (Permission denied)",
+             path, test_folder);
+    assert_string_equal(cgp_message(), expected);
+    assert_null(writer);
+    test_assert_file(path, "old");
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+static void only_regular_files_are_replaced(void **state) {
+    (void)state;
+    struct stat info;
+    assert_status(cgp_file_replace(test_folder, "x", 1), CGP_EIO);
+    assert_message("is a folder, expected a file to replace");
+    /* Not /dev/null: a library that is wrong here would replace it for the whole machine. */
+    const char *pipe_path = test_path_of("pipe");
+    assert_int_equal(mkfifo(pipe_path, 0600), 0);
+    assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);
+    assert_message("pipe: is not a regular file, so it cannot be replaced");
+    assert_true(stat(pipe_path, &info) == 0 && S_ISFIFO(info.st_mode));
+    assert_status(cgp_file_replace("", "x", 1), CGP_EIO);
+    assert_status(cgp_file_replace(test_path_of("new/"), "x", 1), CGP_EIO);
+    assert_message("new/: is not the name of a file");
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+static void a_link_stays_and_its_file_is_replaced(void **state) {
+    (void)state;
+    const char *real = test_path_of("real"), *link_path = test_path_of("link"),
+               *broken = test_path_of("broken");
+    struct stat info;
+    assert_ok(cgp_file_replace(real, "old", 3));
+    assert_int_equal(symlink("real", link_path), 0);
+    assert_int_equal(symlink("nowhere", broken), 0);
+    assert_ok(cgp_file_replace(link_path, "new", 3));
+    assert_true(lstat(link_path, &info) == 0 && S_ISLNK(info.st_mode));
+    test_assert_file(real, "new");
+    assert_status(cgp_file_replace(broken, "new", 3), CGP_EIO);
+    assert_message("broken: is a link that leads nowhere");
+    assert_int_equal(test_empty_folder(), 3);
+}
+
+static void the_longest_names_and_names_without_folder_work(void **state) {
+    (void)state;
+    char name[256] = {0}, before[4096];
+    memset(name, 'n', 255);
+    const char *path = test_path_of(name);
+    assert_ok(cgp_file_replace(path, "long", 4));
+    test_assert_file(path, "long");
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(test_folder), 0);
+    const cgp_status status = cgp_file_replace("plain", "", 0);
+    assert_int_equal(chdir(before), 0);
+    assert_status(status, CGP_OK);
+    test_assert_file(test_path_of("plain"), "");
+    assert_int_equal(test_empty_folder(), 2);
+}
+
+/* A process that died may have had our number: its leavings are stepped over, not written
+ * to. */
+static void temporary_files_of_others_are_not_touched(void **state) {
+    (void)state;
+    char name[64];
+    for (int i = 0; i < 500; i++) { /* more than this program has used */
+        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        test_write_file(test_path_of(name), "theirs", 6);
+    }
+    assert_ok(cgp_file_replace(test_path_of("ours"), "ours", 4));
+    for (int i = 0; i < 500; i++) {
+        snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
+        test_assert_file(test_path_of(name), "theirs");
+    }
+    assert_int_equal(test_empty_folder(), 501);
+}
+
+enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
+
+/* Replace the file again and again by a page of one letter. */
+static void *replace_often(void *letter) {
+    char page[PAGE], path[128];
+    snprintf(path, sizeof path, "%s/shared", test_folder);
+    memset(page, *(char *)letter, sizeof page);
+    for (int i = 0; i < TIMES; i++) {
+        if (cgp_file_replace(path, page, sizeof page) != CGP_OK) return letter;
+    }
+    return NULL;
+}
+
+static void writers_at_once_never_show_a_torn_file(void **state) {
+    (void)state;
+    pthread_t threads[WRITERS];
+    char letters[] = "abc", bytes[4096];
+    const char *path = test_path_of("shared");
+    assert_null(replace_often(&letters[0]));
+    for (int i = 0; i < WRITERS; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, replace_often, &letters[i]), 0);
+    for (int round = 0; round < 300; round++) {
+        assert_int_equal(test_read_file(path, bytes), PAGE);
+        for (int i = 1; i < PAGE; i++)
+            assert_int_equal(bytes[i], bytes[0]);
+    }
+    for (int i = 0; i < WRITERS; i++) {
+        void *failed = NULL;
+        assert_int_equal(pthread_join(threads[i], &failed), 0);
+        assert_null(failed);
+    }
+    assert_int_equal(test_empty_folder(), 1);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_old_file_stands_until_commit),
+        TEST(a_writer_given_up_leaves_the_old_file_and_nothing_else),
+        TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
+        TEST(a_failed_rename_leaves_no_temporary_file),
+        TEST(a_folder_that_is_missing_or_not_writable_is_named),
+        TEST(only_regular_files_are_replaced),
+        TEST(a_link_stays_and_its_file_is_replaced),
+        TEST(the_longest_names_and_names_without_folder_work),
+        TEST(temporary_files_of_others_are_not_touched),
+        TEST(writers_at_once_never_show_a_torn_file),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+}
