@@ -19,7 +19,7 @@ test: all ## build and run every test
 
 demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's text), then sample from it
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
-	  --batch 16 --chunks 4 --steps 500 --interval 50 --optimizer adamw --rate 2e-3 --seed 1 \
+	  --batch 8 --chunks 4 --steps 1200 --interval 100 --optimizer adamw --rate 1e-3 --seed 1 \
 	  --run $(DEMO_RUN) --overwrite --sample 200 --data $(DATA)
 
 bench: all ## measure one stage against two (bench/README.md says what and how)
