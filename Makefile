@@ -8,13 +8,15 @@ DEMO_RUN ?= $(BUILD)/demo
 
 all: deps ## build the library and the program
 	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
-	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_program
+	@echo "building the library and the program in $(BUILD)"
+	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_program -- --quiet
 
 deps: ## install missing packages (apt-get, as root or with sudo)
 	@tools/deps.sh
 
 test: all ## build and run every test
-	@cmake --build $(BUILD) -j $(JOBS)
+	@echo "building the tests"
+	@cmake --build $(BUILD) -j $(JOBS) -- --quiet
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
 demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's text), then sample from it
@@ -32,7 +34,8 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
-	@cmake --build $(BUILD)-$@ -j $(JOBS)
+	@echo "building everything in $(BUILD)-$@"
+	@cmake --build $(BUILD)-$@ -j $(JOBS) -- --quiet
 	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) -L small
 comma := ,
 
