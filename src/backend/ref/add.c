@@ -8,7 +8,6 @@
  * added. */
 #include "backend/ref/ref.h"
 
-#include <string.h>
 
 static int64_t elements(const cgp__kernel_spec *spec) {
     return spec->n * spec->geometry.rows * spec->geometry.out;
