@@ -1,8 +1,10 @@
-/* data.c -- what all data sets share: the checks, and the loop over samples. */
+/* data.c -- what all data sets share: the checks, the loop over samples, the identity. */
 #include "base/base.h"
 #include "data/source.h"
 
 #include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
 
 void cgp_data_destroy(cgp_data *data) {
     if (data) data->kind->destroy(data);
@@ -47,7 +49,37 @@ cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t
     CGP_TRY(check_range(data, split, first, count));
     for (int64_t i = 0; i < count; i++) {
         const int64_t offset = i * data->sequence;
-        data->kind->fill(data, split, first + i, tokens + offset, targets + offset);
+        CGP_TRY(data->kind->fill(data, split, first + i, tokens + offset, targets + offset));
     }
     return CGP_OK;
+}
+
+/* --- identity: the SHA-256 of lines of text, and of bytes whose number such a line has told --- */
+
+cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) {
+    char line[256];
+    va_list arguments;
+    va_start(arguments, format);
+    const int length = vsnprintf(line, sizeof line, format, arguments);
+    va_end(arguments);
+    return cgp__sha256_add(hash, line, (size_t)length);
+}
+
+static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
+    CGP_TRY(cgp__data_identify(
+        hash,
+        "cgpipe data 1\nkind %s\nvocabulary %" PRId64 "\nsequence %" PRId64
+        "\ntraining %" PRId64 "\nvalidation %" PRId64 "\n",
+        data->kind->name, data->vocabulary, data->sequence, data->samples[CGP_SPLIT_TRAIN],
+        data->samples[CGP_SPLIT_VALIDATION]));
+    return data->kind->identify(data, hash);
+}
+
+cgp_status cgp_data_identity(const cgp_data *data, char hex[65]) {
+    cgp__sha256 *hash = NULL;
+    CGP_TRY(cgp__sha256_create(&hash));
+    cgp_status status = identify(data, hash);
+    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex);
+    cgp__sha256_destroy(hash);
+    return status;
 }

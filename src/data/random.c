@@ -3,7 +3,7 @@
  *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)
  *     targets[sample, t] = below(key(seed, sample, 1 + 2 split + 1), t)
  *
- * Id 0 is the shuffle of text.c. */
+ * Id 0 is the shuffle of windows.c. */
 #include "base/base.h"
 #include "data/source.h"
 
@@ -22,12 +22,17 @@ static void draw(const noise_data *noise, int64_t position, uint32_t id, int32_t
         out[t] = (int32_t)cgp__rng_below(key, (uint64_t)t, (uint32_t)noise->base.vocabulary);
 }
 
-static void fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
-                 int32_t *targets) {
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
+                       int32_t *targets) {
     const noise_data *noise = (const noise_data *)data;
     const uint32_t id = split == CGP_SPLIT_TRAIN ? 1 : 3;
     draw(noise, position, id, tokens);
     draw(noise, position, id + 1, targets);
+    return CGP_OK;
+}
+
+static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
+    return cgp__data_identify(hash, "seed %" PRIu64 "\n", ((const noise_data *)data)->seed);
 }
 
 static void destroy(cgp_data *data) {
@@ -36,7 +41,7 @@ static void destroy(cgp_data *data) {
 
 cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
                            uint64_t seed) {
-    static const cgp__data_kind kind = {fill, destroy};
+    static const cgp__data_kind kind = {"random", fill, identify, destroy};
     if (vocabulary < 1 || vocabulary > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "random data: vocabulary is between 1 and %d, got %" PRId64,
                         INT32_MAX, vocabulary);

@@ -1,243 +1,147 @@
-/* text.c -- text files as one row of bytes, cut into windows.
- *
- *     bytes     a b c d e f g h i j k l m n        T = 4, share = 0.3
- *     window 0  a b c d|e                          training: windows 0, 1
- *     window 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
- *     window 2                  i j k l|m          the byte after | is the last target only
- *
- * n = (bytes - 1) / T windows; what is left over at the end (n) is not used. The order of
- * training windows in a pass is a Fisher-Yates shuffle with the key (seed, pass), so
- * position p is known without its history: window order_of_pass(p / n_train)[p % n_train].
- * The order of the last pass is kept. */
+/* text.c -- text files as rows of bytes in memory; windows.c cuts them. */
 #include "base/base.h"
-#include "data/source.h"
+#include "data/files.h"
+#include "data/windows.h"
 
-#include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
+/* The bytes of several files, joined. */
+typedef struct text_row {
+    cgp__names files;
+    int64_t *sizes; /* [files.n] */
+    uint8_t *bytes; /* [total] */
+    int64_t total;
+} text_row;
+
 typedef struct text_data {
-    cgp_data base;
-    uint8_t *bytes;
-    uint32_t *order; /* [n_train], of `pass` */
-    int64_t pass;    /* -1: none yet */
-    uint64_t seed;
+    cgp__windows windows;
+    text_row rows[2];
 } text_data;
 
-/* --- windows --- */
-
-/* Validation windows of n: `share` of them, rounded up. 0.07 * 100 is a little above 7 in
- * double and must not become 8, hence the last factor. */
-static int64_t validation_windows(double share, int64_t n) {
-    return (int64_t)ceil(share * (double)n * (1.0 - 1e-12));
-}
-
-/* The least number of windows that leaves one for training, after those for validation. */
-static int64_t windows_needed(double share) {
-    int64_t n = (int64_t)(1.0 / (1.0 - share));
-    while (n < 1 || n - validation_windows(share, n) < 1)
-        n++;
-    return n;
-}
-
-static cgp_status count_windows(text_data *text, const char *name, int64_t bytes,
-                                double share) {
-    const int64_t length = text->base.sequence;
-    const int64_t n = (bytes - 1) / length, need = windows_needed(share);
-    int64_t need_bytes = 0;
-    if (__builtin_mul_overflow(need, length, &need_bytes) ||
-        __builtin_add_overflow(need_bytes, 1, &need_bytes))
-        need_bytes = INT64_MAX;
-    if (n < need)
-        return cgp_fail(
-            CGP_EINVAL,
-            "%s: needs at least %" PRId64 " bytes for one training window%s of T = %" PRId64
-            " bytes, got %" PRId64 " (a smaller T, or a longer text)",
-            name, need_bytes, share > 0 ? " and a validation share" : "", length, bytes);
-    if (n > UINT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: at most %u windows, got %" PRId64 " (a larger T)",
-                        name, UINT32_MAX, n);
-    text->base.samples[CGP_SPLIT_VALIDATION] = validation_windows(share, n);
-    text->base.samples[CGP_SPLIT_TRAIN] = n - text->base.samples[CGP_SPLIT_VALIDATION];
-    return CGP_OK;
-}
-
-static void shuffle(text_data *text, int64_t pass) {
-    const cgp__rng_key key = cgp__rng_derive(text->seed, CGP__RNG_DATA, (uint64_t)pass, 0);
-    const uint32_t n = (uint32_t)text->base.samples[CGP_SPLIT_TRAIN];
-    for (uint32_t i = 0; i < n; i++)
-        text->order[i] = i;
-    for (uint32_t i = n - 1; i > 0; i--) {
-        const uint32_t j = (uint32_t)cgp__rng_below(key, i, i + 1);
-        const uint32_t swapped = text->order[i];
-        text->order[i] = text->order[j];
-        text->order[j] = swapped;
-    }
-    text->pass = pass;
-}
-
-static void fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
-                 int32_t *targets) {
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
+                       int32_t *targets) {
     text_data *text = (text_data *)data;
-    const int64_t n_train = data->samples[CGP_SPLIT_TRAIN];
-    int64_t window = n_train + position;
-    if (split == CGP_SPLIT_TRAIN) {
-        if (text->pass != position / n_train) shuffle(text, position / n_train);
-        window = text->order[position % n_train];
-    }
-    const uint8_t *bytes = text->bytes + window * data->sequence;
+    const cgp__window window = cgp__windows_at(&text->windows, split, position);
+    const uint8_t *bytes = text->rows[window.row].bytes + window.first;
     for (int64_t t = 0; t < data->sequence; t++) {
         tokens[t] = bytes[t];
         targets[t] = bytes[t + 1];
     }
+    return CGP_OK;
 }
 
-/* --- files --- */
-
-static cgp_status unreadable(const char *path, int reason) {
-    if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
-    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
-}
-
-/* Open a regular file. O_NONBLOCK: a named pipe must not make us wait for its writer. */
-static cgp_status open_regular(const char *path, int *fd, int64_t *bytes) {
-    struct stat info;
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0) return unreadable(path, errno);
-    const int failed = fstat(*fd, &info) ? errno : 0;
-    if (!failed && S_ISREG(info.st_mode)) {
-        *bytes = info.st_size;
-        return CGP_OK;
+static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
+    const text_data *text = (const text_data *)data;
+    CGP_TRY(cgp__windows_identify(&text->windows, hash));
+    for (int r = 0; r < 2; r++) {
+        const text_row *row = &text->rows[r];
+        CGP_TRY(cgp__data_identify(hash, "files %d\n", row->files.n));
+        for (int i = 0; i < row->files.n; i++)
+            CGP_TRY(cgp__data_identify(hash, "bytes %" PRId64 "\n", row->sizes[i]));
+        if (row->total > 0) CGP_TRY(cgp__sha256_add(hash, row->bytes, (size_t)row->total));
     }
-    close(*fd);
-    if (failed) return unreadable(path, failed);
-    if (S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected a text file", path);
-    return cgp_fail(CGP_EIO, "%s: is not a regular file (pipes and devices have no length)",
-                    path);
+    return CGP_OK;
 }
 
-/* Sizes of all files, so that the text is allocated once. */
-static cgp_status measure(const char *const *paths, int n_paths, int64_t length, int64_t *sizes,
-                          int64_t *total) {
-    *total = 0;
-    for (int i = 0; i < n_paths; i++) {
+static void destroy(cgp_data *data) {
+    text_data *text = (text_data *)data;
+    for (int r = 0; r < 2; r++) {
+        cgp__names_release(&text->rows[r].files);
+        free(text->rows[r].sizes);
+        free(text->rows[r].bytes);
+    }
+    cgp__windows_release(&text->windows);
+    free(text);
+}
+
+/* --- loading --- */
+
+/* Sizes of all files, so that the row is allocated once. */
+static cgp_status measure(text_row *row, const cgp__window_options *options, int r) {
+    CGP_TRY(cgp__files_find(&row->files, options->paths[r], options->n_paths[r]));
+    const size_t n = (size_t)row->files.n;
+    row->sizes = cgp__calloc(n, sizeof *row->sizes);
+    if (!row->sizes) return cgp__no_memory("text", n * sizeof *row->sizes);
+    for (int i = 0; i < row->files.n; i++) {
+        const char *path = row->files.items[i];
         int fd = -1;
-        CGP_TRY(open_regular(paths[i], &fd, &sizes[i]));
+        CGP_TRY(cgp__file_open(path, "a text file", &fd, &row->sizes[i]));
         close(fd);
-        if (sizes[i] == 0)
+        if (row->sizes[i] == 0)
             return cgp_fail(CGP_EINVAL,
                             "%s: is empty (a text needs at least T + 1 = %" PRId64 " bytes)",
-                            paths[i], length + 1);
-        if (__builtin_add_overflow(*total, sizes[i], total))
-            return cgp_fail(CGP_EINVAL, "%s: the text is longer than %" PRId64 " bytes",
-                            paths[i], INT64_MAX);
+                            path, options->sequence + 1);
+        if (__builtin_add_overflow(row->total, row->sizes[i], &row->total))
+            return cgp_fail(CGP_EINVAL, "%s: the text is longer than %" PRId64 " bytes", path,
+                            INT64_MAX);
     }
     return CGP_OK;
 }
 
 static cgp_status read_file(const char *path, uint8_t *bytes, int64_t size) {
-    cgp_status status = CGP_OK;
     int fd = -1;
-    int64_t now = 0, done = 0;
-    CGP_TRY(open_regular(path, &fd, &now));
-    while (done < size) {
-        const ssize_t got = read(fd, bytes + done, (size_t)(size - done));
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0) {
-            status = unreadable(path, errno);
-            goto out;
-        }
-        if (got == 0) {
-            status = cgp_fail(CGP_EIO,
-                              "%s: became shorter while it was read, expected %" PRId64
-                              " bytes, got %" PRId64,
-                              path, size, done);
-            goto out;
-        }
-        done += got;
-    }
-out:
+    int64_t now = 0;
+    CGP_TRY(cgp__file_open(path, "a text file", &fd, &now));
+    const cgp_status status = cgp__file_read(path, fd, 0, bytes, size);
     close(fd);
     return status;
 }
 
-/* --- life --- */
-
-static void destroy(cgp_data *data) {
-    text_data *text = (text_data *)data;
-    free(text->order);
-    free(text->bytes);
-    free(text);
+static cgp_status load(text_row *row) {
+    row->bytes = cgp__calloc((size_t)row->total, 1);
+    if (!row->bytes) return cgp__no_memory("text", (size_t)row->total);
+    uint8_t *end = row->bytes;
+    for (int i = 0; i < row->files.n; i++) {
+        CGP_TRY(read_file(row->files.items[i], end, row->sizes[i]));
+        end += row->sizes[i];
+    }
+    return CGP_OK;
 }
 
-static cgp_status check_options(const cgp_text_options *options) {
+static cgp_status open_text(text_data *text, const cgp__window_options *options) {
+    text_row *rows = text->rows;
+    const int n_rows = options->n_paths[1] > 0 ? 2 : 1;
+    for (int r = 0; r < n_rows; r++)
+        CGP_TRY(measure(&rows[r], options, r));
+    CGP_TRY(
+        cgp__windows_cut(&text->windows, options, (int64_t[2]){rows[0].total, rows[1].total}));
+    for (int r = 0; r < n_rows; r++)
+        CGP_TRY(load(&rows[r]));
+    return CGP_OK;
+}
+
+cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
+                         const cgp_text_options *options) {
+    static const cgp__data_kind kind = {"text", fill, identify, destroy};
+    const cgp_text_options defaults = cgp_text_options_default();
+    if (!options) options = &defaults;
     if (options->struct_size != sizeof *options)
         return cgp_fail(CGP_EINVAL,
                         "text options: expected struct_size %zu, got %zu (start from "
                         "cgp_text_options_default())",
                         sizeof *options, options->struct_size);
-    if (options->sequence < 1 || options->sequence > INT32_MAX)
-        return cgp_fail(CGP_EINVAL, "text options: sequence is between 1 and %d, got %" PRId64,
-                        INT32_MAX, options->sequence);
-    if (!(options->validation_share >= 0 &&
-          options->validation_share < 1)) /* false for NaN too */
-        return cgp_fail(CGP_EINVAL,
-                        "text options: validation_share is at least 0 and below 1, got %g",
-                        options->validation_share);
-    return CGP_OK;
-}
-
-static cgp_status load(text_data *text, const char *const *paths, int n_paths, double share) {
-    int64_t *sizes = cgp__calloc((size_t)n_paths, sizeof *sizes);
-    if (!sizes) return cgp__no_memory("text", (size_t)n_paths * sizeof *sizes);
-    int64_t total = 0;
-    cgp_status status = measure(paths, n_paths, text->base.sequence, sizes, &total);
-    if (status == CGP_OK)
-        status = count_windows(text, n_paths == 1 ? paths[0] : "text", total, share);
-    if (status != CGP_OK) goto out;
-    const size_t n_train = (size_t)text->base.samples[CGP_SPLIT_TRAIN];
-    text->bytes = cgp__calloc((size_t)total, 1);
-    text->order = cgp__calloc(n_train, sizeof *text->order);
-    if (!text->bytes || !text->order) {
-        status = cgp__no_memory("text", (size_t)total + n_train * sizeof *text->order);
-        goto out;
-    }
-    uint8_t *end = text->bytes;
-    for (int i = 0; i < n_paths && status == CGP_OK; i++) {
-        status = read_file(paths[i], end, sizes[i]);
-        end += sizes[i];
-    }
-out:
-    free(sizes);
-    return status;
-}
-
-cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
-                         const cgp_text_options *options) {
-    static const cgp__data_kind kind = {fill, destroy};
-    const cgp_text_options defaults = cgp_text_options_default();
-    if (!options) options = &defaults;
-    CGP_TRY(check_options(options));
-    if (n_paths < 1)
-        return cgp_fail(CGP_EINVAL, "text: needs at least one file, got %d", n_paths);
+    const cgp__window_options common = {
+        .name = "text",
+        .options = "text options",
+        .unit = "bytes",
+        .more = "a longer text",
+        .vocabulary = 256,
+        .sequence = options->sequence,
+        .share = options->validation_share,
+        .seed = options->seed,
+        .paths = {paths, options->validation_paths},
+        .n_paths = {n_paths, options->n_validation_paths},
+    };
+    CGP_TRY(cgp__windows_check(&common));
     text_data *text = cgp__calloc(1, sizeof *text);
     if (!text) return cgp__no_memory("text", sizeof *text);
-    text->base.kind = &kind;
-    text->base.vocabulary = 256;
-    text->base.sequence = options->sequence;
-    text->base.wraps = true;
-    text->seed = options->seed;
-    text->pass = -1;
-    const cgp_status status = load(text, paths, n_paths, options->validation_share);
+    text->windows.base.kind = &kind;
+    const cgp_status status = open_text(text, &common);
     if (status == CGP_OK)
-        *out = &text->base;
+        *out = &text->windows.base;
     else
-        destroy(&text->base);
+        destroy(&text->windows.base);
     return status;
 }

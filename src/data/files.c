@@ -1,0 +1,168 @@
+/* files.c -- regular files that are read at offsets, and folders of them.
+ *
+ * A folder is walked with a list of the folders still to see, so that its depth costs no stack:
+ *
+ *     to see: notes        files:
+ *     to see: notes/b      files: notes/c.txt notes/a.txt      (in the order of the disk)
+ *     to see:              files: notes/c.txt notes/a.txt notes/b/x.txt
+ *                  sorted: notes/a.txt notes/b/x.txt notes/c.txt
+ *
+ * Links to folders are not followed: each folder is seen once, whatever the links say. */
+#include "data/files.h"
+#include "base/base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* --- one file --- */
+
+static cgp_status unreadable(const char *path, int reason) {
+    if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
+    if (reason == EMFILE)
+        return cgp_fail(CGP_EIO,
+                        "%s: cannot be opened, too many files are open (raise ulimit -n: each "
+                        "token file stays open)",
+                        path);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+}
+
+/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+cgp_status cgp__file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
+    struct stat info;
+    const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (opened < 0) return unreadable(path, errno);
+    const int failed = fstat(opened, &info) ? errno : 0;
+    if (!failed && S_ISREG(info.st_mode)) {
+        *fd = opened;
+        *bytes = info.st_size;
+        return CGP_OK;
+    }
+    close(opened);
+    if (failed) return unreadable(path, failed);
+    if (S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is a folder, expected %s", path, expected);
+    return cgp_fail(CGP_EIO, "%s: is not a regular file (pipes and devices have no length)",
+                    path);
+}
+
+cgp_status cgp__file_read(const char *path, int fd, int64_t offset, void *bytes,
+                          int64_t count) {
+    struct stat info;
+    int64_t done = 0;
+    while (done < count) {
+        const ssize_t got =
+            pread(fd, (char *)bytes + done, (size_t)(count - done), offset + done);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return unreadable(path, errno);
+        if (got == 0)
+            return cgp_fail(CGP_EIO,
+                            "%s: became shorter while it was read, expected at least %" PRId64
+                            " bytes, got %" PRId64,
+                            path, offset + count,
+                            fstat(fd, &info) ? offset + done : (int64_t)info.st_size);
+        done += got;
+    }
+    return CGP_OK;
+}
+
+/* --- names --- */
+
+/* Append a name, and own it whatever happens. NULL: there was no memory to make it. */
+static cgp_status append(cgp__names *names, char *name) {
+    const int need = names->n + 1;
+    if (!name || !cgp__grow(&names->items, &names->capacity, need, sizeof *names->items)) {
+        free(name);
+        return cgp__no_memory("list of files", (size_t)need * sizeof *names->items);
+    }
+    names->items[names->n++] = name;
+    return CGP_OK;
+}
+
+void cgp__names_release(cgp__names *names) {
+    for (int i = 0; i < names->n; i++)
+        free(names->items[i]);
+    free(names->items);
+    *names = (cgp__names){0};
+}
+
+/* strcmp compares bytes, in every locale. */
+static int by_bytes(const void *a, const void *b) {
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* --- folders --- */
+
+/* Sort an entry in: a file, a folder to see, or nothing. Takes `path`, its whole name. */
+static cgp_status see_entry(int fd, const char *name, char *path, cgp__names *files,
+                            cgp__names *folders) {
+    struct stat info, link;
+    if (!path) return append(files, NULL);
+    const bool seen = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
+    if (seen && S_ISDIR(link.st_mode)) return append(folders, path);
+    const bool reached = seen && fstatat(fd, name, &info, 0) == 0;
+    if (reached && S_ISREG(info.st_mode) && info.st_size > 0) return append(files, path);
+    const int reason = errno;
+    cgp_status status = CGP_OK;
+    if (seen && !reached && (reason == ENOENT || reason == ELOOP))
+        status = cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (delete it)", path);
+    else if (!reached)
+        status = unreadable(path, reason);
+    free(path);
+    return status;
+}
+
+static cgp_status see_folder(const char *folder, cgp__names *files, cgp__names *folders) {
+    DIR *list = opendir(folder);
+    if (!list) return unreadable(folder, errno);
+    const char *joint = folder[strlen(folder) - 1] == '/' ? "" : "/";
+    cgp_status status = CGP_OK;
+    while (status == CGP_OK) {
+        errno = 0; /* readdir returns NULL at the end and for an error alike */
+        const struct dirent *entry = readdir(list);
+        if (!entry) {
+            if (errno) status = unreadable(folder, errno);
+            break;
+        }
+        if (entry->d_name[0] == '.') continue;
+        char *path = cgp__format("%s%s%s", folder, joint, entry->d_name);
+        status = see_entry(dirfd(list), entry->d_name, path, files, folders);
+    }
+    closedir(list);
+    return status;
+}
+
+static cgp_status walk(const char *folder, cgp__names *files) {
+    cgp__names folders = {0};
+    const int before = files->n;
+    cgp_status status = append(&folders, cgp__strdup(folder));
+    while (status == CGP_OK && folders.n > 0) {
+        char *next = folders.items[--folders.n];
+        status = see_folder(next, files, &folders);
+        free(next);
+    }
+    cgp__names_release(&folders);
+    if (status != CGP_OK) return status;
+    if (files->n == before)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: has no file to read (hidden and empty files are left out)",
+                        folder);
+    qsort(files->items + before, (size_t)(files->n - before), sizeof *files->items, by_bytes);
+    return CGP_OK;
+}
+
+cgp_status cgp__files_find(cgp__names *files, const char *const *paths, int n_paths) {
+    for (int i = 0; i < n_paths; i++) {
+        struct stat info;
+        if (stat(paths[i], &info) == 0 && S_ISDIR(info.st_mode))
+            CGP_TRY(walk(paths[i], files));
+        else
+            CGP_TRY(append(files, cgp__strdup(paths[i])));
+    }
+    return CGP_OK;
+}

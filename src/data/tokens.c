@@ -1,0 +1,268 @@
+/* tokens.c -- files of uint16 tokens as rows on disk; windows.c cuts them.
+ *
+ *     nanoGPT   t t t t t ...                              from the first byte
+ *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens
+ *
+ * All little-endian. A window is read when it is asked for, with pread into a piece of 64 KiB: a
+ * mapped file that becomes shorter would end the process, a read tells.
+ *
+ *     row       [ file 0 ][ file 1 ][        file 2        ]
+ *     window            [ ... ]          pieces end at files, or when the buffer is full */
+#include "base/base.h"
+#include "data/files.h"
+#include "data/windows.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum {
+    PIECE_BYTES = 65536,
+    HEADER_BYTES = 1024,
+    MAGIC_UINT16 = 20240520,
+    MAGIC_EVALUATION = 20240522,
+    MAGIC_UINT32 = 20240801
+};
+
+typedef struct token_file {
+    char *path;
+    int fd;
+    int64_t bytes, header; /* header: bytes before the first token */
+    int64_t first, end;    /* its tokens in the row: first .. end - 1 */
+} token_file;
+
+typedef struct token_row {
+    token_file *files;
+    int n; /* with open descriptors */
+} token_row;
+
+typedef struct token_data {
+    cgp__windows windows;
+    token_row rows[2];
+    char contents[65]; /* SHA-256 of sizes and ends of the files */
+    uint8_t piece[PIECE_BYTES];
+} token_data;
+
+/* --- reading --- */
+
+/* The file that holds token `at` of a row. */
+static const token_file *file_at(const token_row *row, int64_t at) {
+    int low = 0, high = row->n - 1;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (at < row->files[middle].end)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return &row->files[low];
+}
+
+/* Read `count` tokens from token `at` of the row, all of one file, into the piece. */
+static cgp_status read_piece(token_data *data, const token_file *file, int64_t at,
+                             int64_t count) {
+    const int64_t vocabulary = data->windows.base.vocabulary;
+    const int64_t offset = file->header + 2 * (at - file->first);
+    uint8_t *piece = data->piece;
+    CGP_TRY(cgp__file_read(file->path, file->fd, offset, piece, 2 * count));
+    for (int64_t i = 0; i < count; i++) {
+        const int token = piece[2 * i] | piece[2 * i + 1] << 8;
+        if (token >= vocabulary)
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: at byte %" PRId64 ": expected a token below %" PRId64
+                            ", got %d (a larger vocabulary, or files of its own tokenizer)",
+                            file->path, offset + 2 * i, vocabulary, token);
+    }
+    return CGP_OK;
+}
+
+static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int32_t *tokens,
+                       int32_t *targets) {
+    token_data *data = (token_data *)base;
+    const cgp__window window = cgp__windows_at(&data->windows, split, position);
+    const int64_t length = base->sequence;
+    const token_file *file = file_at(&data->rows[window.row], window.first);
+    for (int64_t t = 0; t <= length; file++) {
+        while (t <= length && window.first + t < file->end) {
+            int64_t count = file->end - (window.first + t);
+            if (count > length + 1 - t) count = length + 1 - t;
+            if (count > PIECE_BYTES / 2) count = PIECE_BYTES / 2;
+            CGP_TRY(read_piece(data, file, window.first + t, count));
+            for (int64_t i = 0; i < count; i++, t++) {
+                const int32_t token = data->piece[2 * i] | data->piece[2 * i + 1] << 8;
+                if (t < length) tokens[t] = token;
+                if (t > 0) targets[t - 1] = token;
+            }
+        }
+    }
+    return CGP_OK;
+}
+
+/* --- opening --- */
+
+static int32_t little_endian(const uint8_t *bytes) {
+    return (int32_t)(bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+                     (uint32_t)bytes[3] << 24);
+}
+
+static cgp_status damaged(const token_file *file, int64_t offset, const char *expected,
+                          int64_t value) {
+    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": expected %s, got %" PRId64,
+                    file->path, offset, expected, value);
+}
+
+/* A header of llm.c: 256 int32, of which three say something. */
+static cgp_status read_header(const token_file *file, int64_t *count) {
+    uint8_t header[12] = {0};
+    if (file->bytes < HEADER_BYTES)
+        return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",
+                       file->bytes);
+    CGP_TRY(cgp__file_read(file->path, file->fd, 0, header, sizeof header));
+    const int32_t version = little_endian(header + 4), stated = little_endian(header + 8);
+    if (version != 1) return damaged(file, 4, "version 1 of llm.c's tokens", version);
+    *count = (file->bytes - HEADER_BYTES) / 2;
+    if (stated < 1) return damaged(file, 8, "at least 1 token", stated);
+    if (HEADER_BYTES + 2 * (int64_t)stated == file->bytes) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: at byte 8: expected a number of tokens that fits %" PRId64
+                    " bytes, got %d, which needs %" PRId64 " (a file cut short, or damaged)",
+                    file->path, file->bytes, stated, HEADER_BYTES + 2 * (int64_t)stated);
+}
+
+/* Tell the format by the first four bytes and count the tokens. */
+static cgp_status recognise(token_file *file, int64_t *count) {
+    uint8_t start[4] = {0};
+    if (file->bytes >= 4) CGP_TRY(cgp__file_read(file->path, file->fd, 0, start, sizeof start));
+    const int32_t magic = little_endian(start);
+    if (magic == MAGIC_UINT32)
+        return damaged(file, 0, "tokens of 2 bytes, not llm.c's of 4 bytes", magic);
+    if (magic == MAGIC_EVALUATION)
+        return damaged(file, 0, "tokens, not llm.c's evaluation examples", magic);
+    if (magic == MAGIC_UINT16) {
+        file->header = HEADER_BYTES;
+        return read_header(file, count);
+    }
+    *count = file->bytes / 2;
+    if (file->bytes % 2)
+        return damaged(file, file->bytes - 1, "an even number of bytes, 2 a token",
+                       file->bytes);
+    return CGP_OK;
+}
+
+/* Add the file's size and its first and last 64 KiB. */
+static cgp_status add_contents(token_data *data, const token_file *file, cgp__sha256 *hash) {
+    const int64_t count = file->bytes < PIECE_BYTES ? file->bytes : PIECE_BYTES;
+    CGP_TRY(cgp__data_identify(hash, "bytes %" PRId64 "\n", file->bytes));
+    CGP_TRY(cgp__file_read(file->path, file->fd, 0, data->piece, count));
+    CGP_TRY(cgp__sha256_add(hash, data->piece, (size_t)count));
+    CGP_TRY(cgp__file_read(file->path, file->fd, file->bytes - count, data->piece, count));
+    return cgp__sha256_add(hash, data->piece, (size_t)count);
+}
+
+/* Open the next file of a row. What it owns is the row's at once, so that destroy frees it. */
+static cgp_status open_file(token_data *data, token_row *row, const char *path, int64_t *total,
+                            cgp__sha256 *hash) {
+    token_file *file = &row->files[row->n];
+    int64_t count = 0;
+    CGP_TRY(cgp__file_open(path, "a file of tokens", &file->fd, &file->bytes));
+    row->n++;
+    file->path = cgp__strdup(path);
+    if (!file->path) return cgp__no_memory("tokens", 1);
+    if (file->bytes == 0)
+        return cgp_fail(CGP_EINVAL, "%s: is empty, expected tokens of 2 bytes", path);
+    CGP_TRY(recognise(file, &count));
+    file->first = *total;
+    if (__builtin_add_overflow(*total, count, total))
+        return cgp_fail(CGP_EINVAL, "%s: there are more than %" PRId64 " tokens", path,
+                        INT64_MAX);
+    file->end = *total;
+    return add_contents(data, file, hash);
+}
+
+static cgp_status open_rows(token_data *data, const cgp__window_options *options,
+                            cgp__sha256 *hash) {
+    int64_t totals[2] = {0, 0};
+    for (int r = 0; r < 2; r++) {
+        const int n = options->n_paths[r];
+        CGP_TRY(cgp__data_identify(hash, "files %d\n", n));
+        if (n == 0) continue;
+        data->rows[r].files = cgp__calloc((size_t)n, sizeof(token_file));
+        if (!data->rows[r].files)
+            return cgp__no_memory("tokens", (size_t)n * sizeof(token_file));
+        for (int i = 0; i < n; i++)
+            CGP_TRY(open_file(data, &data->rows[r], options->paths[r][i], &totals[r], hash));
+    }
+    CGP_TRY(cgp__windows_cut(&data->windows, options, totals));
+    return cgp__sha256_finish(hash, data->contents);
+}
+
+/* --- life --- */
+
+static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
+    const token_data *data = (const token_data *)base;
+    CGP_TRY(cgp__windows_identify(&data->windows, hash));
+    return cgp__data_identify(hash, "contents %s\n", data->contents);
+}
+
+static void destroy(cgp_data *base) {
+    token_data *data = (token_data *)base;
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < data->rows[r].n; i++) {
+            close(data->rows[r].files[i].fd);
+            free(data->rows[r].files[i].path);
+        }
+        free(data->rows[r].files);
+    }
+    cgp__windows_release(&data->windows);
+    free(data);
+}
+
+static cgp_status check_options(const cgp_token_options *options) {
+    if (options->struct_size != sizeof *options)
+        return cgp_fail(CGP_EINVAL,
+                        "token options: expected struct_size %zu, got %zu (start from "
+                        "cgp_token_options_default())",
+                        sizeof *options, options->struct_size);
+    if (options->vocabulary < 1 || options->vocabulary > 65536)
+        return cgp_fail(CGP_EINVAL,
+                        "token options: vocabulary is between 1 and 65536, got %" PRId64,
+                        options->vocabulary);
+    return CGP_OK;
+}
+
+static cgp_status create(cgp_data **out, const cgp__window_options *options) {
+    static const cgp__data_kind kind = {"tokens", fill, identify, destroy};
+    cgp__sha256 *hash = NULL;
+    token_data *data = cgp__calloc(1, sizeof *data);
+    if (!data) return cgp__no_memory("tokens", sizeof *data);
+    data->windows.base.kind = &kind;
+    cgp_status status = cgp__sha256_create(&hash);
+    if (status == CGP_OK) status = open_rows(data, options, hash);
+    cgp__sha256_destroy(hash);
+    if (status == CGP_OK)
+        *out = &data->windows.base;
+    else
+        destroy(&data->windows.base);
+    return status;
+}
+
+cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths,
+                           const cgp_token_options *options) {
+    const cgp_token_options defaults = cgp_token_options_default();
+    if (!options) options = &defaults;
+    CGP_TRY(check_options(options));
+    const cgp__window_options common = {
+        .name = "tokens",
+        .options = "token options",
+        .unit = "tokens",
+        .more = "more tokens",
+        .vocabulary = options->vocabulary,
+        .sequence = options->sequence,
+        .share = options->validation_share,
+        .seed = options->seed,
+        .paths = {paths, options->validation_paths},
+        .n_paths = {n_paths, options->n_validation_paths},
+    };
+    CGP_TRY(cgp__windows_check(&common));
+    return create(out, &common);
+}

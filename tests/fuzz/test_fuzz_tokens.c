@@ -1,0 +1,278 @@
+/* test_fuzz_tokens.c -- token files against damage: what is accepted is read in full and is true
+ * of the bytes, all else is refused with a place, and nothing crashes.
+ *
+ * As a test it drives itself: two files, mutated 4000 times from a seed that is printed. With
+ * CGP_LIBFUZZER it is a target of libFuzzer, whose scratch files stay in /tmp:
+ *
+ *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
+ *         -Itests/support tests/fuzz/test_fuzz_tokens.c \
+ *         $(find src/data src/base -name "*.c") -lcmocka -lcrypto -lm -o fuzz
+ *     ./fuzz -max_len=4096
+ */
+#include "support.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <unistd.h>
+
+#include <cgpipe/data.h>
+
+enum { ROOM = 4096, MUTATIONS = 4000, HEADER = 1024, MAGIC = 20240520 };
+
+typedef struct input {
+    uint8_t bytes[ROOM];
+    size_t size;
+} input;
+
+#ifdef CGP_LIBFUZZER
+#define REQUIRE(condition)                                                                     \
+    do {                                                                                       \
+        if (!(condition)) __builtin_trap();                                                    \
+    } while (0)
+#else
+#define REQUIRE(condition) assert_true(condition)
+#endif
+
+static char folder[64], paths[2][80];
+static int scratch[2] = {-1, -1}; /* the files at `paths`, written anew for each input */
+
+static int make_scratch(void **state) {
+    (void)state;
+    snprintf(folder, sizeof folder, "/tmp/cgp-fuzz-XXXXXX");
+    if (!mkdtemp(folder)) return -1;
+    for (int i = 0; i < 2; i++) {
+        snprintf(paths[i], sizeof paths[i], "%s/%d.bin", folder, i);
+        scratch[i] = open(paths[i], O_RDWR | O_CREAT | O_EXCL, 0600);
+        if (scratch[i] < 0) return -1;
+    }
+    return 0;
+}
+
+static int remove_scratch(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        close(scratch[i]);
+        unlink(paths[i]);
+    }
+    return rmdir(folder);
+}
+
+static void write_input(int i, const uint8_t *bytes, size_t size) {
+    REQUIRE(pwrite(scratch[i], bytes, size, 0) == (ssize_t)size &&
+            ftruncate(scratch[i], (off_t)size) == 0);
+}
+
+/* --- the property --- */
+
+/* The tokens of an accepted file, found without the library; returns how many. */
+static int expected_tokens(const input *in, int32_t *tokens) {
+    int32_t magic = 0;
+    if (in->size >= 4) memcpy(&magic, in->bytes, 4);
+    const size_t first = magic == MAGIC ? HEADER : 0;
+    REQUIRE(in->size > first && in->size % 2 == 0);
+    for (size_t at = first; at < in->size; at += 2)
+        tokens[(at - first) / 2] = in->bytes[at] | in->bytes[at + 1] << 8;
+    return (int)((in->size - first) / 2);
+}
+
+/* A sample is T + 1 expected tokens from a window's begin, or is refused for one of them. */
+static void check_sample(cgp_data *data, cgp_split split, int64_t position,
+                         const int32_t *expected, int n, bool *visits) {
+    const int64_t length = cgp_data_sequence(data), vocabulary = cgp_data_vocabulary(data);
+    const int64_t windows = (n - 1) / length;
+    int32_t *tokens = malloc((size_t)length * 4), *targets = malloc((size_t)length * 4);
+    const cgp_status status = cgp_data_read(data, split, position, 1, tokens, targets);
+    REQUIRE(status == CGP_OK ||
+            (status == CGP_EFORMAT && strstr(cgp_message(), ".bin: at byte ")));
+    bool found = false;
+    for (int64_t w = 0; w < windows && !found; w++) {
+        bool low = true;
+        for (int64_t t = 0; t <= length; t++)
+            low = low && expected[w * length + t] < vocabulary;
+        if (visits[w] || low != (status == CGP_OK)) continue;
+        found = !low || (memcmp(tokens, expected + w * length, (size_t)length * 4) == 0 &&
+                         memcmp(targets, expected + w * length + 1, (size_t)length * 4) == 0);
+        visits[w] = found;
+    }
+    REQUIRE(found);
+    free(tokens);
+    free(targets);
+}
+
+static void check_accepted(cgp_data *data, const input in[2]) {
+    static int32_t expected[ROOM];
+    static bool visits[ROOM];
+    const int64_t n_train = cgp_data_samples(data, CGP_SPLIT_TRAIN);
+    const int64_t n_validation = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
+    int n = expected_tokens(&in[0], expected);
+    n += expected_tokens(&in[1], expected + n);
+    REQUIRE(n_train >= 1 && n_train + n_validation == (n - 1) / cgp_data_sequence(data));
+    memset(visits, 0, sizeof visits);
+    for (int64_t i = 0; i < n_train; i++)
+        check_sample(data, CGP_SPLIT_TRAIN, n_train + i, expected, n, visits);
+    for (int64_t i = 0; i < n_validation; i++)
+        check_sample(data, CGP_SPLIT_VALIDATION, i, expected, n, visits);
+}
+
+/* A file cut while it is open gives samples or CGP_EIO. */
+static void check_cut(cgp_data *data, size_t size) {
+    int32_t *tokens = malloc((size_t)cgp_data_sequence(data) * 8);
+    int32_t *targets = tokens + cgp_data_sequence(data);
+    write_input(1, (const uint8_t *)"", 0);
+    REQUIRE(ftruncate(scratch[1], (off_t)size) == 0);
+    for (int64_t i = 0; i < cgp_data_samples(data, CGP_SPLIT_TRAIN); i++) {
+        const cgp_status status = cgp_data_read(data, CGP_SPLIT_TRAIN, i, 1, tokens, targets);
+        REQUIRE(status == CGP_OK || status == CGP_EFORMAT ||
+                (status == CGP_EIO && strstr(cgp_message(), "1.bin: became shorter")));
+    }
+    free(tokens);
+}
+
+/* Open both inputs as one row; returns whether they were accepted. */
+static bool try_inputs(const input in[2], int64_t sequence, int64_t vocabulary) {
+    const char *const names[] = {paths[0], paths[1]};
+    cgp_token_options options = cgp_token_options_default();
+    cgp_data *data = NULL;
+    char hex[65];
+    options.sequence = sequence;
+    options.vocabulary = vocabulary;
+    options.validation_share = 0.2;
+    for (int i = 0; i < 2; i++)
+        write_input(i, in[i].bytes, in[i].size);
+    const cgp_status status = cgp_data_tokens(&data, names, 2, &options);
+    if (status == CGP_OK) {
+        REQUIRE(cgp_data_identity(data, hex) == CGP_OK && strlen(hex) == 64);
+        check_accepted(data, in);
+        check_cut(data, in[1].size / 2);
+        cgp_data_destroy(data);
+        return true;
+    }
+    REQUIRE(!data && cgp_message()[0]);
+    REQUIRE((status == CGP_EFORMAT && strstr(cgp_message(), ".bin: at byte ")) ||
+            (status == CGP_EINVAL && (strstr(cgp_message(), ".bin: is empty") ||
+                                      strstr(cgp_message(), "tokens: needs at least"))));
+    return false;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    static input in[2];
+    if (scratch[0] < 0 && make_scratch(NULL)) __builtin_trap();
+    if (size < 2 || size > ROOM) return 0;
+    in[0].size = (size - 2) / 2;
+    in[1].size = size - 2 - in[0].size;
+    memcpy(in[0].bytes, bytes + 2, in[0].size);
+    memcpy(in[1].bytes, bytes + 2 + in[0].size, in[1].size);
+    (void)try_inputs(in, 1 + bytes[0] % 64, 65536 - 256 * (int64_t)bytes[1]);
+    return 0;
+}
+
+#else
+
+/* --- the driver --- */
+
+static size_t below(uint64_t *random, size_t bound) {
+    return bound ? (size_t)(test_random(random) % bound) : 0;
+}
+
+/* A valid file of up to 300 tokens, most of them small. */
+static void start(input *in, uint64_t *random) {
+    const int n = test_between(random, 1, 300);
+    memset(in, 0, sizeof *in);
+    if (below(random, 2)) {
+        const int32_t header[3] = {MAGIC, 1, n};
+        memcpy(in->bytes, header, sizeof header);
+        in->size = HEADER;
+    }
+    for (int i = 0; i < n; i++, in->size += 2) {
+        const uint16_t token = (uint16_t)below(random, 50000);
+        memcpy(in->bytes + in->size, &token, 2);
+    }
+}
+
+static void mutate(input *in, uint64_t *random) {
+    static const int32_t words[] = {MAGIC, 20240801, 20240522,  0,        1,
+                                    2,     -1,       INT32_MAX, INT32_MIN};
+    switch (below(random, 6)) {
+    case 0: /* a bit */
+        if (in->size > 0)
+            in->bytes[below(random, in->size)] ^= (uint8_t)(1u << below(random, 8));
+        break;
+    case 1: /* the end */
+        in->size = below(random, 2) ? below(random, in->size + 1) : in->size - (in->size > 0);
+        break;
+    case 2: { /* more at the end */
+        const size_t more = 1 + below(random, 16);
+        in->size += in->size + more <= ROOM ? more : 0;
+        break;
+    }
+    case 3: /* a word of the header, or of what would be one */
+        if (in->size >= 12)
+            memcpy(in->bytes + 4 * below(random, 3), &words[below(random, 9)], 4);
+        break;
+    case 4: /* a large token */
+        if (in->size >= 2) memset(in->bytes + 2 * below(random, in->size / 2), 0xff, 2);
+        break;
+    default: /* the number of tokens, near the true one */
+        if (in->size >= 12) in->bytes[8] += (uint8_t)(below(random, 5) - 2);
+    }
+}
+
+static void valid_files_are_accepted(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static input in[2];
+    for (int i = 0; i < 200; i++) {
+        start(&in[0], &random);
+        start(&in[1], &random);
+        assert_true(try_inputs(in, 1, test_between(&random, 1, 65536)) ||
+                    strstr(cgp_message(), "needs at least 3 tokens"));
+    }
+}
+
+static void mutated_files_are_refused_or_true(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static input in[2];
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        start(&in[0], &random);
+        start(&in[1], &random);
+        for (int times = test_between(&random, 1, 3); times > 0; times--)
+            mutate(&in[below(&random, 2)], &random);
+        accepted += try_inputs(in, test_between(&random, 1, 100),
+                               below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
+    }
+    print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, MUTATIONS / 20, MUTATIONS - MUTATIONS / 20); /* both ways */
+}
+
+static void bytes_at_random_never_crash(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static input in[2];
+    for (int i = 0; i < 2000; i++) {
+        for (int k = 0; k < 2; k++) {
+            const int32_t magic = MAGIC;
+            in[k].size = below(&random, i % 2 ? 40 : 2000);
+            for (size_t j = 0; j < in[k].size; j++)
+                in[k].bytes[j] = (uint8_t)test_random(&random);
+            if (in[k].size >= 4 && below(&random, 4) == 0) memcpy(in[k].bytes, &magic, 4);
+        }
+        (void)try_inputs(in, test_between(&random, 1, 20), 65536);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(valid_files_are_accepted),
+        cmocka_unit_test(mutated_files_are_refused_or_true),
+        cmocka_unit_test(bytes_at_random_never_crash),
+    };
+    return cmocka_run_group_tests(tests, make_scratch, remove_scratch);
+}
+
+#endif

@@ -1,0 +1,458 @@
+/* test_data_files.c -- texts in folders, validation from files of its own, and the identity that
+ * tells one data set from another. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* nftw */
+#endif
+#include "folder.h"
+
+#include <ftw.h>
+#include <inttypes.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cgpipe/data.h>
+
+/* --- a tree of files in the test's folder --- */
+
+static int delete_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
+    (void)info;
+    (void)type;
+    return at->level > 0 ? remove(path) : 0;
+}
+
+/* Delete what is in the folder, folders included; links are not followed. */
+static int empty_tree(void **state) {
+    (void)state;
+    return nftw(test_folder, delete_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static int remove_tree(void **state) {
+    return empty_tree(state) || rmdir(test_folder);
+}
+
+static void make_folder(const char *name) {
+    assert_int_equal(mkdir(test_path_of(name), 0700), 0);
+}
+
+static const char *write_text(const char *name, const char *text) {
+    const char *path = test_path_of(name);
+    test_write_file(path, text, strlen(text));
+    return path;
+}
+
+static void link_to(const char *target, const char *name) {
+    assert_int_equal(symlink(target, test_path_of(name)), 0);
+}
+
+/* --- reading: T = 1, all but the first window validation, so that the order is the file's --- */
+
+static cgp_text_options in_order(int64_t bytes) {
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 1;
+    options.validation_share = 1 - 1.0 / (double)(bytes - 1);
+    return options;
+}
+
+/* The text that `paths` hold is `expected`. */
+static void assert_text(const char *const *paths, int n_paths, const char *expected) {
+    const int64_t bytes = (int64_t)strlen(expected);
+    const cgp_text_options options = in_order(bytes);
+    int32_t token, target;
+    char text[256] = {0};
+    cgp_data *data = NULL;
+    assert_ok(cgp_data_text(&data, paths, n_paths, &options));
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 1);
+    assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, &token, &target));
+    text[0] = (char)token;
+    text[1] = (char)target;
+    const int64_t n = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
+    assert_in_range(n, 0, 250);
+    for (int64_t i = 0; i < n; i++) {
+        assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, i, 1, &token, &target));
+        assert_int_equal(token, text[i + 1]);
+        text[i + 2] = (char)target;
+    }
+    assert_string_equal(text, expected);
+    cgp_data_destroy(data);
+}
+
+static void assert_refused(const char *path, cgp_status expected, const char *message) {
+    char whole[512];
+    cgp_data *data = NULL;
+    assert_status(cgp_data_text(&data, &path, 1, NULL), expected);
+    assert_null(data);
+    snprintf(whole, sizeof whole, "%s%s", test_folder, message);
+    assert_string_equal(cgp_message(), whole);
+}
+
+/* --- folders --- */
+
+/*     tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
+ *
+ * In bytes: B (42) < a (61); of those with a, "a-" (2d) < "a." (2e) < "a/" (2f). A dictionary
+ * has a before B, and passes over the points. */
+static void a_folder_is_read_in_byte_order_of_its_paths(void **state) {
+    (void)state;
+    make_folder("tree");
+    make_folder("tree/a");
+    make_folder("tree/a/y");
+    make_folder("tree/a-b");
+    write_text("tree/\xc3\xbc", "7");
+    write_text("tree/a/y/z", "6");
+    write_text("tree/a/x", "45");
+    write_text("tree/a.txt", "3");
+    write_text("tree/a-b/q", "2");
+    write_text("tree/B", "1");
+    const char *path = test_path_of("tree"), *slashed = test_path_of("tree/");
+    assert_text(&path, 1, "1234567");
+    assert_text(&slashed, 1, "1234567");
+}
+
+static void files_and_folders_are_joined_in_the_order_given(void **state) {
+    (void)state;
+    make_folder("z");
+    make_folder("y");
+    write_text("z/2", "cd");
+    write_text("z/1", "ab");
+    write_text("y/1", "gh");
+    const char *paths[] = {test_path_of("z"), write_text("m", "ef"), test_path_of("y")};
+    assert_text(paths, 3, "abcdefgh");
+}
+
+static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_folder(void **state) {
+    (void)state;
+    make_folder("tree");
+    make_folder("tree/.git");
+    make_folder("tree/nothing");
+    write_text("tree/.git/config", "no");
+    write_text("tree/.hidden", "no");
+    write_text("tree/empty", "");
+    write_text("tree/1", "yes");
+    write_text("tree/1~", "!");
+    assert_int_equal(mkfifo(test_path_of("tree/pipe"), 0600), 0);
+    const char *path = test_path_of("tree");
+    assert_text(&path, 1, "yes!");
+}
+
+/* A hidden folder that is named itself was meant. */
+static void a_hidden_folder_that_is_named_is_read(void **state) {
+    (void)state;
+    make_folder(".tree");
+    write_text(".tree/1", "abc");
+    const char *path = test_path_of(".tree");
+    assert_text(&path, 1, "abc");
+}
+
+static void links_to_folders_are_not_followed_and_links_to_files_are(void **state) {
+    (void)state;
+    make_folder("tree");
+    make_folder("tree/sub");
+    make_folder("other");
+    write_text("other/far", "far");
+    write_text("tree/sub/2", "cd");
+    link_to("..", "tree/sub/up");
+    link_to("../tree", "tree/self");
+    link_to("../other", "tree/aside");
+    link_to("../other/far", "tree/1");
+    const char *path = test_path_of("tree");
+    assert_text(&path, 1, "farcd");
+    link_to("tree", "named");
+    const char *named = test_path_of("named"); /* a link that is named itself was meant */
+    assert_text(&named, 1, "farcd");
+}
+
+static void a_link_that_leads_nowhere_is_named(void **state) {
+    (void)state;
+    make_folder("tree");
+    write_text("tree/1", "abc");
+    link_to("gone", "tree/2");
+    const char *path = test_path_of("tree");
+    assert_refused(path, CGP_EIO, "/tree/2: is a link that leads nowhere (delete it)");
+    assert_int_equal(unlink(test_path_of("tree/2")), 0);
+    link_to("3", "tree/3");
+    assert_refused(path, CGP_EIO, "/tree/3: is a link that leads nowhere (delete it)");
+}
+
+static void a_folder_without_a_file_is_refused(void **state) {
+    (void)state;
+    make_folder("tree");
+    make_folder("tree/a");
+    write_text("tree/a/empty", "");
+    write_text("tree/.hidden", "abc");
+    assert_refused(test_path_of("tree"), CGP_EINVAL,
+                   "/tree: has no file to read (hidden and empty files are left out)");
+}
+
+static void a_folder_without_permission_is_named(void **state) {
+    (void)state;
+    make_folder("tree");
+    make_folder("tree/secret");
+    write_text("tree/1", "abc");
+    assert_int_equal(chmod(test_path_of("tree/secret"), 0), 0);
+    const bool root = geteuid() == 0;
+    if (root &&
+        (chmod(test_folder, 0755) || chmod(test_path_of("tree"), 0755) || seteuid(65534)))
+        skip(); /* root reads everything, and this root may not become somebody else */
+    cgp_data *data = NULL;
+    const char *path = test_path_of("tree");
+    const cgp_status status = cgp_data_text(&data, &path, 1, NULL);
+    if (root) assert_int_equal(seteuid(0), 0);
+    assert_int_equal(chmod(test_path_of("tree/secret"), 0700), 0);
+    assert_status(status, CGP_EIO);
+    assert_message("tree/secret: cannot be read (Permission denied)");
+}
+
+/* 150 folders, one in the other. */
+static void a_deep_tree_is_read(void **state) {
+    (void)state;
+    char name[320] = "d";
+    make_folder(name);
+    while (strlen(name) < 300) {
+        strcat(name, "/d");
+        make_folder(name);
+    }
+    strcat(name, "/x");
+    write_text(name, "deep");
+    const char *path = test_path_of("d");
+    assert_text(&path, 1, "deep");
+}
+
+/* --- validation from files of its own --- */
+
+/* A sample of T = 4. */
+static void read_four(cgp_data *data, cgp_split split, int64_t position, char text[6]) {
+    int32_t tokens[4], targets[4];
+    assert_ok(cgp_data_read(data, split, position, 1, tokens, targets));
+    for (int t = 0; t < 4; t++) {
+        text[t] = (char)tokens[t];
+        if (t > 0) assert_int_equal(targets[t - 1], tokens[t]);
+    }
+    text[4] = (char)targets[3];
+    text[5] = 0;
+}
+
+static void validation_files_leave_all_windows_of_the_others_to_training(void **state) {
+    (void)state;
+    make_folder("held");
+    write_text("held/2", "TUVW");
+    write_text("held/1", "QRS");
+    const char *paths[] = {write_text("train.txt", "abcdefghijklmnopq")};
+    const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 4;
+    options.validation_share = 99; /* not used, not even checked */
+    options.validation_paths = held;
+    options.n_validation_paths = 2;
+    cgp_data *data = NULL;
+    assert_ok(cgp_data_text(&data, paths, 1, &options));
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), 4);
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_VALIDATION), 2);
+    const char *expected[] = {"abcde", "efghi", "ijklm", "mnopq"};
+    int visits[4] = {0};
+    char text[6];
+    for (int i = 0; i < 8; i++) {
+        read_four(data, CGP_SPLIT_TRAIN, i, text);
+        assert_string_equal(text, expected[(text[0] - 'a') / 4]);
+        visits[(text[0] - 'a') / 4]++;
+    }
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(visits[i], 2);
+    read_four(data, CGP_SPLIT_VALIDATION, 0, text);
+    assert_string_equal(text, "QRSTU");
+    read_four(data, CGP_SPLIT_VALIDATION, 1, text);
+    assert_string_equal(text, "UVWXY");
+    int32_t token[4];
+    assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 2, 1, token, token), CGP_EINVAL);
+    cgp_data_destroy(data);
+}
+
+static void each_text_needs_a_window_of_its_own(void **state) {
+    (void)state;
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 4;
+    options.n_validation_paths = 1;
+    const char *lengths[] = {"abcd", "abcde"};
+    for (int i = 0; i < 4; i++) {
+        const char *path = write_text("train.txt", lengths[i / 2]);
+        const char *held = write_text("held.txt", lengths[i % 2]);
+        options.validation_paths = &held;
+        cgp_data *data = NULL;
+        assert_status(cgp_data_text(&data, &path, 1, &options), i < 3 ? CGP_EINVAL : CGP_OK);
+        if (i < 2)
+            assert_message("train.txt: needs at least 5 bytes for one training window of T = "
+                           "4 bytes, got 4 (a smaller T, or a longer text)");
+        if (i == 2)
+            assert_message("held.txt: needs at least 5 bytes for one validation window of T = "
+                           "4 bytes, got 4 (a smaller T, or a longer text)");
+        cgp_data_destroy(data);
+    }
+}
+
+static void validation_files_that_cannot_be_read_are_named(void **state) {
+    (void)state;
+    const char *path = write_text("train.txt", "abcdefgh");
+    const char *held[] = {write_text("empty.txt", ""), test_path_of("missing.txt")};
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 4;
+    options.n_validation_paths = 1;
+    cgp_data *data = NULL;
+    options.validation_paths = &held[0];
+    assert_status(cgp_data_text(&data, &path, 1, &options), CGP_EINVAL);
+    assert_message("empty.txt: is empty");
+    options.validation_paths = &held[1];
+    assert_status(cgp_data_text(&data, &path, 1, &options), CGP_EIO);
+    assert_message("missing.txt: no such file");
+    assert_null(data);
+}
+
+/* --- identity --- */
+
+/* What a data set is made of; each test changes one thing. */
+typedef struct recipe {
+    const char *one, *two, *held; /* contents of the files; held NULL: a share */
+    const char *names;            /* appended to the files' names */
+    int64_t sequence;
+    double share;
+    uint64_t seed;
+} recipe;
+
+static const recipe plain = {"abcdefghijk", "lmnopqrstuvw", NULL, "", 4, 0.25, 1};
+
+static void identity_of(const recipe *of, char hex[65]) {
+    char names[3][64];
+    for (int i = 0; i < 3; i++)
+        snprintf(names[i], sizeof names[i], "%d%s", i, of->names);
+    const char *paths[] = {write_text(names[0], of->one), write_text(names[1], of->two)};
+    const char *held = of->held ? write_text(names[2], of->held) : NULL;
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = of->sequence;
+    options.validation_share = of->share;
+    options.seed = of->seed;
+    options.validation_paths = &held;
+    options.n_validation_paths = held != NULL;
+    cgp_data *data = NULL;
+    assert_ok(cgp_data_text(&data, paths, 2, &options));
+    assert_ok(cgp_data_identity(data, hex));
+    cgp_data_destroy(data);
+}
+
+static void the_identity_changes_with_all_that_fixes_the_samples(void **state) {
+    (void)state;
+    enum { N = 12 };
+    recipe recipes[N];
+    char hex[N][65];
+    for (int i = 0; i < N; i++)
+        recipes[i] = plain;
+    recipes[1].one = "abcdefghijK"; /* one bit */
+    recipes[2].two = "Lmnopqrstuvw";
+    recipes[3].two = "lmnopqrstuvW"; /* of what is left over, too */
+    recipes[4].two = "lmnopqrstuvwx";
+    recipes[5].sequence = 3;
+    recipes[6].seed = 2;
+    recipes[7].share = 0.5;
+    recipes[8].held = "12345";
+    recipes[9].held = "12346";
+    recipes[10].one = plain.two; /* the other order */
+    recipes[10].two = plain.one;
+    recipes[11].one = "abcdefghij"; /* the joint elsewhere */
+    recipes[11].two = "klmnopqrstuvw";
+    for (int i = 0; i < N; i++) {
+        identity_of(&recipes[i], hex[i]);
+        assert_int_equal(strspn(hex[i], "0123456789abcdef"), 64);
+        assert_int_equal(strlen(hex[i]), 64);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(hex[i], hex[j]);
+    }
+}
+
+static void the_identity_stays_when_files_move(void **state) {
+    (void)state;
+    recipe moved = plain, unused = plain;
+    char hex[3][65];
+    moved.names = ".moved";
+    identity_of(&plain, hex[0]);
+    identity_of(&moved, hex[1]);
+    assert_string_equal(hex[0], hex[1]);
+    unused.held = moved.held = "12345"; /* the share is not used, so it does not count */
+    unused.share = 0.9;
+    identity_of(&moved, hex[1]);
+    identity_of(&unused, hex[2]);
+    assert_string_equal(hex[1], hex[2]);
+}
+
+/* The value is a promise: runs of one version are resumed by the next. It is the SHA-256 of
+ *
+ *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
+ *     share 0x1p-2, apart 0, files 2, bytes 11, bytes 12   (each on a line of its own)
+ *     abcdefghijklmnopqrstuvwfiles 0                       (and a line's end) */
+static void the_identity_is_this_number(void **state) {
+    (void)state;
+    char hex[65];
+    identity_of(&plain, hex);
+    assert_string_equal(hex,
+                        "cca9db3462958a30a06b08510c5c6f1489f8c37787980e45476c50a408aa6ab7");
+}
+
+static void a_folder_and_its_files_are_the_same_data(void **state) {
+    (void)state;
+    make_folder("tree");
+    const char *files[] = {write_text("tree/1", "abcdef"), write_text("tree/2", "ghijkl")};
+    const char *folder = test_path_of("tree");
+    cgp_text_options options = cgp_text_options_default();
+    options.sequence = 4;
+    char hex[2][65];
+    for (int i = 0; i < 2; i++) {
+        cgp_data *data = NULL;
+        assert_ok(cgp_data_text(&data, i ? files : &folder, i ? 2 : 1, &options));
+        assert_ok(cgp_data_identity(data, hex[i]));
+        cgp_data_destroy(data);
+    }
+    assert_string_equal(hex[0], hex[1]);
+}
+
+static void the_identity_of_random_data_is_its_arguments(void **state) {
+    (void)state;
+    const struct {
+        int64_t vocabulary, sequence;
+        uint64_t seed;
+    } cases[] = {{10, 5, 1}, {10, 5, 1}, {11, 5, 1}, {10, 6, 1}, {10, 5, 2}, {5, 10, 1}};
+    char hex[6][65];
+    for (int i = 0; i < 6; i++) {
+        cgp_data *data = NULL;
+        assert_ok(
+            cgp_data_random(&data, cases[i].vocabulary, cases[i].sequence, cases[i].seed));
+        assert_ok(cgp_data_identity(data, hex[i]));
+        cgp_data_destroy(data);
+    }
+    assert_string_equal(hex[0], hex[1]);
+    for (int i = 1; i < 6; i++)
+        for (int j = 1; j < i; j++)
+            assert_string_not_equal(hex[i], hex[j]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup(a_folder_is_read_in_byte_order_of_its_paths, empty_tree),
+        cmocka_unit_test_setup(files_and_folders_are_joined_in_the_order_given, empty_tree),
+        cmocka_unit_test_setup(what_is_hidden_or_empty_or_no_file_is_left_out_of_a_folder,
+                               empty_tree),
+        cmocka_unit_test_setup(a_hidden_folder_that_is_named_is_read, empty_tree),
+        cmocka_unit_test_setup(links_to_folders_are_not_followed_and_links_to_files_are,
+                               empty_tree),
+        cmocka_unit_test_setup(a_link_that_leads_nowhere_is_named, empty_tree),
+        cmocka_unit_test_setup(a_folder_without_a_file_is_refused, empty_tree),
+        cmocka_unit_test_setup(a_folder_without_permission_is_named, empty_tree),
+        cmocka_unit_test_setup(a_deep_tree_is_read, empty_tree),
+        cmocka_unit_test_setup(validation_files_leave_all_windows_of_the_others_to_training,
+                               empty_tree),
+        cmocka_unit_test_setup(each_text_needs_a_window_of_its_own, empty_tree),
+        cmocka_unit_test_setup(validation_files_that_cannot_be_read_are_named, empty_tree),
+        cmocka_unit_test_setup(the_identity_changes_with_all_that_fixes_the_samples,
+                               empty_tree),
+        cmocka_unit_test_setup(the_identity_stays_when_files_move, empty_tree),
+        cmocka_unit_test_setup(the_identity_is_this_number, empty_tree),
+        cmocka_unit_test_setup(a_folder_and_its_files_are_the_same_data, empty_tree),
+        cmocka_unit_test_setup(the_identity_of_random_data_is_its_arguments, empty_tree),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, remove_tree);
+}
