@@ -2,6 +2,7 @@
 #include "experiment.h"
 
 #include "common.h"
+#include "stop.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -27,20 +28,37 @@ cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text, int64_t 
 
 void cli_model_text(const cgp_gpt2_options *o, char *text, size_t size) {
     snprintf(text, size,
-             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64
-             ",seq=%" PRId64,
-             o->layers, o->width, o->heads, o->vocabulary, o->sequence);
+             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64 ",seq=%" PRId64
+             "%s",
+             o->layers, o->width, o->heads, o->vocabulary, o->sequence,
+             o->tied ? ",tied=1" : "");
 }
 
 /* --- plan --- */
 
+static double or_zero(double value) {
+    return isnan(value) ? 0 : value;
+}
+
+/* What the optimizer or the schedule does not have is NaN in the settings. */
 static cgp_status make_optim(const cli_settings *s, cgp_optim *optim) {
-    cgp_optim_kind kind = CGP_OPTIM_SGD;
-    CGP_TRY(cgp_optim_kind_parse(&kind, s->optimizer));
-    if (kind == CGP_OPTIM_ADAMW)
-        *optim = cgp_optim_adamw(s->rate, s->weight_decay);
-    else
-        *optim = cgp_optim_sgd(s->rate, s->momentum, s->nesterov, s->weight_decay);
+    *optim = (cgp_optim){.rate = s->rate,
+                         .weight_decay = s->weight_decay,
+                         .momentum = or_zero(s->momentum),
+                         .nesterov = s->nesterov,
+                         .beta1 = or_zero(s->beta1),
+                         .beta2 = or_zero(s->beta2),
+                         .eps = or_zero(s->eps),
+                         .alpha = or_zero(s->alpha),
+                         .clip_norm = s->clip,
+                         .decay_all = s->decay_all,
+                         .schedule = {.warmup = s->warmup,
+                                      .steps = s->steps,
+                                      .least = or_zero(s->rate_least),
+                                      .interval = s->rate_interval,
+                                      .factor = or_zero(s->rate_factor)}};
+    CGP_TRY(cgp_optim_kind_parse(&optim->kind, s->optimizer));
+    CGP_TRY(cgp_rate_kind_parse(&optim->schedule.kind, s->rate_schedule));
     return cgp_optim_check(optim);
 }
 
@@ -107,6 +125,7 @@ cgp_status cli_experiment_start(cli_experiment *e) {
     m->backward = cli_calloc(room, sizeof *m->backward);
     m->bubble = cli_calloc(room, sizeof *m->bubble);
     m->busy = cli_calloc(room * (size_t)cgp_plan_devices(e->plan), sizeof *m->busy);
+    m->loss_first = m->loss_last = NAN;
     e->tokens = cli_calloc(tokens, sizeof *e->tokens);
     e->targets = cli_calloc(tokens, sizeof *e->targets);
     e->resident_before = cli_peak_resident_bytes();
@@ -140,7 +159,7 @@ static void measure(cli_experiment *e, double seconds, double loss) {
 }
 
 cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) {
-    const int64_t batch = e->settings->batch, first = e->measures.steps * batch;
+    const int64_t batch = e->settings->batch, first = e->position;
     cgp_tensor inputs[2];
     double value = NAN;
     make_inputs(e, batch, e->tokens, e->targets, inputs);
@@ -150,25 +169,41 @@ cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) 
     CGP_TRY(cgp_pipeline_step(e->pipeline, pointers, 2, &value));
     CGP_TRY(cgp_optim_step(e->pipeline));
     measure(e, cli_seconds() - start, value);
+    e->position += batch;
     if (loss) *loss = value;
     if (isfinite(value)) return CGP_OK;
     return cgp_fail(CGP_EDEVICE, "step %" PRId64 ": the loss is not finite (a smaller --rate)",
-                    e->measures.steps);
+                    cli_experiment_steps(e));
+}
+
+int64_t cli_experiment_steps(const cli_experiment *e) {
+    return e->steps_before + e->measures.steps;
+}
+
+/* Loss of `count` windows from `first` on, at most a mini-batch of them. */
+static cgp_status evaluate(cli_experiment *e, cgp_data *data, int64_t first, int64_t count,
+                           double *loss) {
+    cgp_tensor inputs[2];
+    make_inputs(e, count, e->tokens, e->targets, inputs);
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, e->tokens, e->targets));
+    return cgp_pipeline_evaluate(e->pipeline, pointers, 2, loss);
 }
 
 cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data, int64_t samples,
                                    double *loss) {
-    const size_t count = (size_t)(samples * e->gpt2.sequence);
-    int32_t *tokens = cli_calloc(count, sizeof *tokens);
-    int32_t *targets = cli_calloc(count, sizeof *targets);
-    cgp_tensor inputs[2];
-    make_inputs(e, samples, tokens, targets, inputs);
-    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
-    cgp_status status = cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, samples, tokens, targets);
-    if (status == CGP_OK) status = cgp_pipeline_evaluate(e->pipeline, pointers, 2, loss);
-    free(targets);
-    free(tokens);
-    return status;
+    const int64_t batch = e->settings->batch;
+    double sum = 0;
+    *loss = NAN;
+    for (int64_t first = 0; first < samples; first += batch) {
+        const int64_t count = samples - first < batch ? samples - first : batch;
+        double mean = 0;
+        if (cli_stop_signal()) return CGP_OK;
+        CGP_TRY(evaluate(e, data, first, count, &mean));
+        sum += mean * (double)count; /* each window has as many targets */
+    }
+    *loss = sum / (double)samples;
+    return CGP_OK;
 }
 
 void cli_experiment_release(cli_experiment *e) {

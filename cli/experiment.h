@@ -27,6 +27,8 @@ typedef struct cli_experiment {
     cgp_optim optim;
     int32_t *tokens, *targets; /* [batch, T] */
     cli_measures measures;
+    int64_t steps_before;    /* updates before this process */
+    int64_t position;        /* training samples read so far, over all processes */
     int64_t resident_before; /* VmHWM before the pipeline was made ... */
     int64_t resident_growth; /* ... and how much it grew until the last step */
 } cli_experiment;
@@ -46,7 +48,10 @@ CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);
 /* Train on the next mini-batch of `data`: read, step, update, measure. `loss` may be NULL. */
 CGP_MUST_CHECK cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss);
 
-/* Mean loss over the first `samples` windows of the validation split. */
+/* Updates so far, over all processes. */
+int64_t cli_experiment_steps(const cli_experiment *e);
+
+/* Mean loss over the first `samples` windows of the validation split; NaN if a signal came. */
 CGP_MUST_CHECK cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data,
                                                   int64_t samples, double *loss);
 

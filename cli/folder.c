@@ -3,11 +3,17 @@
 
 #include "common.h"
 
+#include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* --- names --- */
 
 static char *join(const char *folder, const char *name) {
     const size_t size = strlen(folder) + strlen(name) + 2;
@@ -17,15 +23,18 @@ static char *join(const char *folder, const char *name) {
 }
 
 void cli_folder_name(cli_folder *folder, const char *path) {
-    *folder = (cli_folder){.path = path};
-    folder->settings = join(path, "run.json");
-    folder->weights = join(path, "weights.safetensors");
+    *folder = (cli_folder){.path = path, .lock = -1};
+    folder->record = join(path, "run.json");
     folder->metrics = join(path, "metrics.jsonl");
+    folder->latest = join(path, "latest");
+    folder->weights = join(path, "latest/weights.safetensors");
 }
 
 static cgp_status unwritable(const char *path) {
     return cgp_fail(CGP_EIO, "run folder %s: cannot be written (%s)", path, strerror(errno));
 }
+
+/* --- what is there --- */
 
 /* The folder that `path` will be made in. */
 static cgp_status check_parent(const char *path) {
@@ -51,7 +60,20 @@ static cgp_status check_parent(const char *path) {
     return status;
 }
 
-cgp_status cli_folder_check(const cli_folder *folder, bool overwrite) {
+/* Two processes in one run would undo each other's steps. Without locks (some network file
+ * systems) nobody is kept out. */
+static cgp_status lock(cli_folder *folder) {
+    if (folder->lock >= 0) return CGP_OK;
+    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->lock < 0) return unwritable(folder->path);
+    if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "run folder %s: another cgpipe train is at work in it (stop that one, or "
+                    "another --run)",
+                    folder->path);
+}
+
+cgp_status cli_folder_check(cli_folder *folder) {
     struct stat info;
     if (stat(folder->path, &info) != 0) {
         if (errno == ENOENT) return check_parent(folder->path);
@@ -60,54 +82,132 @@ cgp_status cli_folder_check(const cli_folder *folder, bool overwrite) {
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO, "run folder %s: is a file, expected a folder", folder->path);
     if (access(folder->path, W_OK | X_OK) != 0) return unwritable(folder->path);
-    if (overwrite || access(folder->weights, F_OK) != 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: is there already (--overwrite, or another --run)",
-                    folder->weights);
+    return lock(folder);
 }
 
-cgp_status cli_folder_open(cli_folder *folder) {
+static bool exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+bool cli_folder_has_record(const cli_folder *folder) {
+    return exists(folder->record);
+}
+
+bool cli_folder_has_run(const cli_folder *folder) {
+    return exists(folder->record) || exists(folder->metrics) || exists(folder->latest) ||
+           cli_folder_newest(folder) > 0;
+}
+
+/* The 42 of "step-00000042"; 0: another name. */
+static int64_t step_of(const char *name) {
+    static const char prefix[] = "step-";
+    int64_t step = 0;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return 0;
+    return cli_parse_whole(name + sizeof prefix - 1, 1, INT64_MAX, &step) ? step : 0;
+}
+
+int64_t cli_folder_newest(const cli_folder *folder) {
+    DIR *entries = opendir(folder->path);
+    int64_t newest = 0;
+    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+        const int64_t step = step_of(entry->d_name);
+        newest = step > newest ? step : newest;
+    }
+    if (entries) closedir(entries);
+    return newest;
+}
+
+/* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)".
+ * Here it is loaded by an option. */
+static cgp_status damaged(void) {
+    const char *message = cgp_message(), *other = strstr(message, "; step-");
+    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : 0;
+    if (step == 0) return CGP_EFORMAT;
+    return cgp_fail(CGP_EFORMAT, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
+                    (int)(other - message), message, step, step);
+}
+
+cgp_status cli_folder_load(const cli_folder *folder, int64_t step, cgp_pipeline *pipeline,
+                           char **note) {
+    char name[32];
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
+    char *path = step > 0 ? join(folder->path, name) : NULL;
+    const cgp_status status = cgp_pipeline_load(pipeline, path ? path : folder->path, note);
+    free(path);
+    return status == CGP_EFORMAT ? damaged() : status;
+}
+
+/* --- changes --- */
+
+cgp_status cli_folder_make(cli_folder *folder) {
     if (mkdir(folder->path, 0777) == 0)
         folder->made = true;
     else if (errno != EEXIST)
         return unwritable(folder->path);
-    folder->log = fopen(folder->metrics, "ae");
-    return folder->log ? CGP_OK : unwritable(folder->path);
+    return lock(folder);
 }
 
-cgp_status cli_folder_log(cli_folder *folder, json_t *step) {
-    bool good = folder->used || ftruncate(fileno(folder->log), 0) == 0;
-    folder->used = true;
-    good = good && json_dumpf(step, folder->log, JSON_COMPACT) == 0;
-    good = good && fputc('\n', folder->log) != EOF && fflush(folder->log) == 0;
-    json_decref(step);
-    if (good) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", folder->metrics, strerror(errno));
+static cgp_status undeletable(const char *path) {
+    return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", path, strerror(errno));
 }
 
-cgp_status cli_folder_model(const cli_folder *folder, json_t **settings, const char **model) {
-    struct stat info;
-    json_error_t error;
-    if (stat(folder->path, &info) != 0 && errno == ENOENT)
-        return cgp_fail(CGP_EIO, "run folder %s: no such folder", folder->path);
-    if (access(folder->settings, R_OK) != 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->settings, strerror(errno));
-    *settings = json_load_file(folder->settings, 0, &error);
-    if (!*settings)
-        return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", folder->settings, error.line,
-                        error.text);
-    *model = json_string_value(json_object_get(*settings, "model"));
-    if (*model) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", folder->settings);
+static cgp_status delete_file(const char *path) {
+    return unlink(path) == 0 || errno == ENOENT ? CGP_OK : undeletable(path);
+}
+
+/* The files of a folder, and the folder. */
+static cgp_status delete_flat(const char *path) {
+    cgp_status status = CGP_OK;
+    DIR *entries = opendir(path);
+    if (!entries) return undeletable(path);
+    for (struct dirent *entry; status == CGP_OK && (entry = readdir(entries));) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
+        char *file = join(path, entry->d_name);
+        status = delete_file(file);
+        free(file);
+    }
+    closedir(entries);
+    if (status == CGP_OK && rmdir(path) != 0) status = undeletable(path);
+    return status;
+}
+
+/* First it gets a name that is no checkpoint's, one that the next start cleans up. */
+static cgp_status delete_checkpoint(const cli_folder *folder, const char *name) {
+    char hidden[300];
+    snprintf(hidden, sizeof hidden, ".cgpipe-%s-%ld-0.gone", name, (long)getpid());
+    char *from = join(folder->path, name), *to = join(folder->path, hidden);
+    cgp_status status = rename(from, to) == 0 ? CGP_OK : undeletable(from);
+    if (status == CGP_OK) status = delete_flat(to);
+    free(to);
+    free(from);
+    return status;
+}
+
+cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
+    cgp_status status = CGP_OK;
+    DIR *entries = opendir(folder->path);
+    if (!entries) return unwritable(folder->path);
+    for (struct dirent *entry; status == CGP_OK && (entry = readdir(entries));) {
+        if (step_of(entry->d_name) > step) status = delete_checkpoint(folder, entry->d_name);
+    }
+    closedir(entries);
+    return status;
+}
+
+cgp_status cli_folder_clear(const cli_folder *folder) {
+    CGP_TRY(delete_file(folder->record));
+    CGP_TRY(delete_file(folder->latest));
+    CGP_TRY(cli_folder_drop_after(folder, 0));
+    return delete_file(folder->metrics);
 }
 
 void cli_folder_close(cli_folder *folder) {
-    if (folder->log) fclose(folder->log);
-    if (folder->made && !folder->used) {
-        unlink(folder->metrics);
-        rmdir(folder->path);
-    }
-    free(folder->metrics);
+    if (folder->made) rmdir(folder->path); /* if it is empty */
+    if (folder->lock >= 0) close(folder->lock);
     free(folder->weights);
-    free(folder->settings);
-    *folder = (cli_folder){0};
+    free(folder->latest);
+    free(folder->metrics);
+    free(folder->record);
+    *folder = (cli_folder){.lock = -1};
 }

@@ -1,40 +1,51 @@
 /* folder.h -- the folder of a run:
  *
- *     run.json              model, options, version; written when the run is complete
- *     weights.safetensors   written right after it
- *     metrics.jsonl         one object a step, while the run goes on */
+ *     run.json         model, options, versions, devices, starts; at each start (record.h)
+ *     metrics.jsonl    one object a step (metrics.h)
+ *     step-00000042/   a checkpoint: weights, optimizer state, the place in the data
+ *     latest           leads to the newest checkpoint
+ *
+ * One process at a time writes to it: it holds a lock (flock) on the folder, which ends with
+ * the process. */
 #ifndef CGPIPE_CLI_FOLDER_H
 #define CGPIPE_CLI_FOLDER_H
 
-#include <cgpipe/base.h>
-
-#include <jansson.h>
-#include <stdio.h>
+#include <cgpipe/pipeline.h>
 
 typedef struct cli_folder {
-    const char *path;                   /* Borrowed. */
-    char *settings, *weights, *metrics; /* paths of the files */
-    FILE *log;
-    bool made, used; /* by this process: the folder; the log */
+    const char *path;                          /* Borrowed. */
+    char *record, *metrics, *latest, *weights; /* paths in it; weights: the latest ones */
+    int lock;                                  /* file descriptor; -1: none */
+    bool made;                                 /* by this process */
 } cli_folder;
 
 /* Name the files; touches nothing. Close it in any case. */
 void cli_folder_name(cli_folder *folder, const char *path);
 
-/* Tell whether a run can be written here. Changes nothing. */
-CGP_MUST_CHECK cgp_status cli_folder_check(const cli_folder *folder, bool overwrite);
+/* Tell whether a run can be written here, and lock the folder if it exists. Changes nothing. */
+CGP_MUST_CHECK cgp_status cli_folder_check(cli_folder *folder);
 
-/* Make the folder if it is missing and open the log, without touching what is in it. */
-CGP_MUST_CHECK cgp_status cli_folder_open(cli_folder *folder);
+/* Tell whether run.json is there; whether anything of a run is. */
+bool cli_folder_has_record(const cli_folder *folder);
+bool cli_folder_has_run(const cli_folder *folder);
 
-/* Write one step to the log; the first one empties it. */
-CGP_MUST_CHECK cgp_status cli_folder_log(cli_folder *folder, json_t *step);
+/* The step of the newest checkpoint by name, whole or not; 0: there is none. */
+int64_t cli_folder_newest(const cli_folder *folder);
 
-/* Read run.json and return its model text, owned by `*settings`. */
-CGP_MUST_CHECK cgp_status cli_folder_model(const cli_folder *folder, json_t **settings,
-                                           const char **model);
+/* cgp_pipeline_load() of a checkpoint; `step` 0: the latest. */
+CGP_MUST_CHECK cgp_status cli_folder_load(const cli_folder *folder, int64_t step,
+                                          cgp_pipeline *pipeline, char **note);
 
-/* Close; a folder made in vain, without a step, is removed. */
+/* Make the folder if it is missing, and lock it. */
+CGP_MUST_CHECK cgp_status cli_folder_make(cli_folder *folder);
+
+/* Delete the checkpoints of later steps. A process that is killed leaves whole ones only. */
+CGP_MUST_CHECK cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step);
+
+/* Delete the run: run.json first, without which no process takes the rest for a run. */
+CGP_MUST_CHECK cgp_status cli_folder_clear(const cli_folder *folder);
+
+/* Close; a folder made in vain is removed. */
 void cli_folder_close(cli_folder *folder);
 
 #endif

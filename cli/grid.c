@@ -58,7 +58,7 @@ static void print_row(FILE *out, const cli_experiment *e) {
 /* A setting that no device can hold is a row of the table, not the end of it. */
 static json_t *too_large(FILE *out, const cli_settings *s) {
     json_t *cell = json_object();
-    cli_options_json(cell, s, true);
+    cli_options_json(cell, s, CLI_LIST_REPORTED);
     json_object_set_new(cell, "error", json_string(cgp_message()));
     fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  does not fit: %s\n", s->stages, s->chunks,
             s->recompute, cgp_message());

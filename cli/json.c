@@ -82,7 +82,7 @@ json_t *cli_plan_json(const cli_experiment *e) {
     json_object_set_new(o, "model", json_string(e->model_text));
     put_integer(o, "parameters", cgp_model_parameter_count(e->model));
     put_integer(o, "layers", cgp_model_layers(e->model));
-    cli_options_json(o, e->settings, true);
+    cli_options_json(o, e->settings, CLI_LIST_REPORTED);
     put_integer(o, "microbatch", cgp_plan_microbatch(plan));
     put_integer(o, "microbatches", cgp_plan_chunks(plan));
     for (int j = 0; j < cgp_plan_stages(plan); j++)
@@ -110,6 +110,7 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     put_real(o, "bubble_measured", cli_measured(e, m->bubble));
     put_real(o, "loss_first", m->loss_first);
     put_real(o, "loss_last", m->loss_last);
+    put_integer(o, "updates", cgp_pipeline_updates(e->pipeline));
     json_object_set_new(o, "weights_sha256", json_string(sha256));
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(e));
     put_integer(o, "resident_growth_bytes", e->resident_growth);

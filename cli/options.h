@@ -20,9 +20,17 @@ enum {
 
 typedef enum cli_option_id {
     CLI_OPTION_DATA,
+    CLI_OPTION_VALIDATION,
     CLI_OPTION_RUN,
     CLI_OPTION_OVERWRITE,
-    CLI_OPTION_VALIDATION,
+    CLI_OPTION_RESUME,
+    CLI_OPTION_FROM_STEP,
+    CLI_OPTION_NEW_DATA,
+    CLI_OPTION_SAVE_EVERY,
+    CLI_OPTION_KEEP,
+    CLI_OPTION_MINUTES,
+    CLI_OPTION_EVALUATE_EVERY,
+    CLI_OPTION_TIMEOUT,
     CLI_OPTION_INTERVAL,
     CLI_OPTION_MODEL,
     CLI_OPTION_GRID,
@@ -38,9 +46,20 @@ typedef enum cli_option_id {
     CLI_OPTION_DROPOUT,
     CLI_OPTION_OPTIMIZER,
     CLI_OPTION_RATE,
+    CLI_OPTION_WARMUP,
+    CLI_OPTION_RATE_SCHEDULE,
+    CLI_OPTION_RATE_LEAST,
+    CLI_OPTION_RATE_INTERVAL,
+    CLI_OPTION_RATE_FACTOR,
     CLI_OPTION_MOMENTUM,
     CLI_OPTION_NESTEROV,
+    CLI_OPTION_BETA1,
+    CLI_OPTION_BETA2,
+    CLI_OPTION_ALPHA,
+    CLI_OPTION_EPS,
     CLI_OPTION_WEIGHT_DECAY,
+    CLI_OPTION_DECAY_ALL,
+    CLI_OPTION_CLIP,
     CLI_OPTION_DEVICES,
     CLI_OPTION_THREADS_PER_DEVICE,
     CLI_OPTION_DEVICE_MEMORY,
@@ -81,29 +100,59 @@ typedef struct cli_settings {
 
     cli_names data, devices;
     cli_counts balance;
-    const char *run, *model, *schedule, *recompute, *optimizer, *weights, *prompt, *json;
-    bool overwrite, grid, plan_only, nesterov, help;
+    const char *run, *model, *schedule, *recompute, *weights, *prompt, *json, *validation;
+    const char *optimizer, *rate_schedule;
+    bool overwrite, resume, new_data, grid, plan_only, nesterov, decay_all, help;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
+    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
     int64_t sample, length, top_k;
-    double validation, dropout, rate, momentum, weight_decay, temperature;
+    double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
+    double weight_decay, clip, minutes, timeout, temperature;
     double cost_f, cost_i, cost_w, latency;
+    double validation_share; /* NaN: `validation` is a path */
 
     void *owned[CLI_OWNED]; /* what the lists above point to; freed by cli_settings_release() */
     int n_owned;
 } cli_settings;
 
-/* Parse argv[0 .. argc-1], the words after the command. Fails with CGP_EINVAL. */
+/* Parse argv[0 .. argc-1], the words after the command, and settle them; with --resume
+ * cli_settings_inherit() and cli_settings_settle() are due. Fails with CGP_EINVAL. */
 CGP_MUST_CHECK cgp_status cli_settings_parse(cli_settings *settings, unsigned command, int argc,
                                              char **argv);
+
+/* Take over from `options`, as cli_options_json() made them, what the command line does not
+ * say. `options` is borrowed from here on. Fails with CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options);
+
+/* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_settings_settle(cli_settings *settings);
+
 void cli_settings_release(cli_settings *settings);
+
+/* Keep memory until cli_settings_release(). Returns it. */
+void *cli_settings_own(cli_settings *settings, void *memory);
 
 bool cli_given(const cli_settings *settings, cli_option_id id);
 
 /* Write the options of a command to `out`, one a line, with their defaults. */
 void cli_options_help(FILE *out, unsigned command);
 
-/* Add every option that the command takes to `object`, named as on the command line with _ for
- * -; what has no value is null. `reported`: only those that a report lists. */
-void cli_options_json(json_t *object, const cli_settings *settings, bool reported);
+/* Which options cli_options_json() lists. */
+typedef enum cli_listing {
+    CLI_LIST_REPORTED, /* those of a report */
+    CLI_LIST_RUN,      /* those that --resume takes over */
+    CLI_LIST_GIVEN,    /* those of the command line */
+} cli_listing;
+
+/* Add the value of options to `object`, named as on the command line with _ for -; what has no
+ * value is null. */
+void cli_options_json(json_t *object, const cli_settings *settings, cli_listing listing);
+
+/* Write a line for each option given anew, "changed      --stages 1 -> 2". `before`: as made by
+ * cli_options_json(). */
+void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before);
+
+/* Write the option's key in JSON to `key` and return it. */
+const char *cli_option_key(cli_option_id id, char key[32]);
 
 #endif

@@ -13,11 +13,27 @@
 
 /* --- configuration --- */
 
+static void print_rate_schedule(FILE *out, const cgp_rate_schedule *schedule) {
+    if (schedule->warmup > 0) fprintf(out, ", warm-up of %" PRId64 " steps", schedule->warmup);
+    if (schedule->kind == CGP_RATE_COSINE)
+        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->least, schedule->steps);
+    if (schedule->kind == CGP_RATE_STEP)
+        fprintf(out, ", times %g every %" PRId64 " steps", schedule->factor,
+                schedule->interval);
+}
+
 static void print_optimizer(FILE *out, const cgp_optim *optim) {
-    fprintf(out, "optimizer    %s, rate %g, weight decay %g", cgp_optim_kind_name(optim->kind),
-            optim->rate, optim->weight_decay);
-    if (optim->kind == CGP_OPTIM_SGD)
+    const bool adam = optim->kind == CGP_OPTIM_ADAM || optim->kind == CGP_OPTIM_ADAMW;
+    fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->rate);
+    print_rate_schedule(out, &optim->schedule);
+    fprintf(out, "\n             weight decay %g%s", optim->weight_decay,
+            optim->decay_all ? " (norms and biases too)" : "");
+    if (adam) fprintf(out, ", betas %g and %g", optim->beta1, optim->beta2);
+    if (optim->kind == CGP_OPTIM_RMSPROP) fprintf(out, ", alpha %g", optim->alpha);
+    if (!adam)
         fprintf(out, ", momentum %g%s", optim->momentum, optim->nesterov ? " (Nesterov)" : "");
+    if (optim->kind != CGP_OPTIM_SGD) fprintf(out, ", eps %g", optim->eps);
+    if (optim->clip_norm > 0) fprintf(out, ", gradients clipped to norm %g", optim->clip_norm);
     fputc('\n', out);
 }
 
@@ -45,7 +61,7 @@ void cli_print_configuration(FILE *out, const cli_experiment *e) {
                 " cores idle (more --stages or --threads-per-device would use them)\n",
                 cores - used, cores);
     print_optimizer(out, &e->optim);
-    fprintf(out, "dropout %g, seed %" PRId64 "\n", s->dropout, s->seed);
+    fprintf(out, "             dropout %g, seed %" PRId64 "\n", s->dropout, s->seed);
 }
 
 /* --- memory --- */
@@ -157,8 +173,8 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
     const double step = cli_measured(e, m->step), forward = cli_measured(e, m->forward);
     const int64_t planned = cli_planned_bytes(e->plan), allocated = cli_allocated_bytes(e);
     char text[CLI_NUMBER], other[CLI_NUMBER];
-    fprintf(out, "loss         %.6f at the first step, %.6f at the last\n", m->loss_first,
-            m->loss_last);
+    fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n",
+            m->loss_first, e->steps_before + 1, m->loss_last, e->steps_before + m->steps);
     fprintf(out, "step         %.4f s with the optimizer, %.2f samples/s (medians%s)\n", step,
             (double)e->settings->batch / step,
             m->steps > 2 ? " without the first two steps" : "");

@@ -1,77 +1,107 @@
-/* sample.c -- cgpipe sample: text from the weights of a run. */
+/* sample.c -- cgpipe sample: text from a checkpoint of a run, the latest by default, whether
+ * the run still goes on, was killed or is complete; or from a file of weights. */
 #include "commands.h"
 
 #include "common.h"
 #include "experiment.h"
 #include "folder.h"
+#include "record.h"
 #include "sampler.h"
 #include "weights.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-static cli_sampling sampling_of(const cli_settings *s) {
-    const cli_sampling sampling = {.prompt = s->prompt,
-                                   .length = s->length,
-                                   .temperature = s->temperature,
-                                   .top_k = s->top_k,
-                                   .seed = (uint64_t)s->seed,
-                                   .out = stdout,
-                                   .escape = isatty(STDOUT_FILENO) == 1};
-    return sampling;
+typedef struct sample {
+    const cli_settings *settings;
+    cli_folder folder;
+    json_t *record;
+    cgp_gpt2_options gpt2;
+    cli_sampler sampler;
+    cli_weights weights;
+    cli_sampling sampling;
+} sample;
+
+/* What can be said before weights are read. */
+static cgp_status prepare(sample *s) {
+    const cli_settings *settings = s->settings;
+    CGP_TRY(cli_record_read(&s->folder, &s->record));
+    if (cli_model_parse(&s->gpt2, cli_record_model(s->record), 256) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", s->folder.record, cgp_message());
+    s->sampling = (cli_sampling){.prompt = settings->prompt,
+                                 .length = settings->length,
+                                 .temperature = settings->temperature,
+                                 .top_k = settings->top_k,
+                                 .seed = (uint64_t)settings->seed,
+                                 .out = stdout,
+                                 .escape = isatty(STDOUT_FILENO) == 1};
+    CGP_TRY(cli_sampling_check(&s->sampling, &s->gpt2));
+    return cli_sampler_plan(&s->sampler, &s->gpt2, (int)settings->threads_per_device);
 }
 
-/* The shapes do not tell the number of heads, but our own files tell their model. */
-static cgp_status check_model(const cli_weights *weights, const cgp_gpt2_options *gpt2,
-                              const char *path) {
-    char expected[160];
-    const char *got = cgp_safetensors_metadata(weights->file, "model");
-    cli_model_text(gpt2, expected, sizeof expected);
-    if (!got || strcmp(got, expected) == 0) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path, expected,
-                    got);
+/* The model that a note of cgpipe train tells; NULL if it is no such note. */
+static json_t *model_of_note(const char *note) {
+    json_error_t error;
+    json_t *object = json_loads(note, 0, &error);
+    json_t *model = json_incref(json_object_get(object, "model"));
+    json_decref(object);
+    return model;
 }
 
-static cgp_status load_and_run(const cli_settings *s, cli_sampler *sampler,
-                               cli_weights *weights, const cgp_gpt2_options *gpt2,
-                               const char *path) {
-    const cli_sampling sampling = sampling_of(s);
-    CGP_TRY(cli_weights_open(weights, sampler->model, path));
-    CGP_TRY(check_model(weights, gpt2, path));
-    CGP_TRY(cli_sampler_start(sampler));
-    CGP_TRY(cli_weights_load(weights, sampler->pipeline));
-    CGP_TRY(cli_sampler_run(sampler, &sampling));
-    if (sampling.escape) fputc('\n', stdout);
+/* The shapes do not tell the number of heads, but a checkpoint around the file does. */
+static cgp_status check_model(const sample *s, const char *path) {
+    const char *slash = strrchr(path, '/');
+    char expected[160], *note = NULL;
+    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+    const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, folder);
+    free(folder);
+    if (status == CGP_EIO) return CGP_OK; /* no checkpoint's file */
+    CGP_TRY(status);
+    json_t *model = model_of_note(note);
+    const char *got = json_string_value(model);
+    cli_model_text(&s->gpt2, expected, sizeof expected);
+    const bool same = !got || strcmp(got, expected) == 0;
+    if (!same)
+        (void)cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path,
+                       expected, got);
+    json_decref(model);
+    free(note);
+    return same ? CGP_OK : CGP_EFORMAT;
+}
+
+static cgp_status load_file(sample *s, const char *path) {
+    CGP_TRY(cli_weights_open(&s->weights, s->sampler.model, path));
+    CGP_TRY(check_model(s, path));
+    CGP_TRY(cli_sampler_start(&s->sampler));
+    return cli_weights_load(&s->weights, s->sampler.pipeline);
+}
+
+static cgp_status load_checkpoint(sample *s) {
+    CGP_TRY(cli_sampler_start(&s->sampler));
+    return cli_folder_load(&s->folder, s->settings->from_step, s->sampler.pipeline, NULL);
+}
+
+static cgp_status run(sample *s) {
+    const char *path = s->settings->weights;
+    CGP_TRY(path ? load_file(s, path) : load_checkpoint(s));
+    CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
+    if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;
 }
 
 int cli_sample(const cli_settings *settings) {
-    cli_folder folder = {0};
-    cli_sampler sampler = {0};
-    cli_weights weights = {0};
-    cgp_gpt2_options gpt2;
-    json_t *run = NULL;
-    const char *model = NULL;
+    sample s = {.settings = settings};
     if (!settings->operand)
         return cli_report(
             cgp_fail(CGP_EINVAL, "sample: RUN is missing (the folder of cgpipe train)"), true);
-    cli_folder_name(&folder, settings->operand);
-    int code = cli_report(cli_folder_model(&folder, &run, &model), false);
-    if (code != CLI_OK) goto out;
-    code = cli_report(cli_model_parse(&gpt2, model, 256), false);
-    if (code != CLI_OK) goto out;
-    const cli_sampling sampling = sampling_of(settings);
-    code = cli_report(cli_sampling_check(&sampling, &gpt2), true);
-    if (code != CLI_OK) goto out;
-    code =
-        cli_report(cli_sampler_plan(&sampler, &gpt2, (int)settings->threads_per_device), false);
-    if (code != CLI_OK) goto out;
-    const char *path = settings->weights ? settings->weights : folder.weights;
-    code = cli_report(load_and_run(settings, &sampler, &weights, &gpt2, path), false);
-out:
-    cli_weights_close(&weights);
-    cli_sampler_release(&sampler);
-    json_decref(run);
-    cli_folder_close(&folder);
+    cli_folder_name(&s.folder, settings->operand);
+    int code = cli_report(prepare(&s), true);
+    if (code == CLI_OK) code = cli_report(run(&s), false);
+    cli_weights_close(&s.weights);
+    cli_sampler_release(&s.sampler);
+    json_decref(s.record);
+    cli_folder_close(&s.folder);
     return code;
 }

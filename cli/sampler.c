@@ -5,6 +5,7 @@
 #include "sampler.h"
 
 #include "common.h"
+#include "stop.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -135,7 +136,7 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
     for (const char *c = sampling->prompt; *c; c++)
         used = push(s, used, (unsigned char)*c);
-    for (int64_t i = 0; i < sampling->length; i++) {
+    for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
         CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
         const float *last = s->logits + (used - 1) * s->vocabulary;
         const int token = choose(s, last, sampling, next_uniform(&state));

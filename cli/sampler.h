@@ -38,7 +38,7 @@ CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_
                                            int threads);
 CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
 
-/* Write `length` bytes that go on from the prompt, each as it comes. */
+/* Write `length` bytes that go on from the prompt, each as it comes; fewer if a signal asks. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

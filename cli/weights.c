@@ -18,50 +18,7 @@ static float *make_buffer(const cgp_model *model) {
     return cli_calloc((size_t)most, sizeof(float));
 }
 
-/* --- save --- */
-
-static cgp_status append_all(cgp_safetensors_writer *writer, cgp_pipeline *pipeline,
-                             const cgp_model *model) {
-    cgp_status status = CGP_OK;
-    float *data = make_buffer(model);
-    for (int i = 0; i < cgp_model_parameters(model) && status == CGP_OK; i++) {
-        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, i));
-        status = cgp_pipeline_get_parameter(pipeline, i, data);
-        if (status == CGP_OK)
-            status = cgp_safetensors_append(writer, data, (size_t)count * sizeof *data);
-    }
-    free(data);
-    return status;
-}
-
-cgp_status cli_weights_save(cgp_pipeline *pipeline, const cgp_model *model, const char *path,
-                            const char *const *metadata, int n_metadata) {
-    const int count = cgp_model_parameters(model);
-    const char **names = cli_calloc((size_t)count, sizeof *names);
-    cgp_dtype *types = cli_calloc((size_t)count, sizeof *types);
-    cgp_shape *shapes = cli_calloc((size_t)count, sizeof *shapes);
-    for (int i = 0; i < count; i++) {
-        names[i] = cgp_model_parameter_name(model, i);
-        types[i] = CGP_F32;
-        shapes[i] = *cgp_model_parameter_shape(model, i);
-    }
-    cgp_safetensors_writer *writer = NULL;
-    cgp_status status = cgp_safetensors_create(&writer, path, count, names, types, shapes,
-                                               metadata, n_metadata);
-    if (status != CGP_OK) goto out;
-    status = append_all(writer, pipeline, model);
-    if (status == CGP_OK)
-        status = cgp_safetensors_commit(writer);
-    else
-        cgp_safetensors_abandon(writer);
-out:
-    free(shapes);
-    free(types);
-    free(names);
-    return status;
-}
-
-/* --- load --- */
+/* --- the file --- */
 
 static bool same_name(const char *a, const char *b) {
     const size_t skip = sizeof prefix - 1;

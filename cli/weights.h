@@ -1,15 +1,10 @@
-/* weights.h -- parameters of a pipeline to a safetensors file and back. */
+/* weights.h -- parameters for a pipeline from a safetensors file, or from another pipeline. */
 #ifndef CGPIPE_CLI_WEIGHTS_H
 #define CGPIPE_CLI_WEIGHTS_H
 
 #include <cgpipe/cgpipe.h>
 
 #include <stdio.h>
-
-/* Write all parameters. `metadata`: key, value ... The file appears whole or not at all. */
-CGP_MUST_CHECK cgp_status cli_weights_save(cgp_pipeline *pipeline, const cgp_model *model,
-                                           const char *path, const char *const *metadata,
-                                           int n_metadata);
 
 /* A file that has all parameters of a model, and nothing else but attention masks. */
 typedef struct cli_weights {

@@ -20,7 +20,7 @@ static cgp_status build(cgp_model **model) {
     cgp_model_layer(*model, "head");
     x = cgp_linear(*model, x, "head",
                    (cgp_linear_options){.out = WIDTH, .bias = true, .init = init});
-    cgp_model_loss_cross_entropy(*model, x, place, -100);
+    cgp_model_loss_cross_entropy(*model, x, place, -100, 1);
     return cgp_model_finish(*model);
 }
 

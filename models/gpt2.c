@@ -9,7 +9,8 @@
  *               x += drop(c_proj(gelu(c_fc(ln_2(x)))))     h.0.ln_2, mlp.c_fc [C, 4C],
  *                                                          mlp.c_proj [4C, C]
  *     ln_f      x = ln_f(x)                                ln_f [C]
- *     lm_head   logits [T, V]                              lm_head.weight [V, C] (no prefix)
+ *     lm_head   logits [T, V]                              lm_head.weight [V, C] (no prefix), or
+ *                                                          wte.weight, tied
  *
  * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D);
  * the head is [out, in] without one. The two that end a residual branch begin smaller by
@@ -91,11 +92,12 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
     cgp_model_layer(model, "ln_f");
     x = cgp_layer_norm(model, x, "transformer.ln_f", EPS);
     cgp_model_layer(model, "lm_head");
+    if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
     const cgp_linear_options head = {.out = o->vocabulary, .init = normal};
     x = cgp_linear(model, x, "lm_head", head);
 
     cgp_model_output(model, x);
-    if (o->loss) cgp_model_loss_cross_entropy(model, x, targets, -100);
+    if (o->loss) cgp_model_loss_cross_entropy(model, x, targets, -100, 1);
 }
 
 /* --- options --- */
@@ -159,10 +161,6 @@ static cgp_status check(const cgp_gpt2_options *o) {
     if (!(o->dropout >= 0 && o->dropout < 1)) /* false for NaN too */
         return cgp_fail(CGP_EINVAL, "gpt2: dropout: expected 0 <= dropout < 1, got %g",
                         o->dropout);
-    if (o->tied)
-        return cgp_fail(CGP_EINVAL,
-                        "gpt2: tied: expected 0, got 1 (tied=1 is not supported yet: "
-                        "the head has a weight of its own)");
     return CGP_OK;
 }
 

@@ -25,12 +25,23 @@ Weights of blocks are stored [in, out] (y = x W + b), lm_head [V, C] without bia
 eps 1e-5, GELU is the one with erf, attention is causal: softmax(q k^T / sqrt(C / heads)) v, with q, k, v the thirds of
 c_attn's output. No dropout.
 
-Each optimizer starts from the same parameters and takes 10 steps with weight decay on every parameter. `losses` are those
-of the forward before the update, `sum_abs` is the sum of |w| (in double) of each parameter after the last. Both come
-in float32 (what we compare with) and in float64 (how far float32 may be off). One thread.
+Each run starts from the same parameters. `losses` are those of the forward before the update, `norms` those of all
+gradients before clipping (with clip_norm), `sum_abs` is the sum of |w| (in double) of each parameter after the last update.
+All come in float32 (what we compare with) and in float64 (how far float32 may be off). One thread.
 
-Do not compare the sums of attn.c_attn.bias under AdamW more closely than 1e-3: its middle third, the bias of k, has no
-gradient (softmax does not see it), and AdamW makes steps of size lr out of what rounding leaves.
+What a run's options say besides PyTorch's own:
+
+    optimizer  sgd, adamw, adam, rmsprop
+    steps      updates, t = 1 .. steps
+    decay_all  weight decay on every parameter; otherwise norms and biases are spared
+    clip_norm  torch.nn.utils.clip_grad_norm_ before each update
+    schedule   the rate of update t is lr times factor(t): t / warmup while t < warmup; from there on, s = t - warmup,
+               constant  1
+               cosine    least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2
+               step      factor^floor(s / interval)
+
+Do not compare the sums of attn.c_attn.bias more closely than 1e-3, but under SGD: its middle third, the bias of k, has no
+gradient (softmax does not see it), and the others make steps of size lr out of what rounding leaves.
 """
 import json
 import math
@@ -41,12 +52,29 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-CONFIG = {"layers": 2, "width": 32, "heads": 4, "vocabulary": 61, "sequence": 16, "batch": 6, "steps": 10}
-OPTIMIZERS = {
-    "sgd": {"lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4},
-    "adamw": {"lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01},
+CONFIG = {"layers": 2, "width": 32, "heads": 4, "vocabulary": 61, "sequence": 16, "batch": 6}
+LAYERS, WIDTH, HEADS, VOCABULARY, SEQUENCE, BATCH = CONFIG.values()
+
+COSINE = {"kind": "cosine", "warmup": 5, "steps": 30, "least": 0.1}
+STEP = {"kind": "step", "warmup": 4, "interval": 10, "factor": 0.5}
+RUNS = {
+    "sgd": {"optimizer": "sgd", "steps": 10, "lr": 0.05, "momentum": 0.9, "nesterov": True, "weight_decay": 1e-4,
+            "decay_all": True},
+    "adamw": {"optimizer": "adamw", "steps": 10, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01,
+              "decay_all": True},
+    "adamw_clipped": {"optimizer": "adamw", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8,
+                      "weight_decay": 0.1, "clip_norm": 0.9, "schedule": COSINE},
+    "sgd_clipped": {"optimizer": "sgd", "steps": 30, "lr": 0.1, "momentum": 0.9, "weight_decay": 1e-3, "clip_norm": 0.7,
+                    "schedule": COSINE},
+    "adam": {"optimizer": "adam", "steps": 30, "lr": 1e-3, "betas": [0.9, 0.999], "eps": 1e-8, "weight_decay": 0.01,
+             "schedule": STEP},
+    "rmsprop": {"optimizer": "rmsprop", "steps": 30, "lr": 1e-3, "alpha": 0.99, "eps": 1e-8, "weight_decay": 0.01,
+                "schedule": STEP},
+    "rmsprop_momentum": {"optimizer": "rmsprop", "steps": 30, "lr": 2e-4, "alpha": 0.99, "eps": 1e-8, "momentum": 0.9,
+                         "weight_decay": 0.01, "schedule": STEP},
 }
-LAYERS, WIDTH, HEADS, VOCABULARY, SEQUENCE, BATCH, STEPS = CONFIG.values()
+OURS = ("optimizer", "steps", "decay_all", "clip_norm", "schedule")
+OPTIMIZERS = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW, "adam": torch.optim.Adam, "rmsprop": torch.optim.RMSprop}
 
 
 def hashes(p, count):
@@ -72,20 +100,24 @@ def parameter_shapes():
     return shapes
 
 
+def is_norm(name):
+    return ".ln_" in "." + name
+
+
 def initial_parameters(dtype):
     parameters = {}
     for p, (name, shape) in enumerate(parameter_shapes().items()):
         u = hashes(p, math.prod(shape)).astype(np.float64) / 2.0**32 - 0.5
         values = (u * 0.2).astype(np.float32)
-        if ".ln_" in "." + name and name.endswith(".weight"):
+        if is_norm(name) and name.endswith(".weight"):
             values += np.float32(1)
         parameters[name] = torch.from_numpy(values.reshape(shape)).to(dtype).requires_grad_()
     return parameters
 
 
-def all_batches(p):
-    values = hashes(p, STEPS * BATCH * SEQUENCE) % np.uint64(VOCABULARY)
-    return torch.from_numpy(values.astype(np.int64).reshape(STEPS, BATCH, SEQUENCE))
+def all_batches(p, steps):
+    values = hashes(p, steps * BATCH * SEQUENCE) % np.uint64(VOCABULARY)
+    return torch.from_numpy(values.astype(np.int64).reshape(steps, BATCH, SEQUENCE))
 
 
 def layer_norm(w, name, x):
@@ -117,19 +149,47 @@ def loss_of(w, tokens, targets):
     return F.cross_entropy(logits.view(-1, VOCABULARY), targets.reshape(-1))
 
 
-def train(kind, dtype):
+def factor_at(schedule, t):
+    if t < schedule["warmup"]:
+        return t / schedule["warmup"]
+    s = t - schedule["warmup"]
+    if schedule["kind"] == "cosine":
+        share = min(1, s / (schedule["steps"] - schedule["warmup"]))
+        return schedule["least"] + (1 - schedule["least"]) * (1 + math.cos(math.pi * share)) / 2
+    return schedule["factor"] ** (s // schedule["interval"])
+
+
+def make_optimizer(w, options):
+    theirs = {key: value for key, value in options.items() if key not in OURS}
+    spared = [] if options.get("decay_all") else [n for n in w if is_norm(n) or n.endswith(".bias")]
+    groups = [{"params": [w[n] for n in w if n not in spared]}]
+    if spared:
+        groups.append({"params": [w[n] for n in spared], "weight_decay": 0.0})
+    return OPTIMIZERS[options["optimizer"]](groups, **theirs)
+
+
+def train(options, dtype):
     w = initial_parameters(dtype)
-    make = {"sgd": torch.optim.SGD, "adamw": torch.optim.AdamW}[kind]
-    optimizer = make(list(w.values()), **OPTIMIZERS[kind])
-    tokens, targets = all_batches(1000), all_batches(1001)
-    losses = []
-    for step in range(STEPS):
+    optimizer = make_optimizer(w, options)
+    tokens, targets = (all_batches(p, options["steps"]) for p in (1000, 1001))
+    losses, norms = [], []
+    for step in range(options["steps"]):
         optimizer.zero_grad()
         loss = loss_of(w, tokens[step], targets[step])
         loss.backward()
+        if "clip_norm" in options:
+            norms.append(torch.nn.utils.clip_grad_norm_(list(w.values()), options["clip_norm"]).item())
+        if "schedule" in options:
+            for group in optimizer.param_groups:
+                group["lr"] = options["lr"] * factor_at(options["schedule"], step + 1)
         optimizer.step()
         losses.append(loss.item())
-    return losses, [value.detach().double().abs().sum().item() for value in w.values()]
+    result = {"losses": losses, "sum_abs": [value.detach().double().abs().sum().item() for value in w.values()]}
+    return {**result, "norms": norms} if norms else result
+
+
+def difference(run, key):
+    return max(abs(a - b) / abs(b) for a, b in zip(run["float32"][key], run["float64"][key]))
 
 
 def main():
@@ -143,16 +203,18 @@ def main():
         "parameters": [{"name": name, "shape": shape} for name, shape in parameter_shapes().items()],
     }
     worst = 0.0
-    for kind, options in OPTIMIZERS.items():
-        run = result[kind] = {"options": options}
+    for name, options in RUNS.items():
+        run = result[name] = {"options": options}
         for bits, dtype in (("float32", torch.float32), ("float64", torch.float64)):
-            losses, sums = train(kind, dtype)
-            run[bits] = {"losses": losses, "sum_abs": sums}
-        difference = max(abs(a - b) / abs(b) for a, b in zip(run["float32"]["losses"], run["float64"]["losses"]))
-        sums = max(abs(a - b) / abs(b) for a, b in zip(run["float32"]["sum_abs"], run["float64"]["sum_abs"]))
-        print(f"{kind}: loss {run['float64']['losses'][0]:.6f} to {run['float64']['losses'][-1]:.6f}; largest relative "
-              f"difference of float32 to float64: losses {difference:.2e}, sums of |w| {sums:.2e}")
-        worst = max(worst, difference)
+            run[bits] = train(options, dtype)
+        losses, norms = run["float64"]["losses"], run["float64"].get("norms")
+        print(f"{name}: loss {losses[0]:.6f} to {losses[-1]:.6f}; largest relative difference of float32 to float64: "
+              f"losses {difference(run, 'losses'):.2e}, sums of |w| {difference(run, 'sum_abs'):.2e}")
+        if norms:
+            clipped = sum(norm > options["clip_norm"] for norm in norms)
+            print(f"    {clipped} of {len(norms)} updates are clipped, norms {min(norms):.3f} to {max(norms):.3f}, "
+                  f"float32 to float64 {difference(run, 'norms'):.2e}")
+        worst = max(worst, difference(run, "losses"))
     print(f"largest relative difference of losses: {worst:.2e}")
     with open(path, "w", encoding="ascii") as file:
         json.dump(result, file, indent=1)

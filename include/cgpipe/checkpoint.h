@@ -1,4 +1,12 @@
-/* checkpoint.h -- named tensors to disk and back, in the safetensors format; and files that appear whole or not at all.
+/* checkpoint.h -- named tensors to disk and back, in the safetensors format; files that appear whole or not at all; and the
+ * checkpoints in a run's folder, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
+ *
+ *     RUN/step-00000042/weights.safetensors     parameters
+ *     RUN/step-00000042/optimizer.safetensors   <parameter>.<state>; absent if the optimizer has no state
+ *     RUN/step-00000042/checkpoint.json         everything else, and SHA-256 of each MiB of these files
+ *     RUN/step-00000042/checkpoint.sha256       of checkpoint.json, for sha256sum -c
+ *     RUN/latest                                a link to the checkpoint that was saved last
+ *     RUN/.cgpipe-*                             what is being written or deleted
  *
  * Threads: a handle belongs to one thread at a time. */
 #ifndef CGPIPE_CHECKPOINT_H
@@ -93,6 +101,37 @@ CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 /** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced. @retval CGP_EIO @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
                                                    size_t bytes);
+
+/**
+ * Find the checkpoint that a run goes on from, and check every byte of it.
+ *
+ * It is the one that `latest` leads to. Where that leads nowhere, it is the one of the highest step that is whole.
+ *
+ * @param[out] path    Of the checkpoint's folder. Owned, free() it. May be NULL.
+ * @param[out] step    Optimizer updates before it was saved. May be NULL.
+ * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.
+ * @param[in]  folder  A run's folder, or one checkpoint's. Borrowed.
+ *
+ * @retval CGP_EIO      No checkpoint there, or unreadable.
+ * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason, and names the whole checkpoint of the highest step
+ *                      below, if there is one.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: reads all files of the checkpoint; after damage, those of checkpoints before it too.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note,
+                                                      const char *folder);
+
+/**
+ * Delete what dead processes left half written or half deleted in a folder: the entries named .cgpipe-*.
+ *
+ * What a living process writes is locked (flock) and stays; a killed process loses its locks. Where the file system has no
+ * locks, the number of the process in the name decides. Call it when a run starts; cgp_pipeline_save() does too.
+ *
+ * @param[in] folder  A missing one is clean. Borrowed.   @retval CGP_EIO  Something could not be deleted; the rest was.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *folder);
 
 #ifdef __cplusplus
 }

@@ -11,7 +11,7 @@
  *     x = cgp_gelu(model, cgp_linear(model, x, "hidden", (cgp_linear_options){.out = 256, .bias = true}));
  *     cgp_model_layer(model, "head");
  *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = 10});
- *     cgp_model_loss_cross_entropy(model, x, labels, -100);
+ *     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
  *     CGP_TRY(cgp_model_finish(model));
  *
  * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out.
@@ -102,19 +102,36 @@ CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t 
  * Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
- * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. One loss per model. */
-CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
-                                          int64_t ignore);
+/** Take the place of the largest element of each row, the first of equals: [..., C] -> [...] i32 in 0..C-1 (of one row, [C],
+ * it is [1]). It has no gradient. */
+CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
-/** Name a value as the model's output, which cgp_pipeline_predict() returns. One per model. */
+/**
+ * Let a later op use a parameter that exists already: where it would make one called `name`, it shares `existing` instead.
+ *
+ * The shapes must be equal. The shared parameter keeps its first name, is counted, saved and hashed once, and its gradient is
+ * the sum over its uses in their order. Stages that use it hold a copy each.
+ *
+ *     cgp_model_tie(model, "head.weight", "embed.weight");
+ *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocabulary});
+ */
+CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
+
+/** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
+ * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. Several losses add up, each
+ * times its `weight` > 0 (1 for a single one). */
+CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
+                                          int64_t ignore, double weight);
+
+/** Name a value as the model's output, which cgp_pipeline_predict() returns, and which is trained from outside where the
+ * model has no loss (cgp_pipeline_forward). One per model. */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**
  * Close the model and report the first error of the building.
  *
- * Ops that neither loss nor output needs are left out, and their parameters with them. A model has at least one layer, and
- * a loss or an output. A layer may be empty.
+ * Ops that neither a loss nor the output needs are left out, and their parameters with them. A model has at least one layer,
+ * and a loss or an output. A layer may be empty.
  *
  * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
  * @retval CGP_ESTATE  Finished already.
@@ -134,8 +151,9 @@ CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 
-/** Shape of the output of cgp_model_output() for one sample; rank -1 if the model has none. */
+/** Shape for one sample, and type, of the output of cgp_model_output(); rank -1 if the model has none. */
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model);
+CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model);
 
 #ifdef __cplusplus
 }

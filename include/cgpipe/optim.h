@@ -10,7 +10,36 @@
 extern "C" {
 #endif
 
-typedef enum cgp_optim_kind { CGP_OPTIM_SGD, CGP_OPTIM_ADAMW } cgp_optim_kind;
+typedef enum cgp_optim_kind {
+    CGP_OPTIM_SGD,
+    CGP_OPTIM_ADAMW,
+    CGP_OPTIM_ADAM,
+    CGP_OPTIM_RMSPROP
+} cgp_optim_kind;
+
+/** How the learning rate goes on after its warm-up. */
+typedef enum cgp_rate_kind {
+    CGP_RATE_CONSTANT,
+    CGP_RATE_COSINE, /**< Half a cosine from the rate down to `least` of it, and constant from there on. */
+    CGP_RATE_STEP /**< Times `factor` every `interval` updates. */
+} cgp_rate_kind;
+
+/**
+ * The learning rate over the updates, as a factor of cgp_optim.rate. A plain value; all zero: constant.
+ *
+ * Update t, counted from 1, has factor t / warmup while t < warmup. From there on, with s = t - warmup updates behind it:
+ * constant 1; cosine least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step factor^floor(s / interval).
+ *
+ * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
+ */
+typedef struct cgp_rate_schedule {
+    cgp_rate_kind kind;
+    int64_t warmup;   /**< Updates, >= 0. */
+    int64_t steps;    /**< COSINE: the update that has the least rate, > warmup. */
+    double least;     /**< COSINE: 0 <= least <= 1, a share of the rate. */
+    int64_t interval; /**< STEP: updates, >= 1. */
+    double factor;    /**< STEP: > 0. */
+} cgp_rate_schedule;
 
 /**
  * An optimizer and its constants. A plain value; it is copied into the plan.
@@ -18,41 +47,90 @@ typedef enum cgp_optim_kind { CGP_OPTIM_SGD, CGP_OPTIM_ADAMW } cgp_optim_kind;
  * SGD, as PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum buffer if nesterov, else along
  * the buffer. Without momentum there is no buffer.
  * AdamW: p -= rate weight_decay p first; then the moments of g with bias correction, p -= rate m / (sqrt(v) + eps).
+ * Adam: the same, but g += weight_decay p instead of the first step.
+ * RMSprop, as PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps); step along d, or along
+ * buffer = momentum buffer + d.
  *
- * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019, arXiv:1711.05101.
+ * With `clip_norm`, all gradients are first multiplied by min(1, clip_norm / (norm + 1e-6)), norm being the root of the sum
+ * of all their squares, as PyTorch's clip_grad_norm_. The sum of each parameter is taken in double, and the sums are added
+ * in the order of the parameters, so that it is the same for every balance. A norm that is not finite is an error of
+ * cgp_optim_step(), which then updates nothing.
+ *
+ * Weight decay spares norms and biases, unless `decay_all`. What a kind does not use is ignored (RMSprop refuses nesterov).
+ *
+ * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba
+ * 2015, arXiv:1412.6980; Tieleman and Hinton 2012 (RMSprop); Pascanu et al. 2013, arXiv:1211.5063 (clipping).
  */
 typedef struct cgp_optim {
     cgp_optim_kind kind;
     double rate; /**< Learning rate, >= 0. */
     double weight_decay;
-    double momentum;          /**< SGD, 0 <= momentum < 1. */
-    bool nesterov;            /**< SGD, needs momentum. */
-    double beta1, beta2, eps; /**< AdamW. */
+    double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
+    bool nesterov;       /**< SGD, needs momentum. */
+    double beta1, beta2; /**< AdamW and Adam. */
+    double eps;          /**< AdamW, Adam and RMSprop. */
+    double alpha;        /**< RMSprop, 0 <= alpha < 1. */
+    double clip_norm;    /**< Largest norm of all gradients, > 0; 0: no limit. */
+    bool decay_all;      /**< Weight decay of norms and biases too, as PyTorch's default. */
+    cgp_rate_schedule schedule; /**< Of the rate. */
 } cgp_optim;
 
 /** SGD: rate, momentum, Nesterov or not, weight decay. */
 static inline cgp_optim cgp_optim_sgd(double rate, double momentum, bool nesterov,
                                       double weight_decay) {
-    cgp_optim optim = {CGP_OPTIM_SGD, rate, weight_decay, momentum, nesterov, 0, 0, 0};
+    const cgp_rate_schedule constant = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0};
+    cgp_optim optim = {CGP_OPTIM_SGD, rate,    weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
+                       false,         constant};
     return optim;
 }
 
 /** AdamW with beta 0.9 and 0.999, eps 1e-8. */
 static inline cgp_optim cgp_optim_adamw(double rate, double weight_decay) {
-    cgp_optim optim = {CGP_OPTIM_ADAMW, rate, weight_decay, 0, false, 0.9, 0.999, 1e-8};
+    cgp_optim optim = cgp_optim_sgd(rate, 0, false, weight_decay);
+    optim.kind = CGP_OPTIM_ADAMW;
+    optim.beta1 = 0.9;
+    optim.beta2 = 0.999;
+    optim.eps = 1e-8;
     return optim;
 }
 
-/** Parse "sgd" or "adamw". @retval CGP_EINVAL with the nearest name. */
+/** Adam with beta 0.9 and 0.999, eps 1e-8. */
+static inline cgp_optim cgp_optim_adam(double rate, double weight_decay) {
+    cgp_optim optim = cgp_optim_adamw(rate, weight_decay);
+    optim.kind = CGP_OPTIM_ADAM;
+    return optim;
+}
+
+/** RMSprop with alpha 0.99, eps 1e-8. */
+static inline cgp_optim cgp_optim_rmsprop(double rate, double momentum, double weight_decay) {
+    cgp_optim optim = cgp_optim_sgd(rate, momentum, false, weight_decay);
+    optim.kind = CGP_OPTIM_RMSPROP;
+    optim.alpha = 0.99;
+    optim.eps = 1e-8;
+    return optim;
+}
+
+/** Parse "sgd", "adamw", "adam" or "rmsprop". @retval CGP_EINVAL with the nearest name. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text);
 
-/** Return "sgd" or "adamw". Static. */
+/** Return the name that cgp_optim_kind_parse() takes. Static. */
 CGP_API const char *cgp_optim_kind_name(cgp_optim_kind kind);
 
-/** Check the constants. @retval CGP_EINVAL The message names the one that is wrong and its range. */
+/** Parse "constant", "cosine" or "step". @retval CGP_EINVAL with the nearest name. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_rate_kind_parse(cgp_rate_kind *out, const char *text);
+
+/** Return the name that cgp_rate_kind_parse() takes. Static. */
+CGP_API const char *cgp_rate_kind_name(cgp_rate_kind kind);
+
+/** Return the learning rate of update number `update`, from 1. @param[in] optim One that cgp_optim_check() accepts. */
+CGP_API double cgp_optim_rate_at(const cgp_optim *optim, int64_t update);
+
+/** Check the constants that the kind and its schedule use, and that none at all is NaN. @retval CGP_EINVAL The message names
+ * the one that is wrong and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
-/** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW 2. */
+/** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW and Adam 2, RMSprop 1 or 2
+ * (momentum). */
 CGP_API int cgp_optim_states(const cgp_optim *optim);
 
 #ifdef __cplusplus

@@ -65,13 +65,100 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
                                                     int n_inputs, double *loss);
 
 /**
- * Update the parameters from the gradients of the last cgp_pipeline_step(), on the stages' workers.
+ * Run forward of one mini-batch, for a loss that the caller computes; planned with `loss_outside`.
  *
- * @retval CGP_ESTATE   cgp_pipeline_step() is due.   @retval CGP_EDEVICE
+ * Dropout is on. cgp_pipeline_backward() is due next: the two take the place of cgp_pipeline_step().
+ *
+ * @param[in]  inputs    As for cgp_pipeline_step(). The data, not the tensors, are borrowed until cgp_pipeline_backward()
+ *                       returns (or the pipeline is destroyed), as backward reads them again.
+ * @param[out] output    [N, ...] f32, as cgp_model_output_shape(), all micro-batches in order. Caller's.
+ *
+ * Otherwise as cgp_pipeline_step(). @retval CGP_ESTATE also: not planned with `loss_outside`, or cgp_pipeline_backward()
+ * is due.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
+                                                       const cgp_tensor *const *inputs,
+                                                       int n_inputs, const cgp_tensor *output);
+
+/**
+ * Run backward of the mini-batch that cgp_pipeline_forward() ran, and leave complete gradients.
+ *
+ * @param[in] gradient  [N, ...] f32: the loss's gradient with respect to the output. Borrowed until return.
+ *
+ * @retval CGP_ESTATE   cgp_pipeline_forward() is due.   @retval CGP_EINVAL  `gradient` does not fit the output; it can be
+ * called again.   @retval CGP_EDEVICE  As for cgp_pipeline_step().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
+                                                        const cgp_tensor *gradient);
+
+/**
+ * Update the parameters from the gradients of the last cgp_pipeline_step() or _backward(), on the stages' workers.
+ *
+ * The rate is that of the optimizer's schedule for this update; the gradients are clipped first if the optimizer says so
+ * (the buffers that cgp_pipeline_get_gradient() reads stay as they are).
+ *
+ * @retval CGP_ESTATE   cgp_pipeline_step() is due: there are no new gradients, or their norm, with `clip_norm`, is not finite
+ *                      (nothing was updated; training can go on).   @retval CGP_EDEVICE
  *
  * Source: see cgp_optim.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
+
+/** Return the norm of all gradients, before clipping, at the last cgp_optim_step(); NaN without `clip_norm`. */
+CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
+
+/** Return the number of updates done, those before a cgp_pipeline_load() included. */
+CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
+
+/**
+ * Stop a run in which no action ends for so long, instead of waiting for ever. It then fails with CGP_EDEVICE; the message
+ * names the action that hangs, and cgp_pipeline_report() has the rest.
+ *
+ * A worker that hangs inside a kernel cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves its
+ * thread and its device behind. Such a kernel may still read the tensors that were given to that one call: keep them.
+ *
+ * @param[in] seconds  > 0, or 0 for no limit (at the start).   @retval CGP_EINVAL
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline,
+                                                           double seconds);
+
+/** Return the report of a run that timed out, "" if none has: what each worker does or waits for, the chain of who waits for
+ * whom, the last 50 events. Lines of text. Borrowed until the pipeline is destroyed. */
+CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
+
+/**
+ * Save weights, optimizer state, number of steps and seed as the checkpoint of this step in a run's folder.
+ *
+ * Everything is named by the model, nothing by the layout: it can be loaded by a pipeline with other stages, balance,
+ * schedule, recomputation or micro-batches, and training goes on bit for bit (with the same size of micro-batch). The files
+ * are written to a temporary folder, synced, and renamed to `folder/step-00000042`; then `folder/latest` points to it, and
+ * older ones beyond `keep` are deleted. Killed at any moment, the folder holds whole checkpoints only.
+ *
+ * @param[in] folder  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
+ * @param[in] note    A text of the caller's, returned by cgp_pipeline_load(): where the data stand, e.g. NULL: none.
+ *
+ * @retval CGP_EIO     Not written; what was there is untouched.   @retval CGP_ENOMEM
+ * @retval CGP_ESTATE  The plan is for inference; gradients wait for cgp_optim_step(); or the pipeline has failed.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
+                                                    int keep, const char *note);
+
+/**
+ * Load a checkpoint of cgp_pipeline_save(): the next step is the one that would have followed it.
+ *
+ * Everything is checked before anything is changed: SHA-256 of every file, names, shapes, the optimizer.
+ *
+ * @param[in]  folder  A run's folder (its latest checkpoint), or one checkpoint's.
+ * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.
+ *
+ * @retval CGP_EIO      No checkpoint there, or unreadable.
+ * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the whole checkpoint before it, if there is
+ *                      one. Or of another model or optimizer: the message has what is there and what was planned.
+ * @retval CGP_ENOMEM   @retval CGP_ESTATE  cgp_pipeline_backward() is due, or the pipeline has failed.
+ * For an inference plan the optimizer's state is left out.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder,
+                                                    char **note);
 
 /**
  * Run forward only, dropout off, and return the loss. Parameters and gradients are unchanged. N may exceed the planned
@@ -88,7 +175,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
 /**
  * Run forward only, dropout off, and return the model's output. Any N >= 1. Inputs that only the loss uses may be NULL.
  *
- * @param[out] output  [N, ...] f32, as cgp_model_output_shape(). Caller's.
+ * @param[out] output  [N, ...] of cgp_model_output_shape() and _dtype(). Caller's.
  *
  * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no output, or `output` does not fit it.
  */
@@ -102,6 +189,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipel
                                                              int parameter, float *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline,
                                                              int parameter, const float *data);
+
+/** Copy the optimizer's state number 0 .. cgp_optim_states() - 1 of a parameter: SGD the momentum buffer; AdamW and Adam the
+ * first and second moments; RMSprop the mean square and the momentum buffer. Otherwise as above. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline,
+                                                                   int parameter, int state,
+                                                                   float *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline,
+                                                                   int parameter, int state,
+                                                                   const float *data);
 
 /** Copy the gradient of a parameter that the last step left. @param[out] data As many f32 as the parameter's shape counts.
  * Caller's. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL No such parameter. */

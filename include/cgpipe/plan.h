@@ -36,22 +36,15 @@ typedef struct cgp_plan_options {
     int threads_per_device; /**< T >= 1 [1] */
     int64_t
         device_memory; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
+    bool loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
+                            model has no loss; the schedule is gpipe. */
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
-    cgp_plan_options options = {sizeof(cgp_plan_options),
-                                1,
-                                NULL,
-                                1,
-                                1,
-                                NULL,
-                                CGP_RECOMPUTE_NEVER,
-                                {CGP_OPTIM_SGD, 0.01, 0, 0, false, 0, 0, 0},
-                                false,
-                                NULL,
-                                1,
-                                0};
+    cgp_plan_options options = {
+        sizeof(cgp_plan_options),           1,     NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
+        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false};
     return options;
 }
 

@@ -45,14 +45,28 @@ typedef struct cgp_edge {
 
 typedef struct cgp_schedule cgp_schedule;
 
-/** Which micro-batches are recomputed. */
+/** Which micro-batches are recomputed, and what is kept of them. The selective ones say the same of micro-batches, but leave
+ * the outputs of ops that are cheap to redo (norms, activations, dropout) out of what is kept; backward redoes them. They
+ * give the same schedule. */
 typedef enum cgp_recompute {
     CGP_RECOMPUTE_NEVER,  /**< All that backward needs is kept from F. */
     CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is run again before its backward. */
     CGP_RECOMPUTE_EXCEPT_LAST, /**< As always, but not where the next backward of the stage after a forward is its own. */
+    CGP_RECOMPUTE_NEVER_SELECTIVE,
+    CGP_RECOMPUTE_ALWAYS_SELECTIVE,
+    CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
 } cgp_recompute;
 
-/** Parse "never", "always", "except_last". @retval CGP_EINVAL with the nearest name in the message. Threads: any. */
+/** Return the mode without its "+selective"; and tell whether it has one. */
+static inline cgp_recompute cgp_recompute_plain(cgp_recompute mode) {
+    return (cgp_recompute)((int)mode % (int)CGP_RECOMPUTE_NEVER_SELECTIVE);
+}
+static inline bool cgp_recompute_is_selective(cgp_recompute mode) {
+    return mode >= CGP_RECOMPUTE_NEVER_SELECTIVE;
+}
+
+/** Parse "never", "always", "except_last", each with or without "+selective"; "selective" alone is never+selective.
+ * @retval CGP_EINVAL with the nearest name in the message. Threads: any. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text);
 
 /** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */

@@ -4,7 +4,7 @@
  * A kernel is made once for a geometry and a number of samples, by the thread that will run it, and allocates nothing when
  * it runs: all memory, its workspace included, comes with the call.
  *
- * Operands by op; n samples, R = rows, C = out unless said; all row-major, f32 but for the ids (i32):
+ * Operands by op; n samples, R = rows, C = out unless said; all row-major, f32 but for ids, targets and ARGMAX's y (i32):
  *
  *   op             x[0]             x[1]           y        saved                   param
  *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
@@ -16,11 +16,12 @@
  *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
+ *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
  * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal.
  *
- * Every op has FORWARD; all but EMBEDDING have BACKWARD_INPUT; EMBEDDING, POSITION and LINEAR have BACKWARD_WEIGHT. No
+ * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION and LINEAR have BACKWARD_WEIGHT. No
  * kernel of another pair is asked for.
  *
  * What may share memory: y with x[k] where the op says so (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
@@ -42,6 +43,7 @@ typedef enum cgp__op_kind {
     CGP__OP_ATTENTION,
     CGP__OP_DROPOUT,
     CGP__OP_CROSS_ENTROPY,
+    CGP__OP_ARGMAX,
     CGP__OP_KINDS
 } cgp__op_kind;
 
@@ -112,7 +114,12 @@ static inline uint32_t cgp__dropout_threshold(float p) {
 typedef struct cgp__device cgp__device; /* each backend has its own */
 typedef struct cgp__kernel cgp__kernel;
 
-typedef enum cgp__update_rule { CGP__UPDATE_SGD, CGP__UPDATE_ADAMW } cgp__update_rule;
+typedef enum cgp__update_rule {
+    CGP__UPDATE_SGD,
+    CGP__UPDATE_ADAMW,
+    CGP__UPDATE_ADAM,
+    CGP__UPDATE_RMSPROP
+} cgp__update_rule;
 
 /* One optimizer update of one parameter, elementwise. Formulas: optim/optim.c. */
 typedef struct cgp__update {
@@ -120,12 +127,15 @@ typedef struct cgp__update {
     int64_t n;
     float *param;
     const float *grad;
-    float *state[2]; /* SGD: momentum buffer or NULL. ADAMW: first and second moment */
+    float *state[2]; /* SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment.
+                        RMSPROP: mean square; momentum buffer or NULL */
     double rate, weight_decay; /* constants in double: 1 - 0.999f would be off by 5e-5 */
-    double momentum;           /* SGD */
+    double momentum;           /* SGD, RMSPROP */
     bool nesterov;
-    double beta1, beta2, eps;             /* ADAMW */
-    double correction1, correction2_sqrt; /* ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
+    double beta1, beta2, eps;             /* ADAM, ADAMW; eps: RMSPROP too */
+    double correction1, correction2_sqrt; /* ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
+    double alpha;                         /* RMSPROP */
+    double gradient_scale; /* the gradient is multiplied by it first; 1: as it is */
 } cgp__update;
 
 typedef struct cgp__backend {
@@ -151,6 +161,12 @@ typedef struct cgp__backend {
     void (*kernel_destroy)(cgp__kernel *kernel);
 
     void (*update)(cgp__device *device, const cgp__update *update);
+
+    /* to[i] += from[i]. */
+    void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
+
+    /* The sum of x[i]^2, in double; a function of the values and n alone. */
+    double (*sum_squares)(cgp__device *device, const float *x, int64_t n);
 } cgp__backend;
 
 extern const cgp__backend cgp__backend_ref;

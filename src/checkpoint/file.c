@@ -1,12 +1,12 @@
 /* file.c -- replace a file whole or not at all.
  *
- *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet
+ *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the folder
  *
  * A reader sees the old file or the new one at any moment, also after a crash. Only a killed
- * process leaves its temporary file behind. The temporary name does not contain the final
- * one, so that it fits wherever the final one does. */
+ * process leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The
+ * temporary name does not contain the final one, so that it fits wherever the final one does. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -15,10 +15,12 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,6 +60,7 @@ static cgp_status find_target(cgp__file *file) {
                         file->name[0] ? file->name : "\"\"");
     if (exists && S_ISLNK(info.st_mode)) {
         file->path = realpath(file->name, NULL);
+        if (!file->path && errno == ENOMEM) return cgp__no_memory(file->name, PATH_MAX);
         if (!file->path || stat(file->path, &info))
             return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", file->name,
                             strerror(errno));
@@ -79,6 +82,14 @@ static char *folder_of(const char *path) {
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
+/* Lock our new file against cgp_checkpoint_clean(). false if that one was faster. A file system
+ * without locks gives none to either. */
+static bool lock(int fd) {
+    struct stat info;
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return false;
+    return fstat(fd, &info) == 0 && info.st_nlink > 0;
+}
+
 static cgp_status open_temporary(cgp__file *file) {
     static atomic_uint counter;
     for (int attempt = 0; attempt < 1000; attempt++) {
@@ -86,11 +97,16 @@ static cgp_status open_temporary(cgp__file *file) {
                                  atomic_fetch_add(&counter, 1));
         if (!name) return cgp__no_memory(file->name, strlen(file->folder) + 64);
         file->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-        if (file->fd >= 0) {
+        if (file->fd >= 0 && lock(file->fd)) {
             file->temporary = name;
             return CGP_OK;
         }
         free(name);
+        if (file->fd >= 0) {
+            close(file->fd);
+            file->fd = -1;
+            continue;
+        }
         if (errno != EEXIST) /* left by a dead process of the same number: take the next name */
             break;
     }
@@ -135,30 +151,26 @@ cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
     return CGP_OK;
 }
 
-/* Make the rename last. A file system that cannot sync a folder says EINVAL; that is no
- * failure. */
-static cgp_status sync_folder(const cgp__file *file) {
-    const int fd = open(file->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+int cgp__sync_folder(const char *folder) {
+    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const int reason = fd < 0 || fsync(fd) ? errno : 0;
     if (fd >= 0) close(fd);
-    if (reason == 0 || reason == EINVAL) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: is replaced, but its folder cannot be synced (%s)",
-                    file->name, strerror(reason));
+    return reason == EINVAL ? 0 : reason; /* EINVAL: it cannot sync a folder */
 }
 
 static cgp_status put_in_place(cgp__file *file) {
     if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
-    const int fd = file->fd;
-    file->fd = -1;
-    if (close(fd))
-        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
+    /* It stays open, and locked, until it has its name. What is synced cannot fail to close. */
     if (rename(file->temporary, file->path))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     free(file->temporary);
     file->temporary = NULL;
-    return sync_folder(file);
+    const int reason = cgp__sync_folder(file->folder);
+    if (reason == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: is replaced, but its folder cannot be synced (%s)",
+                    file->name, strerror(reason));
 }
 
 cgp_status cgp__file_commit(cgp__file *file) {

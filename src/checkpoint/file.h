@@ -20,4 +20,8 @@ cgp_status cgp__file_commit(cgp__file *file);
 /* Delete the temporary file and free. Accepts NULL. */
 void cgp__file_abandon(cgp__file *file);
 
+/* Make what was renamed in a folder last. Returns 0, or errno; a file system that cannot sync a
+ * folder has not failed. */
+int cgp__sync_folder(const char *folder);
+
 #endif

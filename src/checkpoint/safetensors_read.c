@@ -10,6 +10,7 @@
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
+#include "checkpoint/parts.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -188,15 +189,14 @@ static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *da
 }
 
 static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t length) {
-    json_error_t error;
+    cgp__json_error error;
     if (length == 0 || text[0] != '{')
         return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
-    file->header = json_loadb(text, length, JSON_REJECT_DUPLICATES, &error);
+    file->header = cgp__json_read(text, length, &error);
     if (file->header) return CGP_OK;
-    if (json_error_code(&error) == json_error_out_of_memory)
-        return cgp__no_memory(file->path, length);
-    return damaged(file, LENGTH_BYTES, "header is not JSON (byte %d: %s)",
-                   LENGTH_BYTES + error.position, error.text);
+    if (!error.reason) return cgp__no_memory(file->path, length);
+    return damaged(file, LENGTH_BYTES, "header is not JSON (byte %zu: %s)",
+                   LENGTH_BYTES + error.byte, error.reason);
 }
 
 static cgp_status read_header(cgp_safetensors *file) {
@@ -288,12 +288,16 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 /* --- life --- */
 
 /* O_NONBLOCK: a named pipe must not make us wait for its writer. */
-static cgp_status open_regular(cgp_safetensors *file) {
+static cgp_status open_file(const char *path, int *fd) {
+    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd >= 0) return CGP_OK;
+    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+}
+
+static cgp_status check_regular(cgp_safetensors *file) {
     struct stat info;
-    file->fd = open(file->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file->fd < 0 && errno == ENOENT)
-        return cgp_fail(CGP_EIO, "%s: no such file", file->path);
-    if (file->fd < 0 || fstat(file->fd, &info))
+    if (fstat(file->fd, &info))
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is %s, expected a safetensors file", file->path,
@@ -302,13 +306,16 @@ static cgp_status open_regular(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
+cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd) {
     cgp_safetensors *file = cgp__calloc(1, sizeof *file);
-    if (!file) return cgp__no_memory(path, sizeof *file);
-    file->fd = -1;
+    if (!file) {
+        close(fd);
+        return cgp__no_memory(path, sizeof *file);
+    }
+    file->fd = fd;
     file->path = cgp__strdup(path);
     cgp_status status =
-        file->path ? open_regular(file) : cgp__no_memory(path, strlen(path) + 1);
+        file->path ? check_regular(file) : cgp__no_memory(path, strlen(path) + 1);
     if (status == CGP_OK) status = read_header(file);
     if (status == CGP_OK) status = parse_entries(file);
     if (status == CGP_OK) {
@@ -320,6 +327,12 @@ cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
     else
         cgp_safetensors_close(file);
     return status;
+}
+
+cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
+    int fd = -1;
+    CGP_TRY(open_file(path, &fd));
+    return cgp__safetensors_open_fd(out, path, fd);
 }
 
 void cgp_safetensors_close(cgp_safetensors *file) {

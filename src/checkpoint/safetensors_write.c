@@ -9,6 +9,7 @@
 
 #include "base/base.h"
 #include "checkpoint/file.h"
+#include "checkpoint/parts.h"
 
 #include <inttypes.h>
 #include <jansson.h>
@@ -46,12 +47,11 @@ static int64_t tensor_bytes(const char *path, const char *name, cgp_dtype type,
     return bytes;
 }
 
-/* A key must be new and in UTF-8; json_string() is NULL for what is not. */
+/* A key must be new and in UTF-8. */
 static cgp_status check_key(const char *path, const char *what, const json_t *object,
                             const char *key) {
-    json_t *text = json_string(key);
-    if (!text) return cgp_fail(CGP_EINVAL, "%s: %s \"%s\" is not UTF-8 text", path, what, key);
-    json_decref(text);
+    if (!cgp__is_utf8(key))
+        return cgp_fail(CGP_EINVAL, "%s: %s \"%s\" is not UTF-8 text", path, what, key);
     if (json_object_get(object, key))
         return cgp_fail(CGP_EINVAL, "%s: %s \"%s\" comes twice", path, what, key);
     return CGP_OK;
@@ -65,9 +65,11 @@ static cgp_status add_metadata(json_t *header, const char *path, const char *con
     for (int i = 0; i < count; i++) {
         const char *key = metadata[2 * i], *value = metadata[2 * i + 1];
         CGP_TRY(check_key(path, "metadata key", object, key));
-        if (json_object_set_new(object, key, json_string(value)))
+        if (!cgp__is_utf8(value))
             return cgp_fail(CGP_EINVAL, "%s: metadata of key \"%s\" are not UTF-8 text", path,
                             key);
+        if (json_object_set_new(object, key, json_string(value)))
+            return cgp__no_memory(path, strlen(key) + strlen(value));
     }
     return CGP_OK;
 }
@@ -98,7 +100,7 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
 
 static cgp_status write_header(cgp_safetensors_writer *writer, const json_t *header) {
     cgp_status status = CGP_OK;
-    char *padded = NULL, *text = json_dumps(header, JSON_COMPACT);
+    char *padded = NULL, *text = cgp__json_text(header, JSON_COMPACT);
     if (!text) return cgp__no_memory(writer->path, 0);
     const size_t length = strlen(text);
     const uint64_t rounded = (length + 7) & ~(uint64_t)7;

@@ -2,6 +2,7 @@
  * cgpipe/model.h). */
 #include "model/model.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@ static const cgp_value invalid = {-1};
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
     cgp_model *model = cgp__calloc(1, sizeof *model);
     if (!model) return cgp__no_memory("model", sizeof *model);
-    model->loss = model->output = -1;
+    model->output = -1;
     model->name = cgp__strdup(name);
     if (!model->name) {
         cgp_model_destroy(model);
@@ -30,6 +31,10 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
         free(model->inputs[i]);
+    for (int i = 0; i < model->n_ties; i++)
+        free(model->ties[i].name);
+    free(model->ties);
+    free(model->uses);
     free(model->params);
     free(model->layers);
     free(model->inputs);
@@ -129,7 +134,7 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1,
                        sizeof *model->input_values))
         return invalid;
-    const cgp__type type = {dtype, cgp_shape_make(rank, dims)};
+    const cgp__type type = {dtype, cgp_shape_make(rank, dims), 0};
     model->inputs[n] = strdup_or_stick(model, name);
     if (!model->inputs[n]) return invalid;
     model->n_inputs = n + 1;
@@ -138,32 +143,97 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     return value;
 }
 
-/* Add the parameters of a node: `<name>.<suffix>`, each name once in the model. */
+static int find_parameter(const cgp_model *model, const char *name) {
+    for (int i = 0; i < model->n_params; i++) {
+        if (strcmp(model->params[i].name, name) == 0) return i;
+    }
+    return -1;
+}
+
+static cgp__tie *find_tie(const cgp_model *model, const char *name) {
+    for (int i = 0; i < model->n_ties; i++) {
+        if (strcmp(model->ties[i].name, name) == 0) return &model->ties[i];
+    }
+    return NULL;
+}
+
+/* The parameter that a tied name shares; its shape is the one the op needs. */
+static bool share_param(cgp_model *model, cgp__node *node, int k,
+                        const cgp__op_parameter *wanted, cgp__tie *tie) {
+    const cgp__parameter *param = &model->params[tie->parameter];
+    char expected[128], got[128];
+    node->params[k] = tie->parameter;
+    if (!tie->used && cgp_shape_equal(&param->shape, &wanted->shape)) {
+        tie->used = true;
+        return true;
+    }
+    if (tie->used)
+        stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already", tie->name);
+    else
+        stick(model, CGP_EINVAL, node->op->name,
+              "parameter %s: expected shape %s, got %s of %s, which it is tied to", tie->name,
+              cgp_shape_text(&wanted->shape, expected, sizeof expected),
+              cgp_shape_text(&param->shape, got, sizeof got), param->name);
+    return false;
+}
+
+/* Make a parameter; `name` is taken. */
+static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_parameter *wanted,
+                      char *name, cgp_init init) {
+    const int n = model->n_params;
+    if (find_parameter(model, name) >= 0)
+        stick(model, CGP_EINVAL, node->op->name,
+              "parameter %s exists already (cgp_model_tie shares one)", name);
+    else if (grow_or_stick(model, &model->params, &model->params_room, n + 1,
+                           sizeof *model->params)) {
+        model->params[n] = (cgp__parameter){
+            .name = name, .shape = wanted->shape, .init = init, .decays = wanted->decays};
+        model->n_params = n + 1;
+        node->params[k] = n;
+        return true;
+    }
+    free(name);
+    return false;
+}
+
+/* Find or make the parameters of a node: `<name>.<suffix>`, each name once in the model. */
 static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
                        const char *name, const cgp_init *inits) {
     for (int k = 0; k < inferred->n_params; k++) {
-        const int n = model->n_params;
-        if (!grow_or_stick(model, &model->params, &model->params_room, n + 1,
-                           sizeof *model->params))
-            return false;
-        char *full = cgp__format("%s.%s", name, inferred->params[k].suffix);
+        const cgp__op_parameter *wanted = &inferred->params[k];
+        char *full = cgp__format("%s.%s", name, wanted->suffix);
         if (!full) {
             stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
             return false;
         }
-        for (int i = 0; i < n; i++) {
-            if (strcmp(model->params[i].name, full) == 0) {
-                stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already", full);
-                free(full);
-                return false;
-            }
-        }
-        model->params[n] =
-            (cgp__parameter){full, inferred->params[k].shape, inits[k], model->n_nodes};
-        model->n_params = n + 1;
-        node->params[k] = n;
+        cgp__tie *tie = find_tie(model, full);
+        if (!tie && !new_param(model, node, k, wanted, full, inits[k])) return false;
+        if (!tie) continue;
+        free(full);
+        if (!share_param(model, node, k, wanted, tie)) return false;
     }
     return true;
+}
+
+void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
+    if (!open_for(model, "tie")) return;
+    const cgp__tie *through = find_tie(model, existing);
+    const int parameter =
+        through && through->used ? through->parameter : find_parameter(model, existing);
+    if (parameter < 0) {
+        stick(model, CGP_EINVAL, "tie", "%s: there is no parameter of this name yet", existing);
+        return;
+    }
+    if (find_parameter(model, name) >= 0 || find_tie(model, name)) {
+        stick(model, CGP_EINVAL, "tie", "%s: exists already (tie before the op that makes it)",
+              name);
+        return;
+    }
+    const int n = model->n_ties;
+    if (!grow_or_stick(model, &model->ties, &model->ties_room, n + 1, sizeof *model->ties))
+        return;
+    model->ties[n] = (cgp__tie){.name = strdup_or_stick(model, name), .parameter = parameter};
+    if (model->ties[n].name) model->n_ties = n + 1;
 }
 
 /* Add a node. `name` and `inits` are for its parameters. */
@@ -261,16 +331,23 @@ cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
 }
 
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
-                                  int64_t ignore) {
+                                  int64_t ignore, double weight) {
     if (!open_for(model, "cross_entropy")) return;
-    if (model->loss >= 0) {
-        stick(model, CGP_EINVAL, "cross_entropy", "the model has a loss already");
+    if (!(isfinite(weight) && weight > 0)) {
+        stick(model, CGP_EINVAL, "cross_entropy", "expects a weight above 0, got %g", weight);
         return;
     }
     const cgp__attributes attributes = {.ignore = ignore};
     const int before = model->n_nodes;
     (void)add_node(model, logits, targets, CGP__OP_CROSS_ENTROPY, NULL, &attributes, NULL);
-    if (model->n_nodes > before) model->loss = before;
+    if (model->n_nodes == before) return;
+    model->nodes[before].loss_weight = weight;
+    model->n_losses++;
+}
+
+cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return add_node(model, x, invalid, CGP__OP_ARGMAX, NULL, &attributes, NULL);
 }
 
 void cgp_model_output(cgp_model *model, cgp_value value) {

@@ -1,64 +1,96 @@
-/* finish.c -- closes a graph: leaves out what nothing needs, moves the loss to the end, marks
- * what carries a gradient. */
+/* finish.c -- closes a graph: leaves out what nothing needs, moves the losses to the end, lists
+ * who uses each parameter, marks what carries a gradient. */
 #include "model/model.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /* wanted[node], from a value backwards; nodes are in order, so one pass from the end is enough.
- */
-static void mark_needed(const cgp_model *model, bool *wanted) {
+ * `gradient`: only along ways that a gradient takes. */
+static void mark_needed(const cgp_model *model, bool *wanted, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
-        for (int k = 0; wanted[i] && k < node->op->n_inputs; k++) {
-            const int maker = model->values[node->inputs[k]].node;
-            if (maker >= 0) wanted[maker] = true;
+        if (!wanted[i] || (gradient && node->op->dx == CGP__DX_NONE)) continue;
+        for (int k = 0; k < node->op->n_inputs; k++) {
+            const cgp__value_info *value = &model->values[node->inputs[k]];
+            if (value->node >= 0 && (!gradient || value->type.dtype == CGP_F32))
+                wanted[value->node] = true;
         }
     }
 }
 
-/* The loss runs last, whatever was built after it. */
-static void move_loss_to_end(cgp_model *model) {
-    if (model->loss < 0) return;
-    const cgp__node loss = model->nodes[model->loss];
-    for (int i = model->loss; i + 1 < model->n_nodes; i++) {
-        model->nodes[i] = model->nodes[i + 1];
-        model->values[model->nodes[i].output].node = i;
-        for (int k = 0; k < model->nodes[i].n_params; k++)
-            model->params[model->nodes[i].params[k]].node = i;
+/* Losses run last, whatever was built after them. `moved`: scratch of n_nodes. */
+static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
+    int n = 0;
+    for (int last = 0; last < 2; last++) {
+        for (int i = 0; i < model->n_nodes; i++) {
+            if (model->nodes[i].op->is_loss == (last == 1)) moved[n++] = model->nodes[i];
+        }
     }
-    model->loss = model->n_nodes - 1;
-    model->nodes[model->loss] = loss;
-    model->nodes[model->loss].layer = model->n_layers - 1;
+    memcpy(model->nodes, moved, (size_t)n * sizeof *moved);
+    for (int i = 0; i < n; i++) {
+        if (moved[i].op->is_loss)
+            model->nodes[i].layer = model->n_layers - 1;
+        else
+            model->values[moved[i].output].node = i;
+    }
 }
 
-/* Keep wanted nodes and their parameters; renumber both. Values keep their numbers. */
-static void compact(cgp_model *model, const bool *wanted) {
-    int nodes = 0, params = 0;
-    for (int i = 0; i < model->n_params; i++) {
-        cgp__parameter *param = &model->params[i];
-        if (!wanted[param->node]) {
-            free(param->name);
+/* Keep wanted nodes and renumber them. Values keep their numbers; nobody makes those of the
+ * others. */
+static void keep_nodes(cgp_model *model, const bool *wanted) {
+    int nodes = 0;
+    for (int i = 0; i < model->n_nodes; i++) {
+        if (!wanted[i]) {
+            model->values[model->nodes[i].output].node = -1; /* losses are wanted */
             continue;
         }
-        cgp__node *node = &model->nodes[param->node];
-        for (int k = 0; k < node->n_params; k++) {
-            if (node->params[k] == i) node->params[k] = params;
-        }
-        model->params[params++] = *param;
-    }
-    model->n_params = params;
-    for (int i = 0; i < model->n_nodes; i++) {
-        if (!wanted[i]) continue;
         model->nodes[nodes] = model->nodes[i];
         if (model->nodes[nodes].output >= 0)
             model->values[model->nodes[nodes].output].node = nodes;
-        for (int k = 0; k < model->nodes[nodes].n_params; k++)
-            model->params[model->nodes[nodes].params[k]].node = nodes;
-        if (model->loss == i) model->loss = nodes;
         nodes++;
     }
     model->n_nodes = nodes;
+}
+
+/* Count the uses of each parameter, and keep those that have one. `number`: scratch of
+ * n_params. */
+static void keep_parameters(cgp_model *model, int *number) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        for (int k = 0; k < model->nodes[i].n_params; k++)
+            model->params[model->nodes[i].params[k]].n_uses++;
+    }
+    int params = 0;
+    for (int p = 0; p < model->n_params; p++) {
+        number[p] = params;
+        if (model->params[p].n_uses > 0)
+            model->params[params++] = model->params[p];
+        else
+            free(model->params[p].name);
+    }
+    model->n_params = params;
+    for (int i = 0; i < model->n_nodes; i++) {
+        for (int k = 0; k < model->nodes[i].n_params; k++)
+            model->nodes[i].params[k] = number[model->nodes[i].params[k]];
+    }
+}
+
+/* List the uses by parameter, in order of the nodes. */
+static bool list_uses(cgp_model *model) {
+    for (int p = 0; p < model->n_params; p++) {
+        model->params[p].first_use = model->n_uses;
+        model->n_uses += model->params[p].n_uses;
+        model->params[p].n_uses = 0;
+    }
+    model->uses = cgp__calloc((size_t)model->n_uses, sizeof *model->uses);
+    for (int i = 0; model->uses && i < model->n_nodes; i++) {
+        for (int k = 0; k < model->nodes[i].n_params; k++) {
+            const int p = model->nodes[i].params[k];
+            cgp__parameter *param = &model->params[p];
+            model->uses[param->first_use + param->n_uses++] = (cgp__use){p, i, k};
+        }
+    }
+    return model->uses != NULL;
 }
 
 static void mark_gradients(cgp_model *model) {
@@ -73,20 +105,49 @@ static void mark_gradients(cgp_model *model) {
     }
 }
 
-/* Mark the ancestors of a node; wanted[] is scratch of n_nodes. */
+/* Mark the losses, or the maker of the output if there is none, and their ancestors.
+ * wanted[]: scratch of n_nodes. */
 static void mark_on_loss(cgp_model *model, bool *wanted) {
     memset(wanted, 0, (size_t)model->n_nodes);
-    if (model->loss >= 0) wanted[model->loss] = true;
-    mark_needed(model, wanted);
-    for (int i = 0; i < model->n_nodes; i++)
-        model->nodes[i].on_loss = wanted[i];
+    for (int i = model->n_nodes - model->n_losses; i < model->n_nodes; i++)
+        wanted[i] = true;
+    if (model->n_losses == 0) wanted[model->values[model->output].node] = true;
+    mark_needed(model, wanted, true);
+    for (int i = 0; i < model->n_nodes; i++) {
+        cgp__node *node = &model->nodes[i];
+        node->on_loss = wanted[i];
+        for (int k = 0; k < node->n_params; k++)
+            model->params[node->params[k]].on_loss |= wanted[i];
+    }
 }
 
 static cgp_status check(const cgp_model *model) {
     if (model->n_layers == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no layer", model->name);
-    if (model->loss < 0 && model->output < 0)
+    if (model->n_losses == 0 && model->output < 0)
         return cgp_fail(CGP_EINVAL, "model %s: has neither loss nor output", model->name);
+    for (int i = 0; i < model->n_ties; i++) {
+        if (!model->ties[i].used)
+            return cgp_fail(CGP_EINVAL,
+                            "tie %s: no op made a parameter of this name (it shares %s; tie "
+                            "before the op)",
+                            model->ties[i].name, model->params[model->ties[i].parameter].name);
+    }
+    return CGP_OK;
+}
+
+/* Leave out, renumber, mark: on a model without errors. */
+static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *number) {
+    move_losses_to_end(model, moved);
+    for (int i = model->n_nodes - model->n_losses; i < model->n_nodes; i++)
+        wanted[i] = true;
+    if (model->output >= 0) wanted[model->values[model->output].node] = true;
+    mark_needed(model, wanted, false);
+    keep_nodes(model, wanted);
+    keep_parameters(model, number);
+    if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
+    mark_on_loss(model, wanted);
+    mark_gradients(model);
     return CGP_OK;
 }
 
@@ -103,19 +164,16 @@ cgp_status cgp_model_finish(cgp_model *model) {
         return model->status;
     }
     bool *wanted = cgp__calloc((size_t)model->n_nodes, sizeof *wanted);
-    if (!wanted) {
-        model->status = cgp__no_memory("model", (size_t)model->n_nodes);
-        return model->status;
-    }
-    move_loss_to_end(model);
-    if (model->loss >= 0) wanted[model->loss] = true;
-    if (model->output >= 0) wanted[model->values[model->output].node] = true;
-    mark_needed(model, wanted);
-    compact(model, wanted);
-    mark_on_loss(model, wanted);
-    mark_gradients(model);
+    cgp__node *moved = cgp__calloc((size_t)model->n_nodes, sizeof *moved);
+    int *number = cgp__calloc((size_t)model->n_params, sizeof *number);
+    if (wanted && moved && number)
+        model->status = close(model, wanted, moved, number);
+    else
+        model->status = cgp__no_memory("model", (size_t)model->n_nodes * sizeof *moved);
+    free(number);
+    free(moved);
     free(wanted);
-    return CGP_OK;
+    return model->status;
 }
 
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,

@@ -11,8 +11,8 @@ typedef struct cgp__value_info {
     cgp__type type; /* of one sample */
     int node;       /* that makes it, -1 for an input */
     int input;      /* index of the input, -1 for a node's */
-    bool has_grad;  /* f32, depends on a parameter, and the loss depends on it; known after
-                       finish */
+    bool has_grad;  /* f32, depends on a parameter, and what is trained depends on it; known
+                       after finish */
 } cgp__value_info;
 
 typedef struct cgp__node {
@@ -26,15 +26,31 @@ typedef struct cgp__node {
     int n_saved, n_params;
     cgp__type saved[CGP__MAX_SAVED];
     int params[CGP__MAX_PARAMS];
-    bool on_loss; /* the loss depends on it; known after finish */
+    double loss_weight; /* of a loss, in the sum of all */
+    bool on_loss; /* what is trained depends on it: the losses, or the output of a model without
+                     one; known after finish */
 } cgp__node;
 
 typedef struct cgp__parameter {
     char *name;
     cgp_shape shape;
     cgp_init init;
-    int node;
+    bool decays;           /* where weight decay spares norms and biases: is neither */
+    int first_use, n_uses; /* in the model's uses; known after finish */
+    bool on_loss;          /* a node that uses it is; known after finish */
 } cgp__parameter;
+
+/* A node that reads a parameter: its params[k]. */
+typedef struct cgp__use {
+    int parameter, node, k;
+} cgp__use;
+
+/* A name that a later op's parameter would get, and the parameter it shares instead. */
+typedef struct cgp__tie {
+    char *name;
+    int parameter;
+    bool used;
+} cgp__tie;
 
 struct cgp_model {
     char *name;
@@ -45,15 +61,20 @@ struct cgp_model {
     int n_values, n_nodes, n_params, n_layers, n_inputs;
     int values_room, nodes_room, params_room, layers_room, inputs_room;
     cgp__value_info *values;
-    cgp__node *nodes; /* in order; layers ascend; a loss is the last one */
+    cgp__node *nodes; /* in order; layers ascend; losses come last */
     cgp__parameter *params;
     char **layers;
     char **inputs; /* names */
     int *input_values;
     int input_values_room;
 
-    int loss;   /* node, -1 if none */
-    int output; /* value, -1 if none */
+    cgp__use *uses; /* by parameter, then in order of the nodes; known after finish */
+    int n_uses;
+    cgp__tie *ties;
+    int n_ties, ties_room;
+
+    int n_losses; /* the last n_losses nodes, once the model is finished */
+    int output;   /* value, -1 if none */
 };
 
 /* Bytes of a value, or of anything of this type, for n samples. */
@@ -63,6 +84,11 @@ int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
  * parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
+
+/* Tell whether a node is a loss. The model is finished. */
+static inline bool cgp__model_is_loss(const cgp_model *model, int node) {
+    return node >= model->n_nodes - model->n_losses;
+}
 
 /* Tell whether backward of a node has an input half, a weight half. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,

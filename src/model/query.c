@@ -41,6 +41,10 @@ const char *cgp_model_input_name(const cgp_model *model, int input) {
     return input >= 0 && input < model->n_inputs ? model->inputs[input] : NULL;
 }
 
+cgp_dtype cgp_model_output_dtype(const cgp_model *model) {
+    return model->output < 0 ? CGP_F32 : model->values[model->output].type.dtype;
+}
+
 cgp_shape cgp_model_output_shape(const cgp_model *model) {
     if (model->output < 0) return (cgp_shape){.rank = -1};
     return model->values[model->output].type.shape;

@@ -3,6 +3,7 @@
  * the logits. */
 #include "op/rules.h"
 
+#include <inttypes.h>
 #include <string.h>
 
 /* The leading dims of the logits; [1] will do for logits of one row, [classes]. */
@@ -25,6 +26,15 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("logits", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     CGP_TRY(check_targets(&inputs[0], &inputs[1]));
+    if (inputs[1].high > cgp__op_width(logits))
+        return cgp_fail(CGP_EINVAL,
+                        "expects targets below the %" PRId64 " classes, got up to %" PRId64,
+                        cgp__op_width(logits), inputs[1].high - 1);
+    if (attributes->ignore >= 0 && attributes->ignore < inputs[1].high)
+        return cgp_fail(CGP_EINVAL,
+                        "expects an ignored target that the graph never makes, got %" PRId64
+                        " (it makes 0 to %" PRId64 ")",
+                        attributes->ignore, inputs[1].high - 1);
     out->geometry.rows = cgp__op_rows(logits);
     out->geometry.in = cgp__op_width(logits);
     out->geometry.ignore = attributes->ignore;

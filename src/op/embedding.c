@@ -13,6 +13,10 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
         return cgp_fail(CGP_EINVAL,
                         "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64,
                         vocabulary, width);
+    if (inputs[0].high > vocabulary)
+        return cgp_fail(CGP_EINVAL,
+                        "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64,
+                        vocabulary, inputs[0].high - 1);
     const int64_t rows = cgp_shape_count(&inputs[0].shape);
     CGP_TRY(cgp__op_check_size("weight", vocabulary, width));
     CGP_TRY(cgp__op_check_size("output", rows, width));
@@ -23,6 +27,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     out->output.shape = cgp__op_shape_append(&inputs[0].shape, width);
     out->n_params = 1;
     out->params[0].suffix = "weight";
+    out->params[0].decays = true;
     out->params[0].shape = cgp_shape_make(2, (int64_t[]){vocabulary, width});
     return CGP_OK;
 }

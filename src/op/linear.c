@@ -10,6 +10,7 @@ static void set_params(const cgp__geometry *geometry, cgp__inferred *out) {
     const int64_t in_out[] = {geometry->in, geometry->out};
     out->n_params = geometry->has_bias ? 2 : 1;
     out->params[0].suffix = "weight";
+    out->params[0].decays = true;
     out->params[0].shape = cgp_shape_make(2, geometry->in_out ? in_out : out_in);
     if (geometry->has_bias) {
         out->params[1].suffix = "bias";

@@ -19,6 +19,7 @@ const cgp__op *cgp__op_find(cgp__op_kind kind) {
         [CGP__OP_ATTENTION] = &cgp__op_attention,
         [CGP__OP_DROPOUT] = &cgp__op_dropout,
         [CGP__OP_CROSS_ENTROPY] = &cgp__op_cross_entropy,
+        [CGP__OP_ARGMAX] = &cgp__op_argmax,
     };
     return (unsigned)kind < CGP__OP_KINDS ? tables[kind] : NULL;
 }

@@ -12,6 +12,9 @@
 typedef struct cgp__type {
     cgp_dtype dtype;
     cgp_shape shape;
+    int64_t
+        high; /* integers that the graph makes are 0 .. high - 1; 0: the caller's, checked on
+                     the host */
 } cgp__type;
 
 /* What a builder call says besides its inputs. Unused fields are zero. */
@@ -27,6 +30,7 @@ typedef struct cgp__attributes {
 typedef struct cgp__op_parameter {
     const char *suffix; /* "weight" */
     cgp_shape shape;
+    bool decays; /* not a bias, nor of a norm */
 } cgp__op_parameter;
 
 /* What follows from attributes and input types. */
@@ -84,6 +88,7 @@ typedef struct cgp__op {
 const cgp__op *cgp__op_find(cgp__op_kind kind);
 
 extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear,
-    cgp__op_layer_norm, cgp__op_gelu, cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy;
+    cgp__op_layer_norm, cgp__op_gelu, cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy,
+    cgp__op_argmax;
 
 #endif

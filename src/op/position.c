@@ -8,6 +8,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
     out->n_params = 1;
     out->params[0].suffix = "weight";
+    out->params[0].decays = true;
     out->params[0].shape = inputs[0].shape;
     return CGP_OK;
 }

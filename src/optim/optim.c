@@ -1,64 +1,107 @@
 /* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter
- * p with gradient g at step t:
+ * p with gradient g at update t, g having been scaled and `rate` being that of update t:
  *
- *   SGD     g += weight_decay p;  b = momentum b + g
- *           p -= rate (nesterov ? g + momentum b : b)                 (b = g without momentum)
- *   AdamW   p -= rate weight_decay p
- *           m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
- *           p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps) */
+ *   SGD      g += weight_decay p;  b = momentum b + g
+ *            p -= rate (nesterov ? g + momentum b : b)                (b = g without momentum)
+ *   AdamW    p -= rate weight_decay p
+ *            m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
+ *            p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *   Adam     g += weight_decay p;  m, v and p as AdamW, without its first line
+ *   RMSprop  g += weight_decay p;  v = alpha v + (1 - alpha) g^2
+ *            b = momentum b + g / (sqrt(v) + eps)
+ *            p -= rate b */
 #include "optim/optim.h"
 
 #include <math.h>
 #include <string.h>
 
-static const char *const kinds[] = {"sgd", "adamw"};
+static const char *const kinds[] = {[CGP_OPTIM_SGD] = "sgd",
+                                    [CGP_OPTIM_ADAMW] = "adamw",
+                                    [CGP_OPTIM_ADAM] = "adam",
+                                    [CGP_OPTIM_RMSPROP] = "rmsprop"};
+#define KINDS (int)(sizeof kinds / sizeof *kinds)
 
 cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text) {
-    for (int i = 0; i < 2; i++) {
+    for (int i = 0; i < KINDS; i++) {
         if (strcmp(text, kinds[i]) == 0) {
             *out = (cgp_optim_kind)i;
             return CGP_OK;
         }
     }
-    const char *near = cgp_nearest(text, kinds, 2);
-    return cgp_fail(CGP_EINVAL, "optimizer: expected sgd or adamw, got \"%s\"%s%s%s", text,
+    const char *near = cgp_nearest(text, kinds, KINDS);
+    return cgp_fail(CGP_EINVAL,
+                    "optimizer: expected sgd, adamw, adam or rmsprop, got \"%s\"%s%s%s", text,
                     near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }
 
 const char *cgp_optim_kind_name(cgp_optim_kind kind) {
-    return kind == CGP_OPTIM_SGD ? kinds[0] : kinds[1];
+    return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
 }
 
-static cgp_status check_range(const char *name, double value, double low, double high,
-                              const char *range) {
-    if (value >= low && value < high) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "optimizer: %s is expected in %s, got %g", name, range, value);
+/* Who uses a constant. */
+enum {
+    SGD = 1 << CGP_OPTIM_SGD,
+    ADAMW = 1 << CGP_OPTIM_ADAMW,
+    ADAM = 1 << CGP_OPTIM_ADAM,
+    RMSPROP = 1 << CGP_OPTIM_RMSPROP,
+    ALL = SGD | ADAMW | ADAM | RMSPROP
+};
+
+typedef struct constant {
+    const char *name;
+    size_t offset; /* in cgp_optim */
+    int kinds;
+    double low, high; /* low <= value < high */
+    const char *range;
+} constant;
+
+static const constant constants[] = {
+    {"rate", offsetof(cgp_optim, rate), ALL, 0, INFINITY, "[0, inf)"},
+    {"weight_decay", offsetof(cgp_optim, weight_decay), ALL, 0, INFINITY, "[0, inf)"},
+    {"momentum", offsetof(cgp_optim, momentum), SGD | RMSPROP, 0, 1, "[0, 1)"},
+    {"beta1", offsetof(cgp_optim, beta1), ADAMW | ADAM, 0, 1, "[0, 1)"},
+    {"beta2", offsetof(cgp_optim, beta2), ADAMW | ADAM, 0, 1, "[0, 1)"},
+    {"eps", offsetof(cgp_optim, eps), ADAMW | ADAM | RMSPROP, 1e-45, INFINITY, "(0, inf)"},
+    {"alpha", offsetof(cgp_optim, alpha), RMSPROP, 0, 1, "[0, 1)"},
+    {"clip_norm", offsetof(cgp_optim, clip_norm), ALL, 0, INFINITY, "[0, inf)"},
+};
+
+/* What a kind does not use may have any value but NaN, which is a mistake everywhere. */
+static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
+    double value;
+    memcpy(&value, (const char *)optim + c->offset, sizeof value);
+    const bool used = c->kinds & 1 << optim->kind;
+    if (used ? value >= c->low && value < c->high : !isnan(value)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "optimizer: %s is expected in %s, got %g", c->name, c->range,
+                    value);
 }
 
 cgp_status cgp_optim_check(const cgp_optim *optim) {
-    if (optim->kind != CGP_OPTIM_SGD && optim->kind != CGP_OPTIM_ADAMW)
-        return cgp_fail(CGP_EINVAL, "optimizer: unknown kind %d", (int)optim->kind);
-    CGP_TRY(check_range("rate", optim->rate, 0, INFINITY, "[0, inf)"));
-    CGP_TRY(check_range("weight_decay", optim->weight_decay, 0, INFINITY, "[0, inf)"));
-    if (optim->kind == CGP_OPTIM_SGD) {
-        CGP_TRY(check_range("momentum", optim->momentum, 0, 1, "[0, 1)"));
-        if (optim->nesterov && optim->momentum == 0)
-            return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs momentum above 0, got 0");
-        return CGP_OK;
-    }
-    CGP_TRY(check_range("beta1", optim->beta1, 0, 1, "[0, 1)"));
-    CGP_TRY(check_range("beta2", optim->beta2, 0, 1, "[0, 1)"));
-    return check_range("eps", optim->eps, 1e-45, INFINITY, "(0, inf)");
+    if ((int)optim->kind < 0 || (int)optim->kind >= KINDS)
+        return cgp_fail(CGP_EINVAL, "optimizer: unknown kind %d (sgd, adamw, adam, rmsprop)",
+                        (int)optim->kind);
+    for (size_t i = 0; i < sizeof constants / sizeof *constants; i++)
+        CGP_TRY(check_constant(optim, &constants[i]));
+    if (optim->nesterov && optim->kind == CGP_OPTIM_SGD && optim->momentum == 0)
+        return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs momentum above 0, got 0");
+    if (optim->nesterov && optim->kind == CGP_OPTIM_RMSPROP)
+        return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs sgd, got rmsprop");
+    return cgp__rate_check(&optim->schedule);
 }
 
 int cgp_optim_states(const cgp_optim *optim) {
-    if (optim->kind == CGP_OPTIM_ADAMW) return 2;
-    return optim->momentum > 0 ? 1 : 0;
+    if (optim->kind == CGP_OPTIM_ADAMW || optim->kind == CGP_OPTIM_ADAM) return 2;
+    const int momentum = optim->momentum > 0 ? 1 : 0;
+    return optim->kind == CGP_OPTIM_RMSPROP ? 1 + momentum : momentum;
 }
 
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update) {
-    update->rule = optim->kind == CGP_OPTIM_SGD ? CGP__UPDATE_SGD : CGP__UPDATE_ADAMW;
-    update->rate = optim->rate;
+    static const cgp__update_rule rules[] = {[CGP_OPTIM_SGD] = CGP__UPDATE_SGD,
+                                             [CGP_OPTIM_ADAMW] = CGP__UPDATE_ADAMW,
+                                             [CGP_OPTIM_ADAM] = CGP__UPDATE_ADAM,
+                                             [CGP_OPTIM_RMSPROP] = CGP__UPDATE_RMSPROP};
+    update->rule = rules[optim->kind];
+    update->rate = cgp_optim_rate_at(optim, step);
     update->weight_decay = optim->weight_decay;
     update->momentum = optim->momentum;
     update->nesterov = optim->nesterov;
@@ -67,4 +110,5 @@ void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *upd
     update->eps = optim->eps;
     update->correction1 = 1 - pow(optim->beta1, (double)step);
     update->correction2_sqrt = sqrt(1 - pow(optim->beta2, (double)step));
+    update->alpha = optim->alpha;
 }

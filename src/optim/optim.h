@@ -6,8 +6,11 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of update number `step` (from 1): rule, rate, decay, corrections. Pointers
- * and n stay as they are. */
+/* Fill the constants of update number `step` (from 1): rule, rate, decay, corrections. Pointers,
+ * n and gradient_scale stay as they are. */
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update);
+
+/* rate.c: the part of cgp_optim_check() that is the schedule's. */
+cgp_status cgp__rate_check(const cgp_rate_schedule *schedule);
 
 #endif

@@ -36,7 +36,8 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 /* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan
  * that never recomputes has no light program and uses the other one with any saved slot. */
 static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
-    const bool has_light = plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER;
+    const bool has_light =
+        plan->inference || cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
     return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
 }
 
@@ -78,6 +79,10 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_ac
     }
 }
 
+static bool is_forward(cgp_action_kind kind) {
+    return kind == CGP_ACTION_F || kind == CGP_ACTION_SEND_F || kind == CGP_ACTION_RECV_F;
+}
+
 static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule, cgp__run *run,
                               int d) {
     int n = 0;
@@ -108,6 +113,8 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     }
     for (int i = 0; status == CGP_OK && i < n; i++)
         bind_action(plan, run, &list->actions[i], &m);
+    while (list->n_forward < n && is_forward(actions[list->n_forward].kind))
+        list->n_forward++;
     free(flags);
     free(numbers);
     return status;
@@ -144,9 +151,11 @@ static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
         status = bind_device(plan, schedule, run, d);
     cgp_schedule_destroy(schedule);
     if (status == CGP_OK) status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
+    const int64_t losses = (int64_t)run->chunks * plan->model->n_losses;
     if (status == CGP_OK &&
-        !cgp__grow(&pipeline->losses, &pipeline->losses_room, run->chunks, sizeof(double)))
-        status = cgp__no_memory("losses", (size_t)run->chunks * sizeof(double));
+        (losses > INT_MAX / 2 ||
+         !cgp__grow(&pipeline->losses, &pipeline->losses_room, (int)losses, sizeof(double))))
+        status = cgp__no_memory("losses", (size_t)losses * sizeof(double));
     return status;
 }
 

@@ -44,10 +44,11 @@ static cgp_status set_initial_parameters(cgp__worker *worker) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     float chunk[4096];
-    for (int p = 0; p < plan->model->n_params; p++) {
+    for (int c = 0; c < plan->n_copies; c++) {
+        const int p = plan->copies[c].parameter;
         const cgp__parameter *param = &plan->model->params[p];
-        if (plan->stages[plan->node_stage[param->node]].info.device != worker->index) continue;
-        char *memory = worker->memory + device->parameters + plan->param_offset[p];
+        if (plan->copies[c].device != worker->index) continue;
+        char *memory = worker->memory + device->parameters + plan->copies[c].offset;
         const int64_t count = cgp_shape_count(&param->shape);
         for (int64_t first = 0; first < count; first += 4096) {
             const int64_t n = count - first < 4096 ? count - first : 4096;

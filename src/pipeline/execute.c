@@ -34,35 +34,27 @@ static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *con
 
 static void *at(const scene *s, cgp__place place) {
     if (place.arena == CGP__NOWHERE) return NULL;
-    if (place.arena != CGP__HOST) return s->base[place.arena] + place.offset;
-    const cgp_tensor *tensor = s->context->inputs[place.offset];
-    const int value = s->plan->model->input_values[place.offset];
+    const cgp_model *model = s->plan->model;
+    const bool host = place.arena == CGP__HOST;
+    if (!host && place.arena != CGP__HOST_GRADIENT) return s->base[place.arena] + place.offset;
+    const cgp_tensor *tensor = host ? s->context->inputs[place.offset] : s->context->gradient;
+    const int value = host ? model->input_values[place.offset] : model->output;
     const int64_t first = s->context->offset + s->bound->first_sample;
-    const int64_t bytes = cgp__type_bytes(&s->plan->model->values[value].type, first);
+    const int64_t bytes = cgp__type_bytes(&model->values[value].type, first);
     return tensor ? (char *)tensor->data + bytes : NULL;
-}
-
-/* CGP_FAULT asks that this action fails: its first kernel does. */
-static bool is_faulty(const cgp_pipeline *pipeline, const cgp_action *action) {
-    return pipeline->fault_kind == (int)action->kind &&
-           pipeline->fault_stage == action->stage &&
-           pipeline->fault_microbatch == action->microbatch;
 }
 
 static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
     const cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp__node *node = &s->plan->model->nodes[call->node];
     double unused;
-    if (is_faulty(pipeline, &s->bound->action))
-        return cgp_fail(CGP_EDEVICE, "failed because CGP_FAULT asks for it");
     cgp__kernel_args args = {.y = at(s, call->y),
                              .dy = at(s, call->dy),
                              .workspace = at(s, call->workspace),
                              .first = s->bound->first,
                              .training = s->context->training,
                              .sample = s->bound->first_sample,
-                             .loss = &unused,
-                             .loss_scale = s->context->loss_scale};
+                             .loss = &unused};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
         args.x[k] = at(s, call->x[k]);
         args.dx[k] = at(s, call->dx[k]);
@@ -76,39 +68,58 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
     if (node->geometry.p > 0)
         args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
                                    node->id);
-    if (node->op->is_loss && s->bound->action.kind == CGP_ACTION_F)
-        args.loss = &pipeline->losses[s->bound->action.microbatch];
+    if (node->op->is_loss) {
+        const cgp_model *model = s->plan->model;
+        const int l = call->node - (model->n_nodes - model->n_losses);
+        if (s->context->loss_scales) args.loss_scale = s->context->loss_scales[l];
+        if (s->bound->action.kind == CGP_ACTION_F)
+            args.loss = &pipeline->losses[s->bound->action.microbatch * model->n_losses + l];
+    }
     return s->plan->devices[s->worker->index].backend->kernel_run(kernel, &args);
 }
 
-/* First words of a message: stage, micro-batch, action. */
-static cgp_status fail_in_action(const scene *s, const char *layer, const char *op,
-                                 const char *message) {
-    const cgp_action *action = &s->bound->action;
-    char text[32];
-    return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: layer %s, %s: %s",
-                    action->stage, action->microbatch,
-                    cgp_action_text(action, text, sizeof text), layer, op, message);
+/* One call of a program: a copy, or a kernel (but no loss that nobody wants). */
+static cgp_status run_call(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
+    if (call->node < 0) {
+        const size_t bytes = 4 * (size_t)(call->copy_count * s->bound->samples);
+        const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
+        backend->copy(s->worker->device, at(s, call->dx[0]), at(s, call->dy), bytes);
+        return CGP_OK;
+    }
+    if (s->plan->model->nodes[call->node].op->is_loss && !s->context->with_loss) return CGP_OK;
+    return run_kernel(s, call, kernel);
 }
 
-static cgp_status compute(const scene *s) {
-    const cgp_action *action = &s->bound->action;
+/* Put the words that every message begins with before cgp_message(): stage, micro-batch, action,
+ * and layer and op if they are known. */
+static cgp_status fail_in_action(const scene *s, const cgp__call *call) {
     const cgp_model *model = s->plan->model;
-    const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
-    const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
-    const int first = s->worker->first_call[action->stage * CGP__PROGRAMS + s->bound->program];
-    cgp__kernel *const *kernels = s->worker->sets[s->bound->kernels].kernels + first;
-    for (int i = 0; i < program->n; i++) {
-        const cgp__call *call = &program->calls[i];
-        if (call->node < 0) {
-            const size_t bytes = 4 * (size_t)(call->copy_count * s->bound->samples);
-            backend->copy(s->worker->device, at(s, call->dx[0]), at(s, call->dy), bytes);
-            continue;
-        }
+    const cgp_action *action = &s->bound->action;
+    char text[32], place[512] = "";
+    if (call && call->node >= 0) {
         const cgp__node *node = &model->nodes[call->node];
-        if (node->op->is_loss && !s->context->with_loss) continue;
-        if (run_kernel(s, call, kernels[i]) != CGP_OK)
-            return fail_in_action(s, model->layers[node->layer], node->op->name, cgp_message());
+        snprintf(place, sizeof place, "layer %s, %s: ", model->layers[node->layer],
+                 node->op->name);
+    }
+    return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
+                    action->microbatch, cgp_action_text(action, text, sizeof text), place,
+                    cgp_message());
+}
+
+/* *stopped: the run was given up meanwhile; nothing that the caller owns may be touched then. */
+static cgp_status compute(const scene *s, bool *stopped) {
+    cgp__worker *worker = s->worker;
+    const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
+    const int first =
+        worker->first_call[s->bound->action.stage * CGP__PROGRAMS + s->bound->program];
+    cgp__kernel *const *kernels = worker->sets[s->bound->kernels].kernels + first;
+    const cgp__call *calls = program->calls;
+    const int n = program->n;
+    for (int i = 0; i < n && !*stopped; i++) {
+        atomic_store_explicit(&worker->call, i, memory_order_relaxed);
+        const cgp_status status = run_call(s, &calls[i], kernels[i]);
+        *stopped = cgp__is_stopped(worker->pipeline);
+        if (status != CGP_OK && !*stopped) return fail_in_action(s, &calls[i]);
     }
     return CGP_OK;
 }
@@ -142,6 +153,7 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send) {
         else
             backend->copy(s->worker->device, at(s, part->to), (const char *)in + part->offset,
                           bytes);
+        if (cgp__is_stopped(s->worker->pipeline)) return false;
     }
     if (send)
         cgp__channel_post(channel, out, microbatch);
@@ -150,42 +162,59 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send) {
     return true;
 }
 
-/* Keep the first error of the run and wake everybody who waits for a message. */
-static void stop_run(cgp_pipeline *pipeline, cgp_status status) {
-    pthread_mutex_lock(&pipeline->lock);
-    if (pipeline->first_status == CGP_OK) {
-        pipeline->first_status = status;
-        snprintf(pipeline->first_message, sizeof pipeline->first_message, "%s", cgp_message());
+/* Wait or fail as CGP_FAULT asks; a failure is that of the action's first kernel, if it has one. */
+static cgp_status meet_faults(const scene *s, bool *stopped) {
+    const cgp_action *action = &s->bound->action;
+    const bool transfers = action->edge >= 0;
+    atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
+    if (cgp__faults_meet(s->worker->pipeline, action, stopped) == CGP_OK) return CGP_OK;
+    const cgp__program *program =
+        transfers ? NULL : cgp__stage_program(s->stage, s->bound->program);
+    return fail_in_action(s, program && program->n > 0 ? program->calls : NULL);
+}
+
+/* *stopped: the action was not ended, as another worker failed and has told why. */
+static cgp_status run_action(const scene *s, bool *stopped) {
+    cgp_pipeline *pipeline = s->worker->pipeline;
+    const cgp_action *action = &s->bound->action;
+    if (pipeline->n_faults > 0) CGP_TRY(meet_faults(s, stopped));
+    if (*stopped) return CGP_OK;
+    if (action->edge >= 0) {
+        const bool send =
+            action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
+        *stopped = !transfer(s, pipeline->channels[action->edge], send);
+        return CGP_OK;
     }
-    pthread_mutex_unlock(&pipeline->lock);
-    for (int e = 0; e < pipeline->plan->n_edges; e++)
-        cgp__channel_stop(pipeline->channels[e]);
+    CGP_TRY(compute(s, stopped));
+    if (!*stopped) give_output(s);
+    return CGP_OK;
+}
+
+void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {
+    const cgp__list *list = &context->run->lists[device];
+    *begin = context->part == CGP__BACKWARD_HALF ? list->n_forward : 0;
+    *end = context->part == CGP__FORWARD_HALF ? list->n_forward : list->n;
 }
 
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
-    const cgp__run_context *context = argument;
+    const cgp__run_context context = *(const cgp__run_context *)argument;
     cgp_pipeline *pipeline = worker->pipeline;
-    const cgp__list *list = &context->run->lists[worker->index];
-    worker->trace_start = worker->trace.written;
-    for (int i = 0; i < list->n; i++) {
-        const cgp__bound_action *bound = &list->actions[i];
-        const cgp_action *action = &bound->action;
+    const cgp__bound_action *actions = context.run->lists[worker->index].actions;
+    bool stopped = false;
+    int begin, end;
+    cgp__run_range(&context, worker->index, &begin, &end);
+    for (int i = begin; i < end; i++) {
+        const cgp_action *action = &actions[i].action;
         scene s;
-        set_scene(&s, worker, context, bound);
+        set_scene(&s, worker, &context, &actions[i]);
         const int64_t start = cgp__now_ns();
-        if (action->edge >= 0) {
-            const bool send =
-                action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
-            if (!transfer(&s, pipeline->channels[action->edge], send))
-                return CGP_OK; /* another worker failed and has told why */
-        } else {
-            const cgp_status status = compute(&s);
-            if (status != CGP_OK) {
-                stop_run(pipeline, status);
-                return CGP_OK; /* reported through first_status */
-            }
-            give_output(&s);
+        if (run_action(&s, &stopped) != CGP_OK) {
+            pthread_mutex_lock(&pipeline->lock);
+            cgp__workers_give_up(pipeline, CGP_EDEVICE);
+            pthread_mutex_unlock(&pipeline->lock);
+            stopped = true;
         }
+        if (stopped) return CGP_OK; /* reported through first_status */
         cgp__trace_add(&worker->trace, (cgp__event){start, cgp__now_ns(), (int)action->kind,
                                                     action->stage, action->microbatch});
     }

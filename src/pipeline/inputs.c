@@ -82,16 +82,33 @@ cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *con
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                                  int64_t samples, int64_t *count) {
-    const cgp_model *model = pipeline->plan->model;
-    const cgp__node *loss = &model->nodes[model->loss];
+cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples) {
+    if (samples <= pipeline->plan->batch) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
+                    (long long)pipeline->plan->batch, (long long)samples);
+}
+
+/* How many targets of a loss count; those that the graph makes itself all do. */
+static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
+                             const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
     const int input = model->values[loss->inputs[1]].input;
+    const int64_t targets = samples * loss->geometry.rows;
     *count =
-        loss->op->count(&loss->geometry, inputs[input]->data, samples * loss->geometry.rows);
-    if (*count == 0)
-        return cgp_fail(CGP_EINVAL,
-                        "input %s: the loss counts nothing, all %lld targets are ignored",
-                        model->inputs[input], (long long)(samples * loss->geometry.rows));
+        input < 0 ? targets : loss->op->count(&loss->geometry, inputs[input]->data, targets);
+    if (*count > 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "input %s: the loss counts nothing, all %lld targets are ignored",
+                    model->inputs[input], (long long)targets);
+}
+
+cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                    int64_t samples) {
+    const cgp_model *model = pipeline->plan->model;
+    for (int l = 0; l < model->n_losses; l++) {
+        const cgp__node *loss = &model->nodes[model->n_nodes - model->n_losses + l];
+        int64_t *count = &pipeline->loss_counts[l];
+        CGP_TRY(count_loss(model, loss, inputs, samples, count));
+        pipeline->loss_scales[l] = (float)(loss->loss_weight / (double)*count);
+    }
     return CGP_OK;
 }

@@ -1,48 +1,8 @@
-/* parameters.c -- updates, and parameters to and from the host. */
+/* parameters.c -- parameters, gradients and optimizer state to and from the host. The workers are
+ * idle meanwhile. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
-
-#include "optim/optim.h"
-
-/* A parameter's device and offset inside a section. */
-static cgp__worker *owner(const cgp_pipeline *pipeline, int parameter) {
-    const cgp_plan *plan = pipeline->plan;
-    const int stage = plan->node_stage[plan->model->params[parameter].node];
-    return &pipeline->workers[plan->stages[stage].info.device];
-}
-
-static cgp_status update_device(cgp__worker *worker, void *constants) {
-    const cgp_plan *plan = worker->pipeline->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
-    cgp__update update = *(const cgp__update *)constants;
-    for (int p = 0; p < plan->model->n_params; p++) {
-        if (owner(worker->pipeline, p) != worker ||
-            !plan->model->nodes[plan->model->params[p].node].on_loss)
-            continue; /* of another device; or without a gradient, as only the output depends on
-                         it */
-        char *memory = worker->memory + plan->param_offset[p];
-        update.n = cgp_shape_count(&plan->model->params[p].shape);
-        update.param = (float *)(void *)(memory + device->parameters);
-        update.grad = (const float *)(void *)(memory + device->gradients);
-        for (int s = 0; s < cgp_optim_states(&plan->optim); s++)
-            update.state[s] = (float *)(void *)(memory + device->optimizer +
-                                                s * device->info.parameter_bytes);
-        device->backend->update(worker->device, &update);
-    }
-    return CGP_OK;
-}
-
-cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->has_gradients)
-        return cgp_fail(CGP_ESTATE,
-                        "optimizer: has no new gradients (cgp_pipeline_step is due)");
-    cgp__update constants = {.state = {NULL, NULL}};
-    cgp__optim_constants(&pipeline->plan->optim, ++pipeline->updates, &constants);
-    pipeline->has_gradients = false;
-    return cgp__workers_all(pipeline, update_device, &constants);
-}
 
 static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter,
                                   const float *data) {
@@ -53,40 +13,79 @@ static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter,
                 : cgp_fail(CGP_EINVAL, "parameter %d: its data are missing", parameter);
 }
 
-/* Copy between the host and a section of the device that has the parameter; the workers are
- * idle. */
-static void copy(const cgp_pipeline *pipeline, int parameter, int64_t section, void *to,
+/* Copy between the host and memory of a device, as much as a parameter takes. */
+static void copy(const cgp_pipeline *pipeline, const cgp__copy *at, int64_t offset, void *to,
                  const void *from) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__worker *worker = owner(pipeline, parameter);
-    char *memory = worker->memory + section + plan->param_offset[parameter];
-    const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
-    plan->devices[worker->index].backend->copy(worker->device, to ? to : memory,
-                                               from ? from : memory, bytes);
+    const cgp__worker *worker = &pipeline->workers[at->device];
+    char *memory = worker->memory + offset;
+    const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[at->parameter].shape);
+    plan->devices[at->device].backend->copy(worker->device, to ? to : memory,
+                                            from ? from : memory, bytes);
 }
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
+    const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
-    copy(pipeline, parameter,
-         pipeline->plan->devices[owner(pipeline, parameter)->index].parameters, data, NULL);
+    const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
+    copy(pipeline, owner, plan->devices[owner->device].parameters + owner->offset, data, NULL);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
                                       const float *data) {
+    const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
-    copy(pipeline, parameter,
-         pipeline->plan->devices[owner(pipeline, parameter)->index].parameters, NULL, data);
+    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
+        copy(pipeline, &plan->copies[c],
+             plan->devices[plan->copies[c].device].parameters + plan->copies[c].offset, NULL,
+             data);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
+    const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (pipeline->plan->inference || pipeline->step == 0)
-        return cgp_fail(CGP_ESTATE, "gradient: there is none yet (cgp_pipeline_step is due)");
-    copy(pipeline, parameter,
-         pipeline->plan->devices[owner(pipeline, parameter)->index].gradients, data, NULL);
+    if (!pipeline->left_gradients)
+        return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
+                        cgp__pipeline_due(pipeline));
+    const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
+    copy(pipeline, owner, plan->devices[owner->device].gradients + owner->gradient, data, NULL);
+    return CGP_OK;
+}
+
+static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int state,
+                              const float *data) {
+    const int states = pipeline->plan->inference ? 0 : cgp_optim_states(&pipeline->plan->optim);
+    CGP_TRY(check_parameter(pipeline, parameter, data));
+    if (state >= 0 && state < states) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "optimizer state: the optimizer has %d, got number %d", states,
+                    state);
+}
+
+/* Offset of a copy's optimizer state in the memory of its device. */
+static int64_t state_offset(const cgp_plan *plan, const cgp__copy *at, int state) {
+    const cgp__device_plan *device = &plan->devices[at->device];
+    return device->optimizer + state * device->info.parameter_bytes + at->offset;
+}
+
+cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
+                                            float *data) {
+    const cgp_plan *plan = pipeline->plan;
+    CGP_TRY(check_state(pipeline, parameter, state, data));
+    const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
+    copy(pipeline, owner, state_offset(plan, owner, state), data, NULL);
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
+                                            const float *data) {
+    const cgp_plan *plan = pipeline->plan;
+    CGP_TRY(check_state(pipeline, parameter, state, data));
+    for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
+        copy(pipeline, &plan->copies[c], state_offset(plan, &plan->copies[c], state), NULL,
+             data);
     return CGP_OK;
 }
 

@@ -1,25 +1,9 @@
 /* pipeline.c -- create, destroy, and the calls that run lists. */
 #include "pipeline/pipeline.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-
-/* CGP_FAULT=fail:1F3 makes that action fail, for tests. */
-static void read_fault(cgp_pipeline *pipeline) {
-    static const char letters[] = "FBIWR"; /* in the order of cgp_action_kind */
-    const char *text = getenv("CGP_FAULT");
-    char letter;
-    pipeline->fault_kind = -1;
-    if (!text) return;
-    if (sscanf(text, "fail:%d%c%d", &pipeline->fault_stage, &letter,
-               &pipeline->fault_microbatch) == 3 &&
-        letter && strchr(letters, letter))
-        pipeline->fault_kind = (int)(strchr(letters, letter) - letters);
-    cgp__log(CGP_LOG_WARN, "pipeline", "CGP_FAULT=%s: %s", text,
-             pipeline->fault_kind < 0 ? "is not understood (expected fail:1F3) and does nothing"
-                                      : "this action will fail");
-}
 
 static cgp_status check_available(const cgp_plan *plan) {
     int64_t planned = 0;
@@ -45,6 +29,21 @@ static cgp_status create_channels(cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
+static cgp_status allocate_losses(cgp_pipeline *pipeline) {
+    const cgp_model *model = pipeline->plan->model;
+    const size_t losses = (size_t)model->n_losses, inputs = (size_t)model->n_inputs;
+    pipeline->loss_counts = cgp__calloc(losses, sizeof *pipeline->loss_counts);
+    pipeline->loss_sums = cgp__calloc(losses, sizeof *pipeline->loss_sums);
+    pipeline->loss_scales = cgp__calloc(losses, sizeof *pipeline->loss_scales);
+    pipeline->squares = cgp__calloc((size_t)model->n_params, sizeof *pipeline->squares);
+    pipeline->outside_inputs = cgp__calloc(inputs, sizeof *pipeline->outside_inputs);
+    pipeline->outside_list = cgp__calloc(inputs, sizeof(cgp_tensor *));
+    if (pipeline->loss_counts && pipeline->loss_sums && pipeline->loss_scales &&
+        pipeline->squares && pipeline->outside_inputs && pipeline->outside_list)
+        return CGP_OK;
+    return cgp__no_memory("pipeline", inputs * sizeof *pipeline->outside_inputs);
+}
+
 static cgp_status build(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__run *run = NULL;
@@ -52,6 +51,8 @@ static cgp_status build(cgp_pipeline *pipeline) {
     pipeline->channels = cgp__calloc((size_t)plan->n_edges, sizeof *pipeline->channels);
     if (!pipeline->workers || !pipeline->channels)
         return cgp__no_memory("pipeline", (size_t)plan->n_devices * sizeof *pipeline->workers);
+    CGP_TRY(cgp__faults_read(pipeline));
+    CGP_TRY(allocate_losses(pipeline));
     CGP_TRY(check_available(plan));
     CGP_TRY(cgp__workers_start(pipeline));
     CGP_TRY(cgp__workers_all(pipeline, cgp__job_create_device, NULL));
@@ -64,10 +65,8 @@ cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_
     if (!pipeline) return cgp__no_memory("pipeline", sizeof *pipeline);
     pipeline->plan = plan;
     pipeline->seed = seed;
-    pthread_mutex_init(&pipeline->lock, NULL);
-    pthread_cond_init(&pipeline->work, NULL);
-    pthread_cond_init(&pipeline->done, NULL);
-    read_fault(pipeline);
+    pipeline->gradient_norm = NAN;
+    cgp__workers_init(pipeline);
     const cgp_status status = build(pipeline);
     if (status != CGP_OK) {
         cgp_pipeline_destroy(pipeline);
@@ -83,15 +82,24 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     bool all_started = pipeline->workers != NULL;
     for (int d = 0; pipeline->workers && d < plan->n_devices; d++)
         all_started = all_started && pipeline->workers[d].started;
-    if (all_started) (void)cgp__workers_all(pipeline, cgp__job_destroy_device, NULL);
+    const bool all_back = cgp__workers_release(pipeline);
+    if (all_started && (all_back || !pipeline->shares_stuck))
+        (void)cgp__workers_all(pipeline, cgp__job_destroy_device, NULL);
     if (pipeline->workers) cgp__workers_stop(pipeline);
+    if (!all_back) return; /* a worker hangs: what it may touch stays (workers.c) */
     for (int e = 0; pipeline->channels && e < plan->n_edges; e++)
         cgp__channel_destroy(pipeline->channels[e]);
     for (int i = 0; i < pipeline->n_runs; i++)
         cgp__run_destroy(pipeline, pipeline->runs[i]);
-    pthread_cond_destroy(&pipeline->done);
-    pthread_cond_destroy(&pipeline->work);
-    pthread_mutex_destroy(&pipeline->lock);
+    cgp__workers_deinit(pipeline);
+    free(pipeline->report);
+    free(pipeline->faults);
+    free(pipeline->outside_list);
+    free(pipeline->outside_inputs);
+    free(pipeline->squares);
+    free(pipeline->loss_scales);
+    free(pipeline->loss_sums);
+    free(pipeline->loss_counts);
     free(pipeline->losses);
     free(pipeline->runs);
     free(pipeline->channels);
@@ -106,8 +114,7 @@ cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-/* Run lists on all workers; a failure is remembered. */
-static cgp_status execute(cgp_pipeline *pipeline, cgp__run_context *context) {
+cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, cgp__run_context *context) {
     pipeline->first_status = CGP_OK;
     cgp_status status = cgp__workers_all(pipeline, cgp__job_run, context);
     if (pipeline->first_status != CGP_OK)
@@ -119,91 +126,130 @@ static cgp_status execute(cgp_pipeline *pipeline, cgp__run_context *context) {
     return status;
 }
 
-/* Add the micro-batches' sums in ascending order. */
-static void add_losses(const cgp_pipeline *pipeline, const cgp__run *run, double *sum) {
-    for (int i = 0; i < run->chunks; i++)
-        *sum += pipeline->losses[i];
+/* Add the micro-batches' sums in ascending order, each loss for itself. */
+static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
+    const int n = pipeline->plan->model->n_losses;
+    for (int i = 0; i < run->chunks; i++) {
+        for (int l = 0; l < n; l++)
+            pipeline->loss_sums[l] += pipeline->losses[i * n + l];
+    }
 }
 
-/* Forward over any number of samples, in pieces, so that lists stay short. Adds the
- * micro-batches' losses to *sum. */
+static void reset_losses(cgp_pipeline *pipeline) {
+    for (int l = 0; l < pipeline->plan->model->n_losses; l++)
+        pipeline->loss_sums[l] = 0;
+}
+
+/* The sum over the losses of weight x sum / count. */
+static double total_loss(const cgp_pipeline *pipeline) {
+    const cgp_model *model = pipeline->plan->model;
+    double total = 0;
+    for (int l = 0; l < model->n_losses; l++)
+        total += model->nodes[model->n_nodes - model->n_losses + l].loss_weight *
+                 pipeline->loss_sums[l] / (double)pipeline->loss_counts[l];
+    return total;
+}
+
+/* Forward over any number of samples, in pieces, so that lists stay short. */
 static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
-                               int64_t samples, double *sum) {
+                               int64_t samples) {
     const int64_t piece = 256 * pipeline->plan->microbatch;
+    reset_losses(pipeline);
     for (context->offset = 0; context->offset < samples; context->offset += piece) {
         const int64_t n = samples - context->offset < piece ? samples - context->offset : piece;
         CGP_TRY(cgp__run_find(pipeline, n, true, &context->run));
-        CGP_TRY(execute(pipeline, context));
-        if (context->with_loss) add_losses(pipeline, context->run, sum);
+        CGP_TRY(cgp__pipeline_execute(pipeline, context));
+        if (context->with_loss) add_losses(pipeline, context->run);
     }
     return CGP_OK;
 }
 
+const char *cgp__pipeline_due(const cgp_pipeline *pipeline) {
+    if (!pipeline->plan->loss_outside) return "cgp_pipeline_step";
+    return pipeline->outside_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
+}
+
+/* Slots are free: no forward waits for its backward. */
+static cgp_status check_between_steps(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (!pipeline->outside_run) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
+}
+
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    CGP_TRY(check_between_steps(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(
             CGP_ESTATE,
             "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
-    int64_t samples = 0, count = 0;
+    if (pipeline->plan->loss_outside)
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: is planned with loss_outside (cgp_pipeline_forward is due)");
+    int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
-    if (samples > pipeline->plan->batch)
-        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
-                        (long long)pipeline->plan->batch, (long long)samples);
-    CGP_TRY(cgp__inputs_loss_count(pipeline, inputs, samples, &count));
+    CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
+    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
     cgp__run_context context = {.inputs = inputs,
                                 .training = true,
                                 .with_loss = true,
-                                .loss_scale = (float)(1.0 / (double)count)};
+                                .loss_scales = pipeline->loss_scales};
     CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
-    pipeline->has_gradients = false;
-    CGP_TRY(execute(pipeline, &context));
+    pipeline->has_gradients = pipeline->left_gradients = false;
+    CGP_TRY(cgp__pipeline_execute(pipeline, &context));
+    CGP_TRY(cgp__pipeline_sum_shared(pipeline));
     pipeline->step++;
-    pipeline->has_gradients = true;
-    double sum = 0;
-    add_losses(pipeline, context.run, &sum);
-    if (loss) *loss = sum / (double)count;
+    pipeline->has_gradients = pipeline->left_gradients = true;
+    reset_losses(pipeline);
+    add_losses(pipeline, context.run);
+    if (loss) *loss = total_loss(pipeline);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (pipeline->plan->model->loss < 0)
+    CGP_TRY(check_between_steps(pipeline));
+    if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
-    int64_t samples = 0, count = 0;
+    int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
-    CGP_TRY(cgp__inputs_loss_count(pipeline, inputs, samples, &count));
+    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
     cgp__run_context context = {.inputs = inputs, .with_loss = true};
-    double sum = 0;
-    CGP_TRY(forward_only(pipeline, &context, samples, &sum));
-    if (loss) *loss = sum / (double)count;
+    CGP_TRY(forward_only(pipeline, &context, samples));
+    if (loss) *loss = total_loss(pipeline);
     return CGP_OK;
+}
+
+cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *name,
+                                      const cgp_tensor *tensor, int64_t samples) {
+    const cgp_model *model = pipeline->plan->model;
+    const cgp_shape wanted = cgp_model_output_shape(model);
+    const cgp_dtype type = cgp_model_output_dtype(model);
+    if (wanted.rank < 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
+                        model->name);
+    if (!tensor || !tensor->data) return cgp_fail(CGP_EINVAL, "%s: is missing", name);
+    bool fits = tensor->dtype == type && tensor->shape.rank == wanted.rank + 1 &&
+                tensor->shape.dims[0] == samples;
+    for (int i = 0; fits && i < wanted.rank; i++)
+        fits = tensor->shape.dims[i + 1] == wanted.dims[i];
+    if (fits) return CGP_OK;
+    char expected[128], got[128];
+    return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", name,
+                    cgp_dtype_name(type), (long long)samples,
+                    cgp_shape_text(&wanted, expected, sizeof expected),
+                    cgp_dtype_name(tensor->dtype),
+                    cgp_shape_text(&tensor->shape, got, sizeof got));
 }
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    const cgp_shape wanted = cgp_model_output_shape(pipeline->plan->model);
-    if (wanted.rank < 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
-                        pipeline->plan->model->name);
+    CGP_TRY(check_between_steps(pipeline));
     int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));
-    if (!output || !output->data) return cgp_fail(CGP_EINVAL, "output: is missing");
-    bool fits = output->dtype == CGP_F32 && output->shape.rank == wanted.rank + 1 &&
-                output->shape.dims[0] == samples;
-    for (int i = 0; fits && i < wanted.rank; i++)
-        fits = output->shape.dims[i + 1] == wanted.dims[i];
-    if (!fits) {
-        char expected[128], got[128];
-        return cgp_fail(CGP_EINVAL, "output: expected f32 of shape [%lld] x %s, got %s %s",
-                        (long long)samples, cgp_shape_text(&wanted, expected, sizeof expected),
-                        cgp_dtype_name(output->dtype),
-                        cgp_shape_text(&output->shape, got, sizeof got));
-    }
+    if (pipeline->plan->model->output >= 0)
+        CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));
+    CGP_TRY(cgp__pipeline_check_output(pipeline, "output", output, samples));
     cgp__run_context context = {.inputs = inputs, .output = output};
-    return forward_only(pipeline, &context, samples, NULL);
+    return forward_only(pipeline, &context, samples);
 }

@@ -11,6 +11,7 @@
 #include <cgpipe/pipeline.h>
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "plan/plan.h"
 #include "trace/trace.h"
@@ -32,6 +33,7 @@ typedef struct cgp__bound_action {
 typedef struct cgp__list {
     cgp__bound_action *actions;
     int n;
+    int n_forward; /* with a loss outside: the first so many are forward */
 } cgp__list;
 
 /* All lists for mini-batches of one size. */
@@ -54,11 +56,17 @@ typedef struct cgp__cached_kernel {
     cgp__kernel *kernel;
 } cgp__cached_kernel;
 
-typedef struct cgp__worker {
+typedef struct cgp__worker cgp__worker;
+typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
+
+struct cgp__worker {
     cgp_pipeline *pipeline;
     int index; /* of the device */
     pthread_t thread;
     bool started;
+    bool handed, busy, stuck; /* a job, under the pipeline's lock: not taken yet; taken; taken
+                                 and not back in time */
+    atomic_int call;          /* of the program it runs: the last one begun */
     cgp__device *device;
     char *memory;
     int64_t bytes;
@@ -72,9 +80,21 @@ typedef struct cgp__worker {
     int64_t trace_start; /* trace.written when the last step began */
     cgp_status status;   /* of the last job */
     char message[1024];
-} cgp__worker;
+};
 
-typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
+/* What CGP_FAULT asks for (faults.c). */
+typedef enum cgp__fault_effect {
+    CGP__FAULT_FAIL,
+    CGP__FAULT_STALL,
+    CGP__FAULT_DELAY,
+    CGP__FAULT_DELAY_ALL
+} cgp__fault_effect;
+
+typedef struct cgp__fault {
+    cgp__fault_effect effect;
+    cgp_action action; /* but for DELAY_ALL */
+    double seconds;    /* of a DELAY; of DELAY_ALL, the most */
+} cgp__fault;
 
 struct cgp_pipeline {
     const cgp_plan *plan;
@@ -83,38 +103,94 @@ struct cgp_pipeline {
     cgp__channel **channels; /* [edges] */
     cgp__run **runs;         /* one for each size met */
     int n_runs, runs_room;
-    double *losses; /* [micro-batches of the largest run] sums */
+    double *losses; /* [micro-batches of the largest run][losses of the model] sums */
     int losses_room;
-    int64_t step, updates; /* steps and optimizer updates done */
-    bool has_gradients, failed;
+    int64_t *loss_counts;            /* [losses] of the mini-batch */
+    double *loss_sums;               /* [losses] over its micro-batches */
+    float *loss_scales;              /* [losses] weight / count */
+    double *squares;                 /* [params] sums of their gradients' squares, to clip */
+    cgp_tensor *outside_inputs;      /* [inputs] of the forward whose backward is due ... */
+    const cgp_tensor **outside_list; /* [inputs] ... as execute.c wants them */
+    const cgp__run *outside_run;     /* ... and its lists; NULL: forward is due */
+    int64_t step, updates;           /* steps and optimizer updates done */
+    double gradient_norm;            /* of the last update, before clipping; NaN without */
+    bool has_gradients;              /* for an update */
+    bool left_gradients;             /* for cgp_pipeline_get_gradient() */
+    bool failed;
     char failure[1024];
-    int fault_stage, fault_microbatch, fault_kind; /* CGP_FAULT=fail:1F3; kind -1: none */
+    cgp__fault *faults; /* of CGP_FAULT */
+    int n_faults, faults_room;
 
     pthread_mutex_t lock;
-    pthread_cond_t work, done;
-    cgp__job *job;
+    pthread_cond_t work, done, released; /* the last: faults that hold a worker let it go */
+    cgp__job *job;                       /* of the workers, and what it was given */
     void *argument;
-    int generation, pending;
-    bool quit;
+    int pending; /* workers that the caller waits for */
+    bool quit, release;
+    atomic_bool stopped;  /* a run has failed: no worker touches the plan or the caller's memory
+                             any more */
+    bool shares_stuck;    /* a stuck worker may be in the memory of other devices */
+    int64_t timeout_ns;   /* 0: none */
+    int64_t job_start_ns; /* of the job in progress; of the last run of lists */
+    int64_t run_start_ns;
+    int64_t
+        back_ns;  /* when a worker last came back from its job, or the process from a sleep */
+    char *report; /* of the run that timed out */
     cgp_status first_status; /* of the run in progress: the first error wins */
     char first_message[1024];
 };
 
+/* Which actions of its lists a run takes. */
+typedef enum cgp__part_of_run {
+    CGP__WHOLE,
+    CGP__FORWARD_HALF,
+    CGP__BACKWARD_HALF
+} cgp__part_of_run;
+
 /* What a run needs besides its list. */
 typedef struct cgp__run_context {
     const cgp__run *run;
+    cgp__part_of_run part;
     const cgp_tensor *const *inputs;
     int64_t offset; /* of the run's first sample in the inputs and the output */
     bool training, with_loss;
-    float loss_scale;
-    const cgp_tensor *output; /* predict */
+    const float *loss_scales;   /* [losses] */
+    const cgp_tensor *output;   /* that the caller wants */
+    const cgp_tensor *gradient; /* of the output, with a loss outside */
 } cgp__run_context;
 
 /* workers.c: run a job on every worker and wait; the status and message of the first device
- * that failed. */
+ * that failed, or of the timeout. */
+void cgp__workers_init(cgp_pipeline *pipeline);
 cgp_status cgp__workers_start(cgp_pipeline *pipeline);
 cgp_status cgp__workers_all(cgp_pipeline *pipeline, cgp__job *job, void *argument);
+
+/* Let go of stalled workers; false if one is stuck all the same. Then end all threads. */
+bool cgp__workers_release(cgp_pipeline *pipeline);
 void cgp__workers_stop(cgp_pipeline *pipeline);
+void cgp__workers_deinit(cgp_pipeline *pipeline);
+
+/* Wait for a condition that goes by cgp__now_ns(); INT64_MAX: without limit. false once it is so
+ * late. */
+bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
+
+/* Keep cgp_message() as the run's error if it is the first one, and wake everybody who waits for
+ * a message. Under the lock. */
+void cgp__workers_give_up(cgp_pipeline *pipeline, cgp_status status);
+
+/* watchdog.c, under the lock: when the job has timed out, as far as is known now (INT64_MAX:
+ * never); then, unless something has ended since: make the report, record which action hangs,
+ * and give the run up. */
+int64_t cgp__watchdog_deadline(const cgp_pipeline *pipeline);
+bool cgp__watchdog_bark(cgp_pipeline *pipeline);
+
+/* Whether a worker is in an action that computes: it touches no memory of other devices. */
+bool cgp__watchdog_computes(const cgp_pipeline *pipeline, const cgp__worker *worker);
+
+/* faults.c: read CGP_FAULT; wait as it asks before an action. CGP_EDEVICE if the action is to
+ * fail. *leave: the run was given up, or the pipeline destroyed, meanwhile. */
+cgp_status cgp__faults_read(cgp_pipeline *pipeline);
+cgp_status cgp__faults_meet(cgp_pipeline *pipeline, const cgp_action *action, bool *leave);
 
 /* device.c: jobs that make and free what belongs to a device. */
 cgp_status cgp__job_create_device(cgp__worker *worker, void *unused);
@@ -127,16 +203,34 @@ cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_o
 void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run);
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program);
 
-/* execute.c: the job that runs a list. Argument: cgp__run_context. */
-cgp_status cgp__job_run(cgp__worker *worker, void *context);
+/* Whether the run in progress was given up. */
+static inline bool cgp__is_stopped(const cgp_pipeline *pipeline) {
+    return atomic_load_explicit(&pipeline->stopped, memory_order_acquire);
+}
 
-/* pipeline.c: CGP_ESTATE if the pipeline has failed. */
+/* execute.c: the job that runs a list. Argument: cgp__run_context. The actions of a device's list
+ * that it takes are *begin .. *end - 1. */
+cgp_status cgp__job_run(cgp__worker *worker, void *context);
+void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end);
+
+/* pipeline.c: CGP_ESTATE if the pipeline has failed; run lists on all workers, and remember a
+ * failure; check a tensor that is like the model's output. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
+const char *cgp__pipeline_due(const cgp_pipeline *pipeline); /* the call that makes gradients */
+cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, cgp__run_context *context);
+cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *name,
+                                      const cgp_tensor *tensor, int64_t samples);
+
+/* shared.c: add up the gradients of parameters with several uses, after the last backward. */
+cgp_status cgp__pipeline_sum_shared(cgp_pipeline *pipeline);
 
 /* inputs.c: check the caller's tensors before anything runs. */
 cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, bool with_loss, int64_t *samples);
-cgp_status cgp__inputs_loss_count(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                                  int64_t samples, int64_t *count);
+cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples);
+
+/* Fill pipeline->loss_counts and loss_scales for a mini-batch. */
+cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                    int64_t samples);
 
 #endif

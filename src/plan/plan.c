@@ -13,6 +13,28 @@
 
 #include "optim/optim.h"
 
+/* A model whose loss is the caller's: gpipe, all forwards and then all backwards. */
+static cgp_status check_loss_outside(const cgp_plan_options *o, const cgp_model *model) {
+    if (o->inference)
+        return cgp_fail(CGP_EINVAL, "plan options: loss_outside trains, inference does not");
+    if (model->n_losses > 0)
+        return cgp_fail(CGP_EINVAL,
+                        "model %s: has a loss of its own (loss_outside needs a model with "
+                        "cgp_model_output and no loss)",
+                        model->name);
+    if (model->values[model->output].type.dtype != CGP_F32)
+        return cgp_fail(CGP_EINVAL,
+                        "model %s: expected an output of f32 for a loss outside, got %s",
+                        model->name, cgp_dtype_name(model->values[model->output].type.dtype));
+    if (o->schedule && strcmp(o->schedule, "gpipe") != 0)
+        return cgp_fail(
+            CGP_EINVAL,
+            "schedule: a loss outside needs all forwards before the first backward: "
+            "expected gpipe, got \"%s\"",
+            o->schedule);
+    return CGP_OK;
+}
+
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
         return cgp_fail(
@@ -39,9 +61,12 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->device_memory < 0)
         return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld",
                         (long long)o->device_memory);
-    if (o->inference ? model->output < 0 && model->loss < 0 : model->loss < 0)
-        return cgp_fail(CGP_EINVAL, "model %s: has no loss to train (plan with `inference`)",
+    if (!o->inference && !o->loss_outside && model->n_losses == 0)
+        return cgp_fail(CGP_EINVAL,
+                        "model %s: has no loss to train (plan with `inference`, or with "
+                        "`loss_outside`)",
                         model->name);
+    if (o->loss_outside) CGP_TRY(check_loss_outside(o, model));
     if (!o->inference && o->schedule && strcmp(o->schedule, "forward") == 0)
         return cgp_fail(
             CGP_EINVAL,
@@ -83,12 +108,14 @@ static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
     plan->stages = cgp__calloc(n, sizeof *plan->stages);
     plan->devices = cgp__calloc(n, sizeof *plan->devices);
     plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
-    plan->param_offset = cgp__calloc((size_t)plan->model->n_params, sizeof *plan->param_offset);
-    plan->schedule_name = cgp__strdup(o->inference  ? "forward"
-                                      : o->schedule ? o->schedule
-                                                    : "1f1b");
+    plan->first_copy = cgp__calloc((size_t)plan->model->n_params + 1, sizeof *plan->first_copy);
+    plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
+    plan->schedule_name = cgp__strdup(o->inference      ? "forward"
+                                      : o->loss_outside ? "gpipe"
+                                      : o->schedule     ? o->schedule
+                                                        : "1f1b");
     if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage ||
-        !plan->param_offset || !plan->schedule_name)
+        !plan->first_copy || !plan->use_gradient || !plan->schedule_name)
         return cgp__no_memory("plan", n * sizeof *plan->stages);
     return CGP_OK;
 }
@@ -130,21 +157,6 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
         }
     }
     return CGP_OK;
-}
-
-static void place_parameters(cgp_plan *plan) {
-    const cgp_model *model = plan->model;
-    for (int p = 0; p < model->n_params; p++) {
-        const int stage = plan->node_stage[model->params[p].node];
-        cgp_plan_device *device = &plan->devices[plan->stages[stage].info.device].info;
-        plan->param_offset[p] = device->parameter_bytes;
-        device->parameter_bytes += cgp__align_up(4 * cgp_shape_count(&model->params[p].shape));
-    }
-    for (int d = 0; d < plan->n_devices && !plan->inference; d++) {
-        cgp_plan_device *device = &plan->devices[d].info;
-        device->gradient_bytes = device->parameter_bytes;
-        device->optimizer_bytes = device->parameter_bytes * cgp_optim_states(&plan->optim);
-    }
 }
 
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
@@ -258,7 +270,7 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
     if (activation < all / 2)
         return "most of it is parameters, gradients and optimizer: a smaller model, or an "
                "optimizer with less state";
-    if (!plan->inference && plan->recompute == CGP_RECOMPUTE_NEVER)
+    if (!plan->inference && cgp_recompute_plain(plan->recompute) == CGP_RECOMPUTE_NEVER)
         return "recompute always, or a smaller batch";
     return plan->microbatch > 1 ? "more chunks, or a smaller batch" : "a smaller batch";
 }
@@ -289,7 +301,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(check_size(plan));
     CGP_TRY(make_devices(plan, o));
     CGP_TRY(cut(plan, o));
-    place_parameters(plan);
+    CGP_TRY(cgp__plan_parameters(plan));
     CGP_TRY(cgp__plan_edges(plan));
     for (int j = 0; j < plan->n_stages; j++)
         CGP_TRY(cgp__plan_programs(plan, j));
@@ -308,6 +320,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->model = model;
     plan->optim = options->optim;
     plan->inference = options->inference;
+    plan->loss_outside = options->loss_outside;
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
     plan->threads = options->threads_per_device;
     const cgp_status status = build(plan, options);
@@ -335,7 +348,9 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_destroy(plan->schedule);
     free(plan->memo);
     free(plan->edges);
-    free(plan->param_offset);
+    free(plan->use_gradient);
+    free(plan->first_copy);
+    free(plan->copies);
     free(plan->node_stage);
     free(plan->devices);
     free(plan->stages);

@@ -23,9 +23,10 @@
 #include "model/model.h"
 
 typedef enum cgp__arena {
-    CGP__NOWHERE,    /* no operand */
-    CGP__HOST,       /* offset: index of the model input; the caller's memory */
-    CGP__PARAMETERS, /* offsets in bytes from here on */
+    CGP__NOWHERE,       /* no operand */
+    CGP__HOST,          /* offset: index of the model input; the caller's memory */
+    CGP__HOST_GRADIENT, /* of the output, the caller's */
+    CGP__PARAMETERS,    /* offsets in bytes from here on */
     CGP__GRADIENTS,
     CGP__INPUT_SLOT, /* of the micro-batch */
     CGP__SAVED_SLOT,
@@ -94,19 +95,29 @@ typedef struct cgp__device_plan {
     int64_t parameters, gradients, optimizer, workspace; /* offsets in its memory */
 } cgp__device_plan;
 
+/* A device's copy of a parameter. All copies get the same update. */
+typedef struct cgp__copy {
+    int parameter, device;
+    int64_t offset;   /* in the device's parameters, and in each state of its optimizer */
+    int64_t gradient; /* of the buffer that gets the sum over all uses, in its gradients */
+} cgp__copy;
+
 struct cgp_plan {
     const cgp_model *model;
     cgp_optim optim;
-    bool inference;
+    bool inference, loss_outside;
     cgp_recompute recompute;
     char *schedule_name;
     int threads;
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_room;
     int *balance;
-    int *node_stage;       /* [nodes] */
-    int64_t *param_offset; /* [params] from the start of the parameter (and gradient) section of
-                              its device */
+    int *node_stage;   /* [nodes] */
+    cgp__copy *copies; /* by parameter, then in order of the first use that backward reaches */
+    int n_copies, copies_room;
+    int *first_copy; /* [params + 1] the first one is the owner's */
+    int64_t
+        *use_gradient; /* [model uses] its gradient buffer, in the gradients of its device */
     cgp__stage_plan *stages;
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
@@ -128,6 +139,9 @@ typedef struct cgp__item {
  * the slot that are free while they live, else in the workspace. O(items^2). */
 cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
                             int64_t *workspace_bytes);
+
+/* Place parameters, gradients and optimizer state (parameters.c). */
+cgp_status cgp__plan_parameters(cgp_plan *plan);
 
 /* Find the edges and their parts (messages.c); fill the programs of a stage (programs.c). */
 cgp_status cgp__plan_edges(cgp_plan *plan);
@@ -151,6 +165,13 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
 /* A lowered, checked schedule for so many micro-batches; forward only or as the plan's. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);
+
+/* The copy of a parameter on a device, NULL if it has none; the device of a node. */
+const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device);
+int cgp__plan_device_of(const cgp_plan *plan, int node);
+
+/* Whether a parameter has several uses that make a gradient. */
+bool cgp__plan_is_shared(const cgp_plan *plan, int parameter);
 
 /* What would make the plan smaller, for a message. */
 const char *cgp__plan_advice(const cgp_plan *plan);

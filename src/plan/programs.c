@@ -71,6 +71,15 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
     return CGP_OK;
 }
 
+/* The gradient buffer of a node's parameter k. */
+static int64_t gradient_of(const cgp__stage_builder *b, int node, int k) {
+    const cgp__parameter *param = &b->model->params[b->model->nodes[node].params[k]];
+    int u = param->first_use;
+    while (b->model->uses[u].node != node || b->model->uses[u].k != k)
+        u++;
+    return b->plan->use_gradient[u];
+}
+
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
                              cgp__direction direction, uint32_t add, int moment,
                              cgp__call **out) {
@@ -82,11 +91,11 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     if (node < 0) return CGP_OK;
     const cgp__node *n = &b->model->nodes[node];
     for (int k = 0; k < n->n_params; k++) {
-        const int64_t offset = b->plan->param_offset[n->params[k]];
-        call->param[k] = (cgp__place){CGP__PARAMETERS, offset};
+        const cgp__copy *copy = cgp__plan_copy(b->plan, n->params[k], b->stage->info.device);
+        call->param[k] = (cgp__place){CGP__PARAMETERS, copy->offset};
         const bool made = direction == CGP__BACKWARD_WEIGHT ||
                           (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
-        if (made) call->dparam[k] = (cgp__place){CGP__GRADIENTS, offset};
+        if (made) call->dparam[k] = (cgp__place){CGP__GRADIENTS, gradient_of(b, node, k)};
     }
     for (int k = 0; k < n->n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP__MAX_SAVED + k];
@@ -223,53 +232,98 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program) {
 
 static void release(cgp__stage_builder *b) {
     free(b->items);
+    free(b->redos);
+    free(b->last_read);
+    free(b->redone);
+    free(b->live);
+    free(b->wanted);
+    free(b->again);
     free(b->where);
     free(b->gradient);
     free(b->settled);
     free(b->stats);
 }
 
-/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training. */
+static cgp_status allocate(cgp__stage_builder *b) {
+    const size_t values = (size_t)b->model->n_values, nodes = (size_t)b->stage->n_nodes;
+    b->last_read = cgp__calloc(values, sizeof *b->last_read);
+    b->redone = cgp__calloc(values, sizeof *b->redone);
+    b->live = cgp__calloc(values, sizeof *b->live);
+    b->wanted = cgp__calloc(nodes, sizeof *b->wanted);
+    b->where = cgp__calloc(values, sizeof *b->where);
+    b->again = cgp__calloc(values, sizeof *b->again);
+    b->gradient = cgp__calloc(values, sizeof *b->gradient);
+    b->settled = cgp__calloc(values, sizeof *b->settled);
+    b->stats = cgp__calloc(nodes * CGP__MAX_SAVED, sizeof *b->stats);
+    if (b->last_read && b->redone && b->live && b->wanted && b->where && b->again &&
+        b->gradient && b->settled && b->stats)
+        return CGP_OK;
+    return cgp__no_memory("plan: stage", values * sizeof *b->where);
+}
+
+static void programs_of(cgp__stage_plan *stage, int variant, cgp__program *out[3]) {
+    out[0] = variant ? &stage->forward : &stage->light;
+    out[1] = variant ? &stage->recompute : NULL;
+    out[2] = variant ? &stage->backward : NULL;
+}
+
+/* Make the programs of a builder and give their items places. */
+static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
+                        int64_t *work_bytes) {
+    cgp__program *programs[3];
+    programs_of(b->stage, variant, programs);
+    for (int i = 0; i < 3; i++) {
+        if (programs[i]) programs[i]->n = 0;
+    }
+    CGP_TRY(allocate(b));
+    CGP_TRY(cgp__builder_reads(b));
+    place_incoming(b);
+    CGP_TRY(cgp__builder_forward(b, programs[0]));
+    if (variant) CGP_TRY(cgp__builder_backward(b, programs[2]));
+    if (variant) CGP_TRY(make_recompute(b));
+    return cgp__layout_pack(b->items, b->n_items, slot_bytes, work_bytes);
+}
+
+/* The programs of a builder are final: put places where items are. */
+static void settle(cgp__stage_builder *b, int variant, int64_t slot_bytes, int64_t work_bytes) {
+    cgp__stage_plan *stage = b->stage;
+    cgp__program *programs[3];
+    programs_of(stage, variant, programs);
+    for (int i = 0; i < 3; i++) {
+        if (programs[i]) resolve_program(b, programs[i]);
+    }
+    resolve_results(b, variant);
+    if (variant) stage->info.saved_slot_bytes = slot_bytes;
+    if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
+}
+
+/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training. Those
+ * are made with stored results that take over what an op reads, and with stored results in memory
+ * of their own; what needs less workspace stays. */
 static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
-    cgp__stage_plan *stage = &plan->stages[index];
-    const size_t values = (size_t)plan->model->n_values;
-    cgp__stage_builder b = {.plan = plan,
-                            .model = plan->model,
-                            .stage = stage,
-                            .index = index,
-                            .training = variant == 1};
-    b.where = cgp__calloc(values, sizeof *b.where);
-    b.gradient = cgp__calloc(values, sizeof *b.gradient);
-    b.settled = cgp__calloc(values, sizeof *b.settled);
-    b.stats = cgp__calloc((size_t)stage->n_nodes * CGP__MAX_SAVED, sizeof *b.stats);
-    cgp_status status = CGP_OK;
-    if (!b.where || !b.gradient || !b.settled || !b.stats)
-        status = cgp__no_memory("plan: stage", values * sizeof *b.where);
-    if (status == CGP_OK) {
-        place_incoming(&b);
-        status = cgp__builder_forward(&b, variant ? &stage->forward : &stage->light);
+    int64_t slot_bytes = 0, work_bytes = 0, least = INT64_MAX;
+    bool separate = variant == 1;
+    for (int attempt = separate ? 0 : 1; attempt < 3; attempt++) {
+        cgp__stage_builder b = {.plan = plan,
+                                .model = plan->model,
+                                .stage = &plan->stages[index],
+                                .index = index,
+                                .training = variant == 1,
+                                .separate = separate};
+        const cgp_status status = build(&b, variant, &slot_bytes, &work_bytes);
+        const bool last = attempt == 2 || (attempt == 1 && work_bytes <= least);
+        if (status == CGP_OK && last) settle(&b, variant, slot_bytes, work_bytes);
+        release(&b);
+        if (status != CGP_OK || last) return status;
+        least = work_bytes;
+        separate = attempt == 1; /* separate, not, and separate again if that was better */
     }
-    if (status == CGP_OK && variant) status = cgp__builder_backward(&b, &stage->backward);
-    if (status == CGP_OK && variant) status = make_recompute(&b);
-    int64_t slot_bytes = 0, work_bytes = 0;
-    if (status == CGP_OK)
-        status = cgp__layout_pack(b.items, b.n_items, &slot_bytes, &work_bytes);
-    if (status == CGP_OK) {
-        cgp__program *const all[] = {&stage->light, &stage->forward, &stage->recompute,
-                                     &stage->backward};
-        for (int i = variant; i < (variant ? 4 : 1); i++)
-            resolve_program(&b, all[i]);
-        resolve_results(&b, variant);
-        if (variant) stage->info.saved_slot_bytes = slot_bytes;
-        if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
-    }
-    release(&b);
-    return status;
+    return CGP_OK;
 }
 
 cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
     cgp__stage_plan *stage = &plan->stages[index];
-    if (plan->inference || plan->recompute != CGP_RECOMPUTE_NEVER)
+    if (plan->inference || cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER)
         CGP_TRY(make_variant(plan, index, 0));
     if (!plan->inference) CGP_TRY(make_variant(plan, index, 1));
     stage->inputs_in_backward = reads_input_slot(&stage->backward);

@@ -11,21 +11,35 @@
  *     gradients arrive    n + 1
  *     backward of node i  n + 2 + 2(n-1-i) (weight half), one later (input half)
  *     sends               3n + 2 */
+/* A node of the stage that backward runs forward again. */
+typedef struct cgp__redo {
+    int node, moment;
+} cgp__redo;
+
 typedef struct cgp__stage_builder {
     cgp_plan *plan;
     const cgp_model *model;
     cgp__stage_plan *stage;
     int index;     /* of the stage */
     bool training; /* saves for backward */
+    bool separate; /* stored results do not take over memory of what their op reads */
 
     cgp__item *items;
     int n_items, items_room;
 
+    cgp__redo *redos; /* in order of execution; those before next_redo have their calls */
+    int n_redos, redos_room, next_redo;
+
     /* [model values] */
+    int *last_read;    /* last moment of backward that reads it, -1: none */
+    bool *redone;      /* backward makes it again: it is not stored */
+    bool *live;        /* while redos are found: has been made again */
+    cgp__place *again; /* of what backward made again: ITEM */
     cgp__place *where; /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is
                           not here */
     cgp__place *gradient; /* ITEM, or NOWHERE while no use has been met */
     bool *settled;        /* its gradient has been read for the last time */
+    bool *wanted;         /* [n_nodes] scratch */
     cgp__place *stats;    /* [n_nodes x MAX_SAVED] items of the nodes' own saved values */
 } cgp__stage_builder;
 
@@ -58,6 +72,13 @@ void cgp__builder_keep(cgp__stage_builder *builder, cgp__place place, int moment
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp__direction direction, uint32_t add, int moment,
                              cgp__call **out);
+
+/* programs_reads.c: fills last_read, redone and redos; emits the redos of a moment. */
+cgp_status cgp__builder_reads(cgp__stage_builder *builder);
+cgp_status cgp__builder_redo(cgp__stage_builder *builder, cgp__program *program, int moment);
+
+/* Where backward finds a value. */
+cgp__place cgp__builder_operand(const cgp__stage_builder *builder, int value);
 
 /* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other
  * way. */

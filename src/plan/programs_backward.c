@@ -42,6 +42,24 @@ static cgp_status place_arrivals(cgp__stage_builder *b) {
     return CGP_OK;
 }
 
+/* With a loss outside the output's gradient is the caller's: it begins with a copy, as others may
+ * be added to it, or lie over it. */
+static cgp_status place_outside(cgp__stage_builder *b, cgp__program *program) {
+    const int output = b->model->output;
+    if (!b->plan->loss_outside ||
+        b->plan->node_stage[b->model->values[output].node] != b->index ||
+        !b->model->values[output].has_grad)
+        return CGP_OK;
+    const int moment = cgp__moment_arrival(b->stage);
+    CGP_TRY(new_gradient(b, output, moment));
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, moment, &call));
+    call->copy_count = cgp_shape_count(&b->model->values[output].type.shape);
+    call->dy = (cgp__place){CGP__HOST_GRADIENT, 0};
+    call->dx[0] = b->gradient[output];
+    return CGP_OK;
+}
+
 /* Gradients that end in an earlier stage: they stay until they are sent. */
 static void place_departures(cgp__stage_builder *b) {
     for (int v = 0; v < b->model->n_values; v++) {
@@ -130,9 +148,9 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     const bool input = call->direction == CGP__BACKWARD_INPUT;
     const uint32_t needs_x = input ? node->op->input_needs_x : node->op->weight_needs_x;
     for (int k = 0; k < node->op->n_inputs; k++) {
-        if (needs_x & (1u << k)) call->x[k] = b->where[node->inputs[k]];
+        if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
     }
-    if (input && node->op->input_needs_y) call->y = b->where[node->output];
+    if (input && node->op->input_needs_y) call->y = cgp__builder_operand(b, node->output);
     if (node->output >= 0) {
         call->dy = b->gradient[node->output];
         cgp__builder_keep(b, call->dy, moment);
@@ -145,6 +163,7 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
     cgp__call *call = NULL;
     if (cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT)) {
         const int moment = cgp__moment_backward(b->stage, i, CGP__BACKWARD_WEIGHT);
+        CGP_TRY(cgp__builder_redo(b, program, moment));
         CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_WEIGHT, 0, moment, &call));
         bind_reads(b, call, node, moment);
     }
@@ -153,6 +172,7 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
         cgp__place dx[CGP__MAX_INPUTS] = {{CGP__NOWHERE, 0}};
         uint32_t add = 0;
         bool work = node->op->weight_in_input && node->n_params > 0;
+        CGP_TRY(cgp__builder_redo(b, program, moment));
         CGP_TRY(place_dx(b, program, node, moment, dx, &add, &work));
         if (work) {
             CGP_TRY(
@@ -168,6 +188,7 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
 
 cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
     CGP_TRY(place_arrivals(b));
+    CGP_TRY(place_outside(b, program));
     for (int i = b->stage->n_nodes - 1; i >= 0; i--) {
         if (b->model->nodes[b->stage->first_node + i].on_loss)
             CGP_TRY(backward_node(b, program, i));

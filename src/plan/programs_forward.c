@@ -1,44 +1,20 @@
 /* programs_forward.c -- forward of a stage as kernel calls, in order of the nodes.
  *
  * A value that nobody reads after an op, and that the op may overwrite, shares its memory with
- * the op's result: in x + dropout(linear(y)) the linear writes where the sum will be. When
+ * the op's result: in x + dropout(linear(y)) the linear writes where the sum will be. (A stored sum
+ * then comes into use earlier than it must, which can be worse: `separate` leaves it out.) When
  * training, what backward reads is marked as saved. */
 #include "plan/programs.h"
 
-/* Whether backward of this stage reads a value that is made or received here; and the last
- * moment. */
-static bool read_in_backward(const cgp__stage_builder *b, int value, int *moment) {
-    const cgp__stage_plan *stage = b->stage;
-    bool found = false;
-    for (int i = stage->n_nodes - 1; b->training && i >= 0; i--) {
-        const cgp__node *node = &b->model->nodes[stage->first_node + i];
-        const bool has_input = cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT);
-        const bool has_weight = cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
-        uint32_t reads_input = 0, reads_weight = 0;
-        for (int k = 0; k < node->op->n_inputs; k++) {
-            if (node->inputs[k] == value) {
-                reads_input |= node->op->input_needs_x & (1u << k);
-                reads_weight |= node->op->weight_needs_x & (1u << k);
-            }
-        }
-        const bool reads_y = node->output == value && node->op->input_needs_y;
-        if (has_weight && reads_weight) {
-            found = true;
-            *moment = cgp__moment_backward(stage, i, CGP__BACKWARD_WEIGHT);
-        }
-        if (has_input && (reads_input || reads_y)) {
-            found = true;
-            *moment = cgp__moment_backward(stage, i, CGP__BACKWARD_INPUT);
-        }
-    }
-    return found;
+/* Whether backward of this stage reads what forward leaves of a value. */
+static bool is_stored(const cgp__stage_builder *b, int value) {
+    return b->last_read[value] >= 0 && !b->redone[value];
 }
 
 /* Whether anybody reads a value after node i has: a later node, another stage, the caller,
  * backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
-    int moment;
-    if (value == b->model->output || read_in_backward(b, value, &moment)) return true;
+    if (value == b->model->output || is_stored(b, value)) return true;
     for (int j = b->stage->first_node + i + 1; j < b->model->n_nodes; j++) {
         for (int k = 0; k < b->model->nodes[j].op->n_inputs; k++) {
             if (b->model->nodes[j].inputs[k] == value) return true;
@@ -50,6 +26,7 @@ static bool read_after(const cgp__stage_builder *b, int value, int i) {
 /* The item that node i's result may take over from one of its inputs, or -1. */
 static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    if (b->separate && is_stored(b, node->output)) return -1;
     for (int k = 0; k < node->op->n_inputs; k++) {
         const int value = node->inputs[k];
         const cgp__place place = b->where[value];
@@ -69,7 +46,10 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     if (item < 0) item = cgp__builder_item(b, bytes, i);
     if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
     b->where[node->output] = (cgp__place){CGP__ITEM, item};
-    if (read_in_backward(b, node->output, &moment)) b->items[item].saved = true;
+    if (is_stored(b, node->output)) {
+        b->items[item].saved = true;
+        moment = b->last_read[node->output];
+    }
     if (node->output == b->model->output && moment < cgp__moment_forward_end(b->stage))
         moment = cgp__moment_forward_end(b->stage);
     for (int to = b->index + 1;

@@ -15,6 +15,11 @@ typedef struct picture {
     int width; /* of a cell */
 } picture;
 
+static bool no_memory(size_t bytes) {
+    (void)cgp__no_memory("schedule: draw", bytes);
+    return false;
+}
+
 /* A lowered copy of a schedule that is not. NULL if memory is short. */
 static cgp_schedule *lower_as_chain(const cgp_schedule *s) {
     const cgp__schedule_table table = {.name = s->name,
@@ -27,7 +32,8 @@ static cgp_schedule *lower_as_chain(const cgp_schedule *s) {
     const int links = s->stages - 1;
     cgp_schedule *copy = NULL;
     cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
-    bool done = edges && cgp__schedule_from_lists(&copy, &table) == CGP_OK;
+    bool done = edges || no_memory(2 * (size_t)links * sizeof *edges);
+    done = done && cgp__schedule_from_lists(&copy, &table) == CGP_OK;
     for (int j = 0; done && j < links; j++) {
         edges[j] = (cgp_edge){.from = j, .to = j + 1};
         edges[links + j] = (cgp_edge){.from = j + 1, .to = j};
@@ -52,7 +58,8 @@ static bool lay_out(picture *p) {
     cgp__execution x = {0};
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages;
     double *tick = cgp__calloc(cells, sizeof *tick);
-    bool done = tick && cgp__execution_create(&x, s) == CGP_OK;
+    if (!tick) return no_memory(cells * sizeof *tick);
+    bool done = cgp__execution_create(&x, s) == CGP_OK;
     for (size_t i = 0; done && i < cells; i++)
         tick[i] = 1.0;
     x.duration = tick;
@@ -101,20 +108,29 @@ static void paint(const picture *p, char *out) {
     }
 }
 
+static bool allocate(picture *p) {
+    const cgp_schedule *s = p->schedule;
+    p->stages_on = cgp__calloc((size_t)s->devices, sizeof *p->stages_on);
+    p->start = cgp__calloc((size_t)s->devices, sizeof *p->start);
+    bool enough = p->stages_on && p->start;
+    for (int device = 0; enough && device < s->devices; device++) {
+        p->start[device] = cgp__calloc((size_t)s->counts[device], sizeof **p->start);
+        enough = p->start[device] != NULL;
+    }
+    return enough || no_memory((size_t)s->devices * sizeof *p->start);
+}
+
 static char *draw_lowered(const cgp_schedule *s) {
     picture p = {.schedule = s};
     char *out = NULL;
-    bool enough = true;
-    p.stages_on = cgp__calloc((size_t)s->devices, sizeof *p.stages_on);
-    p.start = cgp__calloc((size_t)s->devices, sizeof *p.start);
-    for (int device = 0; p.start && device < s->devices; device++) {
-        p.start[device] = cgp__calloc((size_t)s->counts[device], sizeof **p.start);
-        enough = enough && p.start[device];
+    if (allocate(&p) && lay_out(&p)) {
+        const size_t bytes = (size_t)s->devices * (size_t)p.columns * ((size_t)p.width + 1) + 1;
+        out = cgp__calloc(bytes, 1);
+        if (out)
+            paint(&p, out);
+        else
+            (void)no_memory(bytes);
     }
-    if (p.stages_on && p.start && enough && lay_out(&p))
-        out =
-            cgp__calloc((size_t)s->devices * (size_t)p.columns * ((size_t)p.width + 1) + 1, 1);
-    if (out) paint(&p, out);
     for (int device = 0; p.start && device < s->devices; device++)
         free(p.start[device]);
     free(p.start);

@@ -76,10 +76,11 @@ static cgp_status check_state(const cgp_schedule *schedule) {
 }
 
 cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode) {
-    if ((int)mode < CGP_RECOMPUTE_NEVER || mode > CGP_RECOMPUTE_EXCEPT_LAST)
+    if ((int)mode < CGP_RECOMPUTE_NEVER || mode > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL,
                         "recompute: expected never, always or except_last, got mode %d",
                         (int)mode);
+    mode = cgp_recompute_plain(mode);
     CGP_TRY(check_state(schedule));
     if (mode == CGP_RECOMPUTE_NEVER) return CGP_OK;
     const size_t cells = (size_t)schedule->stages * (size_t)schedule->chunks;

@@ -10,7 +10,9 @@ typedef cgp_status generator(cgp_schedule **out, int stages, int chunks);
 static const char *const schedule_names[] = {"gpipe", "1f1b", "forward"};
 static generator *const generators[] = {cgp_schedule_gpipe, cgp_schedule_1f1b,
                                         cgp_schedule_forward};
-static const char *const recompute_names[] = {"never", "always", "except_last"};
+static const char *const recompute_names[] = {
+    "never",           "always",           "except_last",
+    "never+selective", "always+selective", "except_last+selective"};
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
@@ -31,10 +33,12 @@ static cgp_status unknown_name(const char *object, const char *list, const char 
 }
 
 cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text) {
-    const int i = find_name(text ? text : "", recompute_names, COUNT(recompute_names));
+    int i = find_name(text ? text : "", recompute_names, COUNT(recompute_names));
+    if (text && strcmp(text, "selective") == 0) i = CGP_RECOMPUTE_NEVER_SELECTIVE;
     if (i < 0)
-        return unknown_name("recompute", "never, always or except_last", text ? text : "",
-                            recompute_names, COUNT(recompute_names));
+        return unknown_name("recompute",
+                            "never, always or except_last, with or without +selective",
+                            text ? text : "", recompute_names, COUNT(recompute_names));
     *out = (cgp_recompute)i;
     return CGP_OK;
 }

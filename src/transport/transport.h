@@ -22,6 +22,9 @@ void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch
 const void *cgp__channel_take(cgp__channel *channel, int microbatch);
 void cgp__channel_release(cgp__channel *channel, const void *buffer);
 
+/* Whether the sender (or the receiver) waits in acquire (take) now. Threads: any. */
+bool cgp__channel_waits(cgp__channel *channel, bool sender);
+
 /* Wake everybody; every later acquire and take returns NULL. */
 void cgp__channel_stop(cgp__channel *channel);
 

@@ -3,86 +3,8 @@
 #
 # A failure is one clear line on standard error, exit code 2 (usage) or 1, and nothing
 # half-written.
-set -u
-export LC_ALL=C
-unset CGP_LOG POSIXLY_CORRECT
+source "$(dirname "$0")/support.sh"
 
-program=$(cd "$2" && pwd)/cgpipe
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-mkdir "$work/files" && cd "$work/files" || exit 1
-
-passed=0 failed=0
-out=$work/stdout err=$work/stderr code=0
-
-ok() { echo "ok - $1"; passed=$((passed + 1)); }
-not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
-
-# run WORDS... : the program, its output and exit code kept.
-run() {
-    timeout 120 "$program" "$@" >"$out" 2>"$err" </dev/null
-    code=$?
-}
-
-# check NAME CONDITION... : a condition is a command; what happened is shown if it fails.
-check() {
-    local name=$1
-    shift
-    if "$@"; then ok "$name"; else
-        not_ok "$name (failed: $*)"
-        echo "# exit code $code; stdout: $(head -c 300 "$out"); stderr: $(head -c 600 "$err")"
-    fi
-}
-
-# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...), no
-# output, no files made.
-fails() {
-    local expected_code=$1 expected=$2
-    shift 2
-    local before after line good=true
-    before=$(find . | sort)
-    run "$@"
-    after=$(find . | sort)
-    line=$(cat "$err")
-    [ "$code" -eq "$expected_code" ] || good=false
-    [ "$(wc -l <"$err")" -eq 1 ] || good=false
-    [ -s "$out" ] && good=false
-    [ "$before" = "$after" ] || good=false
-    case $expected in
-    *...) [ "${line#"${expected%...}"}" != "$line" ] || good=false ;;
-    *) [ "$line" = "$expected" ] || good=false ;;
-    esac
-    if $good; then ok "refused ($expected_code): $line"; else
-        not_ok "cgpipe $*"
-        echo "# expected code $expected_code and: $expected"
-        echo "# got      code $code and: $line"
-        echo "# stdout: $(head -c 200 "$out")"
-        diff <(echo "$before") <(echo "$after") | sed 's/^/# files: /'
-    fi
-}
-
-has() { grep -qF -- "$1" "$2"; }
-exits() { [ "$code" -eq "$1" ]; }
-empty() { [ ! -s "$1" ]; }
-widest() { awk 'length > m { m = length } END { print m }' "$@"; }
-lines() { [ "$(wc -l <"$2")" -eq "$1" ]; }
-value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$2" | head -n 1; }
-
-keys() { # keys FILE KEY... : all are there
-    local file=$1 key
-    shift
-    for key in "$@"; do
-        grep -q "^ *\"$key\": " "$file" || { echo "# $file: no key $key"; return 1; }
-    done
-}
-
-# 24 KB of text with some order in it.
-for i in $(seq 1 400); do
-    echo "the $i. line says that $((i * 7)) follows $((i * 7 - 1)) and so on"
-done >text.txt
-: >empty.txt
-echo "too short" >short.txt
-model=gpt2:layers=1,width=32,heads=2,seq=16
 small="--batch 8 --steps 4"
 
 # --- help ---
@@ -152,11 +74,43 @@ fails 2 "--stages 9: the model has 5 layers ..." plan $model --stages 9
 fails 2 'schedule: expected gpipe, 1f1b or forward, got "1f1c" (did you mean 1f1b?)' \
     plan $model --schedule 1f1c
 fails 2 "--schedule forward: has no backward (gpipe or 1f1b)" plan $model --schedule forward
-fails 2 'recompute: expected never, always or except_last, got "nevr" (did you mean never?)' \
+fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
-fails 2 'optimizer: expected sgd or adamw, got "adam" (did you mean adamw?)' \
-    plan $model --optimizer adam
-fails 2 "--momentum: expected --optimizer sgd, got adamw" plan $model --momentum 0.9
+fails 2 'optimizer: expected sgd, adamw, adam or rmsprop, got "adamx" (did you mean adamw?)' \
+    plan $model --optimizer adamx
+fails 2 "--momentum: expected --optimizer sgd or rmsprop, got adamw" plan $model --momentum 0.9
+fails 2 "--alpha: expected --optimizer rmsprop, got adam" plan $model --optimizer adam --alpha 0.9
+fails 2 "--beta1: expected --optimizer adamw or adam, got sgd" \
+    plan $model --optimizer sgd --beta1 0.9
+fails 2 "--beta2: expected --optimizer adamw or adam, got rmsprop" \
+    plan $model --optimizer rmsprop --beta2 0.9
+fails 2 "--eps: expected --optimizer adamw or adam or rmsprop, got sgd" \
+    plan $model --optimizer sgd --eps 1e-8
+fails 2 "--nesterov: expected --optimizer sgd, got rmsprop" \
+    plan $model --optimizer rmsprop --nesterov
+fails 2 "optimizer: nesterov needs momentum above 0, got 0" \
+    plan $model --optimizer sgd --momentum 0 --nesterov
+fails 2 '--beta1 1: expected a number >= 0 and < 1, got "1"' plan $model --beta1 1
+fails 2 '--beta2 -0.1: expected a number >= 0 and < 1, got "-0.1"' plan $model --beta2 -0.1
+fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha x
+fails 2 "optimizer: eps is expected in (0, inf), got 0" plan $model --eps 0
+fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
+fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
+fails 2 'rate schedule: expected constant, cosine or step, got "cosin" ...' \
+    plan $model --rate-schedule cosin
+fails 2 "--rate-least: expected --rate-schedule cosine, got constant" plan $model --rate-least 0
+fails 2 "--rate-interval: expected --rate-schedule step, got cosine" \
+    plan $model --rate-schedule cosine --rate-interval 5
+fails 2 "--rate-factor: expected --rate-schedule step, got constant" plan $model --rate-factor 2
+fails 2 "--rate-schedule step: needs --rate-interval N" plan $model --rate-schedule step
+fails 2 '--rate-interval 0: expected a whole number >= 1, got "0"' \
+    plan $model --rate-schedule step --rate-interval 0
+fails 2 "rate schedule: factor ..." \
+    plan $model --rate-schedule step --rate-interval 5 --rate-factor 0
+fails 2 "rate schedule: least ..." plan $model --rate-schedule cosine --rate-least 1.5
+fails 2 "--warmup 300: expected fewer than the 300 --steps with cosine" \
+    plan $model --rate-schedule cosine --warmup 300
+fails 2 "--decay-all: takes no value" plan $model --decay-all=yes
 fails 2 "device: expects cpu or ref, ..." plan $model --devices gpu
 fails 2 "--devices: expected one name for all, or ..." \
     plan $model --devices cpu,cpu,cpu --stages 2
@@ -165,7 +119,8 @@ fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
 fails 2 "gpt2: heads: expected a divisor of the width, ..." plan gpt2:width=100
-fails 2 "gpt2: tied: expected 0, got 1 ..." plan $model,tied=1
+fails 2 "gpt2: tied: expected a whole number from 0 to 1, ..." plan $model,tied=2
+fails 2 "--resume: unknown option ..." plan $model --resume
 fails 2 "--stages: goes through all its values with --grid ..." bench gpt2 --grid --stages 2
 fails 2 'schedule: expected gpipe, 1f1b or forward, got "gpip" (did you mean gpipe?)' \
     schedule gpip
@@ -183,11 +138,38 @@ fails 2 "gpt2: vocab: expected at least 256 for bytes, got 100" \
     train $model,vocab=100 --data text.txt
 fails 2 "--prompt : expected ..." train $model --data text.txt --sample 3 --prompt ""
 fails 2 "--run : expected ..." train $model --data text.txt --run ""
+fails 2 '--save-every x: expected a whole number >= 0, got "x"' \
+    train $model --data text.txt --save-every x
+fails 2 '--keep -1: expected a whole number >= 0, got "-1"' \
+    train $model --data text.txt --keep -1
+fails 2 '--minutes soon: expected a number >= 0, got "soon"' \
+    train $model --data text.txt --minutes soon
+fails 2 '--timeout -1: expected a number >= 0, got "-1"' \
+    train $model --data text.txt --timeout -1
+fails 2 '--evaluate-every 1.5: expected a whole number >= 0, got "1.5"' \
+    train $model --data text.txt --evaluate-every 1.5
+fails 2 '--validation 1: expected a number >= 0 and < 1, or a file or folder, got "1"' \
+    train $model --data text.txt --validation 1
+fails 2 '--validation -0.5: expected a number ...' train $model --data text.txt --validation -0.5
+fails 1 "missing.txt: no such file" train $model --data text.txt --validation missing.txt
+fails 2 "tokens.bin: is a token file (.bin), expected text, as text.txt is" \
+    train $model --data text.txt tokens.bin
+fails 2 "text.txt: is text, expected a token file (.bin), as tokens.bin is" \
+    train $model --data tokens.bin --validation text.txt
+fails 2 "--overwrite: cannot be with --resume (leave out one)" \
+    train $model --data text.txt --resume --overwrite
+fails 2 "--new-data: expected --resume" train $model --data text.txt --new-data
+fails 2 "--from-step: expected --resume" train $model --data text.txt --from-step 5
+fails 2 '--from-step 0: expected a whole number >= 1, got "0"' train --resume --from-step 0
+fails 2 "--resume: run has no run yet (MODEL and --data start one; or another --run)" \
+    train --resume
+fails 2 "--resume: nowhere has no run yet ..." train $model --resume --run nowhere
+fails 2 "--resume: nowhere has no run yet ..." train --data text.txt --resume --run nowhere
 fails 1 "missing.txt: no such file" train $model --data missing.txt
 fails 1 "missing.txt: no such file" train $model --data text.txt missing.txt
 fails 1 "empty.txt: is empty ..." train $model --data empty.txt
 fails 1 "short.txt: needs at least 33 bytes ..." train $model --data short.txt
-fails 1 ".: is a folder, expected a text file" train $model --data .
+fails 1 "nowhere/: no such file" train $model --data nowhere/
 fails 1 "run folder /proc/cgpipe: cannot be written ..." \
     train $model --data text.txt --run /proc/cgpipe
 fails 1 "run folder a/b/c: cannot be made ..." train $model --data text.txt --run a/b/c
@@ -250,14 +232,15 @@ check "train: planned is allocated" has "(the same to the byte)" "$out"
 check "train: busy share" has "busy         cpu:0 " "$out"
 check "train --json: all keys" keys one.json $plan_keys $run_keys validation_loss
 check "train: weights, settings, metrics" \
-    test "$(ls one | tr '\n' ' ')" = "metrics.jsonl run.json weights.safetensors "
+    test "$(ls -A one | tr '\n' ' ')" = "latest metrics.jsonl run.json step-00000003 step-00000004 "
+check "train: latest leads to the last step" test "$(readlink one/latest)" = step-00000004
 check "train: one line of metrics a step" lines 4 one/metrics.jsonl
 x='[0-9.e-]*'
-step='^{"step":[1-4],"loss":'$x',"seconds":'$x',"tokens_per_second":'$x',"bubble":'$x'}$'
+step='^{"step":[1-4],"loss":'$x',"rate":0.001,"seconds":'$x',"tokens_per_second":'$x',"bubble":'$x'}$'
 check "train: a step's metrics" test "$(grep -c "$step" one/metrics.jsonl)" -eq 4
 check "train: run.json has the whole model" \
     has '"model": "gpt2:layers=1,width=32,heads=2,vocab=256,seq=16"' one/run.json
-check "train: run.json has the options" keys one/run.json version data stages chunks seed rate
+check "train: run.json has the options" keys one/run.json versions devices starts given data stages chunks seed rate
 check "train: first loss is near ln 256" test "$(value loss_first one.json | cut -c 1-3)" = 5.5
 
 run train $model --data text.txt $small --chunks 4 --stages 2 --run two --json -
@@ -269,7 +252,7 @@ check "one stage and two: the same weights" \
     test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
 check "one stage and two: the same last loss" \
     test "$(value loss_last one.json)" = "$(value loss_last two.json)"
-check "one stage and two: the same file" cmp -s one/weights.safetensors two/weights.safetensors
+check "one stage and two: the same files" diff -r one/step-00000004 two/step-00000004 >/dev/null
 run train $model --data text.txt $small --chunks 4 --balance 1,1,3 --schedule gpipe \
     --recompute always --run three --json three.json
 check "three stages, gpipe, recomputed: the same weights" \
@@ -280,18 +263,18 @@ run train $model --data text.txt $small --chunks 4 --run other --seed 1 --json o
 check "another seed: other weights" \
     test "$(value weights_sha256 one.json)" != "$(value weights_sha256 other.json)"
 
-before=$(sha256sum one/*)
-fails 1 "one/weights.safetensors: is there already (--overwrite, or another --run)" \
+before=$(find one -type f -exec sha256sum {} + | sort)
+fails 1 "run folder one: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
     train $model --data text.txt $small --run one
-check "refused run: the folder is as it was" test "$before" = "$(sha256sum one/*)"
+check "refused run: the folder is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --run one --overwrite
 fails 1 "device cpu:0: ..." \
     train $model --data text.txt --run one --overwrite --device-memory 100K
-check "failed --overwrite: the folder is as it was" test "$before" = "$(sha256sum one/*)"
+check "failed --overwrite: the folder is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 run train $model --data text.txt --batch 8 --steps 2 --run one --overwrite
 check "--overwrite: exit code 0" exits 0
 check "--overwrite: new metrics" lines 2 one/metrics.jsonl
-check "--overwrite: new weights" test "$before" != "$(sha256sum one/*)"
+check "--overwrite: new weights" test "$before" != "$(find one -type f -exec sha256sum {} + | sort)"
 
 run train $model,vocab=300 --data random --batch 4 --steps 2 --run random
 check "train --data random: exit code 0" exits 0
@@ -312,7 +295,8 @@ check "batch 5 in 4: three micro-batches of 2, 2, 1" has "3 micro-batches of 2" 
 run train $model --data text.txt --batch 4 --steps 30 --rate 1e30 --run broken
 check "a loss that is not finite ends the run" exits 1
 check "a loss that is not finite is told" has "the loss is not finite" "$err"
-check "a loss that is not finite leaves no weights" test ! -e broken/weights.safetensors
+newest=$(readlink broken/latest) && newest=$((10#${newest#step-}))
+check "a loss that is not finite is not saved" test "${newest:-0}" -le "$(wc -l <broken/metrics.jsonl)"
 
 run sample two --length 50
 cp "$out" sample.txt
@@ -329,7 +313,7 @@ run sample two --length 40 --prompt "t fit into a window of 16" --temperature 0 
 check "sample: a window slides, temperature 0 needs no seed" cmp -s "$out" sample.txt
 run sample two --length 40 --prompt "t fit into a window of 16" --top-k 1 --seed 5
 check "sample: --top-k 1 is temperature 0" cmp -s "$out" sample.txt
-run sample two --weights one/weights.safetensors --length 5
+run sample two --weights one/latest/weights.safetensors --length 5
 check "sample --weights: exit code 0" exits 0
 
 # --- damaged files ---
@@ -338,12 +322,12 @@ fails 1 "run folder nowhere: no such folder" sample nowhere
 mkdir bare
 fails 1 "bare/run.json: cannot be read ..." sample bare
 cp two/run.json bare
-fails 1 "bare/weights.safetensors: ..." sample bare
+fails 1 "bare: there is no checkpoint here" sample bare
 echo "{ no json" >bare/run.json
 fails 1 "bare/run.json: line 1: ..." sample bare
 echo '{"version": "0.1.0"}' >bare/run.json
 fails 1 'bare/run.json: expected a text "model", got none' sample bare
-weights=two/weights.safetensors
+weights=two/latest/weights.safetensors
 size=$(wc -c <$weights)
 : >damaged
 fails 1 "damaged: ..." sample two --weights damaged
@@ -366,12 +350,12 @@ sed 's/\[256,32\]/[32,256]/' $weights >damaged
 fails 1 "damaged: transformer.wte.weight: expected shape [256, 32], got [32, 256]" \
     sample two --weights damaged
 run train gpt2:layers=2,width=32,heads=2,seq=16 --data text.txt $small --run deep
-fails 1 "deep/weights.safetensors: transformer.h.1...." \
-    sample two --weights deep/weights.safetensors
+fails 1 "deep/latest/weights.safetensors: transformer.h.1...." \
+    sample two --weights deep/latest/weights.safetensors
 fails 1 "$weights: ..." sample deep --weights $weights
 run train gpt2:layers=1,width=32,heads=4,seq=16 --data text.txt $small --run heads
-fails 1 "heads/weights.safetensors: expected the model ..." \
-    sample two --weights heads/weights.safetensors
+fails 1 "heads/latest/weights.safetensors: expected the model ..." \
+    sample two --weights heads/latest/weights.safetensors
 fails 2 "--prompt : expected at least one character, got \"\"" sample two --prompt ""
 
 # --- bench ---
@@ -439,5 +423,4 @@ if [ -w /dev/full ]; then
     check "a full standard output is told" has "standard output: cannot be written" "$err"
 fi
 
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+finish

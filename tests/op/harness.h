@@ -92,6 +92,10 @@ static inline cgp__geometry loss_geometry(int64_t rows, int64_t classes) {
     return (cgp__geometry){.rows = rows, .in = classes, .ignore = -100};
 }
 
+static inline cgp__geometry argmax_geometry(int64_t rows, int64_t width) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = 1};
+}
+
 /* --- operands --- */
 
 /* Elements of each operand: of one sample, or for parameters in all. */
@@ -106,7 +110,7 @@ static inline void count_operands(operands *o) {
     count[SLOT_Y] = count[SLOT_DY] = out;
     count[SLOT_SAVED] = op == CGP__OP_LAYER_NORM || loss ? g->rows : g->heads * g->rows;
     count[SLOT_SAVED + 1] = op == CGP__OP_LAYER_NORM ? g->rows : 0;
-    count[SLOT_DX] = op == CGP__OP_EMBEDDING ? 0 : in;
+    count[SLOT_DX] = op == CGP__OP_EMBEDDING || op == CGP__OP_ARGMAX ? 0 : in;
     count[SLOT_DX + 1] = op == CGP__OP_ADD ? in : 0;
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool parameter = slot >= SLOT_DPARAM || (slot >= SLOT_PARAM && slot < SLOT_DY);
@@ -216,7 +220,8 @@ static inline void scale_slot(operands *o, int slot, float factor) {
 /* --- running --- */
 
 static inline bool op_has(cgp__op_kind op, cgp__direction direction) {
-    if (direction == CGP__BACKWARD_INPUT) return op != CGP__OP_EMBEDDING;
+    if (direction == CGP__BACKWARD_INPUT)
+        return op != CGP__OP_EMBEDDING && op != CGP__OP_ARGMAX;
     return direction == CGP__FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
            op == CGP__OP_LINEAR;
 }

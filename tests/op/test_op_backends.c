@@ -53,6 +53,7 @@ static bound bound_of(const operands *o, int slot, double rstd) {
     case CGP__OP_EMBEDDING:
     case CGP__OP_POSITION:
     case CGP__OP_ADD:
+    case CGP__OP_ARGMAX:
         return weight ? (bound){U * terms, U} : (bound){0, 0};
     case CGP__OP_LINEAR: {
         const double sums = slot == SLOT_Y ? (double)g->in : weight ? terms : (double)g->out;
@@ -142,6 +143,8 @@ static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width, i
         return dropout_geometry(rows, width, p);
     case CGP__OP_CROSS_ENTROPY:
         return loss_geometry(rows, width);
+    case CGP__OP_ARGMAX:
+        return argmax_geometry(rows, width);
     default:
         return plain_geometry(rows, width);
     }
@@ -234,6 +237,7 @@ COMPARE(gelu, CGP__OP_GELU)
 COMPARE(attention, CGP__OP_ATTENTION)
 COMPARE(dropout, CGP__OP_DROPOUT)
 COMPARE(cross_entropy, CGP__OP_CROSS_ENTROPY)
+COMPARE(argmax, CGP__OP_ARGMAX)
 
 static void cross_entropy_over_a_vocabulary_is_what_ref_gives(void **state) {
     (void)state;
@@ -426,6 +430,7 @@ int main(void) {
         cmocka_unit_test(attention_is_what_ref_gives),
         cmocka_unit_test(dropout_is_what_ref_gives),
         cmocka_unit_test(cross_entropy_is_what_ref_gives),
+        cmocka_unit_test(argmax_is_what_ref_gives),
         cmocka_unit_test(cross_entropy_over_a_vocabulary_is_what_ref_gives),
         LAW(in_place_gives_the_same_bits, ref),
         LAW(in_place_gives_the_same_bits, cpu),

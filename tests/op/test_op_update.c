@@ -1,5 +1,6 @@
 /* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
- * without tails; an element's result does not depend on its place. */
+ * without tails; an element's result does not depend on its place; a scaled gradient is as good
+ * as one that came so. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -19,36 +20,68 @@ static void fill(sides *s) {
         s->second[i] = fabsf(s->second[i]);
 }
 
+/* What is squared is never negative: `second`. */
 static cgp__update update_of(sides *s, cgp__update rest, int64_t n, int shift) {
     cgp__update u = rest;
+    float *const first = s->first + shift, *const second = s->second + shift;
+    const bool moments = rest.rule == CGP__UPDATE_ADAMW || rest.rule == CGP__UPDATE_ADAM;
+    float *const buffer = rest.momentum > 0 ? first : NULL;
     u.n = n;
     u.param = s->param + shift;
     u.grad = s->grad + shift;
-    u.state[0] =
-        rest.rule == CGP__UPDATE_SGD && rest.momentum == 0.0f ? NULL : s->first + shift;
-    u.state[1] = rest.rule == CGP__UPDATE_ADAMW ? s->second + shift : NULL;
+    u.state[0] = moments ? first : rest.rule == CGP__UPDATE_RMSPROP ? second : buffer;
+    u.state[1] = moments ? second : rest.rule == CGP__UPDATE_RMSPROP ? buffer : NULL;
     return u;
 }
 
-static const cgp__update rules[] = {
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1},
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1, .weight_decay = 0.01},
-    {.rule = CGP__UPDATE_SGD, .rate = 0.1, .weight_decay = 0.01, .momentum = 0.9},
-    {.rule = CGP__UPDATE_SGD,
-     .rate = 0.1,
-     .weight_decay = 0.01,
-     .momentum = 0.9,
-     .nesterov = true},
-    {.rule = CGP__UPDATE_ADAMW,
-     .rate = 0.001,
-     .weight_decay = 0.01,
-     .beta1 = 0.9,
-     .beta2 = 0.999,
-     .eps = 1e-8,
-     .correction1 = 0.1,
-     .correction2_sqrt = 0.0316227766},
+/* Constants of Adam and AdamW at the first update. */
+#define MOMENTS                                                                                \
+    .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .correction1 = 0.1,                             \
+    .correction2_sqrt = 0.0316227766
+
+enum { PLAIN, DECAYED, MOMENTUM, NESTEROV, ADAMW, ADAM, RMSPROP, RMSPROP_MOMENTUM, RULES };
+
+static const cgp__update rules[RULES] = {
+    [PLAIN] = {.rule = CGP__UPDATE_SGD, .rate = 0.1, .gradient_scale = 1},
+    [DECAYED] = {.rule = CGP__UPDATE_SGD,
+                 .rate = 0.1,
+                 .weight_decay = 0.01,
+                 .gradient_scale = 1},
+    [MOMENTUM] = {.rule = CGP__UPDATE_SGD,
+                  .rate = 0.1,
+                  .weight_decay = 0.01,
+                  .momentum = 0.9,
+                  .gradient_scale = 1},
+    [NESTEROV] = {.rule = CGP__UPDATE_SGD,
+                  .rate = 0.1,
+                  .weight_decay = 0.01,
+                  .momentum = 0.9,
+                  .nesterov = true,
+                  .gradient_scale = 0.3},
+    [ADAMW] = {.rule = CGP__UPDATE_ADAMW,
+               .rate = 0.001,
+               .weight_decay = 0.01,
+               .gradient_scale = 1,
+               MOMENTS},
+    [ADAM] = {.rule = CGP__UPDATE_ADAM,
+              .rate = 0.001,
+              .weight_decay = 0.01,
+              .gradient_scale = 0.7,
+              MOMENTS},
+    [RMSPROP] = {.rule = CGP__UPDATE_RMSPROP,
+                 .rate = 0.01,
+                 .weight_decay = 0.01,
+                 .alpha = 0.99,
+                 .eps = 1e-8,
+                 .gradient_scale = 1},
+    [RMSPROP_MOMENTUM] = {.rule = CGP__UPDATE_RMSPROP,
+                          .rate = 0.01,
+                          .weight_decay = 0.01,
+                          .momentum = 0.9,
+                          .alpha = 0.9,
+                          .eps = 1e-8,
+                          .gradient_scale = 0.2},
 };
-#define RULES (int)(sizeof rules / sizeof *rules)
 
 static void assert_close(double got, double want) {
     if (!(fabs(got - want) <= 4e-7 * fabs(want))) fail_msg("%.9g, expected %.9g", got, want);
@@ -59,18 +92,19 @@ static void sgd_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    cgp__update u = update_of(&s, rules[1], 1, 0);
+    cgp__update u = update_of(&s, rules[DECAYED], 1, 0);
     cgp__backend_ref.update(NULL, &u);
     assert_close(s.param[0], 1 - 0.1 * 0.51);
 
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    u = update_of(&s, rules[2], 1, 0);
+    u = update_of(&s, rules[MOMENTUM], 1, 0);
     cgp__backend_ref.update(NULL, &u);
     assert_close(s.first[0], 0.9 * 0.2 + 0.51);
     assert_close(s.param[0], 1 - 0.1 * (0.9 * 0.2 + 0.51));
 
     s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}};
-    u = update_of(&s, rules[3], 1, 0);
+    u = update_of(&s, rules[NESTEROV], 1, 0);
+    u.gradient_scale = 1;
     cgp__backend_ref.update(NULL, &u);
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
@@ -81,7 +115,7 @@ static void adamw_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
     s = (sides){.param = {1}, .grad = {-0.5f}};
-    const cgp__update u = update_of(&s, rules[4], 1, 0);
+    const cgp__update u = update_of(&s, rules[ADAMW], 1, 0);
     cgp__backend_ref.update(NULL, &u);
     assert_close(s.first[0], -0.05);
     assert_close(s.second[0], 0.00025);
@@ -89,8 +123,47 @@ static void adamw_is_as_on_paper(void **state) {
     assert_true(s.grad[0] == -0.5f);
 }
 
-/* Float arithmetic of some 10 operations on values up to 2: 8 u; a first moment divided by a
- * small second one is as large as 1 / sqrt(v) / correction, times the rate. */
+/* Decay goes into the gradient and so into the moments; p moves by rate all the same. */
+static void adam_is_as_on_paper(void **state) {
+    (void)state;
+    static sides s;
+    s = (sides){.param = {1}, .grad = {0.5f}};
+    const cgp__update u = update_of(&s, rules[ADAM], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    const double g = 0.7 * 0.5 + 0.01;
+    assert_close(s.first[0], 0.1 * g);
+    assert_close(s.second[0], 0.001 * g * g);
+    assert_close(s.param[0], 1 - 0.001);
+}
+
+/* p = 1, g = 0.5, mean square 0.04, buffer 0.2. */
+static void rmsprop_is_as_on_paper(void **state) {
+    (void)state;
+    static sides s;
+    s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}, .second = {0.04f}};
+    cgp__update u = update_of(&s, rules[RMSPROP], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    double square = 0.99 * 0.04 + 0.01 * 0.51 * 0.51;
+    assert_close(s.second[0], square);
+    assert_close(s.param[0], 1 - 0.01 * 0.51 / sqrt(square));
+
+    s = (sides){.param = {1}, .grad = {0.5f}, .first = {0.2f}, .second = {0.04f}};
+    u = update_of(&s, rules[RMSPROP_MOMENTUM], 1, 0);
+    cgp__backend_ref.update(NULL, &u);
+    square = 0.9 * 0.04 + 0.1 * 0.11 * 0.11;
+    const double buffer = 0.9 * 0.2 + 0.11 / sqrt(square);
+    assert_close(s.second[0], square);
+    assert_close(s.first[0], buffer);
+    assert_close(s.param[0], 1 - 0.01 * buffer);
+}
+
+static bool near(float got, float want) {
+    return fabs((double)got - want) <= 8 * FLT_EPSILON * (fabs((double)want) + 1.0);
+}
+
+/* Float arithmetic of some 10 operations: 8 u; a first moment divided by a small second one is
+ * as large as 1 / sqrt(v) / correction, times the rate; a gradient over the root of its mean
+ * square at most 10, as large as the buffer that it goes to. */
 static void cpu_updates_as_ref_does(void **state) {
     cgp__device *device = *state;
     static const int64_t sizes[] = {1, 3, 16, 17, 64, 1000, MAX};
@@ -105,11 +178,8 @@ static void cpu_updates_as_ref_does(void **state) {
             cgp__backend_cpu.update(device, &on_cpu);
             cgp__backend_ref.update(NULL, &on_ref);
             for (int i = 0; i < MAX; i++) {
-                const double moved = fabs((double)b.param[i]) + 1.0;
-                const bool near = fabs(a.param[i] - b.param[i]) <= 8 * FLT_EPSILON * moved &&
-                                  fabsf(a.first[i] - b.first[i]) <= 8 * FLT_EPSILON &&
-                                  fabsf(a.second[i] - b.second[i]) <= 8 * FLT_EPSILON;
-                if (!near || a.grad[i] != b.grad[i])
+                if (!near(a.param[i], b.param[i]) || !near(a.first[i], b.first[i]) ||
+                    !near(a.second[i], b.second[i]) || a.grad[i] != b.grad[i])
                     fail_msg("rule %d, n %" PRId64 " [%d]: %.9g, ref has %.9g", r, sizes[k], i,
                              (double)a.param[i], (double)b.param[i]);
             }
@@ -132,6 +202,28 @@ static void an_element_does_not_depend_on_its_place(void **state) {
             cgp__backend_cpu.update(device, &part);
             at += n;
         }
+        assert_memory_equal(a.param, b.param, sizeof a.param);
+        assert_memory_equal(a.first, b.first, sizeof a.first);
+        assert_memory_equal(a.second, b.second, sizeof a.second);
+    }
+}
+
+/* By a power of two, so that nothing is rounded. */
+static void a_scaled_gradient_is_one_that_came_so(void **state) {
+    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
+    cgp__device *const devices[] = {NULL, *state};
+    for (int r = 0; r < 2 * RULES; r++) {
+        static sides a, b;
+        fill(&a);
+        b = a;
+        for (int i = 0; i < MAX; i++)
+            b.grad[i] *= 0.25f;
+        cgp__update scaled = update_of(&a, rules[r / 2], MAX, 0);
+        cgp__update as_it_is = update_of(&b, rules[r / 2], MAX, 0);
+        scaled.gradient_scale = 0.25;
+        as_it_is.gradient_scale = 1;
+        backends[r % 2]->update(devices[r % 2], &scaled);
+        backends[r % 2]->update(devices[r % 2], &as_it_is);
         assert_memory_equal(a.param, b.param, sizeof a.param);
         assert_memory_equal(a.first, b.first, sizeof a.first);
         assert_memory_equal(a.second, b.second, sizeof a.second);
@@ -163,8 +255,11 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(sgd_is_as_on_paper),
         cmocka_unit_test(adamw_is_as_on_paper),
+        cmocka_unit_test(adam_is_as_on_paper),
+        cmocka_unit_test(rmsprop_is_as_on_paper),
         cmocka_unit_test_prestate(cpu_updates_as_ref_does, cpu.device),
         cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, cpu.device),
+        cmocka_unit_test_prestate(a_scaled_gradient_is_one_that_came_so, cpu.device),
         cmocka_unit_test_prestate(memory_is_aligned_and_zero, cpu.device),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,8 +6,7 @@
 
 #include <inttypes.h>
 
-static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
-                                      CGP_RECOMPUTE_EXCEPT_LAST};
+enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
 enum { STEPS = 3 };
@@ -61,9 +60,9 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     o.balance = balance;
     for (int stages = 1; stages <= (layers < most ? layers : most); stages++) {
         o.stages = stages;
-        for (int c = 0; c < 6; c++) {
+        for (int c = 0; c < 2 * MODES; c++) {
             o.schedule = schedules[c % 2];
-            o.recompute = modes[c / 2];
+            o.recompute = (cgp_recompute)(c / 2);
             test_random_balance(state, layers, stages, balance);
             test_train(model, &o, seed, batches, STEPS, &got);
             assert_same(&o, &expected, &got);
@@ -80,6 +79,7 @@ static test_sizes draw_sizes(uint64_t *state) {
     sizes.width = sizes.heads * test_between(state, 1, 9);
     sizes.vocabulary = test_between(state, 2, 40);
     sizes.dropout = 0.3;
+    sizes.integers = test_between(state, 0, 1);
     return sizes;
 }
 

@@ -2,7 +2,8 @@
  * process goes on. */
 #include "graphs.h"
 
-static const test_sizes sizes = {2, 8, 16, 2, 11, 0.1};
+static const test_sizes sizes = {
+    .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocabulary = 11, .dropout = 0.1};
 
 static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     cgp_plan_options o = cgp_plan_options_default();
@@ -16,10 +17,10 @@ static cgp_plan_options options(int stages, int chunks, const char *schedule) {
 
 /* One action fails; the message names it, the pipeline says so from then on, and can be
  * destroyed. */
-static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, char kind,
-                      int microbatch, bool evaluate) {
+static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_action *which,
+                      bool evaluate) {
     char fault[64], action[32], expected[128];
-    snprintf(action, sizeof action, "%d%c%d", stage, kind, microbatch);
+    cgp_action_text(which, action, sizeof action);
     snprintf(fault, sizeof fault, "fail:%s", action);
     setenv("CGP_FAULT", fault, 1);
     cgp_pipeline *pipeline = NULL;
@@ -30,11 +31,13 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, int stage, 
                       CGP_EDEVICE);
     else
         assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
-    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: layer ", stage,
-             microbatch, action);
+    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: %s", which->stage,
+             which->microbatch, action,
+             which->edge < 0 ? "layer " : "failed because CGP_FAULT");
     assert_message(expected);
-    assert_message(kind == 'B' && stage == 2 ? "layer lm_head, cross_entropy: failed"
-                                             : "CGP_FAULT asks");
+    assert_message(which->kind == CGP_ACTION_B && which->stage == 2
+                       ? "layer lm_head, cross_entropy: failed"
+                       : "CGP_FAULT asks");
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
@@ -56,10 +59,16 @@ static void every_action_may_fail(void **unused) {
         test_train(model, &o, 1, &batch, 1, &before);
         cgp_plan *plan = NULL;
         assert_ok(cgp_plan_create(&plan, model, &o));
-        for (int cell = 0; cell < 9; cell++) {
-            for (const char *kind = "FRB"; *kind; kind++)
-                fail_once(plan, &batch, cell / 3, *kind, cell % 3, false);
-            fail_once(plan, &batch, cell / 3, 'F', cell % 3, true);
+        for (int d = 0; d < 3; d++) {
+            int n = 0;
+            const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(plan), d, &n);
+            for (int i = 0; i < n; i++) {
+                const cgp_action_kind kind = actions[i].kind;
+                fail_once(plan, &batch, &actions[i], false);
+                if (kind == CGP_ACTION_F || kind == CGP_ACTION_SEND_F ||
+                    kind == CGP_ACTION_RECV_F)
+                    fail_once(plan, &batch, &actions[i], true);
+            }
         }
         cgp_plan_destroy(plan);
         test_train(model, &o, 1, &batch, 1, &after);
@@ -211,7 +220,8 @@ static void bad_plans_are_refused(void **unused) {
 static void plans_larger_than_the_machine_are_refused(void **unused) {
     (void)unused;
     test_seed();
-    const test_sizes large = {64, 1024, 4096, 32, 50000, 0};
+    const test_sizes large = {
+        .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocabulary = 50000};
     cgp_model *model = test_gpt2(&large);
     cgp_plan_options o = options(1, 1, "gpipe");
     cgp_plan *plan = NULL;

@@ -22,12 +22,16 @@ typedef struct replay {
     int64_t b;
     int64_t *forward_end; /* [values] last node of the stage that reads it in forward; n: sent
                              or given out; -1: none */
-    int *backward_end;    /* [values] lowest node whose backward reads it, n if none */
-    int64_t slot, input;  /* bytes: saved slot; input slot */
-    int64_t work;         /* most beyond the slot in one action */
-    int64_t scratchpad;   /* the largest */
-    bool input_read_late; /* by backward */
-    bool input_redone;    /* by R */
+    int *
+        backward_end; /* [values] lowest node whose backward reads what forward left of it, n if
+                          none */
+    int *again_from, *again_to; /* [values] halves of backward between which it is there again,
+                                   as backward redoes it; -1 if it does not */
+    int64_t slot, input;        /* bytes: saved slot; input slot */
+    int64_t work;               /* most beyond the slot in one action */
+    int64_t scratchpad;         /* the largest */
+    bool input_read_late;       /* by backward */
+    bool input_redone;          /* by R */
 } replay;
 
 /* Stages, users and the chain of gradients, from the model and the balance alone. */
@@ -99,6 +103,61 @@ static int64_t scratch(replay *r, int i, cgp__direction direction) {
     return bytes;
 }
 
+/* Halves of backward in the order of time: the weight half of node i, then its input half. */
+static int half_of(const replay *r, int i, cgp__direction direction) {
+    return 2 * (r->n - 1 - i) + (direction == CGP__BACKWARD_INPUT);
+}
+
+static void widen(int *from, int *to, int half) {
+    *from = *from < 0 || half < *from ? half : *from;
+    *to = half > *to ? half : *to;
+}
+
+/* The halves that read value v: by an op's table, or because they redo what is made of it. From
+ * the last node to the first, so that who is redone when is known for all that use v. */
+static void find_halves(replay *r, int v, int *from, int *to) {
+    *from = *to = -1;
+    for (int i = r->n - 1; i >= 0; i--) {
+        const cgp__node *node = node_at(r, i);
+        for (int d = CGP__BACKWARD_INPUT; d <= CGP__BACKWARD_WEIGHT; d++) {
+            const bool input = d == CGP__BACKWARD_INPUT;
+            const uint32_t needs = input ? node->op->input_needs_x : node->op->weight_needs_x;
+            bool reads = input && node->output == v && node->op->input_needs_y;
+            for (int k = 0; k < node->op->n_inputs; k++)
+                reads = reads || (node->inputs[k] == v && (needs >> k & 1));
+            if (reads && has(r, i, (cgp__direction)d))
+                widen(from, to, half_of(r, i, (cgp__direction)d));
+        }
+        for (int k = 0; k < node->op->n_inputs; k++) {
+            if (node->inputs[k] == v && node->output >= 0 && r->again_from[node->output] >= 0)
+                widen(from, to, r->again_from[node->output]);
+        }
+    }
+}
+
+/* +selective: the output of a cheap op is redone if backward reads it, and reads all of the op's
+ * inputs anyway or has them from elsewhere. */
+static void find_redone(replay *r) {
+    bool *redone = calloc((size_t)r->model->n_values, sizeof *redone);
+    int from, to;
+    for (int i = 0; i < r->n; i++) {
+        const cgp__node *node = node_at(r, i);
+        if (!node->op->cheap) continue;
+        find_halves(r, node->output, &from, &to);
+        bool possible = from >= 0;
+        for (int k = 0; k < node->op->n_inputs; k++) {
+            find_halves(r, node->inputs[k], &from, &to);
+            possible = possible && (!made_here(r, node->inputs[k]) || from >= 0);
+        }
+        redone[node->output] = possible;
+    }
+    for (int i = r->n - 1; i >= 0; i--) {
+        const int y = node_at(r, i)->output;
+        if (y >= 0 && redone[y]) find_halves(r, y, &r->again_from[y], &r->again_to[y]);
+    }
+    free(redone);
+}
+
 static void find_lifetimes(replay *r, bool training) {
     for (int v = 0; v < r->model->n_values; v++) {
         r->forward_end[v] = -1;
@@ -111,19 +170,14 @@ static void find_lifetimes(replay *r, bool training) {
             }
         }
         if (v == r->model->output) r->forward_end[v] = r->n;
-        for (int i = r->n - 1; i >= 0 && training; i--) {
-            const cgp__node *node = node_at(r, i);
-            bool reads =
-                node->output == v && node->op->input_needs_y && has(r, i, CGP__BACKWARD_INPUT);
-            for (int k = 0; k < node->op->n_inputs; k++) {
-                if (node->inputs[k] != v) continue;
-                reads =
-                    reads ||
-                    (has(r, i, CGP__BACKWARD_INPUT) && (node->op->input_needs_x >> k & 1)) ||
-                    (has(r, i, CGP__BACKWARD_WEIGHT) && (node->op->weight_needs_x >> k & 1));
-            }
-            if (reads) r->backward_end[v] = i;
-        }
+        r->again_from[v] = r->again_to[v] = -1;
+    }
+    if (!training) return;
+    if (cgp_recompute_is_selective(r->plan->recompute)) find_redone(r);
+    for (int v = 0; v < r->model->n_values; v++) {
+        int from, to;
+        find_halves(r, v, &from, &to);
+        if (to >= 0 && r->again_from[v] < 0) r->backward_end[v] = r->n - 1 - to / 2;
     }
 }
 
@@ -246,6 +300,21 @@ static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x,
                                                                                    : ANYWHERE;
 }
 
+/* What a half redoes comes into use; what it has read for the last time goes. */
+static void redo(const replay *r, cells *c, int *where, const bool *over_x, int half) {
+    for (int v = 0; v < r->model->n_values; v++) {
+        if (r->again_from[v] != half) continue;
+        where[v] = fits_slot(r, r->n - 1 - half / 2, c, over_x, v);
+        c->live[where[v]] += bytes_of(r, v);
+    }
+}
+
+static void forget(const replay *r, cells *c, const int *where, int half) {
+    for (int v = 0; v < r->model->n_values; v++) {
+        if (r->again_to[v] == half) c->live[where[v]] -= bytes_of(r, v);
+    }
+}
+
 static void replay_backward(replay *r) {
     const int values = r->model->n_values;
     const size_t most = 4 * (size_t)values + 64;
@@ -253,6 +322,7 @@ static void replay_backward(replay *r) {
                .users = calloc(most, sizeof *c.users),
                .where = calloc(most, sizeof *c.where),
                .bytes = calloc(most, sizeof *c.bytes)};
+    int *again = calloc((size_t)values, sizeof *again); /* kind of place of what is redone */
     bool *over_x =
         calloc((size_t)values,
                sizeof *over_x); /* a gradient lies where it was: its cell counts, in the slot */
@@ -268,9 +338,12 @@ static void replay_backward(replay *r) {
         if (!node->on_loss) continue;
         const bool input = has(r, i, CGP__BACKWARD_INPUT),
                    weight = has(r, i, CGP__BACKWARD_WEIGHT);
+        redo(r, &c, again, over_x, half_of(r, i, CGP__BACKWARD_WEIGHT));
         if (weight)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
                  scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[OUTSIDE]);
+        forget(r, &c, again, half_of(r, i, CGP__BACKWARD_WEIGHT));
+        redo(r, &c, again, over_x, half_of(r, i, CGP__BACKWARD_INPUT));
         for (int k = node->op->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE;
              k--) {
             const int v = node->inputs[k], y = node->output;
@@ -294,9 +367,11 @@ static void replay_backward(replay *r) {
         if (input)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
                  scratch(r, i, CGP__BACKWARD_INPUT), c.live[OUTSIDE]);
+        forget(r, &c, again, half_of(r, i, CGP__BACKWARD_INPUT));
         if (node->output >= 0) drop(&c, node->output);
     }
     free(over_x);
+    free(again);
     free(c.where);
     free(c.of);
     free(c.users);
@@ -331,7 +406,9 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
         r->n++;
     r->forward_end = calloc((size_t)plan->model->n_values, sizeof *r->forward_end);
     r->backward_end = calloc((size_t)plan->model->n_values, sizeof *r->backward_end);
-    if (plan->recompute != CGP_RECOMPUTE_NEVER) {
+    r->again_from = calloc((size_t)plan->model->n_values, sizeof *r->again_from);
+    r->again_to = calloc((size_t)plan->model->n_values, sizeof *r->again_to);
+    if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
         find_lifetimes(r, false); /* light: all is temporary, there is no slot to use */
         replay_forward(r);
     }
@@ -353,6 +430,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     replay_backward(r);
     free(r->forward_end);
     free(r->backward_end);
+    free(r->again_from);
+    free(r->again_to);
 }
 
 /* Slots held at one time on a stage, from its list. Inputs are held until backward if it or R
@@ -384,7 +463,7 @@ static void count_slots(const replay *r, int *inputs, int *saved) {
 static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->model->n_params; p++) {
-        if (stage_of(plan, plan->model->params[p].node) == stage)
+        if (stage_of(plan, plan->model->uses[plan->model->params[p].first_use].node) == stage)
             bytes += 4 * cgp_shape_count(&plan->model->params[p].shape);
     }
     return bytes;
@@ -452,8 +531,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, bool s
     cgp_plan_destroy(plan);
 }
 
-static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
-                                      CGP_RECOMPUTE_EXCEPT_LAST};
+enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
 static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unused) {
@@ -461,10 +539,14 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
     uint64_t state = test_seed();
     double worst = 0;
     for (int i = 0; i < 40; i++) {
-        const test_sizes sizes = {
-            test_between(&state, 1, 6),      16 * test_between(&state, 4, 12),
-            64 * test_between(&state, 2, 8), 4,
-            test_between(&state, 60, 3000),  test_between(&state, 0, 1) * 0.1};
+        const test_sizes sizes = {test_between(&state, 1, 6),
+                                  16 * test_between(&state, 4, 12),
+                                  64 * test_between(&state, 2, 8),
+                                  4,
+                                  test_between(&state, 60, 3000),
+                                  test_between(&state, 0, 1) * 0.1,
+                                  false,
+                                  false};
         cgp_model *model = test_gpt2(&sizes);
         cgp_plan_options o = cgp_plan_options_default();
         int balance[5];
@@ -475,9 +557,9 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
         o.chunks = test_between(&state, 1, (int)o.batch);
         o.optim = test_between(&state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
                                              : cgp_optim_sgd(0.1, 0, false, 0);
-        for (int c = 0; c < 6; c++) {
+        for (int c = 0; c < 2 * MODES; c++) {
             o.schedule = schedules[c % 2];
-            o.recompute = modes[c / 2];
+            o.recompute = (cgp_recompute)(c / 2);
             check_plan(model, &o, true, &worst);
         }
         cgp_model_destroy(model);
@@ -491,19 +573,19 @@ plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **u
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
-    const test_sizes sizes = {12, 128, 768, 12, 3000, 0.1};
+    const test_sizes sizes = {12, 128, 768, 12, 3000, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
     double worst = 0;
     for (int k = 0; k < 3; k++) {
         for (int chunks = 1; chunks <= 64; chunks *= 4) {
-            for (int c = 0; c < 6; c++) {
+            for (int c = 0; c < 2 * MODES; c++) {
                 cgp_plan_options o = cgp_plan_options_default();
                 o.stages = stages[k];
                 o.balance = balances[k];
                 o.batch = 64;
                 o.chunks = chunks;
                 o.schedule = schedules[c % 2];
-                o.recompute = modes[c / 2];
+                o.recompute = (cgp_recompute)(c / 2);
                 o.optim = cgp_optim_sgd(0.01, 0.9, true, 1e-4);
                 check_plan(model, &o, false, &worst);
             }

@@ -30,7 +30,7 @@ typedef struct configuration {
 /* In a child: 0 if the law holds. */
 static int run(const configuration *c) {
     uint64_t state = 1;
-    const test_sizes sizes = {4, 128, 384, 6, 1000, 0.1};
+    const test_sizes sizes = {4, 128, 384, 6, 1000, 0.1, false, false};
     cgp_model *model = test_gpt2(&sizes);
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = c->stages;
@@ -89,6 +89,9 @@ static void resident_memory_is_what_was_planned(void **unused) {
         {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER},
         {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER},
         {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
+        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER_SELECTIVE},
+        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER_SELECTIVE},
+        {3, 8, 8, "gpipe", CGP_RECOMPUTE_ALWAYS_SELECTIVE},
     };
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

@@ -23,7 +23,7 @@ optim: base tensor backend
 partition: base tensor backend op model
 plan: base tensor backend op model partition schedule optim
 transport: base trace tensor backend
-pipeline: base trace tensor schedule backend op model optim partition plan transport
+pipeline: base trace tensor schedule backend op model optim partition plan transport checkpoint
 data: base tensor
 checkpoint: base tensor
 "

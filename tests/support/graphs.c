@@ -18,85 +18,160 @@ cgp_model *test_gpt2(const test_sizes *sizes) {
 
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.15};
 
+enum { MOST = 256, NAME = 80 };
+
+/* A random graph while it grows. */
+typedef struct graph {
+    cgp_model *model;
+    uint64_t *state;
+    const test_sizes *sizes;
+    cgp_value seen[MOST]; /* any of them may be added to, or branched off from */
+    int n;
+    cgp_value ids;                 /* integers that an earlier layer made; id < 0: none */
+    char square[NAME], norm[NAME]; /* the last linear C -> C, the last norm; "": none yet */
+    bool in_out;                   /* of the former */
+} graph;
+
+/* One time in three, let the parameter `name` be shared with one that is there. */
+static void maybe_tie(graph *g, const char *name, const char *suffix, const char *existing) {
+    char tied[NAME + 8], old[NAME + 8];
+    if (!existing[0] || test_between(g->state, 0, 2)) return;
+    snprintf(tied, sizeof tied, "%s.%s", name, suffix);
+    snprintf(old, sizeof old, "%s.%s", existing, suffix);
+    cgp_model_tie(g->model, tied, old);
+}
+
+/* C -> C; its weight may be an earlier one's. */
+static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
+    const bool in_out = test_between(g->state, 0, 1);
+    if (in_out == g->in_out) maybe_tie(g, name, "weight", g->square);
+    snprintf(g->square, sizeof g->square, "%s", name);
+    g->in_out = in_out;
+    return cgp_linear(g->model, x, name,
+                      (cgp_linear_options){g->sizes->width, true, in_out, normal});
+}
+
+/* eps is large, so that rows of nearly equal numbers stay harmless. */
+static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
+    maybe_tie(g, name, "weight", g->norm);
+    maybe_tie(g, name, "bias", g->norm);
+    snprintf(g->norm, sizeof g->norm, "%s", name);
+    return cgp_layer_norm(g->model, x, name, 0.1);
+}
+
+/* The place of each row's largest element, looked up now or in a later layer. */
+static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
+    const cgp_value ids = g->ids;
+    if (!g->sizes->integers) return cgp_gelu(g->model, x);
+    g->ids = cgp_argmax(g->model, x);
+    return cgp_embedding(g->model, ids.id < 0 ? g->ids : ids, name, g->sizes->width,
+                         g->sizes->width, normal);
+}
+
 /* One op on x, or an addition of x and an earlier value. */
-static cgp_value random_op(cgp_model *model, uint64_t *state, const test_sizes *sizes,
-                           cgp_value x, const cgp_value *earlier, int n_earlier,
-                           const char *name) {
-    const int64_t width = sizes->width;
-    switch (test_between(state, 0, 7)) {
+static cgp_value random_op(graph *g, cgp_value x, const char *name) {
+    switch (test_between(g->state, 0, 9)) {
     case 0:
-        return cgp_linear(model, x, name,
-                          (cgp_linear_options){width, true, test_between(state, 0, 1), normal});
     case 1:
-        return cgp_layer_norm(
-            model, x, name,
-            0.1); /* large, so that rows of nearly equal numbers stay harmless */
+        return random_linear(g, x, name);
     case 2:
-        return cgp_gelu(model, x);
-    case 3: {
-        char qkv[80];
+        return random_norm(g, x, name);
+    case 3:
+        return cgp_gelu(g->model, x);
+    case 4: {
+        char qkv[NAME + 8];
         snprintf(qkv, sizeof qkv, "%s.qkv", name);
-        x = cgp_linear(model, x, qkv, (cgp_linear_options){3 * width, true, true, normal});
-        return cgp_causal_attention(model, x, sizes->heads, sizes->dropout);
+        x = cgp_linear(g->model, x, qkv,
+                       (cgp_linear_options){3 * g->sizes->width, true, true, normal});
+        return cgp_causal_attention(g->model, x, g->sizes->heads, g->sizes->dropout);
     }
-    case 4:
-        return cgp_dropout(model, x, sizes->dropout);
+    case 5:
+        return cgp_dropout(g->model, x, g->sizes->dropout);
+    case 6:
+        return random_integers(g, x, name);
     default: {
-        const cgp_value other = earlier[test_between(state, 0, n_earlier - 1)];
-        return test_between(state, 0, 1) ? cgp_add(model, x, other) : cgp_add(model, other, x);
+        const cgp_value other = g->seen[test_between(g->state, 0, g->n - 1)];
+        return test_between(g->state, 0, 1) ? cgp_add(g->model, x, other)
+                                            : cgp_add(g->model, other, x);
     }
     }
 }
 
+/* What enters in the middle: a second integer input and a float input; and a loss of its own. */
+static cgp_value middle(graph *g, cgp_value x, cgp_value kinds, cgp_value features,
+                        cgp_value targets) {
+    const test_sizes *sizes = g->sizes;
+    cgp_value y =
+        cgp_embedding(g->model, kinds, "kinds", sizes->vocabulary, sizes->width, normal);
+    x = cgp_add(g->model, x, y);
+    y = cgp_linear(g->model, features, "features",
+                   (cgp_linear_options){sizes->width, false, false, normal});
+    x = cgp_add(g->model, x, y);
+    if (test_between(g->state, 0, 2)) return x;
+    y = cgp_linear(g->model, x, "side",
+                   (cgp_linear_options){sizes->vocabulary, true, false, normal});
+    cgp_model_loss_cross_entropy(g->model, y, targets, -100, 0.5);
+    return x;
+}
+
+/* An op or none, mostly on the last value; sometimes on an earlier one, which then has one more
+ * use. */
+static cgp_value grow(graph *g, cgp_value x, const char *name) {
+    const cgp_value from =
+        test_between(g->state, 0, 4) ? x : g->seen[test_between(g->state, 0, g->n - 1)];
+    const cgp_value y = random_op(g, from, name);
+    x = from.id == x.id ? y : cgp_add(g->model, x, y);
+    g->seen[g->n++] = y;
+    g->seen[g->n++] = x;
+    return x;
+}
+
+/* The head, its weight perhaps the embedding's; losses; the output. */
+static void finish(graph *g, cgp_value x, cgp_value targets) {
+    cgp_model_layer(g->model, "head");
+    x = cgp_layer_norm(g->model, x, "norm", 0.1);
+    maybe_tie(g, "head", "weight", "embed");
+    x = cgp_linear(g->model, x, "head",
+                   (cgp_linear_options){g->sizes->vocabulary, false, false, normal});
+    cgp_model_output(g->model, x);
+    if (g->sizes->no_loss) {
+        assert_ok(cgp_model_finish(g->model));
+        return;
+    }
+    cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
+    if (g->sizes->integers && test_between(g->state, 0, 3) == 0) /* its own best guesses */
+        cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
+    assert_ok(cgp_model_finish(g->model));
+}
+
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
-    enum { MOST = 256 };
-    cgp_value seen[MOST];
-    int n = 0;
-    char name[64];
-    cgp_model *model = NULL;
-    assert_ok(cgp_model_create(&model, "random"));
+    char name[NAME];
+    graph g = {.state = state, .sizes = sizes, .ids = {-1}};
+    assert_ok(cgp_model_create(&g.model, "random"));
     const int64_t sequence[1] = {sizes->sequence}, wide[2] = {sizes->sequence, sizes->width};
-    const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, sequence);
-    const cgp_value targets = cgp_model_input(model, "targets", CGP_I32, 1, sequence);
-    const cgp_value kinds = cgp_model_input(model, "kinds", CGP_I32, 1, sequence);
-    const cgp_value features = cgp_model_input(model, "features", CGP_F32, 2, wide);
-    cgp_model_layer(model, "embed");
+    const cgp_value tokens = cgp_model_input(g.model, "tokens", CGP_I32, 1, sequence);
+    const cgp_value targets = cgp_model_input(g.model, "targets", CGP_I32, 1, sequence);
+    const cgp_value kinds = cgp_model_input(g.model, "kinds", CGP_I32, 1, sequence);
+    const cgp_value features = cgp_model_input(g.model, "features", CGP_F32, 2, wide);
+    cgp_model_layer(g.model, "embed");
     cgp_value x =
-        cgp_embedding(model, tokens, "embed", sizes->vocabulary, sizes->width, normal);
-    seen[n++] = x;
+        cgp_embedding(g.model, tokens, "embed", sizes->vocabulary, sizes->width, normal);
+    g.seen[g.n++] = x;
     for (int layer = 0; layer < sizes->layers; layer++) {
         snprintf(name, sizeof name, "layer%d", layer);
-        cgp_model_layer(model, name);
+        cgp_model_layer(g.model, name);
         const int ops = test_between(state, 0, 4);
-        for (int k = 0; k < ops && n < MOST - 4; k++) {
+        for (int k = 0; k < ops && g.n < MOST - 4; k++) {
             snprintf(name, sizeof name, "layer%d.op%d", layer, k);
-            /* Mostly go on from the last value; sometimes branch off an earlier one, which then
-             * has one more use. */
-            const cgp_value from =
-                test_between(state, 0, 4) ? x : seen[test_between(state, 0, n - 1)];
-            const cgp_value y = random_op(model, state, sizes, from, seen, n, name);
-            x = from.id == x.id ? y : cgp_add(model, x, y);
-            seen[n++] = y;
-            seen[n++] = x;
+            x = grow(&g, x, name);
         }
-        if (layer == sizes->layers / 2) {
-            x = cgp_add(
-                model, x,
-                cgp_embedding(model, kinds, "kinds", sizes->vocabulary, sizes->width, normal));
-            x = cgp_add(model, x,
-                        cgp_linear(model, features, "features",
-                                   (cgp_linear_options){sizes->width, false, false, normal}));
-            seen[n++] = x;
+        if (layer == sizes->layers / 2 && !sizes->no_loss) {
+            x = middle(&g, x, kinds, features, targets);
+            g.seen[g.n++] = x;
         }
     }
-    cgp_model_layer(model, "head");
-    x = cgp_layer_norm(model, x, "norm", 0.1);
-    x = cgp_linear(model, x, "head",
-                   (cgp_linear_options){sizes->vocabulary, false, false, normal});
-    cgp_model_output(model, x);
-    cgp_model_loss_cross_entropy(model, x, targets, -100);
-    assert_ok(cgp_model_finish(model));
-    return model;
+    finish(&g, x, targets);
+    return g.model;
 }
 
 static cgp_tensor new_tensor(cgp_dtype dtype, int rank, const int64_t *dims) {

@@ -12,6 +12,8 @@ typedef struct test_sizes {
     int layers; /* of a random graph; blocks of a GPT-2 */
     int64_t sequence, width, heads, vocabulary;
     double dropout;
+    bool integers; /* a random graph makes integers and looks them up: its loss has jumps */
+    bool no_loss;  /* a random graph ends in its output */
 } test_sizes;
 
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
@@ -19,8 +21,8 @@ cgp_model *test_gpt2(const test_sizes *sizes);
 
 /* A random graph of `layers` layers between an embedding and a head, drawn from *state:
  * linears, norms, GELUs, attention, dropout, additions of values from any earlier layer, values
- * used several times, a second integer input and a float input that enter in the middle.
- * Finished. */
+ * used several times, parameters shared by several ops, integers made by the graph, a second
+ * integer input, a float input and sometimes a second loss in the middle. Finished. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* Random inputs for a model of graphs.c: tokens, targets (some ignored), and what a random

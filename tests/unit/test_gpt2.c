@@ -177,11 +177,6 @@ static void bad_options_are_refused(void **state) {
     assert_message("gpt2: heads: expected a divisor of the width, got heads=5, width=768");
 
     options = cgp_gpt2_options_default();
-    options.tied = true;
-    assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
-    assert_message("tied=1 is not supported yet");
-
-    options = cgp_gpt2_options_default();
     options.layers = 0;
     assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
     assert_message("gpt2: layers");

@@ -53,7 +53,7 @@ static void bad_calls_are_told(void **unused) {
                                            "dropout",
                                            "has no layer",
                                            "neither loss nor output",
-                                           "has a loss already"};
+                                           "expects a weight above 0, got 0"};
     for (int c = 0; c < 8; c++) {
         cgp_model *model = start();
         const cgp_value x = input(model, "x", CGP_F32, 3, 8);
@@ -65,9 +65,82 @@ static void bad_calls_are_told(void **unused) {
         if (c == 4) (void)cgp_dropout(model, x, 1.0);
         if (c == 7) {
             const cgp_value t = input(model, "t", CGP_I32, 3, 0);
-            cgp_model_loss_cross_entropy(model, linear(model, x, "a", 5), t, -100);
-            cgp_model_loss_cross_entropy(model, linear(model, x, "b", 5), t, -100);
+            cgp_model_loss_cross_entropy(model, linear(model, x, "a", 5), t, -100, 1);
+            cgp_model_loss_cross_entropy(model, linear(model, x, "b", 5), t, -100, 0);
         }
+        assert_status(cgp_model_finish(model), CGP_EINVAL);
+        assert_message(expected[c]);
+        cgp_model_destroy(model);
+    }
+}
+
+static void bad_ties_are_told(void **unused) {
+    (void)unused;
+    static const char *const expected[] = {
+        "tie: b.weight: there is no parameter of this name yet",
+        "tie: a.weight: exists already",
+        "linear: parameter b.weight: expected shape [5, 8], got [8, 8] of a.weight",
+        "linear: parameter b.weight exists already",
+        "tie c.weight: no op made a parameter of this name (it shares a.weight",
+        "tie: b.weight: exists already"};
+    for (int c = 0; c < 6; c++) {
+        cgp_model *model = start();
+        const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+        cgp_model_layer(model, "one");
+        cgp_value y = linear(model, x, "a", 8);
+        if (c == 0) cgp_model_tie(model, "a2.weight", "b.weight");
+        if (c == 1) cgp_model_tie(model, "a.weight", "a.bias");
+        if (c == 4) cgp_model_tie(model, "c.weight", "a.weight");
+        cgp_model_tie(model, "b.weight", "a.weight");
+        if (c == 5) cgp_model_tie(model, "b.weight", "a.bias");
+        y = linear(model, y, "b", c == 2 ? 5 : 8);
+        if (c == 3) y = linear(model, y, "b", 8);
+        cgp_model_output(model, y);
+        assert_status(cgp_model_finish(model), CGP_EINVAL);
+        assert_message(expected[c]);
+        cgp_model_destroy(model);
+    }
+}
+
+/* The ops that use a shared parameter are listed in order; those that nobody needs are not. */
+static void a_shared_parameter_knows_its_uses(void **unused) {
+    (void)unused;
+    cgp_model *model = start();
+    const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+    cgp_model_layer(model, "one");
+    cgp_value y = linear(model, x, "a", 8);
+    cgp_model_tie(model, "unused.weight", "a.weight");
+    (void)linear(model, y, "unused", 8);
+    cgp_model_tie(model, "b.weight", "unused.weight"); /* by any of its names */
+    y = linear(model, cgp_gelu(model, y), "b", 8);
+    cgp_model_output(model, y);
+    assert_ok(cgp_model_finish(model));
+    assert_int_equal(cgp_model_parameters(model), 3); /* a.weight, a.bias, b.bias */
+    assert_int_equal(model->params[0].n_uses, 2);
+    assert_int_equal(model->uses[0].node, 0);
+    assert_int_equal(model->uses[1].node, 2);
+    assert_int_equal(model->nodes[2].params[0], 0);
+    assert_int_equal(cgp_model_parameter_count(model), 64 + 8 + 8);
+    cgp_model_destroy(model);
+}
+
+/* Integers of the graph are in range of what they are looked up in, or the model is refused. */
+static void integers_out_of_range_are_told_by_the_builder(void **unused) {
+    (void)unused;
+    static const char *const expected[] = {
+        "embedding: expects ids below the vocabulary 7, got up to 7",
+        "cross_entropy: expects targets below the 5 classes, got up to 7",
+        "cross_entropy: expects an ignored target that the graph never makes, got 3",
+        "argmax: expects f32 input, got i32"};
+    for (int c = 0; c < 4; c++) {
+        cgp_model *model = start();
+        const cgp_value x = input(model, "x", CGP_F32, 3, 8);
+        cgp_model_layer(model, "one");
+        const cgp_value ids = cgp_argmax(model, linear(model, x, "a", 8)); /* 0 .. 7 */
+        if (c == 0) cgp_model_output(model, cgp_embedding(model, ids, "e", 7, 2, zero));
+        if (c == 1) cgp_model_loss_cross_entropy(model, linear(model, x, "b", 5), ids, -100, 1);
+        if (c == 2) cgp_model_loss_cross_entropy(model, linear(model, x, "b", 8), ids, 3, 1);
+        if (c == 3) cgp_model_output(model, cgp_argmax(model, ids));
         assert_status(cgp_model_finish(model), CGP_EINVAL);
         assert_message(expected[c]);
         cgp_model_destroy(model);
@@ -99,7 +172,7 @@ static void what_nobody_needs_is_left_out(void **unused) {
     (void)linear(model, a, "unused", 8);
     cgp_model_layer(model, "empty");
     cgp_model_layer(model, "two");
-    cgp_model_loss_cross_entropy(model, linear(model, a, "b", 5), t, -100);
+    cgp_model_loss_cross_entropy(model, linear(model, a, "b", 5), t, -100, 1);
     (void)cgp_gelu(model, a);
     assert_ok(cgp_model_finish(model));
     assert_int_equal(cgp_model_layers(model), 3);
@@ -108,9 +181,11 @@ static void what_nobody_needs_is_left_out(void **unused) {
     assert_string_equal(cgp_model_parameter_name(model, 3), "b.bias");
     assert_int_equal(cgp_model_parameter_count(model), 8 * 8 + 8 + 5 * 8 + 5);
     assert_int_equal(model->n_nodes, 3);
-    assert_int_equal(model->loss, 2);
+    assert_int_equal(model->n_losses, 1);
+    assert_true(model->nodes[2].op->is_loss);
     for (int p = 0; p < 4; p++)
-        assert_int_equal(model->nodes[model->params[p].node].params[p % 2], p);
+        assert_int_equal(
+            model->nodes[model->uses[model->params[p].first_use].node].params[p % 2], p);
     cgp_model_destroy(model);
 }
 
@@ -148,6 +223,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
         cmocka_unit_test(bad_calls_are_told),
+        cmocka_unit_test(bad_ties_are_told),
+        cmocka_unit_test(a_shared_parameter_knows_its_uses),
+        cmocka_unit_test(integers_out_of_range_are_told_by_the_builder),
         cmocka_unit_test(a_finished_model_takes_nothing_more),
         cmocka_unit_test(what_nobody_needs_is_left_out),
         cmocka_unit_test(initial_weights_do_not_depend_on_pieces),

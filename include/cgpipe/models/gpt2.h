@@ -1,8 +1,8 @@
 /* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's GPT2LMHeadModel has them.
  *
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
- * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form. The head has a weight
- * of its own and no bias.
+ * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form. The head has no bias,
+ * and a weight of its own or, tied, that of the token embedding.
  * Source: Radford et al. 2019; the published implementation's names.
  *
  * Threads: any. */
@@ -22,7 +22,7 @@ typedef struct cgp_gpt2_options {
     int64_t heads;      /**< divides C [12] */
     int64_t vocabulary; /**< V [50257] */
     int64_t sequence;   /**< T [1024] */
-    bool tied;          /**< Head shares the token embedding. Refused so far. */
+    bool tied;          /**< The head shares the weight of the token embedding. [false] */
     double dropout; /**< After the embeddings, on attention, on both residual branches. [0] */
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_gpt2_options;

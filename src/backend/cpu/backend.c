@@ -23,6 +23,7 @@ static const struct {
     [CGP__OP_ATTENTION] = {"attention", cgp__cpu_attention},
     [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
     [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},
+    [CGP__OP_ARGMAX] = {"argmax", cgp__cpu_argmax},
 };
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
@@ -138,6 +139,16 @@ static void update(cgp__device *device, const cgp__update *what) {
     device->loops->update(what);
 }
 
+static void add(cgp__device *device, float *to, const float *from, int64_t n) {
+    device->loops->add(to, to, from, n);
+}
+
+static double sum_squares(cgp__device *device, const float *x, int64_t n) {
+    double sum = 0;
+    device->loops->sum_squares(&sum, x, n);
+    return sum;
+}
+
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
@@ -150,4 +161,6 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
     .update = update,
+    .add = add,
+    .sum_squares = sum_squares,
 };

@@ -85,6 +85,8 @@ typedef struct cgp__cpu_scores {
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
+    /* *sum = x . x, in double */                                                              \
+    X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     X(update, (const cgp__update *update))
 /* clang-format on */
 

@@ -14,27 +14,26 @@
         if (status_ != dnnl_success) return cgp__onednn_failed(what, status_);                 \
     } while (0)
 
-static pthread_once_t engine_once = PTHREAD_ONCE_INIT;
-static dnnl_engine_t engine;
-static dnnl_status_t engine_status;
+static pthread_mutex_t making_engine = PTHREAD_MUTEX_INITIALIZER;
+static dnnl_engine_t engine; /* NULL: not made yet, or it failed; made once in a process */
 
 /* Held where primitives and their descriptors are made and destroyed: threads share them
  * through oneDNN's cache, whose own locks the thread sanitizer cannot see. */
 static pthread_mutex_t making = PTHREAD_MUTEX_INITIALIZER;
 
 cgp_status cgp__onednn_failed(const char *what, dnnl_status_t status) {
-    const cgp_status code = status == dnnl_out_of_memory ? CGP_ENOMEM : CGP_EDEVICE;
-    return cgp_fail(code, "cpu: oneDNN %s: status %d", what, (int)status);
-}
-
-static void make_engine(void) {
-    engine_status = dnnl_engine_create(&engine, dnnl_cpu, 0);
+    if (status == dnnl_out_of_memory)
+        return cgp_fail(CGP_ENOMEM, "cpu: oneDNN %s: out of memory", what);
+    return cgp_fail(CGP_EDEVICE, "cpu: oneDNN %s: status %d", what, (int)status);
 }
 
 cgp_status cgp__onednn_engine(dnnl_engine_t *out) {
-    pthread_once(&engine_once, make_engine);
-    ONEDNN_TRY("engine", engine_status);
+    dnnl_status_t status = dnnl_success;
+    pthread_mutex_lock(&making_engine);
+    if (!engine) status = dnnl_engine_create(&engine, dnnl_cpu, 0);
     *out = engine;
+    pthread_mutex_unlock(&making_engine);
+    ONEDNN_TRY("engine", status);
     return CGP_OK;
 }
 

@@ -1,4 +1,4 @@
-/* rowwise.c -- LAYER_NORM and CROSS_ENTROPY: operands handed to the vector loops. */
+/* rowwise.c -- LAYER_NORM, CROSS_ENTROPY and ARGMAX: operands handed to the vector loops. */
 #include "backend/cpu/cpu.h"
 
 /* --- LAYER_NORM: saves mean and rstd; dparam is made by the input half --- */
@@ -81,4 +81,23 @@ static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *
 const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
     [CGP__FORWARD] = {loss_forward, NULL, NULL},
     [CGP__BACKWARD_INPUT] = {loss_input, NULL, NULL},
+};
+
+/* --- ARGMAX --- */
+
+static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const int64_t rows = cgp__cpu_rows(kernel), width = kernel->spec.geometry.in;
+    int32_t *y = args->y;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * width;
+        int64_t best = 0;
+        for (int64_t c = 1; c < width; c++)
+            best = x[c] > x[best] ? c : best;
+        y[row] = (int32_t)best;
+    }
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_argmax[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {argmax_forward, NULL, NULL},
 };

@@ -48,6 +48,7 @@ static const struct {
                                {cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input,
                                 NULL},
                                NULL},
+    [CGP__OP_ARGMAX] = {"argmax", {cgp__ref_argmax_forward, NULL, NULL}, NULL},
 };
 
 static cgp_status find_run(const cgp__kernel_spec *spec, cgp__ref_run **out) {
@@ -131,6 +132,20 @@ static void kernel_destroy(cgp__kernel *kernel) {
     free(kernel);
 }
 
+static void add(cgp__device *device, float *to, const float *from, int64_t n) {
+    (void)device;
+    for (int64_t i = 0; i < n; i++)
+        to[i] += from[i];
+}
+
+static double sum_squares(cgp__device *device, const float *x, int64_t n) {
+    (void)device;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        sum += (double)x[i] * x[i];
+    return sum;
+}
+
 const cgp__backend cgp__backend_ref = {
     .name = "ref",
     .device_create = device_create,
@@ -143,4 +158,6 @@ const cgp__backend cgp__backend_ref = {
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
     .update = cgp__ref_update,
+    .add = add,
+    .sum_squares = sum_squares,
 };

@@ -32,6 +32,7 @@ cgp__ref_run cgp__ref_gelu_forward, cgp__ref_gelu_input;
 cgp__ref_run cgp__ref_attention_forward, cgp__ref_attention_input;
 cgp__ref_run cgp__ref_dropout_forward, cgp__ref_dropout_input;
 cgp__ref_run cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input;
+cgp__ref_run cgp__ref_argmax_forward;
 
 /* Bytes of workspace of the kernels that need some. */
 int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec);

@@ -1,4 +1,4 @@
-/* update.c -- one optimizer update and the sum of two gradients, reference loops.
+/* update.c -- one optimizer update, reference loops. g is the gradient times gradient_scale.
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g
@@ -9,42 +9,68 @@
  *     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
  *     p -= rate / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  *
+ * Adam: g += weight_decay p; then as AdamW, p as it is.
+ *
+ * RMSprop, PyTorch's form:
+ *     g += weight_decay p       v = alpha v + (1 - alpha) g^2
+ *     buffer = momentum buffer + g / (sqrt(v) + eps)               without: the quotient
+ *     p -= rate buffer
+ *
  * Each element is computed in double from what is stored; p and the state are overwritten, the
  * gradient is left as it is. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-static void sgd(const cgp__update *u) {
-    const double rate = u->rate, momentum = u->momentum;
-    for (int64_t i = 0; i < u->n; i++) {
-        const double g = u->grad[i] + u->weight_decay * u->param[i];
-        double step = g;
-        if (u->state[0]) {
-            u->state[0][i] = (float)(momentum * u->state[0][i] + g);
-            step = u->nesterov ? g + momentum * u->state[0][i] : u->state[0][i];
-        }
-        u->param[i] = (float)(u->param[i] - rate * step);
+/* Element i, whose gradient is g. */
+typedef void rule(const cgp__update *u, int64_t i, double g);
+
+static void sgd(const cgp__update *u, int64_t i, double g) {
+    g += u->weight_decay * u->param[i];
+    double step = g;
+    if (u->state[0]) {
+        u->state[0][i] = (float)(u->momentum * u->state[0][i] + g);
+        step = u->nesterov ? g + u->momentum * u->state[0][i] : u->state[0][i];
     }
+    u->param[i] = (float)(u->param[i] - u->rate * step);
 }
 
-static void adamw(const cgp__update *u) {
-    const double rate = u->rate, beta1 = u->beta1, beta2 = u->beta2;
-    for (int64_t i = 0; i < u->n; i++) {
-        const double g = u->grad[i], p = u->param[i] * (1.0 - rate * u->weight_decay);
-        const double m = beta1 * u->state[0][i] + (1.0 - beta1) * g;
-        const double v = beta2 * u->state[1][i] + (1.0 - beta2) * g * g;
-        const double denominator = sqrt(v) / u->correction2_sqrt + u->eps;
-        u->state[0][i] = (float)m;
-        u->state[1][i] = (float)v;
-        u->param[i] = (float)(p - rate / u->correction1 * m / denominator);
+/* Both moments, and from p along them. */
+static void adaptive(const cgp__update *u, int64_t i, double p, double g) {
+    const double m = u->beta1 * u->state[0][i] + (1.0 - u->beta1) * g;
+    const double v = u->beta2 * u->state[1][i] + (1.0 - u->beta2) * g * g;
+    const double denominator = sqrt(v) / u->correction2_sqrt + u->eps;
+    u->state[0][i] = (float)m;
+    u->state[1][i] = (float)v;
+    u->param[i] = (float)(p - u->rate / u->correction1 * m / denominator);
+}
+
+static void adamw(const cgp__update *u, int64_t i, double g) {
+    adaptive(u, i, u->param[i] * (1.0 - u->rate * u->weight_decay), g);
+}
+
+static void adam(const cgp__update *u, int64_t i, double g) {
+    adaptive(u, i, u->param[i], g + u->weight_decay * u->param[i]);
+}
+
+static void rmsprop(const cgp__update *u, int64_t i, double g) {
+    g += u->weight_decay * u->param[i];
+    const double v = u->alpha * u->state[0][i] + (1.0 - u->alpha) * g * g;
+    double step = g / (sqrt(v) + u->eps);
+    u->state[0][i] = (float)v;
+    if (u->state[1]) {
+        step += u->momentum * u->state[1][i];
+        u->state[1][i] = (float)step;
     }
+    u->param[i] = (float)(u->param[i] - u->rate * step);
 }
 
 void cgp__ref_update(cgp__device *device, const cgp__update *update) {
+    static rule *const rules[] = {[CGP__UPDATE_SGD] = sgd,
+                                  [CGP__UPDATE_ADAMW] = adamw,
+                                  [CGP__UPDATE_ADAM] = adam,
+                                  [CGP__UPDATE_RMSPROP] = rmsprop};
     (void)device;
-    if (update->rule == CGP__UPDATE_SGD)
-        sgd(update);
-    else
-        adamw(update);
+    for (int64_t i = 0; i < update->n; i++)
+        rules[update->rule](update, i, update->gradient_scale * update->grad[i]);
 }

@@ -13,7 +13,8 @@ struct cgp__channel {
     int64_t bytes;
     int capacity;
     bool stopped;
-    int state[]; /* [capacity] */
+    bool waits[2]; /* receiver, sender */
+    int state[];   /* [capacity] */
 };
 
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
@@ -40,6 +41,7 @@ void cgp__channel_destroy(cgp__channel *channel) {
 
 /* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
 static void *hold(cgp__channel *channel, int wanted) {
+    const int side = wanted == FREE;
     void *buffer = NULL;
     pthread_mutex_lock(&channel->lock);
     while (!buffer && !channel->stopped) {
@@ -49,6 +51,7 @@ static void *hold(cgp__channel *channel, int wanted) {
                 buffer = channel->memory + i * channel->bytes;
             }
         }
+        channel->waits[side] = !buffer;
         if (!buffer) pthread_cond_wait(&channel->changed, &channel->lock);
     }
     pthread_mutex_unlock(&channel->lock);
@@ -78,6 +81,13 @@ const void *cgp__channel_take(cgp__channel *channel, int microbatch) {
 
 void cgp__channel_release(cgp__channel *channel, const void *buffer) {
     let_go(channel, buffer, FREE);
+}
+
+bool cgp__channel_waits(cgp__channel *channel, bool sender) {
+    pthread_mutex_lock(&channel->lock);
+    const bool waits = channel->waits[sender];
+    pthread_mutex_unlock(&channel->lock);
+    return waits;
 }
 
 void cgp__channel_stop(cgp__channel *channel) {

@@ -85,3 +85,19 @@ void CGP__CPU_NAME(row_dots)(float *out, const float *a, const float *b, int64_t
         out[row] = sum_lanes(sum);
     }
 }
+
+#define SQUARES 16 /* sums side by side, whatever the vectors' width */
+
+void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
+    double sums[SQUARES] = {0};
+    int64_t i = 0;
+    for (; i + SQUARES <= n; i += SQUARES) {
+        for (int k = 0; k < SQUARES; k++)
+            sums[k] += (double)x[i + k] * (double)x[i + k];
+    }
+    for (int k = 0; i + k < n; k++)
+        sums[k] += (double)x[i + k] * (double)x[i + k];
+    *sum = 0;
+    for (int k = 0; k < SQUARES; k++)
+        *sum += sums[k];
+}

@@ -1,86 +1,130 @@
-/* update.c -- one optimizer update, elementwise; param and state are overwritten.
+/* update.c -- one optimizer update, elementwise; param and state are overwritten. g is grad
+ * times gradient_scale.
  *
- * SGD:    g = grad + weight_decay param          b = momentum b + g
- *         param -= rate (nesterov ? g + momentum b : b)          without b: param -= rate g
- * AdamW:  m = beta1 m + (1 - beta1) grad         v = beta2 v + (1 - beta2) grad^2
- *         param = param (1 - rate weight_decay)
- *                 - rate / correction1  m / (sqrt(v) / correction2_sqrt + eps) */
+ * SGD:      g += weight_decay param              b = momentum b + g
+ *           param -= rate (nesterov ? g + momentum b : b)        without b: param -= rate g
+ * AdamW:    m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
+ *           param = param (1 - rate weight_decay)
+ *                   - rate / correction1  m / (sqrt(v) / correction2_sqrt + eps)
+ * Adam:     g += weight_decay param; then as AdamW without decay
+ * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
+ *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient
+ *           param -= rate b */
 #include "backend/cpu/kernels/vec.h"
-
-#include <math.h>
 
 /* Constants of a whole update; differences from 1 are taken in double. */
 typedef struct constants {
-    float rate, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
+    float scale, rate, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
+    bool nesterov;
 } constants;
 
-INLINE vec sgd(const cgp__update *u, const constants *k, vec param, vec grad, vec *buffer) {
-    vec step = grad + k->decay * param;
-    if (buffer) {
-        *buffer = k->momentum * *buffer + step;
-        step = u->nesterov ? step + k->momentum * *buffer : *buffer;
-    }
-    return param - k->rate * step;
+/* The new param of one vector; its state is overwritten. */
+typedef vec rule(const constants *k, vec param, vec grad, vec *state);
+
+INLINE vec sgd(const constants *k, vec param, vec grad, vec *state) {
+    (void)state;
+    return param - k->rate * (grad + k->decay * param);
 }
 
-INLINE vec adamw(const constants *k, vec param, vec grad, vec *m, vec *v) {
-    *m = k->beta1 * *m + k->rest1 * grad;
-    *v = k->beta2 * *v + k->rest2 * (grad * grad);
-    return k->decay * param - k->rate * *m / (square_root(*v) * k->scale2 + k->eps);
+INLINE vec sgd_momentum(const constants *k, vec param, vec grad, vec *state) {
+    const vec step = grad + k->decay * param;
+    state[0] = k->momentum * state[0] + step;
+    return param - k->rate * (k->nesterov ? step + k->momentum * state[0] : state[0]);
 }
 
-static void update_sgd(const cgp__update *u) {
-    const constants k = {.rate = (float)u->rate,
-                         .decay = (float)u->weight_decay,
-                         .momentum = (float)u->momentum};
-    float *param = u->param, *buffer = u->state[0];
+/* Both moments, and the step along them. */
+INLINE vec adaptive(const constants *k, vec grad, vec *state) {
+    state[0] = k->beta1 * state[0] + k->rest1 * grad;
+    state[1] = k->beta2 * state[1] + k->rest2 * (grad * grad);
+    return k->rate * state[0] / (square_root(state[1]) * k->scale2 + k->eps);
+}
+
+INLINE vec adamw(const constants *k, vec param, vec grad, vec *state) {
+    return k->decay * param - adaptive(k, grad, state);
+}
+
+INLINE vec adam(const constants *k, vec param, vec grad, vec *state) {
+    return param - adaptive(k, grad + k->decay * param, state);
+}
+
+/* The gradient over the root of its mean square. */
+INLINE vec normalised(const constants *k, vec param, vec grad, vec *state) {
+    const vec g = grad + k->decay * param;
+    state[0] = k->beta2 * state[0] + k->rest2 * (g * g);
+    return g / (square_root(state[0]) + k->eps);
+}
+
+INLINE vec rmsprop(const constants *k, vec param, vec grad, vec *state) {
+    return param - k->rate * normalised(k, param, grad, state);
+}
+
+INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state) {
+    state[1] = k->momentum * state[1] + normalised(k, param, grad, state);
+    return param - k->rate * state[1];
+}
+
+/* All vectors of an update under a rule with so many states. Inlined where both are known: each
+ * rule has a loop of its own. */
+INLINE void run(const cgp__update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {
-        vec b = {0};
-        if (buffer) b = load(buffer + i);
-        store(param + i, sgd(u, &k, load(param + i), load(u->grad + i), buffer ? &b : NULL));
-        if (buffer) store(buffer + i, b);
+        vec state[2] = {{0}, {0}};
+        for (int s = 0; s < states; s++)
+            state[s] = load(u->state[s] + i);
+        store(u->param + i, apply(k, load(u->param + i), k->scale * load(u->grad + i), state));
+        for (int s = 0; s < states; s++)
+            store(u->state[s] + i, state[s]);
     }
     const int64_t left = u->n - i;
     if (left == 0) return;
-    vec b = {0};
-    if (buffer) b = load_part(buffer + i, left);
-    const vec p = sgd(u, &k, load_part(param + i, left), load_part(u->grad + i, left),
-                      buffer ? &b : NULL);
-    store_part(param + i, p, left);
-    if (buffer) store_part(buffer + i, b, left);
+    vec state[2] = {{0}, {0}};
+    for (int s = 0; s < states; s++)
+        state[s] = load_part(u->state[s] + i, left);
+    const vec param = load_part(u->param + i, left), grad = load_part(u->grad + i, left);
+    store_part(u->param + i, apply(k, param, k->scale * grad, state), left);
+    for (int s = 0; s < states; s++)
+        store_part(u->state[s] + i, state[s], left);
 }
 
-static void update_adamw(const cgp__update *u) {
-    const constants k = {.rate = (float)(u->rate / u->correction1),
-                         .decay = (float)(1.0 - u->rate * u->weight_decay),
-                         .beta1 = (float)u->beta1,
-                         .rest1 = (float)(1.0 - u->beta1),
-                         .beta2 = (float)u->beta2,
-                         .rest2 = (float)(1.0 - u->beta2),
-                         .scale2 = (float)(1.0 / u->correction2_sqrt),
-                         .eps = (float)u->eps};
-    float *param = u->param, *state1 = u->state[0], *state2 = u->state[1];
-    int64_t i = 0;
-    for (; i + LANES <= u->n; i += LANES) {
-        vec m = load(state1 + i), v = load(state2 + i);
-        store(param + i, adamw(&k, load(param + i), load(u->grad + i), &m, &v));
-        store(state1 + i, m);
-        store(state2 + i, v);
-    }
-    const int64_t left = u->n - i;
-    if (left == 0) return;
-    vec m = load_part(state1 + i, left), v = load_part(state2 + i, left);
-    const vec p = adamw(&k, load_part(param + i, left), load_part(u->grad + i, left), &m, &v);
-    store_part(param + i, p, left);
-    store_part(state1 + i, m, left);
-    store_part(state2 + i, v, left);
+static constants constants_of(const cgp__update *u) {
+    const bool moments = u->rule == CGP__UPDATE_ADAMW || u->rule == CGP__UPDATE_ADAM;
+    const double beta2 = moments ? u->beta2 : u->alpha;
+    return (constants){.scale = (float)u->gradient_scale,
+                       .rate = (float)(moments ? u->rate / u->correction1 : u->rate),
+                       .decay = (float)(u->rule == CGP__UPDATE_ADAMW
+                                            ? 1.0 - u->rate * u->weight_decay
+                                            : u->weight_decay),
+                       .momentum = (float)u->momentum,
+                       .beta1 = (float)u->beta1,
+                       .rest1 = (float)(1.0 - u->beta1),
+                       .beta2 = (float)beta2,
+                       .rest2 = (float)(1.0 - beta2),
+                       .scale2 = (float)(moments ? 1.0 / u->correction2_sqrt : 1.0),
+                       .eps = (float)u->eps,
+                       .nesterov = u->nesterov};
 }
 
 void CGP__CPU_NAME(update)(const cgp__update *update) {
     const cgp__update own = *update;
-    if (own.rule == CGP__UPDATE_SGD)
-        update_sgd(&own);
-    else
-        update_adamw(&own);
+    const constants k = constants_of(&own);
+    switch (own.rule) {
+    case CGP__UPDATE_SGD:
+        if (own.state[0])
+            run(&own, &k, sgd_momentum, 1);
+        else
+            run(&own, &k, sgd, 0);
+        break;
+    case CGP__UPDATE_ADAMW:
+        run(&own, &k, adamw, 2);
+        break;
+    case CGP__UPDATE_ADAM:
+        run(&own, &k, adam, 2);
+        break;
+    case CGP__UPDATE_RMSPROP:
+        if (own.state[1])
+            run(&own, &k, rmsprop_momentum, 2);
+        else
+            run(&own, &k, rmsprop, 1);
+        break;
+    }
 }

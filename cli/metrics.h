@@ -1,0 +1,34 @@
+/* metrics.h -- metrics.jsonl: one object a step, in order, whatever was killed and resumed:
+ *
+ *     {"step":42,"loss":2.31,"rate":0.001,"gradient_norm":0.9,"seconds":0.2,
+ *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
+ *
+ * gradient_norm with --clip; validation_loss on the steps of --evaluate-every. */
+#ifndef CGPIPE_CLI_METRICS_H
+#define CGPIPE_CLI_METRICS_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+#include <stdio.h>
+
+typedef struct cli_metrics {
+    const char *path; /* Borrowed. */
+    FILE *file;       /* NULL: not open */
+    int64_t last;     /* step of the last line; 0: none */
+} cli_metrics;
+
+/* Open, after cutting off what came after `step`, a half-written line included: a checkpoint of
+ * that step is resumed. 0: a new run. */
+CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics, const char *path,
+                                           int64_t step);
+
+/* Write a line, `step` first. Takes `values` over. */
+CGP_MUST_CHECK cgp_status cli_metrics_log(cli_metrics *metrics, int64_t step, json_t *values);
+
+/* Bring all lines to the disk: before the checkpoint that says they are there. */
+CGP_MUST_CHECK cgp_status cli_metrics_sync(cli_metrics *metrics);
+
+void cli_metrics_close(cli_metrics *metrics);
+
+#endif

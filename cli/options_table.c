@@ -1,0 +1,148 @@
+/* options_table.c -- every option: name, kind, default, help. */
+#include "options_table.h"
+
+#include <stddef.h>
+
+#define AT(field) offsetof(cli_settings, field)
+#define TRAIN CLI_TRAIN
+#define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH)
+#define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
+#define ALL (PLANNED | CLI_SAMPLE | CLI_SCHEDULE)
+#define REPORTED CLI_REPORTED
+#define ONCE CLI_ONCE
+
+/* clang-format off */
+const cli_option cli_options[CLI_OPTION_COUNT] = {
+    [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
+        NULL, "text files and folders, read as bytes; or token files (.bin); or \"random\""},
+    [CLI_OPTION_VALIDATION] = {"validation", "SHARE", CLI_TEXT, AT(validation), TRAIN, 0,
+        "0.1", "share of the data kept for validation; or a file or folder"},
+    [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
+        "run", "folder for checkpoints, metrics and settings; made if missing"},
+    [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite), TRAIN, ONCE,
+        NULL, "delete the run that the folder has, and start anew"},
+    [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
+        NULL, "go on with the run; what is not given anew stays as it was"},
+    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_COUNT, AT(from_step), SAMPLING, ONCE,
+        NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
+    [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, ONCE,
+        NULL, "resume with other data, from their beginning"},
+    [CLI_OPTION_SAVE_EVERY] = {"save-every", "N", CLI_WHOLE, AT(save_every), TRAIN, 0,
+        NULL, "steps between checkpoints; 0: only at the end [steps / 10]"},
+    [CLI_OPTION_KEEP] = {"keep", "N", CLI_WHOLE, AT(keep), TRAIN, 0,
+        "2", "newest checkpoints to keep; 0: all"},
+    [CLI_OPTION_MINUTES] = {"minutes", "X", CLI_REAL, AT(minutes), TRAIN, ONCE,
+        "0", "save and stop after so long; 0: no limit"},
+    [CLI_OPTION_EVALUATE_EVERY] = {"evaluate-every", "N", CLI_WHOLE, AT(evaluate_every), TRAIN, 0,
+        "0", "steps between validation losses; 0: only at the end"},
+    [CLI_OPTION_TIMEOUT] = {"timeout", "S", CLI_REAL, AT(timeout), TRAIN, 0,
+        "1800", "give up when nothing moves for so many seconds; 0: never"},
+    [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
+        NULL, "steps from one progress line to the next [steps / 20]"},
+    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH, 0,
+        NULL, "another size than the experiment's"},
+    [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
+        NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
+    [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
+        NULL, "memory only: nothing runs"},
+    [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE, REPORTED,
+        "1", "stages of the pipeline, one device each"},
+    [CLI_OPTION_BALANCE] = {"balance", "5,3,3,5", CLI_COUNTS, AT(balance), PLANNED, 0,
+        NULL, "layers of each stage [dearest stage as cheap as can be]"},
+    [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), PLANNED | CLI_SCHEDULE, REPORTED,
+        NULL, "micro-batches of a mini-batch [8, at most the batch]"},
+    [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,
+        "1f1b", "gpipe or 1f1b"},
+    [CLI_OPTION_RECOMPUTE] = {"recompute", "R", CLI_TEXT, AT(recompute), PLANNED | CLI_SCHEDULE,
+        REPORTED, "never", "never, always or except_last, each with or without +selective"},
+    [CLI_OPTION_BATCH] = {"batch", "B", CLI_COUNT, AT(batch), PLANNED, REPORTED,
+        "32", "samples of a mini-batch"},
+    [CLI_OPTION_STEPS] = {"steps", "N", CLI_COUNT, AT(steps), PLANNED, REPORTED,
+        "300", "updates"},
+    [CLI_OPTION_SEED] = {"seed", "N", CLI_WHOLE, AT(seed), PLANNED | CLI_SAMPLE, REPORTED,
+        "0", "of weights, dropout, data and sampling"},
+    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_SHARE, AT(dropout), PLANNED, REPORTED,
+        "0", "share of elements dropped in training"},
+    [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
+        "adamw", "sgd, adamw, adam or rmsprop"},
+    [CLI_OPTION_RATE] = {"rate", "X", CLI_REAL, AT(rate), PLANNED, REPORTED,
+        NULL, "learning rate [0.001; sgd 0.01]"},
+    [CLI_OPTION_WARMUP] = {"warmup", "N", CLI_WHOLE, AT(warmup), PLANNED, REPORTED,
+        "0", "steps in which the rate rises to its value"},
+    [CLI_OPTION_RATE_SCHEDULE] = {"rate-schedule", "S", CLI_TEXT, AT(rate_schedule), PLANNED,
+        REPORTED, "constant", "the rate afterwards: constant, cosine or step"},
+    [CLI_OPTION_RATE_LEAST] = {"rate-least", "X", CLI_REAL, AT(rate_least), PLANNED, REPORTED,
+        NULL, "share of the rate that cosine ends with [0.1]"},
+    [CLI_OPTION_RATE_INTERVAL] = {"rate-interval", "N", CLI_COUNT, AT(rate_interval), PLANNED,
+        REPORTED, NULL, "steps from one cut of the rate to the next, in step"},
+    [CLI_OPTION_RATE_FACTOR] = {"rate-factor", "X", CLI_REAL, AT(rate_factor), PLANNED, REPORTED,
+        NULL, "what step multiplies the rate by [0.1]"},
+    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_SHARE, AT(momentum), PLANNED, REPORTED,
+        NULL, "of sgd [0.9] and rmsprop [0]"},
+    [CLI_OPTION_NESTEROV] = {"nesterov", NULL, CLI_FLAG, AT(nesterov), PLANNED, REPORTED,
+        NULL, "Nesterov's form of sgd's momentum [bench: on]"},
+    [CLI_OPTION_BETA1] = {"beta1", "X", CLI_SHARE, AT(beta1), PLANNED, REPORTED,
+        NULL, "decay of the first moment, adamw and adam [0.9]"},
+    [CLI_OPTION_BETA2] = {"beta2", "X", CLI_SHARE, AT(beta2), PLANNED, REPORTED,
+        NULL, "decay of the second moment, adamw and adam [0.999]"},
+    [CLI_OPTION_ALPHA] = {"alpha", "X", CLI_SHARE, AT(alpha), PLANNED, REPORTED,
+        NULL, "decay of rmsprop's mean square [0.99]"},
+    [CLI_OPTION_EPS] = {"eps", "X", CLI_REAL, AT(eps), PLANNED, REPORTED,
+        NULL, "added to the root, adamw, adam and rmsprop [1e-8]"},
+    [CLI_OPTION_WEIGHT_DECAY] = {"weight-decay", "X", CLI_REAL, AT(weight_decay), PLANNED,
+        REPORTED, NULL, "share of a weight taken off [adamw 0.01, sgd 0.0001, others 0]"},
+    [CLI_OPTION_DECAY_ALL] = {"decay-all", NULL, CLI_FLAG, AT(decay_all), PLANNED, REPORTED,
+        NULL, "weight decay of norms and biases too [bench: on]"},
+    [CLI_OPTION_CLIP] = {"clip", "X", CLI_REAL, AT(clip), PLANNED, REPORTED,
+        "0", "largest norm of all gradients together; 0: any"},
+    [CLI_OPTION_DEVICES] = {"devices", "LIST", CLI_NAMES, AT(devices), PLANNED, 0,
+        NULL, "cpu or ref, one for all or one a stage [cpu]"},
+    [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
+        AT(threads_per_device), PLANNED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
+    [CLI_OPTION_DEVICE_MEMORY] = {"device-memory", "BYTES", CLI_BYTES, AT(device_memory), PLANNED,
+        0, NULL, "most that a device may take; K, M, G for KiB .. [no limit]"},
+    [CLI_OPTION_SAMPLE] = {"sample", "N", CLI_WHOLE, AT(sample), TRAIN, 0,
+        "0", "characters to sample at the end"},
+    [CLI_OPTION_WEIGHTS] = {"weights", "FILE", CLI_TEXT, AT(weights), CLI_SAMPLE, 0,
+        NULL, "a file of weights to use instead of a checkpoint"},
+    [CLI_OPTION_LENGTH] = {"length", "N", CLI_WHOLE, AT(length), CLI_SAMPLE, 0,
+        "200", "characters to sample"},
+    [CLI_OPTION_PROMPT] = {"prompt", "TEXT", CLI_TEXT, AT(prompt), SAMPLING, 0,
+        "\n", "text to go on from; not repeated [a line break]"},
+    [CLI_OPTION_TEMPERATURE] = {"temperature", "X", CLI_REAL, AT(temperature), SAMPLING, 0,
+        "0.8", "0 takes the likeliest, 1 samples as trained"},
+    [CLI_OPTION_TOP_K] = {"top-k", "K", CLI_COUNT, AT(top_k), SAMPLING, 0,
+        NULL, "sample among the K likeliest [all]"},
+    [CLI_OPTION_COST_F] = {"cost-f", "X", CLI_REAL, AT(cost_f), CLI_SCHEDULE, 0,
+        "1", "time of F, forward"},
+    [CLI_OPTION_COST_I] = {"cost-i", "X", CLI_REAL, AT(cost_i), CLI_SCHEDULE, 0,
+        "1", "time of I, input gradient; B takes I + W"},
+    [CLI_OPTION_COST_W] = {"cost-w", "X", CLI_REAL, AT(cost_w), CLI_SCHEDULE, 0,
+        "1", "time of W, weight gradient"},
+    [CLI_OPTION_LATENCY] = {"latency", "X", CLI_REAL, AT(latency), CLI_SCHEDULE, 0,
+        "0", "time of a transfer"},
+    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), PLANNED | CLI_SCHEDULE, ONCE,
+        NULL, "write the results as JSON; - is standard output"},
+    [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, ONCE,
+        NULL, "this text"},
+};
+/* clang-format on */
+
+/* Defaults that a command has of its own. */
+static const struct {
+    unsigned command;
+    cli_option_id option;
+    const char *preset;
+} own_presets[] = {
+    {CLI_BENCH, CLI_OPTION_SCHEDULE, "gpipe"}, {CLI_BENCH, CLI_OPTION_BATCH, "64"},
+    {CLI_BENCH, CLI_OPTION_STEPS, "10"},       {CLI_BENCH, CLI_OPTION_DROPOUT, "0.1"},
+    {CLI_BENCH, CLI_OPTION_OPTIMIZER, "sgd"},  {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},
+};
+
+const char *cli_option_preset(unsigned command, int id) {
+    for (size_t i = 0; i < sizeof own_presets / sizeof own_presets[0]; i++) {
+        if (own_presets[i].command == command && (int)own_presets[i].option == id)
+            return own_presets[i].preset;
+    }
+    return cli_options[id].preset;
+}

@@ -1,0 +1,56 @@
+/* options_table.h -- the table of options, for options.c and its neighbours alone. */
+#ifndef CGPIPE_CLI_OPTIONS_TABLE_H
+#define CGPIPE_CLI_OPTIONS_TABLE_H
+
+#include "options.h"
+
+/* FLAG has no argument, COUNT starts from 1 and WHOLE from 0, SHARE is below 1. */
+typedef enum cli_kind {
+    CLI_FLAG,
+    CLI_TEXT,
+    CLI_COUNT,
+    CLI_WHOLE,
+    CLI_BYTES,
+    CLI_REAL,
+    CLI_SHARE,
+    CLI_COUNTS,
+    CLI_NAMES,
+    CLI_PATHS
+} cli_kind;
+
+/* REPORTED: in the JSON of train, bench and plan. ONCE: of one start, --resume does not take it
+ * over. */
+enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1 };
+
+/* What has no preset is 0, NaN (REAL, SHARE) or -1 (WHOLE) until it is given. */
+typedef struct cli_option {
+    const char *name, *argument;
+    cli_kind kind;
+    size_t offset; /* in cli_settings */
+    unsigned commands, flags;
+    const char *preset; /* parsed like an argument; NULL: none */
+    const char *help;
+} cli_option;
+
+extern const cli_option cli_options[CLI_OPTION_COUNT];
+
+/* The default for a command, NULL if there is none. */
+const char *cli_option_preset(unsigned command, int id);
+
+/* Tell whether a command has the option. */
+static inline bool cli_option_taken(int id, unsigned command) {
+    return (cli_options[id].commands & command) != 0;
+}
+
+static inline void *cli_option_field(cli_settings *settings, int id) {
+    return (char *)settings + cli_options[id].offset;
+}
+
+static inline const void *cli_option_value(const cli_settings *settings, int id) {
+    return (const char *)settings + cli_options[id].offset;
+}
+
+/* Parse the argument of an option (NULL for a FLAG). Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_option_set(cli_settings *settings, int id, const char *text);
+
+#endif

@@ -1,0 +1,118 @@
+/* options_values.c -- the argument of an option: from text. */
+#include "options_table.h"
+
+#include "common.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_WHOLE ((int64_t)1 << 53) /* exact in double, and in every reader of JSON */
+
+static const char *const expected[] = {
+    [CLI_TEXT] = "at least one character",
+    [CLI_COUNT] = "a whole number >= 1",
+    [CLI_WHOLE] = "a whole number >= 0",
+    [CLI_BYTES] = "a whole number >= 1, with or without K, M or G",
+    [CLI_REAL] = "a number >= 0",
+    [CLI_SHARE] = "a number >= 0 and < 1",
+    [CLI_COUNTS] = "whole numbers >= 1 with commas between",
+    [CLI_NAMES] = "names with commas between",
+    [CLI_PATHS] = "at least one character",
+};
+
+static cgp_status unexpected(int id, const char *text) {
+    const cli_option *option = &cli_options[id];
+    const cli_kind k = option->kind;
+    if ((k == CLI_COUNT || k == CLI_WHOLE) && strlen(text) > 9 &&
+        !text[strspn(text, "0123456789")])
+        return cgp_fail(CGP_EINVAL, "--%s %s: expected at most %lld", option->name, text,
+                        k == CLI_COUNT ? (long long)INT_MAX : (long long)MOST_WHOLE);
+    return cgp_fail(CGP_EINVAL, "--%s %s: expected %s, got \"%s\"", option->name, text,
+                    expected[k], text);
+}
+
+/* --- lists --- */
+
+static int count_items(const char *text) {
+    int count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    return count;
+}
+
+/* Cut a copy of `text` at its commas. */
+static char **split(cli_settings *settings, const char *text, int count) {
+    char *copy = cli_settings_own(settings, cli_calloc(strlen(text) + 1, 1));
+    char **items = cli_settings_own(settings, cli_calloc((size_t)count, sizeof *items));
+    strcpy(copy, text);
+    for (int i = 0; i < count; i++) {
+        items[i] = copy;
+        copy += strcspn(copy, ",");
+        *copy++ = '\0';
+    }
+    return items;
+}
+
+static cgp_status parse_list(cli_settings *settings, int id, const char *text) {
+    void *value = cli_option_field(settings, id);
+    if (settings->n_owned + 8 > CLI_OWNED)
+        return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
+    const int count = count_items(text);
+    char **items = split(settings, text, count);
+    for (int i = 0; i < count; i++) {
+        if (!*items[i]) return unexpected(id, text);
+    }
+    if (cli_options[id].kind == CLI_NAMES) {
+        *(cli_names *)value = (cli_names){(const char *const *)items, count};
+        return CGP_OK;
+    }
+    int *values = cli_settings_own(settings, cli_calloc((size_t)count, sizeof *values));
+    for (int i = 0; i < count; i++) {
+        int64_t whole = 0;
+        if (!cli_parse_whole(items[i], 1, INT_MAX, &whole)) return unexpected(id, text);
+        values[i] = (int)whole;
+    }
+    *(cli_counts *)value = (cli_counts){values, count};
+    return CGP_OK;
+}
+
+/* --- one value --- */
+
+cgp_status cli_option_set(cli_settings *settings, int id, const char *text) {
+    void *value = cli_option_field(settings, id);
+    bool good = true;
+    switch (cli_options[id].kind) {
+    case CLI_FLAG:
+        *(bool *)value = true;
+        break;
+    case CLI_TEXT:
+        *(const char **)value = text;
+        good = *text != '\0';
+        break;
+    case CLI_COUNT:
+        good = cli_parse_whole(text, 1, INT_MAX, value);
+        break;
+    case CLI_WHOLE:
+        good = cli_parse_whole(text, 0, MOST_WHOLE, value);
+        break;
+    case CLI_BYTES:
+        good = cli_parse_bytes(text, 1, MOST_WHOLE, value);
+        break;
+    case CLI_REAL:
+        good = cli_parse_real(text, 0, INFINITY, value);
+        break;
+    case CLI_SHARE:
+        good = cli_parse_real(text, 0, 1, value);
+        break;
+    case CLI_COUNTS:
+    case CLI_NAMES:
+        return parse_list(settings, id, text);
+    case CLI_PATHS:
+        good = *text != '\0';
+        ((const char **)((cli_names *)value)->values)[((cli_names *)value)->count++] = text;
+        break;
+    }
+    return good ? CGP_OK : unexpected(id, text);
+}

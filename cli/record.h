@@ -1,0 +1,26 @@
+/* record.h -- run.json: what a run is, so that it can go on without being told again:
+ *
+ *     model      its text, all sizes written out
+ *     options    the value of every option that --resume takes over
+ *     versions   of cgpipe and of what it ran on
+ *     devices    their names
+ *     starts     a list: step and date of each start, the options given, the devices */
+#ifndef CGPIPE_CLI_RECORD_H
+#define CGPIPE_CLI_RECORD_H
+
+#include "experiment.h"
+#include "folder.h"
+
+#include <jansson.h>
+
+/* Read run.json. `*record` is the caller's. */
+CGP_MUST_CHECK cgp_status cli_record_read(const cli_folder *folder, json_t **record);
+
+/* Its model, borrowed from the record. */
+const char *cli_record_model(const json_t *record);
+
+/* Write it for a start from `step`; `before` is the record so far, NULL if there is none. */
+CGP_MUST_CHECK cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
+                                           const cli_experiment *experiment, int64_t step);
+
+#endif

@@ -1,0 +1,214 @@
+/* resume.c -- a run that goes on: its options from run.json, its state from a checkpoint.
+ *
+ * A checkpoint carries a note, a JSON text of ours:
+ *
+ *     position            training samples read
+ *     data                their identity (cgp_data_identity)
+ *     batch, microbatch   samples
+ *     threads_per_device, devices, steps      for the warnings below
+ *
+ * What would make other numbers than the run without a stop is refused, or said. */
+#include "train.h"
+
+#include "common.h"
+#include "record.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options --- */
+
+/* The checkpoint has its own seed and optimizer; data and dropout follow the seed. */
+static cgp_status check_same(const training *t, const json_t *options) {
+    const cli_settings *s = &t->settings;
+    const json_t *seed = json_object_get(options, "seed");
+    const char *optimizer = json_string_value(json_object_get(options, "optimizer"));
+    if (cli_given(s, CLI_OPTION_SEED) && json_integer_value(seed) != s->seed)
+        return cgp_fail(CGP_EINVAL,
+                        "--seed %" PRId64 ": the run has seed %" JSON_INTEGER_FORMAT
+                        " and keeps it (leave it out, or another --run)",
+                        s->seed, json_integer_value(seed));
+    if (cli_given(s, CLI_OPTION_OPTIMIZER) && optimizer && strcmp(optimizer, s->optimizer) != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "--optimizer %s: the run has %s and keeps it (leave it out, or another "
+                        "--run)",
+                        s->optimizer, optimizer);
+    return CGP_OK;
+}
+
+static cgp_status inherit(training *t) {
+    const json_t *options = json_object_get(t->before, "options");
+    CGP_TRY(check_same(t, options));
+    if (cli_settings_inherit(&t->settings, options) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", t->folder.record, cgp_message());
+    if (!t->settings.operand) t->settings.operand = cli_record_model(t->before);
+    return CGP_OK;
+}
+
+cgp_status cli_resume_settings(training *t) {
+    cli_settings *s = &t->settings;
+    if (!s->resume) return CGP_OK;
+    if (cli_folder_has_record(&t->folder)) {
+        CGP_TRY(cli_record_read(&t->folder, &t->before));
+        CGP_TRY(inherit(t));
+    } else if (cli_folder_has_run(&t->folder)) {
+        return cgp_fail(
+            CGP_EFORMAT,
+            "run folder %s: has parts of a run but no run.json (--overwrite deletes "
+            "them and starts anew)",
+            t->folder.path);
+    } else if (!s->operand || s->data.count == 0 || s->from_step > 0) {
+        return cgp_fail(CGP_EINVAL,
+                        "--resume: %s has no run yet (MODEL and --data start one; or another "
+                        "--run)",
+                        t->folder.path);
+    }
+    return cli_settings_settle(s);
+}
+
+cgp_status cli_resume_check_model(const training *t) {
+    const char *before = t->before ? cli_record_model(t->before) : t->experiment.model_text;
+    if (strcmp(before, t->experiment.model_text) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: the run has the model %s (leave it out, or another --run)",
+                    t->settings.operand, before);
+}
+
+/* --- note --- */
+
+/* "cpu" for "cpu:0,cpu:1", "cpu,ref" for a mixture. */
+static void device_kinds(const cgp_plan *plan, char *text, size_t size) {
+    *text = '\0';
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        char kind[32];
+        const char *name = cgp_plan_device_at(plan, d)->name;
+        snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, ":"), name);
+        const size_t used = strlen(text);
+        if (!strstr(text, kind))
+            snprintf(text + used, size - used, "%s%s", used ? "," : "", kind);
+    }
+}
+
+static json_t *make_note(const training *t) {
+    const cli_experiment *e = &t->experiment;
+    char kinds[64];
+    device_kinds(e->plan, kinds, sizeof kinds);
+    json_t *note = json_object();
+    json_object_set_new(note, "program", json_string("cgpipe " CGP_VERSION));
+    json_object_set_new(note, "model", json_string(e->model_text));
+    json_object_set_new(note, "position", json_integer(e->position));
+    json_object_set_new(note, "data", json_string(t->identity));
+    json_object_set_new(note, "batch", json_integer(t->settings.batch));
+    json_object_set_new(note, "microbatch", json_integer(cgp_plan_microbatch(e->plan)));
+    json_object_set_new(note, "threads_per_device",
+                        json_integer(t->settings.threads_per_device));
+    json_object_set_new(note, "devices", json_string(kinds));
+    json_object_set_new(note, "steps", json_integer(t->settings.steps));
+    return note;
+}
+
+cgp_status cli_resume_save(training *t) {
+    json_t *note = make_note(t);
+    char *text = json_dumps(note, JSON_COMPACT);
+    const int64_t keep = t->settings.keep < INT_MAX ? t->settings.keep : INT_MAX;
+    json_decref(note);
+    if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
+    cgp_status status = cli_metrics_sync(&t->metrics);
+    if (status == CGP_OK)
+        status = cgp_pipeline_save(t->experiment.pipeline, t->folder.path, (int)keep, text);
+    if (status == CGP_OK) t->saved = cli_experiment_steps(&t->experiment);
+    free(text);
+    return status;
+}
+
+/* --- what is different --- */
+
+/* Rounding may differ, but nothing else does. */
+static void warn_rounding(const training *t, const json_t *note, const json_t *now) {
+    static const struct {
+        const char *key, *what;
+    } kept[] = {{"microbatch", "samples in a micro-batch"},
+                {"threads_per_device", "threads per device"}};
+    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
+        const json_int_t before = json_integer_value(json_object_get(note, kept[i].key));
+        const json_int_t after = json_integer_value(json_object_get(now, kept[i].key));
+        if (before != after)
+            fprintf(t->out,
+                    "warning      %s: %lld before, %lld now: equal up to rounding only\n",
+                    kept[i].what, (long long)before, (long long)after);
+    }
+    if (!json_equal(json_object_get(note, "devices"), json_object_get(now, "devices")))
+        fprintf(t->out, "warning      devices: %s before, %s now: equal up to rounding only\n",
+                json_string_value(json_object_get(note, "devices")),
+                json_string_value(json_object_get(now, "devices")));
+}
+
+static void warn_numbers(const training *t, const json_t *note) {
+    const cli_settings *s = &t->settings;
+    const json_int_t batch = json_integer_value(json_object_get(note, "batch"));
+    const json_int_t steps = json_integer_value(json_object_get(note, "steps"));
+    if (batch != s->batch)
+        fprintf(t->out, "warning      batch: %lld before, %lld now: other steps from here on\n",
+                (long long)batch, (long long)s->batch);
+    if (steps != s->steps && strcmp(s->rate_schedule, "cosine") == 0)
+        fprintf(t->out,
+                "warning      steps: %lld before, %lld now: the rate follows another cosine\n",
+                (long long)steps, (long long)s->steps);
+}
+
+/* --- loading --- */
+
+static cgp_status check_data(training *t, const json_t *note) {
+    const char *before = json_string_value(json_object_get(note, "data"));
+    t->experiment.position = json_integer_value(json_object_get(note, "position"));
+    if (before && strcmp(before, t->identity) == 0) return CGP_OK;
+    if (t->settings.new_data) {
+        fprintf(t->out, "warning      data: not those of the run: read from their beginning\n");
+        t->experiment.position = 0;
+        return CGP_OK;
+    }
+    return cgp_fail(
+        CGP_EINVAL,
+        "data: not those of the run (identity %.8s, the run's %.8s; the same --data "
+        "and --validation, or --new-data to go on with these)",
+        t->identity, before ? before : "?");
+}
+
+static cgp_status take_note(training *t, const char *text) {
+    json_error_t error;
+    json_t *note = json_loads(text, 0, &error);
+    if (!json_is_integer(json_object_get(note, "position"))) {
+        json_decref(note);
+        return cgp_fail(
+            CGP_EFORMAT,
+            "run folder %s: the checkpoint has no note of cgpipe train (it was saved "
+            "by another program)",
+            t->folder.path);
+    }
+    const cgp_status status = check_data(t, note);
+    if (status == CGP_OK) {
+        json_t *now = make_note(t);
+        warn_rounding(t, note, now);
+        warn_numbers(t, note);
+        json_decref(now);
+    }
+    json_decref(note);
+    return status;
+}
+
+cgp_status cli_resume_load(training *t) {
+    cli_experiment *e = &t->experiment;
+    const int64_t from = t->settings.from_step;
+    char *note = NULL;
+    if (!t->settings.resume || !t->before) return CGP_OK;
+    cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
+    if (from == 0 && cli_folder_newest(&t->folder) == 0) return CGP_OK;
+    CGP_TRY(cli_folder_load(&t->folder, from, e->pipeline, &note));
+    e->steps_before = t->resumed = t->saved = cgp_pipeline_updates(e->pipeline);
+    fprintf(t->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", t->resumed,
+            t->settings.steps);
+    const cgp_status status = take_note(t, note);
+    free(note);
+    return status;
+}

@@ -1,0 +1,138 @@
+/* settle.c -- options that depend on each other: defaults, and what does not go together. */
+#include "options_table.h"
+
+#include "common.h"
+
+#include <cgpipe/optim.h>
+
+#include <math.h>
+#include <string.h>
+
+static bool is(const char *text, const char *name) {
+    return strcmp(text, name) == 0;
+}
+
+/* --- optimizer --- */
+
+/* The constants of each optimizer and their defaults; NaN: it has none of this name. */
+static const cli_option_id constant_ids[] = {
+    CLI_OPTION_RATE,  CLI_OPTION_WEIGHT_DECAY, CLI_OPTION_MOMENTUM, CLI_OPTION_BETA1,
+    CLI_OPTION_BETA2, CLI_OPTION_EPS,          CLI_OPTION_ALPHA,
+};
+enum { CONSTANTS = sizeof constant_ids / sizeof constant_ids[0] };
+
+static const struct optimizer {
+    const char *name;
+    double values[CONSTANTS];
+} optimizers[] = {
+    {"sgd", {1e-2, 1e-4, 0.9, NAN, NAN, NAN, NAN}},
+    {"adamw", {1e-3, 1e-2, NAN, 0.9, 0.999, 1e-8, NAN}},
+    {"adam", {1e-3, 0, NAN, 0.9, 0.999, 1e-8, NAN}},
+    {"rmsprop", {1e-3, 0, 0, NAN, NAN, 1e-8, 0.99}},
+};
+enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
+
+/* "--alpha: expected --optimizer rmsprop, got adamw" */
+static cgp_status not_of(cli_option_id id, int constant, const char *optimizer) {
+    char names[64] = "";
+    for (int i = 0; i < OPTIMIZERS; i++) {
+        const size_t used = strlen(names);
+        if (!isnan(optimizers[i].values[constant]))
+            snprintf(names + used, sizeof names - used, "%s%s", used ? " or " : "",
+                     optimizers[i].name);
+    }
+    return cgp_fail(CGP_EINVAL, "--%s: expected --optimizer %s, got %s", cli_options[id].name,
+                    names, optimizer);
+}
+
+static cgp_status settle_optimizer(cli_settings *s) {
+    cgp_optim_kind kind = CGP_OPTIM_SGD;
+    CGP_TRY(cgp_optim_kind_parse(&kind, s->optimizer));
+    const struct optimizer *optimizer = optimizers;
+    while (!is(optimizer->name, s->optimizer))
+        optimizer++; /* the library knows the same names */
+    for (int i = 0; i < CONSTANTS; i++) {
+        double *value = cli_option_field(s, constant_ids[i]);
+        if (!isnan(*value) && isnan(optimizer->values[i]))
+            return not_of(constant_ids[i], i, s->optimizer);
+        if (isnan(*value)) *value = optimizer->values[i];
+    }
+    if (s->nesterov && kind != CGP_OPTIM_SGD)
+        return cgp_fail(CGP_EINVAL, "--nesterov: expected --optimizer sgd, got %s",
+                        s->optimizer);
+    if (s->command != CLI_BENCH) return CGP_OK;
+    /* PyTorch's meaning of weight decay, and torchgpipe's momentum. */
+    s->decay_all = true;
+    if (kind == CGP_OPTIM_SGD && s->momentum > 0) s->nesterov = true;
+    return CGP_OK;
+}
+
+/* --- learning rate --- */
+
+static cgp_status rate_needs(cli_option_id id, const char *expected, const char *got) {
+    return cgp_fail(CGP_EINVAL, "--%s: expected --rate-schedule %s, got %s",
+                    cli_options[id].name, expected, got);
+}
+
+static cgp_status settle_rate(cli_settings *s) {
+    cgp_rate_kind kind = CGP_RATE_CONSTANT;
+    const char *name = s->rate_schedule;
+    CGP_TRY(cgp_rate_kind_parse(&kind, name));
+    if (kind != CGP_RATE_COSINE && !isnan(s->rate_least))
+        return rate_needs(CLI_OPTION_RATE_LEAST, "cosine", name);
+    if (kind != CGP_RATE_STEP && s->rate_interval > 0)
+        return rate_needs(CLI_OPTION_RATE_INTERVAL, "step", name);
+    if (kind != CGP_RATE_STEP && !isnan(s->rate_factor))
+        return rate_needs(CLI_OPTION_RATE_FACTOR, "step", name);
+    if (kind == CGP_RATE_COSINE && s->warmup >= s->steps)
+        return cgp_fail(CGP_EINVAL,
+                        "--warmup %lld: expected fewer than the %lld --steps with cosine",
+                        (long long)s->warmup, (long long)s->steps);
+    if (kind == CGP_RATE_STEP && s->rate_interval == 0)
+        return cgp_fail(CGP_EINVAL, "--rate-schedule step: needs --rate-interval N");
+    if (kind == CGP_RATE_COSINE && isnan(s->rate_least)) s->rate_least = 0.1;
+    if (kind == CGP_RATE_STEP && isnan(s->rate_factor)) s->rate_factor = 0.1;
+    return CGP_OK;
+}
+
+/* --- all --- */
+
+static cgp_status settle_balance(cli_settings *s) {
+    if (s->balance.count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = s->balance.count;
+    if (s->balance.count == 0 || s->balance.count == s->stages) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
+                    (int)s->stages, s->balance.count);
+}
+
+/* What is written as a number is a share, anything else a path. */
+static cgp_status settle_validation(cli_settings *s) {
+    const char *text = s->validation;
+    s->validation_share = NAN;
+    if (text[strspn(text, "0123456789.eE+-")]) return CGP_OK;
+    if (cli_parse_real(text, 0, 1, &s->validation_share)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--validation %s: expected a number >= 0 and < 1, or a file or folder, got "
+                    "\"%s\"",
+                    text, text);
+}
+
+static cgp_status settle_start(const cli_settings *s) {
+    if (s->resume && s->overwrite)
+        return cgp_fail(CGP_EINVAL, "--overwrite: cannot be with --resume (leave out one)");
+    if (!s->resume && s->new_data) return cgp_fail(CGP_EINVAL, "--new-data: expected --resume");
+    if (!s->resume && s->from_step > 0)
+        return cgp_fail(CGP_EINVAL, "--from-step: expected --resume");
+    return CGP_OK;
+}
+
+cgp_status cli_settings_settle(cli_settings *s) {
+    if (s->chunks == 0) s->chunks = s->batch == 0 || s->batch > 8 ? 8 : s->batch;
+    if (s->command == CLI_TRAIN) CGP_TRY(settle_start(s));
+    if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));
+    if (!cli_option_taken(CLI_OPTION_OPTIMIZER, s->command)) return CGP_OK;
+    CGP_TRY(settle_balance(s));
+    if (is(s->schedule, "forward"))
+        return cgp_fail(CGP_EINVAL, "--schedule forward: has no backward (gpipe or 1f1b)");
+    CGP_TRY(settle_optimizer(s));
+    return settle_rate(s);
+}

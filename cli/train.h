@@ -1,0 +1,63 @@
+/* train.h -- what the parts of cgpipe train share: train.c has their order. */
+#ifndef CGPIPE_CLI_TRAIN_H
+#define CGPIPE_CLI_TRAIN_H
+
+#include "data.h"
+#include "experiment.h"
+#include "folder.h"
+#include "metrics.h"
+
+typedef struct training {
+    cli_settings settings;
+    FILE *out;
+    double started; /* cli_seconds() */
+    cli_folder folder;
+    cli_metrics metrics;
+    cli_experiment experiment;
+
+    cgp_data *data;
+    cli_data_kind kind;
+    char identity[65]; /* of the data */
+
+    json_t *before;      /* run.json as the start found it; NULL: a new run */
+    int64_t resumed;     /* step of the checkpoint; 0: none */
+    int64_t saved;       /* step of the last checkpoint; 0: none */
+    const char *stopped; /* "SIGINT", "SIGTERM" or "time"; NULL: it was not */
+
+    int64_t steps_shown; /* of the progress: where its last line stood */
+    double seconds_since;
+    double validation_loss; /* the last one; NaN: none */
+    int64_t validation_windows;
+} training;
+
+/* --- resume.c --- */
+
+/* With --resume: read run.json and take over what is not given anew. */
+CGP_MUST_CHECK cgp_status cli_resume_settings(training *t);
+
+/* Refuse another model than the run's. */
+CGP_MUST_CHECK cgp_status cli_resume_check_model(const training *t);
+
+/* Load the checkpoint, if there is one, and say what is different from here on. */
+CGP_MUST_CHECK cgp_status cli_resume_load(training *t);
+
+/* Save a checkpoint of this step. */
+CGP_MUST_CHECK cgp_status cli_resume_save(training *t);
+
+/* --- train_steps.c --- */
+
+/* Train until the last step, the time or a signal, with progress, metrics and checkpoints. */
+CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
+
+/* Set validation_loss; NaN if there is nothing to validate on, or a signal came. */
+CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
+
+/* --- train_end.c --- */
+
+/* Validate, tell, sample, as far as no signal comes; write the JSON. */
+CGP_MUST_CHECK cgp_status cli_train_end(training *t);
+
+/* Tell why the run ended before its last step, and how to go on. Returns the exit code. */
+int cli_train_stopped(const training *t);
+
+#endif

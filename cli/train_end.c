@@ -1,0 +1,111 @@
+/* train_end.c -- cgpipe train after its last step: validation, results, a sample, JSON. */
+#include "train.h"
+
+#include "common.h"
+#include "report.h"
+#include "sampler.h"
+#include "stop.h"
+#include "weights.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* --- results --- */
+
+static cgp_status make_report(const training *t, json_t **report) {
+    const cli_experiment *e = &t->experiment;
+    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    CGP_TRY(cli_run_json(e, report));
+    json_t *o = *report;
+    json_object_set_new(o, "tokens_per_second",
+                        cli_real_json((double)tokens / cli_measured(e, e->measures.step)));
+    json_object_set_new(o, "rate_last",
+                        cli_real_json(cgp_optim_rate_at(&e->optim, cli_experiment_steps(e))));
+    json_object_set_new(o, "gradient_norm",
+                        cli_real_json(cgp_pipeline_gradient_norm(e->pipeline)));
+    json_object_set_new(o, "validation_loss", cli_real_json(t->validation_loss));
+    json_object_set_new(o, "validation_windows", json_integer(t->validation_windows));
+    json_object_set_new(o, "resumed_from", t->resumed ? json_integer(t->resumed) : json_null());
+    json_object_set_new(o, "stopped", t->stopped ? json_string(t->stopped) : json_null());
+    json_object_set_new(o, "run", json_string(t->folder.path));
+    return CGP_OK;
+}
+
+static void print_results(const training *t, const json_t *report) {
+    const cli_experiment *e = &t->experiment;
+    fputc('\n', t->out);
+    if (!isnan(t->validation_loss))
+        fprintf(t->out, "validation   loss %.4f over %" PRId64 " windows (nats a token)\n",
+                t->validation_loss, t->validation_windows);
+    if (e->measures.steps > 0)
+        cli_print_result(t->out, e);
+    else
+        fprintf(t->out, "no step      the run has all its %" PRId64 " (--steps N for more)\n",
+                t->settings.steps);
+    if (t->saved > 0)
+        fprintf(t->out, "checkpoint   %s/step-%08" PRId64 "\n", t->folder.path, t->saved);
+    fprintf(t->out, "weights      %s\n", t->folder.weights);
+    fprintf(t->out, "weights_sha256 %s\n",
+            json_string_value(json_object_get(report, "weights_sha256")));
+}
+
+/* --- sample --- */
+
+static cgp_status sample(cli_sampler *sampler, const training *t) {
+    const cli_settings *s = &t->settings;
+    const cli_sampling sampling = {.prompt = s->prompt,
+                                   .length = s->sample,
+                                   .temperature = s->temperature,
+                                   .top_k = s->top_k,
+                                   .seed = (uint64_t)s->seed,
+                                   .out = t->out,
+                                   .escape = true};
+    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.gpt2, (int)s->threads_per_device));
+    CGP_TRY(cli_sampler_start(sampler));
+    CGP_TRY(cli_weights_copy(t->experiment.pipeline, sampler->pipeline, sampler->model));
+    fprintf(t->out, "\nsample of %" PRId64 " characters\n", s->sample);
+    CGP_TRY(cli_sampler_run(sampler, &sampling));
+    fputc('\n', t->out);
+    return CGP_OK;
+}
+
+static cgp_status print_sample(const training *t) {
+    cli_sampler sampler = {0};
+    if (t->settings.sample == 0) return CGP_OK;
+    const cgp_status status = sample(&sampler, t);
+    cli_sampler_release(&sampler);
+    return status;
+}
+
+/* --- the end --- */
+
+cgp_status cli_train_end(training *t) {
+    json_t *report = NULL;
+    const bool complete = !t->stopped;
+    if (complete && isnan(t->validation_loss)) CGP_TRY(cli_train_validate(t));
+    if (complete) t->stopped = cli_stop_signal();
+    CGP_TRY(make_report(t, &report));
+    print_results(t, report);
+    cgp_status status = t->stopped ? CGP_OK : print_sample(t);
+    if (!t->stopped) t->stopped = cli_stop_signal();
+    if (status == CGP_OK) status = cli_json_write(&t->settings, json_incref(report));
+    json_decref(report);
+    return status;
+}
+
+int cli_train_stopped(const training *t) {
+    const int64_t step = cli_experiment_steps(&t->experiment), steps = t->settings.steps;
+    const bool resumable = t->metrics.file || t->before;
+    const char *signal = cli_stop_signal();
+    FILE *out = signal ? stderr : t->out;
+    fflush(t->out);
+    fprintf(out, "%s: stopped ", signal ? signal : "--minutes");
+    if (t->experiment.measures.steps > 0)
+        fprintf(out, "after step %" PRId64 " of %" PRId64 ", which is saved", step, steps);
+    else
+        fprintf(out, step < steps ? "before a step" : "after the last step");
+    if (step < steps && resumable)
+        fprintf(out, " (cgpipe train --resume --run %s goes on)", t->folder.path);
+    fputc('\n', out);
+    return signal ? CLI_STOPPED : CLI_OK;
+}

@@ -1,0 +1,143 @@
+/* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it
+ * is due, a line of metrics, progress, a checkpoint if it is due or the run stops here. So a
+ * checkpoint never comes without the lines up to its step. */
+#include "train.h"
+
+#include "common.h"
+#include "report.h"
+#include "stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <unistd.h>
+
+#define VALIDATION_WINDOWS 200
+#define DEFAULT_LINES 20
+#define DEFAULT_CHECKPOINTS 10
+
+/* A share of the steps, at least 1. */
+static int64_t share(int64_t steps, int64_t parts) {
+    return steps > parts ? steps / parts : 1;
+}
+
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+/* --- validation --- */
+
+cgp_status cli_train_validate(training *t) {
+    const bool endless = t->kind == CLI_DATA_RANDOM;
+    int64_t windows = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
+    windows = endless && windows > t->settings.batch ? t->settings.batch : windows;
+    windows = windows < VALIDATION_WINDOWS ? windows : VALIDATION_WINDOWS;
+    t->validation_windows = windows;
+    t->validation_loss = NAN;
+    if (windows == 0) return CGP_OK;
+    return cli_experiment_validate(&t->experiment, t->data, windows, &t->validation_loss);
+}
+
+/* With --evaluate-every the last step is always one of them. */
+static cgp_status validate_step(training *t, int64_t i) {
+    const int64_t every = t->settings.evaluate_every;
+    t->validation_loss = NAN;
+    if (!due(i, every) && !(every > 0 && i == t->settings.steps)) return CGP_OK;
+    return cli_train_validate(t);
+}
+
+/* --- progress --- */
+
+/* On a terminal a line is written over the one before, until one of them is due. */
+static void print_line(training *t, int64_t i, double loss, bool last) {
+    const cli_measures *m = &t->experiment.measures;
+    const bool terminal = isatty(fileno(t->out)) == 1;
+    const int64_t tokens = t->settings.batch * t->experiment.gpt2.sequence;
+    const double per_second = (double)((i - t->steps_shown) * tokens) / t->seconds_since;
+    char rate[CLI_NUMBER], peak[CLI_NUMBER], validation[CLI_NUMBER] = "";
+    if (!isnan(t->validation_loss))
+        snprintf(validation, sizeof validation, "  validation %.4f", t->validation_loss);
+    fprintf(t->out,
+            "%sstep %5" PRId64 "/%" PRId64 "  loss %.4f%s  %9s tokens/s  bubble %4.1f %%  "
+            "peak memory %s%s",
+            terminal ? "\r" : "", i, t->settings.steps, loss, validation,
+            cli_grouped((int64_t)per_second, rate), 100 * m->bubble[m->steps - 1],
+            cli_bytes(cli_peak_resident_bytes(), peak), terminal ? "\033[K" : "\n");
+    if (terminal && (last || *validation)) fputc('\n', t->out);
+    fflush(t->out);
+}
+
+/* The line of step `i`, counted from 1 over all processes. */
+static void print_progress(training *t, int64_t i, double loss) {
+    const cli_measures *m = &t->experiment.measures;
+    const cli_settings *s = &t->settings;
+    const int64_t interval = s->interval ? s->interval : share(s->steps, DEFAULT_LINES);
+    const bool last = i == s->steps || t->stopped;
+    const bool shown = due(i, interval) || last || m->steps == 1 || !isnan(t->validation_loss);
+    t->seconds_since += m->step[m->steps - 1];
+    if (!shown && isatty(fileno(t->out)) != 1) return;
+    print_line(t, i, loss, last);
+    if (!shown) return;
+    t->steps_shown = i;
+    t->seconds_since = 0;
+}
+
+/* --- metrics --- */
+
+static cgp_status log_step(training *t, int64_t i, double loss) {
+    const cli_experiment *e = &t->experiment;
+    const cli_measures *m = &e->measures;
+    const double seconds = m->step[m->steps - 1];
+    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    json_t *line = json_object();
+    json_object_set_new(line, "loss", cli_real_json(loss));
+    json_object_set_new(line, "rate", cli_real_json(cgp_optim_rate_at(&e->optim, i)));
+    if (e->optim.clip_norm > 0)
+        json_object_set_new(line, "gradient_norm",
+                            cli_real_json(cgp_pipeline_gradient_norm(e->pipeline)));
+    json_object_set_new(line, "seconds", cli_real_json(seconds));
+    json_object_set_new(line, "tokens_per_second", cli_real_json((double)tokens / seconds));
+    json_object_set_new(line, "bubble", cli_real_json(m->bubble[m->steps - 1]));
+    if (!isnan(t->validation_loss))
+        json_object_set_new(line, "validation_loss", cli_real_json(t->validation_loss));
+    return cli_metrics_log(&t->metrics, i, line);
+}
+
+/* --- steps --- */
+
+/* Why the run ends after this step, though it is not the last: a signal's name or "time". */
+static const char *stop_reason(const training *t) {
+    if (cli_stop_signal()) return cli_stop_signal();
+    const double limit = 60 * t->settings.minutes;
+    return limit > 0 && cli_seconds() - t->started >= limit ? "time" : NULL;
+}
+
+static cgp_status save_step(training *t, int64_t i) {
+    const cli_settings *s = &t->settings;
+    const int64_t every =
+        s->save_every >= 0 ? s->save_every : share(s->steps, DEFAULT_CHECKPOINTS);
+    if (!due(i, every) && i != s->steps && !t->stopped) return CGP_OK;
+    return cli_resume_save(t);
+}
+
+static cgp_status one_step(training *t, int64_t i) {
+    double loss = NAN;
+    CGP_TRY(cli_experiment_step(&t->experiment, t->data, &loss));
+    CGP_TRY(validate_step(t, i));
+    CGP_TRY(log_step(t, i, loss));
+    if (i < t->settings.steps) t->stopped = stop_reason(t);
+    print_progress(t, i, loss);
+    return save_step(t, i);
+}
+
+cgp_status cli_train_steps(training *t) {
+    cgp_status status = CGP_OK;
+    t->steps_shown = t->resumed;
+    for (int64_t i = t->resumed + 1; i <= t->settings.steps; i++) {
+        if (status == CGP_OK) status = one_step(t, i);
+        if (status != CGP_OK || t->stopped) break;
+    }
+    /* The message of a failure does not follow the progress on its line. */
+    if (status != CGP_OK && t->experiment.measures.steps > 0 && isatty(fileno(t->out)))
+        fputc('\n', t->out);
+    return status;
+}

@@ -1,0 +1,14 @@
+/* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
+#include "backend/ref/ref.h"
+
+void cgp__ref_argmax_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.in;
+    int32_t *y = args->y;
+    for (int64_t row = 0; row < rows; row++) {
+        const float *x = (const float *)args->x[0] + row * width;
+        y[row] = 0;
+        for (int64_t c = 1; c < width; c++) {
+            if (x[c] > x[y[row]]) y[row] = (int32_t)c;
+        }
+    }
+}

@@ -1,0 +1,72 @@
+/* checkpoint.h -- the files of one step in a folder of their own: all of them whole, or no folder.
+ * Knows no model.
+ *
+ *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256
+ *     RUN/latest                            a link to the step that was saved last
+ *     RUN/.cgpipe-step-00000042-7-0.tmp/    what process 7 is writing
+ *
+ * A run's folder belongs to one writing process at a time; readers may come at any moment. */
+#ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
+#define CGP_SRC_CHECKPOINT_CHECKPOINT_H
+
+#include <cgpipe/checkpoint.h>
+
+enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
+
+/* What checkpoint.json says besides the files. All pointers are borrowed. */
+typedef struct cgp__checkpoint_info {
+    int64_t step;         /* optimizer updates; names the folder */
+    int64_t dropout_step; /* of the mini-batch that comes next, in the key of dropout */
+    uint64_t seed;
+    const char *optimizer;
+    int n_states;
+    const char *states[CGP__CHECKPOINT_STATES];
+    const char *note;
+} cgp__checkpoint_info;
+
+/* --- writing --- */
+
+typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
+
+/* Make the run's folder if it is missing, clean it, and open a temporary folder in it. CGP_EIO:
+ * not possible, or `latest` is there and is no link. */
+cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
+                                  int64_t step);
+
+/* Where a file is to be written; owned by the caller, NULL when short. */
+char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
+
+/* Take a file, complete and synced, into the checkpoint: reads it for its SHA-256. */
+cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
+
+/* Put the checkpoint in place of what has its step, point `latest` to it, delete those of lower
+ * steps but for `keep` - 1 (0: none). Those of higher steps, left from before an older one was
+ * loaded, do not count and stay until the run comes to their steps and replaces them. Frees the
+ * writer. CGP_EIO before the renaming: nothing has changed. */
+cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
+                                  const cgp__checkpoint_info *info, int keep);
+
+/* Delete the temporary folder and free. Accepts NULL. */
+void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
+
+/* --- reading --- */
+
+typedef struct cgp__checkpoint cgp__checkpoint;
+
+/* Find and check as cgp_checkpoint_find() does. All files stay open: whoever deletes or replaces
+ * the checkpoint now does not disturb its reader. */
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder);
+
+/* Borrowed until close. */
+const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
+const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
+
+/* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: it has no
+ * such file, or that is no safetensors file. */
+cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
+                                   cgp_safetensors **out);
+
+/* Accepts NULL. */
+void cgp__checkpoint_close(cgp__checkpoint *checkpoint);
+
+#endif

@@ -1,0 +1,376 @@
+/* checkpoint_read.c -- find a checkpoint and check all of it before anybody believes any of it.
+ *
+ * One checkpoint's folder is opened once and its files relative to it, so that they all belong
+ * together, whatever a process that trains does to the names meanwhile. */
+#include "checkpoint/parts.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { LONGEST_MANIFEST = 1 << 28, SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2 };
+
+struct cgp__checkpoint {
+    char *path;
+    int folder; /* file descriptors */
+    int files[CGP__CHECKPOINT_FILES];
+    cgp__manifest manifest;
+};
+
+void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
+    if (!checkpoint) return;
+    for (int f = 0; f < CGP__CHECKPOINT_FILES; f++) {
+        if (checkpoint->files[f] >= 0) close(checkpoint->files[f]);
+    }
+    if (checkpoint->folder >= 0) close(checkpoint->folder);
+    cgp__manifest_release(&checkpoint->manifest);
+    free(checkpoint->path);
+    free(checkpoint);
+}
+
+/* --- one checkpoint --- */
+
+static char *path_of(const cgp__checkpoint *checkpoint, const char *name) {
+    return cgp__format("%s/%s", checkpoint->path, name);
+}
+
+/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+static cgp_status open_file(int folder, const char *name, const char *path, int *fd) {
+    struct stat info;
+    *fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (*fd < 0 && errno == ENOENT) return cgp_fail(CGP_EFORMAT, "%s: no such file", path);
+    if (*fd < 0 || fstat(*fd, &info))
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    if (S_ISREG(info.st_mode)) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: is not a regular file", path);
+}
+
+/* All of a file, which is at most `most` bytes. */
+static cgp_status read_all(int fd, const char *path, size_t most, char **text, size_t *length) {
+    struct stat info;
+    if (fstat(fd, &info))
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    if (info.st_size > (off_t)most)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: damaged between byte 0 and %lld (expected at most %zu bytes)",
+                        path, (long long)info.st_size, most);
+    *text = cgp__calloc((size_t)info.st_size, 1);
+    if (!*text) return cgp__no_memory(path, (size_t)info.st_size);
+    for (*length = 0; *length < (size_t)info.st_size;) {
+        const ssize_t got = read(fd, *text + *length, (size_t)info.st_size - *length);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0)
+            return cgp_fail(CGP_EIO, "%s: cannot be read at byte %zu (%s)", path, *length,
+                            strerror(errno));
+        if (got == 0) break;
+        *length += (size_t)got;
+    }
+    return CGP_OK;
+}
+
+/* *text is to be freed, also after a failure. */
+static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, size_t most,
+                            char **text, size_t *length) {
+    int fd = -1;
+    char *path = path_of(checkpoint, name);
+    if (!path) return cgp__no_memory(checkpoint->path, 64);
+    cgp_status status = open_file(checkpoint->folder, name, path, &fd);
+    if (status == CGP_OK) status = read_all(fd, path, most, text, length);
+    if (fd >= 0) close(fd);
+    free(path);
+    return status;
+}
+
+/* A manifest that stands for itself may be that of another checkpoint. */
+static cgp_status check_step(const cgp__checkpoint *checkpoint) {
+    const char *slash = strrchr(checkpoint->path, '/');
+    const int64_t named = cgp__step_of_name(slash ? slash + 1 : checkpoint->path);
+    if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s/" CGP__MANIFEST ": is of step %" PRId64
+                    ", in the folder of step %" PRId64,
+                    checkpoint->path, checkpoint->manifest.info.step, named);
+}
+
+/* The manifest was found whole, so it is the sum that is damaged. */
+static cgp_status check_sum(const cgp__checkpoint *checkpoint, const char *manifest,
+                            size_t length) {
+    char hex[65], line[SUM_BYTES + 1];
+    char *text = NULL;
+    size_t got = 0, same = 0;
+    CGP_TRY(cgp__digest(manifest, length, hex));
+    snprintf(line, sizeof line, CGP__SUM_LINE, hex);
+    cgp_status status = read_file(checkpoint, CGP__MANIFEST_SUM, 4096, &text, &got);
+    while (status == CGP_OK && same < got && same < SUM_BYTES && text[same] == line[same])
+        same++;
+    if (status == CGP_OK && (same < SUM_BYTES || got != SUM_BYTES))
+        status = cgp_fail(
+            CGP_EFORMAT,
+            "%s/" CGP__MANIFEST_SUM
+            ": damaged between byte %zu and %zu (expected the SHA-256 of " CGP__MANIFEST
+            ", which is whole)",
+            checkpoint->path, same, got > SUM_BYTES ? got : (size_t)SUM_BYTES);
+    free(text);
+    return status;
+}
+
+static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
+    char *text = NULL, *path = path_of(checkpoint, CGP__MANIFEST);
+    size_t length = 0;
+    if (!path) return cgp__no_memory(checkpoint->path, 64);
+    cgp_status status = read_file(checkpoint, CGP__MANIFEST, LONGEST_MANIFEST, &text, &length);
+    if (status == CGP_OK)
+        status = cgp__manifest_parse(&checkpoint->manifest, path, text, length);
+    if (status == CGP_OK) status = check_step(checkpoint);
+    if (status == CGP_OK) status = check_sum(checkpoint, text, length);
+    free(path);
+    free(text);
+    return status;
+}
+
+static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
+    const cgp__manifest_file *file = &checkpoint->manifest.files[f];
+    char *path = path_of(checkpoint, file->name);
+    if (!path) return cgp__no_memory(checkpoint->path, 64);
+    cgp_status status = open_file(checkpoint->folder, file->name, path, &checkpoint->files[f]);
+    if (status == CGP_OK)
+        status = cgp__blocks_check(checkpoint->files[f], path, file->bytes, file->digests);
+    free(path);
+    return status;
+}
+
+static cgp_status open_folder(cgp__checkpoint *checkpoint) {
+    checkpoint->folder = open(checkpoint->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checkpoint->folder >= 0) return CGP_OK;
+    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", checkpoint->path);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(errno));
+}
+
+/* Whether the path leads to another folder by now, or to none. */
+static bool has_moved(const cgp__checkpoint *checkpoint) {
+    struct stat opened, now;
+    if (stat(checkpoint->path, &now)) return errno == ENOENT;
+    return checkpoint->folder >= 0 && fstat(checkpoint->folder, &opened) == 0 &&
+           (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
+}
+
+/* Open a checkpoint's folder and check everything in it. *moved: it failed because somebody
+ * deleted or replaced it meanwhile. */
+static cgp_status open_one(cgp__checkpoint **out, const char *path, bool *moved) {
+    cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
+    *moved = false;
+    if (!checkpoint) return cgp__no_memory(path, sizeof *checkpoint);
+    checkpoint->folder = -1;
+    for (int f = 0; f < CGP__CHECKPOINT_FILES; f++)
+        checkpoint->files[f] = -1;
+    checkpoint->path = cgp__strdup(path);
+    cgp_status status =
+        checkpoint->path ? open_folder(checkpoint) : cgp__no_memory(path, strlen(path));
+    if (status == CGP_OK) status = read_manifest(checkpoint);
+    for (int f = 0; f < checkpoint->manifest.n_files && status == CGP_OK; f++)
+        status = check_file(checkpoint, f);
+    if (status == CGP_OK) {
+        *out = checkpoint;
+        return CGP_OK;
+    }
+    *moved = checkpoint->path && has_moved(checkpoint);
+    cgp__checkpoint_close(checkpoint);
+    return status;
+}
+
+/* --- the checkpoints of a run --- */
+
+/* Open the checkpoint of the highest step below `below` that is whole. Those passed over are
+ * logged. If none is, the failure is that of the highest; CGP_EIO if there are none at all. */
+static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t below) {
+    int64_t *steps = NULL;
+    int count = 0;
+    bool moved = false;
+    char message[1024] = "";
+    CGP_TRY(cgp__steps_list(folder, &steps, &count));
+    cgp_status first = CGP_OK, status = CGP_EIO;
+    for (int i = count - 1; i >= 0 && status != CGP_OK && status != CGP_ENOMEM; i--) {
+        if (steps[i] >= below) continue;
+        char *path = cgp__format("%s/%s", folder, cgp__step_name_of(steps[i]).text);
+        status = path ? open_one(out, path, &moved) : cgp__no_memory(folder, 64);
+        free(path);
+        if (status == CGP_OK) break;
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        if (first != CGP_OK) continue;
+        first = status;
+        snprintf(message, sizeof message, "%s", cgp_message());
+    }
+    free(steps);
+    if (status == CGP_OK || status == CGP_ENOMEM) return status;
+    if (first == CGP_OK) return cgp_fail(CGP_EIO, "%s: there is no checkpoint here", folder);
+    return cgp_fail(first, "%s; there is no whole checkpoint before it", message);
+}
+
+/* Add to the message of a damaged checkpoint which one is whole before it. */
+static cgp_status offer(cgp_status status, const char *folder, int64_t step) {
+    char message[1024];
+    cgp__checkpoint *other = NULL;
+    snprintf(message, sizeof message, "%s", cgp_message());
+    if (status != CGP_EFORMAT && status != CGP_EIO) return status;
+    const cgp_status found = open_newest(&other, folder, step);
+    if (found == CGP_ENOMEM) return cgp_fail(status, "%s", message); /* nobody knows */
+    if (found != CGP_OK)
+        return cgp_fail(status, "%s; there is no whole checkpoint before it", message);
+    status = cgp_fail(status, "%s; %s is whole (load %s)", message,
+                      cgp__step_name_of(other->manifest.info.step).text, other->path);
+    cgp__checkpoint_close(other);
+    return status;
+}
+
+/* Open a checkpoint by its own path; in its folder's name is its step, if it is still the one of
+ * its run. */
+static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
+    cgp_status status = open_one(out, path, moved);
+    if (status == CGP_OK || *moved) return status;
+    char *real = realpath(path, NULL), *slash = real ? strrchr(real, '/') : NULL;
+    const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
+    if (step >= 0) {
+        *slash = '\0';
+        const char *cut = strrchr(path, '/'); /* the caller's own words for the run's folder */
+        const bool plain = cgp__step_of_name(cut ? cut + 1 : path) == step;
+        char *folder = plain && cut ? cgp__format("%.*s", (int)(cut - path), path) : NULL;
+        status = offer(status, folder && folder[0] ? folder : plain && !cut ? "." : real, step);
+        free(folder);
+    }
+    free(real);
+    return status;
+}
+
+/* *found: whether a folder has an entry; stays if it has been found already. */
+static cgp_status look_for(const char *folder, const char *name, bool *found) {
+    struct stat info;
+    if (*found) return CGP_OK;
+    char *path = cgp__format("%s/%s", folder, name);
+    if (!path) return cgp__no_memory(folder, strlen(folder) + strlen(name) + 2);
+    *found = stat(path, &info) == 0;
+    free(path);
+    return CGP_OK;
+}
+
+/* Whether a path leads to one checkpoint, and not to a run: by its name or by what is in it. */
+static cgp_status is_checkpoint(const char *path, bool *is) {
+    char *real = realpath(path, NULL), *slash = real ? strrchr(real, '/') : NULL;
+    if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
+    *is = slash && cgp__step_of_name(slash + 1) >= 0;
+    free(real);
+    CGP_TRY(look_for(path, CGP__MANIFEST, is));
+    return look_for(path, CGP__MANIFEST_SUM, is);
+}
+
+/* The path that `latest` stands for: RUN/step-00000042 if it is such a plain link. */
+static char *latest_of(const char *run) {
+    char target[64];
+    char *latest = cgp__format("%s/" CGP__LATEST, run);
+    const ssize_t length = latest ? readlink(latest, target, sizeof target - 1) : -1;
+    if (length <= 0) return latest;
+    target[length] = '\0';
+    if (cgp__step_of_name(target) < 0) return latest;
+    free(latest);
+    return cgp__format("%s/%s", run, target);
+}
+
+static cgp_status open_run(cgp__checkpoint **out, const char *run, bool *moved) {
+    bool leads = false;
+    *moved = false;
+    CGP_TRY(look_for(run, CGP__LATEST, &leads));
+    if (!leads) {
+        CGP_TRY(open_newest(out, run, INT64_MAX));
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s", run,
+                 (*out)->path);
+        return CGP_OK;
+    }
+    char *path = latest_of(run);
+    if (!path) return cgp__no_memory(run, 64);
+    const cgp_status status = open_named(out, path, moved);
+    free(path);
+    return status;
+}
+
+static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved) {
+    bool one = false;
+    *moved = false;
+    CGP_TRY(is_checkpoint(path, &one));
+    return one ? open_named(out, path, moved) : open_run(out, path, moved);
+}
+
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder) {
+    cgp_status status = CGP_OK;
+    bool moved = true;
+    size_t length = strlen(folder);
+    while (length > 1 && folder[length - 1] == '/')
+        length--;
+    char *path = cgp__format("%.*s", (int)length, folder);
+    if (!path) return cgp__no_memory(folder, length);
+    for (int attempt = 0; moved && attempt < 100; attempt++)
+        status = open_path(out, path, &moved);
+    free(path);
+    return status;
+}
+
+/* --- what is in it --- */
+
+const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint) {
+    return &checkpoint->manifest.info;
+}
+
+const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint) {
+    return checkpoint->path;
+}
+
+cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
+                                   cgp_safetensors **out) {
+    int f = 0;
+    while (f < checkpoint->manifest.n_files &&
+           strcmp(checkpoint->manifest.files[f].name, name) != 0)
+        f++;
+    if (f == checkpoint->manifest.n_files)
+        return cgp_fail(CGP_EFORMAT, "%s/" CGP__MANIFEST ": has no file %s", checkpoint->path,
+                        name);
+    const int fd = fcntl(checkpoint->files[f], F_DUPFD_CLOEXEC, 0);
+    if (fd < 0)
+        return cgp_fail(CGP_EIO, "%s/%s: cannot be read (%s)", checkpoint->path, name,
+                        strerror(errno));
+    char *path = path_of(checkpoint, name);
+    if (!path) close(fd);
+    const cgp_status status =
+        path ? cgp__safetensors_open_fd(out, path, fd) : cgp__no_memory(checkpoint->path, 64);
+    free(path);
+    return status;
+}
+
+static cgp_status copy_text(char **out, const char *text) {
+    *out = cgp__strdup(text);
+    return *out ? CGP_OK : cgp__no_memory("checkpoint", strlen(text));
+}
+
+cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *folder) {
+    cgp__checkpoint *checkpoint = NULL;
+    char *path_copy = NULL, *note_copy = NULL;
+    CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));
+    const cgp__checkpoint_info *info = &checkpoint->manifest.info;
+    cgp_status status = path ? copy_text(&path_copy, checkpoint->path) : CGP_OK;
+    if (status == CGP_OK && note) status = copy_text(&note_copy, info->note);
+    if (status == CGP_OK) {
+        if (path) *path = path_copy;
+        if (note) *note = note_copy;
+        if (step) *step = info->step;
+        path_copy = note_copy = NULL;
+    }
+    free(note_copy);
+    free(path_copy);
+    cgp__checkpoint_close(checkpoint);
+    return status;
+}

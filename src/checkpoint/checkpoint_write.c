@@ -1,0 +1,341 @@
+/* checkpoint_write.c -- a checkpoint that is there whole or not at all, also after a crash.
+ *
+ *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked
+ *     add      files, each synced when it was written
+ *     commit   checkpoint.json and checkpoint.sha256; sync the temporary folder
+ *              rename it to RUN/step-00000042; sync RUN        now it exists
+ *              rename a new link to RUN/latest; sync RUN       now a run goes on from it
+ *              rename older ones to .gone; sync RUN; delete them
+ *
+ * What has the same step already changes places with it in one call (RENAME_EXCHANGE). Where the
+ * file system cannot do that, it is renamed to .old first, and cgp_checkpoint_clean() puts it back
+ * after a crash right there. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* renameat2 */
+#endif
+#include "checkpoint/parts.h"
+
+#include "base/base.h"
+#include "checkpoint/file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct cgp__checkpoint_writer {
+    char *folder; /* of the run */
+    bool made;    /* by us */
+    int64_t step;
+    char *final;     /* folder/step-00000042 */
+    char *temporary; /* NULL while there is nothing to delete */
+    int lock;        /* on the folder that is written, open until it has its name */
+    json_t *files;
+};
+
+static void release(cgp__checkpoint_writer *writer) {
+    if (writer->temporary && cgp__entry_remove(writer->temporary) != CGP_OK)
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+    if (writer->lock >= 0) close(writer->lock);
+    if (writer->made) (void)rmdir(writer->folder); /* fails if there is something in it */
+    json_decref(writer->files);
+    free(writer->temporary);
+    free(writer->final);
+    free(writer->folder);
+    free(writer);
+}
+
+void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
+    char message[1024]; /* of the failure that made the caller give up */
+    snprintf(message, sizeof message, "%s", cgp_message());
+    if (!writer) return;
+    release(writer);
+    (void)cgp_fail(CGP_EIO, "%s", message);
+}
+
+/* --- create --- */
+
+/* The folder that a path is in; owned by the caller. */
+static char *parent_of(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash) return cgp__strdup(".");
+    return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+static cgp_status make_folder(cgp__checkpoint_writer *writer) {
+    struct stat info;
+    if (mkdir(writer->folder, 0777) == 0) {
+        char *parent = parent_of(writer->folder);
+        writer->made = true;
+        const int reason = parent ? cgp__sync_folder(parent) : 0;
+        free(parent);
+        if (reason == 0 || reason == EACCES)
+            return CGP_OK; /* one may write but not read there */
+        return cgp_fail(CGP_EIO, "%s: its folder cannot be synced (%s)", writer->folder,
+                        strerror(reason));
+    }
+    if (errno == ENOENT)
+        return cgp_fail(CGP_EIO,
+                        "%s: cannot be made: the folder that it is to be in is missing",
+                        writer->folder);
+    if (errno != EEXIST)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->folder, strerror(errno));
+    if (stat(writer->folder, &info) == 0 && S_ISDIR(info.st_mode)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: is not a folder, expected that of a run", writer->folder);
+}
+
+/* Find out before anything is written. */
+static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
+    struct stat info;
+    char *latest = cgp__format("%s/" CGP__LATEST, writer->folder);
+    if (!latest) return cgp__no_memory(writer->folder, 64);
+    const bool fits = lstat(latest, &info) ? errno == ENOENT : S_ISLNK(info.st_mode);
+    free(latest);
+    if (fits) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": expected a link to a checkpoint, got %s",
+                    writer->folder, S_ISDIR(info.st_mode) ? "a folder" : "something else");
+}
+
+/* Lock our new folder against cgp_checkpoint_clean(). false if that one was faster. */
+static bool lock_folder(cgp__checkpoint_writer *writer, const char *name) {
+    struct stat info, now;
+    writer->lock = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (writer->lock >= 0 &&
+        !(flock(writer->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) &&
+        fstat(writer->lock, &info) == 0 && stat(name, &now) == 0 && now.st_ino == info.st_ino)
+        return true;
+    if (writer->lock >= 0) close(writer->lock);
+    writer->lock = -1;
+    return false;
+}
+
+static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
+    const cgp__step_name step = cgp__step_name_of(writer->step);
+    for (int attempt = 0; attempt < 1000; attempt++) {
+        char *name = cgp__temporary_name(writer->folder, step.text, CGP__WRITTEN);
+        if (!name) return cgp__no_memory(writer->folder, 64);
+        const bool made = mkdir(name, 0777) == 0;
+        if (made && lock_folder(writer, name)) {
+            writer->temporary = name;
+            return CGP_OK;
+        }
+        free(name);
+        if (!made && errno != EEXIST) break;
+    }
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(errno));
+}
+
+/* "run/" is "run": its parent is looked for at the last slash. */
+static char *without_slashes(const char *path) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return cgp__format("%.*s", (int)length, path);
+}
+
+cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
+                                  int64_t step) {
+    cgp__checkpoint_writer *writer = cgp__calloc(1, sizeof *writer);
+    if (!writer) return cgp__no_memory(folder, sizeof *writer);
+    writer->lock = -1;
+    writer->step = step;
+    writer->folder = without_slashes(folder);
+    writer->final = writer->folder
+                        ? cgp__format("%s/%s", writer->folder, cgp__step_name_of(step).text)
+                        : NULL;
+    writer->files = json_array();
+    cgp_status status = writer->final && writer->files ? make_folder(writer)
+                                                       : cgp__no_memory(folder, strlen(folder));
+    if (status == CGP_OK) status = check_latest(writer);
+    if (status == CGP_OK && cgp_checkpoint_clean(writer->folder) != CGP_OK)
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+    if (status == CGP_OK) status = open_temporary(writer);
+    if (status == CGP_OK)
+        *out = writer;
+    else
+        release(writer);
+    return status;
+}
+
+/* --- files --- */
+
+char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
+    return cgp__format("%s/%s", writer->temporary, name);
+}
+
+cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name) {
+    int64_t bytes = 0;
+    json_t *digests = NULL;
+    char *path = cgp__checkpoint_file(writer, name);
+    if (!path) return cgp__no_memory(writer->folder, 64);
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    cgp_status status =
+        fd < 0 ? cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno))
+               : cgp__blocks_digest(fd, path, &bytes, &digests);
+    if (status == CGP_OK &&
+        json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
+        status = cgp__no_memory(path, 64);
+    if (fd >= 0) close(fd);
+    free(path);
+    return status;
+}
+
+/* --- commit --- */
+
+static cgp_status write_text(const cgp__checkpoint_writer *writer, const char *name,
+                             const char *text) {
+    char *path = cgp__checkpoint_file(writer, name);
+    const cgp_status status =
+        path ? cgp_file_replace(path, text, strlen(text)) : cgp__no_memory(writer->folder, 64);
+    free(path);
+    return status;
+}
+
+static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
+                                 const cgp__checkpoint_info *info) {
+    char hex[65], sum[128];
+    char *text = NULL;
+    CGP_TRY(cgp__manifest_write(writer->temporary, info, writer->files, &text));
+    cgp_status status = cgp__digest(text, strlen(text), hex);
+    snprintf(sum, sizeof sum, CGP__SUM_LINE, hex);
+    if (status == CGP_OK) status = write_text(writer, CGP__MANIFEST, text);
+    if (status == CGP_OK) status = write_text(writer, CGP__MANIFEST_SUM, sum);
+    free(text);
+    return status;
+}
+
+static cgp_status sync_folder(const char *folder) {
+    const int reason = cgp__sync_folder(folder);
+    if (reason == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", folder, strerror(reason));
+}
+
+/* Both names exist. 0, or -1 and errno. */
+static int exchange(const char *one, const char *other) {
+#ifdef RENAME_EXCHANGE
+    return renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE);
+#else
+    (void)one, (void)other;
+    errno = ENOSYS;
+    return -1;
+#endif
+}
+
+/* In two steps, where one is not to be had. What was there is then at *old. */
+static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
+    *old = cgp__temporary_name(writer->folder, cgp__step_name_of(writer->step).text,
+                               CGP__REPLACED);
+    if (!*old) {
+        errno = ENOMEM;
+        return -1;
+    }
+    const int lock =
+        open(writer->final, O_RDONLY | O_CLOEXEC); /* nobody shall put it back yet */
+    if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
+    int result = rename(writer->final, *old), reason = errno;
+    if (result == 0) {
+        result = rename(writer->temporary, writer->final);
+        reason = errno;
+        if (result) (void)rename(*old, writer->final);
+    }
+    if (lock >= 0) close(lock);
+    errno = reason;
+    return result;
+}
+
+/* Give the checkpoint its name. writer->temporary is then what had it before, or NULL. */
+static cgp_status take_place(cgp__checkpoint_writer *writer) {
+    struct stat info;
+    char *old = NULL;
+    int result = 0;
+    if (lstat(writer->final, &info)) {
+        result = rename(writer->temporary, writer->final);
+    } else if (exchange(writer->temporary, writer->final) == 0) {
+        return sync_folder(writer->folder); /* its temporary name is that of the old one now */
+    } else {
+        result = replace_in_two(writer, &old);
+    }
+    if (result) {
+        free(old);
+        return cgp_fail(CGP_EIO, "%s: cannot be put in place (%s)", writer->final,
+                        strerror(errno));
+    }
+    free(writer->temporary);
+    writer->temporary = old;
+    return sync_folder(writer->folder);
+}
+
+/* A cleaning process may delete our link, which has no lock, before it has its name. */
+static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
+    char *latest = cgp__format("%s/" CGP__LATEST, writer->folder);
+    int result = -1, reason = latest ? ENOENT : ENOMEM;
+    for (int attempt = 0; latest && result && reason == ENOENT && attempt < 100; attempt++) {
+        char *link = cgp__temporary_name(writer->folder, CGP__LATEST, CGP__WRITTEN);
+        if (!link) reason = ENOMEM;
+        if (!link) break;
+        (void)unlink(link); /* left by a dead process of the same number */
+        result = symlink(cgp__step_name_of(writer->step).text, link);
+        if (result == 0) result = rename(link, latest);
+        reason = errno;
+        if (result) (void)unlink(link);
+        free(link);
+    }
+    free(latest);
+    if (result == 0) return sync_folder(writer->folder);
+    if (reason == ENOMEM) return cgp__no_memory(writer->folder, 64);
+    return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be pointed to the new %s (%s)",
+                    writer->folder, cgp__step_name_of(writer->step).text, strerror(reason));
+}
+
+static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step) {
+    const cgp__step_name name = cgp__step_name_of(step);
+    char *from = cgp__format("%s/%s", writer->folder, name.text);
+    char *to = cgp__temporary_name(writer->folder, name.text, CGP__DELETED);
+    cgp_status status = CGP_OK;
+    if (!from || !to)
+        status = cgp__no_memory(writer->folder, 64);
+    else if (rename(from, to))
+        status = cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", from, strerror(errno));
+    free(to);
+    free(from);
+    return status;
+}
+
+/* Never half of a checkpoint under its name: all names are gone for good before a file is. */
+static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
+    int64_t *steps = NULL;
+    int count = 0, older = 0;
+    CGP_TRY(cgp__steps_list(writer->folder, &steps, &count));
+    while (older < count && steps[older] < writer->step)
+        older++;
+    const int surplus = keep > 0 ? older - (keep - 1) : 0;
+    cgp_status status = CGP_OK;
+    for (int i = 0; i < surplus && status == CGP_OK; i++)
+        status = move_away(writer, steps[i]);
+    free(steps);
+    if (surplus <= 0) return CGP_OK;
+    if (status == CGP_OK) status = sync_folder(writer->folder);
+    return status == CGP_OK ? cgp_checkpoint_clean(writer->folder) : status;
+}
+
+cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
+                                  const cgp__checkpoint_info *info, int keep) {
+    cgp_status status = write_manifest(writer, info);
+    if (status == CGP_OK) status = sync_folder(writer->temporary);
+    if (status == CGP_OK) status = take_place(writer);
+    if (status == CGP_OK) status = point_latest(writer);
+    if (status != CGP_OK) {
+        cgp__checkpoint_abandon(writer);
+        return status;
+    }
+    writer->made = false;
+    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s", writer->final);
+    if (delete_older(writer, keep) != CGP_OK) /* the new one is there: no failure */
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+    release(writer);
+    return CGP_OK;
+}

@@ -1,0 +1,293 @@
+/* manifest.c -- checkpoint.json:
+ *
+ *     {
+ *      "format": "cgpipe checkpoint",
+ *      "version": 1,
+ *      "step": 42,                         optimizer updates; names the folder
+ *      "dropout_step": 42,                 in the key of dropout, for the mini-batch that comes next
+ *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
+ *      "optimizer": "adamw",
+ *      "states": ["exp_avg", "exp_avg_sq"],
+ *      "note": "...",
+ *      "block_bytes": 1048576,
+ *      "files": [{"name": "weights.safetensors", "bytes": 5242880, "sha256": ["...", ...]}, ...],
+ *      "sha256_above": "..."               of all bytes of this text before this line's comma
+ *     }
+ *
+ * All keys are needed and there are no others. The last lines let the file stand for itself: when
+ * it and checkpoint.sha256 disagree, it is known which of them is damaged. Every version has
+ * them. */
+#include "checkpoint/parts.h"
+
+#include "base/base.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT "cgpipe checkpoint"
+#define VERSION 1
+#define TAIL ",\n \"sha256_above\": \"%s\"\n}\n"
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+enum { TAIL_BYTES = sizeof TAIL - 1 - 2 + 64, DIGEST_DIGITS = 64 };
+
+/* --- writing --- */
+
+json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests) {
+    return json_pack("{s:s, s:I, s:o}", "name", name, "bytes", (json_int_t)bytes, "sha256",
+                     digests);
+}
+
+static json_t *pack(const cgp__checkpoint_info *info, const json_t *files) {
+    char seed[24];
+    json_t *states = json_array();
+    snprintf(seed, sizeof seed, "%" PRIu64, info->seed);
+    for (int s = 0; s < info->n_states; s++) {
+        if (json_array_append_new(states, json_string(info->states[s]))) {
+            json_decref(states);
+            return NULL;
+        }
+    }
+    return json_pack("{s:s, s:i, s:I, s:I, s:s, s:s, s:o, s:s, s:i, s:O}", "format", FORMAT,
+                     "version", VERSION, "step", (json_int_t)info->step, "dropout_step",
+                     (json_int_t)info->dropout_step, "seed", seed, "optimizer", info->optimizer,
+                     "states", states, "note", info->note, "block_bytes", CGP__BLOCK_BYTES,
+                     "files", files);
+}
+
+/* The text of all values, less its "\n}", and the tail. */
+static cgp_status close_text(const char *path, char *body, char **text) {
+    char hex[DIGEST_DIGITS + 1];
+    const size_t length = strlen(body) - 2;
+    body[length] = '\0';
+    CGP_TRY(cgp__digest(body, length, hex));
+    *text = cgp__format("%s" TAIL, body, hex);
+    return *text ? CGP_OK : cgp__no_memory(path, length + TAIL_BYTES);
+}
+
+cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
+                               const json_t *files, char **text) {
+    if (!cgp__is_utf8(info->note)) return cgp_fail(CGP_EINVAL, "note: is not UTF-8 text");
+    json_t *root = pack(info, files);
+    char *body = root ? cgp__json_text(root, JSON_INDENT(1)) : NULL;
+    const cgp_status status =
+        body ? close_text(path, body, text) : cgp__no_memory(path, strlen(info->note));
+    free(body);
+    json_decref(root);
+    return status;
+}
+
+/* --- reading --- */
+
+static cgp_status check_tail(const char *path, const char *text, size_t length) {
+    char hex[DIGEST_DIGITS + 1], tail[TAIL_BYTES + 1];
+    const size_t above = length > TAIL_BYTES ? length - TAIL_BYTES : 0;
+    CGP_TRY(cgp__digest(text, above, hex));
+    snprintf(tail, sizeof tail, TAIL, hex);
+    if (above > 0 && memcmp(text + above, tail, TAIL_BYTES) == 0) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: damaged between byte 0 and %zu (SHA-256 in its last lines differs)",
+                    path, length);
+}
+
+static cgp_status parse_json(cgp__manifest *manifest, const char *path, const char *text,
+                             size_t length) {
+    cgp__json_error error;
+    manifest->root = cgp__json_read(text, length, &error);
+    if (!manifest->root && !error.reason) return cgp__no_memory(path, length);
+    if (!manifest->root)
+        return cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path, error.byte,
+                        error.reason);
+    const char *format = json_string_value(json_object_get(manifest->root, "format"));
+    if (!format || strcmp(format, FORMAT) != 0)
+        return cgp_fail(CGP_EFORMAT, "%s: format: expected \"%s\", got \"%.40s\"", path, FORMAT,
+                        format ? format : "");
+    const json_t *version = json_object_get(manifest->root, "version");
+    if (!json_is_integer(version) || json_integer_value(version) != VERSION)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: version: expected %d, got %" JSON_INTEGER_FORMAT
+                        " (is it from a newer cgpipe?)",
+                        path, VERSION, json_integer_value(version));
+    return CGP_OK;
+}
+
+/* The decimal form that we write, and no other. */
+static cgp_status parse_seed(const char *path, const char *text, uint64_t *seed) {
+    char again[24];
+    errno = 0;
+    *seed = strtoull(text, NULL, 10);
+    snprintf(again, sizeof again, "%" PRIu64, *seed);
+    if (errno == 0 && strcmp(again, text) == 0) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: seed: expected a decimal number below 2^64, got \"%.40s\"", path,
+                    text);
+}
+
+static cgp_status parse_states(const char *path, const json_t *states,
+                               cgp__checkpoint_info *info) {
+    const size_t n = json_array_size(states);
+    if (!json_is_array(states) || n > CGP__CHECKPOINT_STATES)
+        return cgp_fail(CGP_EFORMAT, "%s: states: expected a list of at most %d names", path,
+                        CGP__CHECKPOINT_STATES);
+    for (size_t s = 0; s < n; s++) {
+        info->states[s] = json_string_value(json_array_get(states, s));
+        if (!info->states[s])
+            return cgp_fail(CGP_EFORMAT, "%s: states: number %zu is not a text", path, s);
+    }
+    info->n_states = (int)n;
+    return CGP_OK;
+}
+
+/* A member; those of another type than string and integer are lists, and checked on their own. */
+typedef struct member {
+    const char *key;
+    json_type type;
+} member;
+
+static cgp_status check_member(const char *path, const char *place, const member *wanted,
+                               const json_t *value) {
+    static const char *const types[] = {
+        [JSON_OBJECT] = "object",   [JSON_ARRAY] = "list", [JSON_STRING] = "string",
+        [JSON_INTEGER] = "integer", [JSON_REAL] = "real",  [JSON_TRUE] = "true",
+        [JSON_FALSE] = "false",     [JSON_NULL] = "null"};
+    if (!value) return cgp_fail(CGP_EFORMAT, "%s: %s%s: is missing", path, place, wanted->key);
+    const json_type type = json_typeof(value);
+    if (type == wanted->type || wanted->type == JSON_ARRAY) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: %s%s: expected %s, got %s", path, place, wanted->key,
+                    types[wanted->type], types[type]);
+}
+
+/* An object has these members and no others. (json_unpack_ex() needs memory to tell, and says
+ * something else without.) */
+static cgp_status check_members(const char *path, const char *place, json_t *object,
+                                const member *wanted, size_t n) {
+    const char *key = NULL;
+    json_t *value = NULL;
+    if (!json_is_object(object))
+        return cgp_fail(CGP_EFORMAT, "%s: %sis not an object", path, place);
+    for (size_t i = 0; i < n; i++)
+        CGP_TRY(check_member(path, place, &wanted[i], json_object_get(object, wanted[i].key)));
+    json_object_foreach(object, key, value) {
+        size_t i = 0;
+        while (i < n && strcmp(wanted[i].key, key) != 0)
+            i++;
+        if (i == n) return cgp_fail(CGP_EFORMAT, "%s: %s%.40s: is unknown", path, place, key);
+    }
+    return CGP_OK;
+}
+
+static json_int_t integer_of(const json_t *object, const char *key) {
+    return json_integer_value(json_object_get(object, key));
+}
+
+static const char *text_of(const json_t *object, const char *key) {
+    return json_string_value(json_object_get(object, key));
+}
+
+static bool is_plain_name(const char *name) {
+    const char *letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+    return name[0] && name[0] != '.' && name[strspn(name, letters)] == '\0' &&
+           strlen(name) <= 64;
+}
+
+static cgp_status check_digests(const char *path, const cgp__manifest_file *file) {
+    const int64_t blocks =
+        file->bytes / CGP__BLOCK_BYTES + (file->bytes % CGP__BLOCK_BYTES != 0);
+    const int64_t got = (int64_t)json_array_size(file->digests);
+    if (!json_is_array(file->digests) || got != blocks)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: file %s: %" PRId64 " bytes have %" PRId64 " digests, got %" PRId64,
+                        path, file->name, file->bytes, blocks, got);
+    for (int64_t b = 0; b < blocks; b++) {
+        const char *hex = json_string_value(json_array_get(file->digests, (size_t)b));
+        if (!hex || strlen(hex) != DIGEST_DIGITS)
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: file %s: digest %" PRId64 " is not a text of %d digits", path,
+                            file->name, b, DIGEST_DIGITS);
+    }
+    return CGP_OK;
+}
+
+static const member file_members[] = {
+    {"name", JSON_STRING}, {"bytes", JSON_INTEGER}, {"sha256", JSON_ARRAY}};
+
+static cgp_status parse_file(cgp__manifest *manifest, const char *path, json_t *json) {
+    cgp__manifest_file *file = &manifest->files[manifest->n_files];
+    char place[40];
+    snprintf(place, sizeof place, "files: number %d: ", manifest->n_files);
+    CGP_TRY(check_members(path, place, json, file_members, COUNT(file_members)));
+    const json_int_t bytes = integer_of(json, "bytes");
+    file->name = text_of(json, "name");
+    file->digests = json_object_get(json, "sha256");
+    if (!is_plain_name(file->name) || strcmp(file->name, CGP__MANIFEST) == 0)
+        return cgp_fail(CGP_EFORMAT, "%s: files: \"%.80s\" is not the name of a file here",
+                        path, file->name);
+    for (int f = 0; f < manifest->n_files; f++) {
+        if (strcmp(manifest->files[f].name, file->name) == 0)
+            return cgp_fail(CGP_EFORMAT, "%s: files: %s comes twice", path, file->name);
+    }
+    if (bytes < 0)
+        return cgp_fail(CGP_EFORMAT, "%s: file %s: bytes: expected at least 0, got %lld", path,
+                        file->name, (long long)bytes);
+    file->bytes = bytes;
+    manifest->n_files++;
+    return check_digests(path, file);
+}
+
+static cgp_status parse_files(cgp__manifest *manifest, const char *path, const json_t *files) {
+    const size_t n = json_array_size(files);
+    if (!json_is_array(files) || n > CGP__CHECKPOINT_FILES)
+        return cgp_fail(CGP_EFORMAT, "%s: files: expected a list of at most %d", path,
+                        CGP__CHECKPOINT_FILES);
+    for (size_t f = 0; f < n; f++)
+        CGP_TRY(parse_file(manifest, path, json_array_get(files, f)));
+    return CGP_OK;
+}
+
+static const member members[] = {
+    {"format", JSON_STRING},        {"version", JSON_INTEGER},    {"step", JSON_INTEGER},
+    {"dropout_step", JSON_INTEGER}, {"seed", JSON_STRING},        {"optimizer", JSON_STRING},
+    {"states", JSON_ARRAY},         {"note", JSON_STRING},        {"block_bytes", JSON_INTEGER},
+    {"files", JSON_ARRAY},          {"sha256_above", JSON_STRING}};
+
+static cgp_status parse_fields(cgp__manifest *manifest, const char *path) {
+    cgp__checkpoint_info *info = &manifest->info;
+    json_t *root = manifest->root;
+    CGP_TRY(check_members(path, "", root, members, COUNT(members)));
+    const json_int_t step = integer_of(root, "step"),
+                     dropout_step = integer_of(root, "dropout_step"),
+                     block_bytes = integer_of(root, "block_bytes");
+    info->optimizer = text_of(root, "optimizer");
+    info->note = text_of(root, "note");
+    if (step < 0 || dropout_step < 0)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: step, dropout_step: expected at least 0, got %lld, %lld", path,
+                        (long long)step, (long long)dropout_step);
+    if (block_bytes != CGP__BLOCK_BYTES)
+        return cgp_fail(CGP_EFORMAT, "%s: block_bytes: expected %d, got %lld", path,
+                        CGP__BLOCK_BYTES, (long long)block_bytes);
+    info->step = step;
+    info->dropout_step = dropout_step;
+    CGP_TRY(parse_seed(path, text_of(root, "seed"), &info->seed));
+    CGP_TRY(parse_states(path, json_object_get(root, "states"), info));
+    return parse_files(manifest, path, json_object_get(root, "files"));
+}
+
+cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
+                               size_t length) {
+    memset(manifest, 0, sizeof *manifest);
+    cgp_status status = check_tail(path, text, length);
+    if (status == CGP_OK) status = parse_json(manifest, path, text, length);
+    if (status == CGP_OK) status = parse_fields(manifest, path);
+    if (status != CGP_OK) cgp__manifest_release(manifest);
+    return status;
+}
+
+void cgp__manifest_release(cgp__manifest *manifest) {
+    json_decref(manifest->root);
+    memset(manifest, 0, sizeof *manifest);
+}

@@ -1,0 +1,92 @@
+/* parts.h -- what the files of this room share. */
+#ifndef CGP_SRC_CHECKPOINT_PARTS_H
+#define CGP_SRC_CHECKPOINT_PARTS_H
+
+#include "checkpoint/checkpoint.h"
+
+#include <jansson.h>
+
+#define CGP__BLOCK_BYTES 1048576 /* damage is located to that many bytes */
+#define CGP__MANIFEST "checkpoint.json"
+#define CGP__MANIFEST_SUM "checkpoint.sha256"
+#define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* of sha256sum */
+#define CGP__LATEST "latest"
+
+/* --- safetensors_read.c: takes the file descriptor, also when it fails --- */
+
+cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd);
+
+/* --- json.c: JSON texts, also where memory is short --- */
+
+/* Whether a text is UTF-8; json_string() does not tell that from want of memory. */
+bool cgp__is_utf8(const char *text);
+
+typedef struct cgp__json_error {
+    size_t byte;
+    const char *reason; /* static; NULL: memory was short */
+} cgp__json_error;
+
+/* Read a text whole; NULL for what is not JSON, has a key twice in an object, or is nested
+ * deeper than 64. Owned by the caller. */
+json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
+
+/* Write a text with jansson's flags; owned by the caller, NULL when short. */
+char *cgp__json_text(const json_t *json, size_t flags);
+
+/* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
+
+/* *digests: a list of 64 hex digits each, owned by the caller. */
+cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests);
+
+/* CGP_EFORMAT: the message tells from which byte to which. */
+cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests);
+
+cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]);
+
+/* --- manifest.c: checkpoint.json --- */
+
+typedef struct cgp__manifest_file {
+    const char *name;
+    int64_t bytes;
+    json_t *digests;
+} cgp__manifest_file;
+
+typedef struct cgp__manifest {
+    cgp__checkpoint_info info;
+    int n_files;
+    cgp__manifest_file files[CGP__CHECKPOINT_FILES];
+    json_t *root; /* everything above lives in it */
+} cgp__manifest;
+
+/* files: a list of what cgp__manifest_entry() makes. *text: owned by the caller. */
+cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
+                               const json_t *files, char **text);
+json_t *cgp__manifest_entry(const char *name, int64_t bytes, json_t *digests); /* takes them */
+
+/* Nothing in the text is believed. On failure there is nothing to release. */
+cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const char *text,
+                               size_t length);
+void cgp__manifest_release(cgp__manifest *manifest);
+
+/* --- run_folder.c: names in a run's folder --- */
+
+typedef struct cgp__step_name {
+    char text[32];
+} cgp__step_name;
+
+cgp__step_name cgp__step_name_of(int64_t step); /* "step-00000042" */
+int64_t cgp__step_of_name(const char *name);    /* -1: is no such name */
+
+/* The steps that have a checkpoint, ascending; owned by the caller. */
+cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count);
+
+/* A name for process and moment: ".cgpipe-<what>-<pid>-<counter><ending>". NULL when short. */
+char *cgp__temporary_name(const char *folder, const char *what, const char *ending);
+#define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
+#define CGP__REPLACED ".old" /* to be put back, if its step has nothing in its place */
+#define CGP__DELETED ".gone"
+
+/* Delete an entry of a folder and what is in it. */
+cgp_status cgp__entry_remove(const char *path);
+
+#endif

@@ -1,0 +1,195 @@
+/* run_folder.c -- names in a run's folder, and what dead processes left there.
+ *
+ *     step-00000042                       a checkpoint, whole
+ *     .cgpipe-step-00000044-7-0.tmp       process 7 writes it, and holds a lock on it
+ *     .cgpipe-step-00000042-7-1.old       it was moved away, so that another takes its place
+ *     .cgpipe-step-00000036-7-2.gone      it is being deleted
+ *
+ * A lock ends with its process, so it tells the living from the dead even where their numbers come
+ * again soon, as in containers. */
+#include "checkpoint/parts.h"
+
+#include "base/base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TEMPORARY ".cgpipe-"
+
+/* --- names --- */
+
+cgp__step_name cgp__step_name_of(int64_t step) {
+    cgp__step_name name;
+    snprintf(name.text, sizeof name.text, "step-%08" PRId64, step);
+    return name;
+}
+
+int64_t cgp__step_of_name(const char *name) {
+    int64_t step = 0;
+    if (strncmp(name, "step-", 5) != 0 || strlen(name) > 5 + 18) return -1;
+    for (const char *digit = name + 5; *digit; digit++) {
+        if (*digit < '0' || *digit > '9') return -1;
+        step = 10 * step + (*digit - '0');
+    }
+    return strcmp(cgp__step_name_of(step).text, name) == 0 ? step : -1;
+}
+
+char *cgp__temporary_name(const char *folder, const char *what, const char *ending) {
+    static atomic_uint counter;
+    return cgp__format("%s/" TEMPORARY "%s-%ld-%u%s", folder, what, (long)getpid(),
+                       atomic_fetch_add(&counter, 1), ending);
+}
+
+static bool ends_with(const char *text, const char *ending) {
+    const size_t length = strlen(text), end = strlen(ending);
+    return length >= end && strcmp(text + length - end, ending) == 0;
+}
+
+/* The number of the process, the second number from the end; 0 if there is none. */
+static pid_t pid_of_name(const char *name) {
+    long pid = 0;
+    for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-')) {
+        long number = 0, counter = 0;
+        if (sscanf(dash, "-%18ld-%18ld.", &number, &counter) == 2) pid = number;
+    }
+    return (pid_t)pid;
+}
+
+/* --- listing --- */
+
+static int ascending(const void *left, const void *right) {
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+static cgp_status open_list(const char *folder, DIR **list) {
+    *list = opendir(folder);
+    if (*list) return CGP_OK;
+    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", folder);
+    if (errno == ENOMEM) return cgp__no_memory(folder, 32768);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(errno));
+}
+
+cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count) {
+    struct stat info;
+    int room = 0;
+    DIR *list = NULL;
+    CGP_TRY(open_list(folder, &list));
+    *steps = NULL;
+    *count = 0;
+    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+        const int64_t step = cgp__step_of_name(item->d_name);
+        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, 0) || !S_ISDIR(info.st_mode))
+            continue;
+        if (!cgp__grow(steps, &room, *count + 1, sizeof **steps)) {
+            closedir(list);
+            free(*steps);
+            return cgp__no_memory(folder, (size_t)*count * sizeof **steps);
+        }
+        (*steps)[(*count)++] = step;
+    }
+    closedir(list);
+    if (*count > 0) qsort(*steps, (size_t)*count, sizeof **steps, ascending);
+    return CGP_OK;
+}
+
+/* --- deleting --- */
+
+/* Two processes may clean at once: what is gone is deleted. */
+static int unlink_any(int folder, const char *name) {
+    if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return 0;
+    return unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
+}
+
+/* A checkpoint has files only; a folder that somebody put into it is deleted if it is empty. */
+static int remove_from(int folder, const char *name) {
+    if (unlink_any(folder, name) == 0) return 0;
+    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) return errno == ENOENT ? 0 : -1;
+    DIR *list = fdopendir(fd);
+    if (!list) {
+        close(fd);
+        return -1;
+    }
+    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
+            (void)unlink_any(dirfd(list), item->d_name);
+    }
+    closedir(list);
+    return unlink_any(folder, name);
+}
+
+cgp_status cgp__entry_remove(const char *path) {
+    if (remove_from(AT_FDCWD, path) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", path, strerror(errno));
+}
+
+/* --- cleaning --- */
+
+/* Whether nobody writes an entry any more. *lock is held then, or -1. Our look at the name after
+ * the lock: while we waited for it, its writer may have given it its final name. */
+static bool is_abandoned(int folder, const char *name, int *lock) {
+    struct stat now, locked;
+    *lock = -1;
+    if (fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW)) return false;
+    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return true;
+    *lock = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
+        return fstat(*lock, &locked) == 0 &&
+               fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+               now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
+    if (errno == EWOULDBLOCK || errno == ENOENT) return false;
+    const pid_t pid = pid_of_name(name); /* no locks here */
+    return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
+}
+
+/* Put a replaced checkpoint back, if what was to take its place never did. */
+static bool put_back(int folder, const char *name) {
+    struct stat info;
+    int64_t step = -1;
+    if (sscanf(name, TEMPORARY "step-%18" SCNd64, &step) != 1 || step < 0) return false;
+    const cgp__step_name final = cgp__step_name_of(step);
+    if (fstatat(folder, final.text, &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+    return renameat(folder, name, folder, final.text) == 0;
+}
+
+static int clean_entry(int folder, const char *name) {
+    int lock = -1, result = 0;
+    if (ends_with(name, CGP__DELETED)) return remove_from(folder, name);
+    if (is_abandoned(folder, name, &lock) &&
+        !(ends_with(name, CGP__REPLACED) && put_back(folder, name)))
+        result = remove_from(folder, name);
+    if (lock >= 0) close(lock);
+    return result;
+}
+
+static bool is_temporary(const char *name) {
+    return strncmp(name, TEMPORARY, strlen(TEMPORARY)) == 0 &&
+           (ends_with(name, CGP__WRITTEN) || ends_with(name, CGP__REPLACED) ||
+            ends_with(name, CGP__DELETED));
+}
+
+cgp_status cgp_checkpoint_clean(const char *folder) {
+    struct stat info;
+    cgp_status status = CGP_OK;
+    DIR *list = NULL;
+    if (stat(folder, &info) && errno == ENOENT) return CGP_OK;
+    CGP_TRY(open_list(folder, &list));
+    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+        if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name))
+            status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", folder, item->d_name,
+                              strerror(errno));
+    }
+    closedir(list);
+    return status;
+}

@@ -1,0 +1,86 @@
+/* rate.c -- the learning rate over the updates, as a factor of the optimizer's. With w = warmup,
+ * from update w on:
+ *
+ *     1 |    ..........        |    ....              |    ....
+ *       |   /   constant       |   /    '.   cosine   |   /    |    step
+ *       |  /                   |  /       '.          |  /     '....
+ *       | /              least | /          '......   | /           |
+ *       |/                     |/                     |/            '....
+ *       +---w----------> t     +---w-------steps--->  +---w----+----+---->
+ *                                                          interval */
+#include "optim/optim.h"
+
+#include <math.h>
+#include <string.h>
+
+static const char *const kinds[] = {
+    [CGP_RATE_CONSTANT] = "constant", [CGP_RATE_COSINE] = "cosine", [CGP_RATE_STEP] = "step"};
+#define KINDS (int)(sizeof kinds / sizeof *kinds)
+
+cgp_status cgp_rate_kind_parse(cgp_rate_kind *out, const char *text) {
+    for (int i = 0; i < KINDS; i++) {
+        if (strcmp(text, kinds[i]) == 0) {
+            *out = (cgp_rate_kind)i;
+            return CGP_OK;
+        }
+    }
+    const char *near = cgp_nearest(text, kinds, KINDS);
+    return cgp_fail(CGP_EINVAL,
+                    "rate schedule: expected constant, cosine or step, got \"%s\"%s%s%s", text,
+                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+}
+
+const char *cgp_rate_kind_name(cgp_rate_kind kind) {
+    return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
+}
+
+static cgp_status check_cosine(const cgp_rate_schedule *schedule) {
+    if (schedule->steps <= schedule->warmup)
+        return cgp_fail(CGP_EINVAL,
+                        "rate schedule: steps is expected above the warm-up's %lld, got %lld",
+                        (long long)schedule->warmup, (long long)schedule->steps);
+    if (schedule->least >= 0 && schedule->least <= 1) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "rate schedule: least is expected in [0, 1], got %g",
+                    schedule->least);
+}
+
+static cgp_status check_step(const cgp_rate_schedule *schedule) {
+    if (schedule->interval < 1)
+        return cgp_fail(CGP_EINVAL,
+                        "rate schedule: interval is expected to be 1 or more, got %lld",
+                        (long long)schedule->interval);
+    if (schedule->factor > 0 && schedule->factor < INFINITY) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "rate schedule: factor is expected in (0, inf), got %g",
+                    schedule->factor);
+}
+
+cgp_status cgp__rate_check(const cgp_rate_schedule *schedule) {
+    if ((int)schedule->kind < 0 || (int)schedule->kind >= KINDS)
+        return cgp_fail(CGP_EINVAL, "rate schedule: unknown kind %d (constant, cosine, step)",
+                        (int)schedule->kind);
+    if (schedule->warmup < 0)
+        return cgp_fail(CGP_EINVAL,
+                        "rate schedule: warmup is expected to be 0 or more, got %lld",
+                        (long long)schedule->warmup);
+    if (isnan(schedule->least) || isnan(schedule->factor))
+        return cgp_fail(CGP_EINVAL, "rate schedule: %s is expected to be a number, got nan",
+                        isnan(schedule->least) ? "least" : "factor");
+    if (schedule->kind == CGP_RATE_COSINE) return check_cosine(schedule);
+    if (schedule->kind == CGP_RATE_STEP) return check_step(schedule);
+    return CGP_OK;
+}
+
+static double factor_at(const cgp_rate_schedule *schedule, int64_t update) {
+    if (update < schedule->warmup) return (double)update / (double)schedule->warmup;
+    const int64_t s = update - schedule->warmup;
+    if (schedule->kind == CGP_RATE_STEP)
+        return pow(schedule->factor, (double)(s / schedule->interval));
+    if (schedule->kind == CGP_RATE_CONSTANT) return 1;
+    const double share = (double)s / (double)(schedule->steps - schedule->warmup);
+    const double wave = (1 + cos(acos(-1) * fmin(1, share))) / 2;
+    return schedule->least + (1 - schedule->least) * wave;
+}
+
+double cgp_optim_rate_at(const cgp_optim *optim, int64_t update) {
+    return optim->rate * factor_at(&optim->schedule, update);
+}

@@ -1,0 +1,336 @@
+/* save.c -- a pipeline's state as a checkpoint, and back. Names are the model's, so that no layout
+ * shows in the files:
+ *
+ *     weights.safetensors      wte.weight, h.0.ln_1.weight, ...
+ *     optimizer.safetensors    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
+ *
+ * One tensor at a time is in the host's memory. */
+#include "pipeline/pipeline.h"
+
+#include "checkpoint/checkpoint.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WEIGHTS "weights.safetensors"
+#define OPTIMIZER "optimizer.safetensors"
+
+/* Which tensors a file has: all parameters, or all states of all parameters. */
+typedef struct tensor_set {
+    const cgp_model *model;
+    const char *file;
+    int per_parameter;
+    const char *const *suffixes; /* [per_parameter]; NULL: the parameters themselves */
+} tensor_set;
+
+static const char *const *state_names(cgp_optim_kind kind) {
+    static const char *const sgd[] = {"momentum"}, *const adam[] = {"exp_avg", "exp_avg_sq"},
+                             *const rmsprop[] = {"square_avg", "momentum"};
+    return kind == CGP_OPTIM_SGD ? sgd : kind == CGP_OPTIM_RMSPROP ? rmsprop : adam;
+}
+
+static tensor_set weights_of(const cgp_pipeline *pipeline) {
+    return (tensor_set){pipeline->plan->model, WEIGHTS, 1, NULL};
+}
+
+static tensor_set states_of(const cgp_pipeline *pipeline) {
+    const cgp_optim *optim = &pipeline->plan->optim;
+    const int n = pipeline->plan->inference ? 0 : cgp_optim_states(optim);
+    return (tensor_set){pipeline->plan->model, OPTIMIZER, n, state_names(optim->kind)};
+}
+
+static int count_of(const tensor_set *set) {
+    return set->model->n_params * set->per_parameter;
+}
+
+static const cgp_shape *shape_of(const tensor_set *set, int i) {
+    return &set->model->params[i / set->per_parameter].shape;
+}
+
+/* Owned by the caller; NULL when short. */
+static char *name_of(const tensor_set *set, int i) {
+    const char *parameter = set->model->params[i / set->per_parameter].name;
+    if (!set->suffixes) return cgp__strdup(parameter);
+    return cgp__format("%s.%s", parameter, set->suffixes[i % set->per_parameter]);
+}
+
+static float *room_for_one(const cgp_model *model, size_t *bytes) {
+    int64_t most = 0;
+    for (int p = 0; p < model->n_params; p++) {
+        const int64_t count = cgp_shape_count(&model->params[p].shape);
+        if (count > most) most = count;
+    }
+    *bytes = sizeof(float) * (size_t)most;
+    return cgp__calloc(*bytes, 1);
+}
+
+/* A forward whose backward is due keeps slots and inputs that a checkpoint does not have. */
+static cgp_status check_idle(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (!pipeline->outside_run) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
+}
+
+/* --- save --- */
+
+static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
+                             cgp_safetensors_writer *file, float *data) {
+    for (int i = 0; i < count_of(set); i++) {
+        const int p = i / set->per_parameter, s = i % set->per_parameter;
+        const size_t bytes = sizeof *data * (size_t)cgp_shape_count(shape_of(set, i));
+        CGP_TRY(set->suffixes ? cgp_pipeline_get_optimizer_state(pipeline, p, s, data)
+                              : cgp_pipeline_get_parameter(pipeline, p, data));
+        CGP_TRY(cgp_safetensors_append(file, data, bytes));
+    }
+    return CGP_OK;
+}
+
+static cgp_status create_file(const tensor_set *set, const char *path,
+                              cgp_safetensors_writer **file) {
+    static const char *const metadata[] = {"format", "pt"};
+    const int n = count_of(set);
+    cgp_status status = CGP_OK;
+    char **names = cgp__calloc((size_t)n, sizeof *names);
+    cgp_dtype *types = cgp__calloc((size_t)n, sizeof *types);
+    cgp_shape *shapes = cgp__calloc((size_t)n, sizeof *shapes);
+    if (!names || !types || !shapes) status = cgp__no_memory(path, (size_t)n * sizeof *shapes);
+    for (int i = 0; i < n && status == CGP_OK; i++) {
+        names[i] = name_of(set, i);
+        types[i] = CGP_F32;
+        shapes[i] = *shape_of(set, i);
+        if (!names[i]) status = cgp__no_memory(path, 64);
+    }
+    if (status == CGP_OK)
+        status = cgp_safetensors_create(file, path, n, (const char *const *)names, types,
+                                        shapes, metadata, 1);
+    for (int i = 0; names && i < n; i++)
+        free(names[i]);
+    free(shapes);
+    free(types);
+    free(names);
+    return status;
+}
+
+static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
+                            cgp__checkpoint_writer *writer, float *data) {
+    cgp_safetensors_writer *file = NULL;
+    char *path = cgp__checkpoint_file(writer, set->file);
+    cgp_status status = path ? create_file(set, path, &file) : cgp__no_memory(set->file, 64);
+    if (status == CGP_OK) {
+        status = write_data(pipeline, set, file, data);
+        if (status == CGP_OK)
+            status = cgp_safetensors_commit(file);
+        else
+            cgp_safetensors_abandon(file);
+    }
+    free(path);
+    return status == CGP_OK ? cgp__checkpoint_add(writer, set->file) : status;
+}
+
+static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
+    const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
+    size_t bytes = 0;
+    float *data = room_for_one(weights.model, &bytes);
+    if (!data) return cgp__no_memory("checkpoint", bytes);
+    cgp_status status = write_set(pipeline, &weights, writer, data);
+    if (status == CGP_OK && states.per_parameter > 0)
+        status = write_set(pipeline, &states, writer, data);
+    free(data);
+    return status;
+}
+
+static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *note) {
+    const tensor_set states = states_of(pipeline);
+    cgp__checkpoint_info info = {.step = pipeline->updates,
+                                 .dropout_step = pipeline->step,
+                                 .seed = pipeline->seed,
+                                 .optimizer = cgp_optim_kind_name(pipeline->plan->optim.kind),
+                                 .n_states = states.per_parameter,
+                                 .note = note ? note : ""};
+    for (int s = 0; s < states.per_parameter; s++)
+        info.states[s] = states.suffixes[s];
+    return info;
+}
+
+static cgp_status check_save(const cgp_pipeline *pipeline, int keep) {
+    CGP_TRY(check_idle(pipeline));
+    if (pipeline->plan->inference)
+        return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, which has no training "
+                                    "to go on with");
+    if (pipeline->has_gradients)
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: gradients wait for their update (cgp_optim_step is due)");
+    if (keep >= 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", keep);
+}
+
+cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
+                             const char *note) {
+    cgp__checkpoint_writer *writer = NULL;
+    CGP_TRY(check_save(pipeline, keep));
+    CGP_TRY(cgp__checkpoint_create(&writer, folder, pipeline->updates));
+    const cgp_status status = write_sets(pipeline, writer);
+    if (status != CGP_OK) {
+        cgp__checkpoint_abandon(writer);
+        return status;
+    }
+    const cgp__checkpoint_info info = info_of(pipeline, note);
+    return cgp__checkpoint_commit(writer, &info, keep);
+}
+
+/* --- load --- */
+
+/* "adamw with 2 states (exp_avg, exp_avg_sq)" */
+static void describe(char *text, size_t bytes, const char *optimizer, int n_states,
+                     const char *const *states) {
+    int used = snprintf(text, bytes, "%.40s with %d state%s", optimizer, n_states,
+                        n_states == 1 ? "" : "s");
+    for (int s = 0; s < n_states && used > 0 && (size_t)used < bytes; s++)
+        used += snprintf(text + used, bytes - (size_t)used, "%s%.40s%s", s ? ", " : " (",
+                         states[s], s == n_states - 1 ? ")" : "");
+}
+
+static cgp_status check_optimizer(const cgp_pipeline *pipeline,
+                                  const cgp__checkpoint *checkpoint) {
+    const cgp__checkpoint_info *got = cgp__checkpoint_info_of(checkpoint);
+    const cgp__checkpoint_info planned = info_of(pipeline, NULL);
+    if (pipeline->plan->inference) return CGP_OK;
+    bool same =
+        strcmp(got->optimizer, planned.optimizer) == 0 && got->n_states == planned.n_states;
+    for (int s = 0; same && s < planned.n_states; s++)
+        same = strcmp(got->states[s], planned.states[s]) == 0;
+    if (same) return CGP_OK;
+    char there[256], here[256];
+    describe(there, sizeof there, got->optimizer, got->n_states, got->states);
+    describe(here, sizeof here, planned.optimizer, planned.n_states, planned.states);
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: its optimizer is %s, planned is %s (plan the optimizer of the "
+                    "checkpoint, or plan for inference to take the weights alone)",
+                    cgp__checkpoint_path(checkpoint), there, here);
+}
+
+static cgp_status check_tensor(const char *path, const tensor_set *set, int i, const char *name,
+                               const cgp_safetensors *file, int index) {
+    char expected[128], got[128];
+    if (index < 0)
+        return cgp_fail(
+            CGP_EFORMAT,
+            "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)", path,
+            set->file, name, set->model->name);
+    const cgp_shape *shape = cgp_safetensors_shape(file, index);
+    const char *type = cgp_safetensors_type(file, index);
+    if (strcmp(type, "F32") == 0 && cgp_shape_equal(shape, shape_of(set, i))) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s/%s: \"%.200s\": model %.100s has F32 %s, got %s %s (is it of another "
+                    "model?)",
+                    path, set->file, name, set->model->name,
+                    cgp_shape_text(shape_of(set, i), expected, sizeof expected), type,
+                    cgp_shape_text(shape, got, sizeof got));
+}
+
+/* All tensors of the set are there; so if there are more of them, one is not of the set. */
+static cgp_status check_surplus(const char *path, const tensor_set *set,
+                                const cgp_safetensors *file, const int *index) {
+    const int n = count_of(set), there = cgp_safetensors_count(file);
+    if (there == n) return CGP_OK;
+    for (int f = 0; f < there; f++) {
+        int i = 0;
+        while (i < n && index[i] != f)
+            i++;
+        if (i == n)
+            return cgp_fail(CGP_EFORMAT,
+                            "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)",
+                            path, set->file, set->model->name, cgp_safetensors_name(file, f));
+    }
+    return CGP_OK;
+}
+
+/* Open a file of the checkpoint and find in it each tensor of the set: *index, owned by the
+ * caller, also after a failure. */
+static cgp_status open_set(const cgp__checkpoint *checkpoint, const tensor_set *set,
+                           cgp_safetensors **file, int **index) {
+    const char *path = cgp__checkpoint_path(checkpoint);
+    const int n = count_of(set);
+    *index = cgp__calloc((size_t)n, sizeof **index);
+    if (!*index) return cgp__no_memory(path, (size_t)n * sizeof **index);
+    CGP_TRY(cgp__checkpoint_tensors(checkpoint, set->file, file));
+    for (int i = 0; i < n; i++) {
+        char *name = name_of(set, i);
+        if (!name) return cgp__no_memory(path, 64);
+        (*index)[i] = cgp_safetensors_find(*file, name);
+        const cgp_status status = check_tensor(path, set, i, name, *file, (*index)[i]);
+        free(name);
+        CGP_TRY(status);
+    }
+    return check_surplus(path, set, *file, *index);
+}
+
+static cgp_status read_data(cgp_pipeline *pipeline, const tensor_set *set,
+                            cgp_safetensors *file, const int *index, float *data) {
+    for (int i = 0; i < count_of(set); i++) {
+        const int p = i / set->per_parameter, s = i % set->per_parameter;
+        CGP_TRY(cgp_safetensors_read(file, index[i], data));
+        CGP_TRY(set->suffixes ? cgp_pipeline_set_optimizer_state(pipeline, p, s, data)
+                              : cgp_pipeline_set_parameter(pipeline, p, data));
+    }
+    return CGP_OK;
+}
+
+/* The disk failed in the middle, after every byte had been read and checked once: some parameters
+ * are new and some are old. */
+static cgp_status fail_half_loaded(cgp_pipeline *pipeline, cgp_status status) {
+    pipeline->failed = true;
+    snprintf(pipeline->failure, sizeof pipeline->failure, "%s", cgp_message());
+    return status;
+}
+
+static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info) {
+    pipeline->updates = info->step;
+    pipeline->step = info->dropout_step;
+    pipeline->seed = info->seed;
+    pipeline->has_gradients = pipeline->left_gradients = false;
+    pipeline->gradient_norm = NAN;
+}
+
+static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint, char **note) {
+    const tensor_set sets[2] = {weights_of(pipeline), states_of(pipeline)};
+    const int n_sets = sets[1].per_parameter > 0 ? 2 : 1;
+    const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
+    cgp_safetensors *files[2] = {NULL, NULL};
+    int *index[2] = {NULL, NULL};
+    size_t bytes = 0;
+    float *data = room_for_one(sets[0].model, &bytes);
+    char *text = cgp__strdup(info->note);
+    cgp_status status = data && text ? check_optimizer(pipeline, checkpoint)
+                                     : cgp__no_memory("checkpoint", bytes);
+    for (int k = 0; k < n_sets && status == CGP_OK; k++)
+        status = open_set(checkpoint, &sets[k], &files[k], &index[k]);
+    const bool checked = status == CGP_OK; /* nothing has changed so far */
+    for (int k = 0; k < n_sets && status == CGP_OK; k++)
+        status = read_data(pipeline, &sets[k], files[k], index[k], data);
+    if (status == CGP_OK) {
+        set_counters(pipeline, info);
+        if (note) *note = text;
+        if (note) text = NULL;
+    } else if (checked) {
+        status = fail_half_loaded(pipeline, status);
+    }
+    for (int k = 0; k < 2; k++) {
+        cgp_safetensors_close(files[k]);
+        free(index[k]);
+    }
+    free(text);
+    free(data);
+    return status;
+}
+
+cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder, char **note) {
+    cgp__checkpoint *checkpoint = NULL;
+    CGP_TRY(check_idle(pipeline));
+    CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));
+    const cgp_status status = load(pipeline, checkpoint, note);
+    cgp__checkpoint_close(checkpoint);
+    return status;
+}

@@ -1,0 +1,89 @@
+# support.sh -- what the tests of the program share. Sourced with: SOURCE_DIR BUILD_DIR
+#
+# The test works in a folder of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
+set -u
+export LC_ALL=C
+unset CGP_LOG CGP_FAULT POSIXLY_CORRECT
+
+program=$(cd "$2" && pwd)/cgpipe
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir "$work/files" && cd "$work/files" || exit 1
+
+passed=0 failed=0
+out=$work/stdout err=$work/stderr code=0
+
+ok() { echo "ok - $1"; passed=$((passed + 1)); }
+not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
+
+# run WORDS... : the program, its output and exit code kept.
+run() {
+    timeout 120 "$program" "$@" >"$out" 2>"$err" </dev/null
+    code=$?
+}
+
+# check NAME CONDITION... : a condition is a command; what happened is shown if it fails.
+check() {
+    local name=$1
+    shift
+    if "$@"; then ok "$name"; else
+        not_ok "$name (failed: $*)"
+        echo "# exit code $code; stdout: $(head -c 300 "$out"); stderr: $(head -c 600 "$err")"
+    fi
+}
+
+# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...), no
+# output, no files made.
+fails() {
+    local expected_code=$1 expected=$2
+    shift 2
+    local before after line good=true
+    before=$(find . | sort)
+    run "$@"
+    after=$(find . | sort)
+    line=$(cat "$err")
+    [ "$code" -eq "$expected_code" ] || good=false
+    [ "$(wc -l <"$err")" -eq 1 ] || good=false
+    [ -s "$out" ] && good=false
+    [ "$before" = "$after" ] || good=false
+    case $expected in
+    *...) [ "${line#"${expected%...}"}" != "$line" ] || good=false ;;
+    *) [ "$line" = "$expected" ] || good=false ;;
+    esac
+    if $good; then ok "refused ($expected_code): $line"; else
+        not_ok "cgpipe $*"
+        echo "# expected code $expected_code and: $expected"
+        echo "# got      code $code and: $line"
+        echo "# stdout: $(head -c 200 "$out")"
+        diff <(echo "$before") <(echo "$after") | sed 's/^/# files: /'
+    fi
+}
+
+has() { grep -qF -- "$1" "$2"; }
+exits() { [ "$code" -eq "$1" ]; }
+empty() { [ ! -s "$1" ]; }
+widest() { awk 'length > m { m = length } END { print m }' "$@"; }
+lines() { [ "$(wc -l <"$2")" -eq "$1" ]; }
+value() { sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" "$2" | head -n 1; }
+
+keys() { # keys FILE KEY... : all are there
+    local file=$1 key
+    shift
+    for key in "$@"; do
+        grep -q "^ *\"$key\": " "$file" || { echo "# $file: no key $key"; return 1; }
+    done
+}
+
+# 24 KB of text with some order in it.
+for i in $(seq 1 400); do
+    echo "the $i. line says that $((i * 7)) follows $((i * 7 - 1)) and so on"
+done >text.txt
+: >empty.txt
+echo "too short" >short.txt
+model=gpt2:layers=1,width=32,heads=2,seq=16
+
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}

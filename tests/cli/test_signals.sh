@@ -1,0 +1,138 @@
+#!/bin/bash
+# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT and SIGTERM end the step, save and say how to go
+# on; a second one ends the process at once, and what was saved stays whole.
+source "$(dirname "$0")/support.sh"
+set -m # background jobs of a shell without job control ignore SIGINT
+
+words="gpt2:layers=2,width=64,heads=2,seq=64 --data $work/files/text.txt --batch 32 --chunks 4 --seed 1"
+sha() { sed -n 's/^weights_sha256 //p' "$1"; }
+steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
+one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
+
+# start RUN WORDS... : in the background.
+start() {
+    local folder=$1
+    shift
+    "$program" train $words --run "$folder" "$@" >"$out" 2>"$err" </dev/null &
+    process=$!
+}
+
+# until_has TEXT FILE : wait for it, at most 20 s.
+until_has() {
+    for _ in $(seq 1000); do
+        grep -qs -- "$1" "$2" && return 0
+        sleep 0.02
+    done
+    return 1
+}
+
+finished() {
+    wait "$process" 2>/dev/null
+    code=$?
+}
+
+saved() { # RUN : whole checkpoints only
+    local folder
+    for folder in "$1"/step-*; do
+        (cd "$folder" && sha256sum -c --quiet checkpoint.sha256) || return 1
+        "$program" sample "$1" --length 0 --from-step "$((10#${folder##*step-}))" || return 1
+    done
+}
+
+run train $words --steps 12 --run straight
+whole=$(sha "$out")
+
+# --- one signal ---
+
+for signal in INT TERM; do
+    start "one-$signal" --steps 12 --save-every 0
+    until_has '"step":2,' "one-$signal/metrics.jsonl"
+    kill -s "$signal" "$process"
+    finished
+    check "SIG$signal: exit code 130" exits 130
+    check "SIG$signal: one line on standard error" lines 1 "$err"
+    check "SIG$signal: it says what and how to go on" grep -q \
+        "^SIG$signal: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one-$signal goes on)$" \
+        "$err"
+    done=$(wc -l <"one-$signal/metrics.jsonl")
+    check "SIG$signal: the step it was in is saved" \
+        test "$(readlink "one-$signal/latest")" = "$(printf 'step-%08d' "$done")"
+    check "SIG$signal: checkpoints are whole" saved "one-$signal"
+    check "SIG$signal: no left-overs" test -z "$(ls -d "one-$signal"/.cgpipe-* 2>/dev/null)"
+    run train --resume --run "one-$signal" --stages 2
+    check "SIG$signal: resumed, the same weights" test "$(sha "$out")" = "$whole"
+    check "SIG$signal: resumed, a line each" test "$(steps "one-$signal")" = "$(one_to 12)"
+done
+
+# --- in every phase of a run: after so many hundredths of a second ---
+
+for hundredths in 00 01 02 03 05 08 12 20; do
+    rm -rf phase
+    start phase --steps 12 --save-every 5
+    sleep "0.$hundredths"
+    kill -INT "$process" 2>/dev/null
+    finished
+    # A signal before the program looks out for it ends it as signals do; after the run it is late.
+    check "SIGINT after 0.$hundredths s: 130 or done ($code)" \
+        test "$code" -eq 130 -o "$code" -eq 0
+    [ -e phase ] && check "SIGINT after 0.$hundredths s: nothing half-written" \
+        test -z "$(ls -d phase/.cgpipe-* 2>/dev/null)"
+    run train $words --steps 12 --run phase --resume
+    check "SIGINT after 0.$hundredths s: goes on to the same weights" test "$(sha "$out")" = "$whole"
+done
+
+start first --steps 12
+until_has 'memory per device' "$out" # before the run begins, or just after
+kill -INT "$process"
+finished
+check "SIGINT at the beginning: exit code 130" exits 130
+check "SIGINT at the beginning: told" grep -qE \
+    '^SIGINT: stopped (before a step|after step [0-9]* of 12, which is saved)( \(cgpipe train --resume --run first goes on\))?$' \
+    "$err"
+
+# --- at the end ---
+
+start sampling --steps 2 --sample 1000000
+until_has '^sample of' "$out"
+kill -TERM "$process"
+finished
+check "SIGTERM while sampling: exit code 130" exits 130
+check "SIGTERM while sampling: not to its end" test "$(wc -c <"$out")" -lt 1000000
+check "SIGTERM while sampling: told" has "SIGTERM: stopped after step 2 of 2, which is saved" "$err"
+
+start evaluating --steps 2 --validation 0.5 --save-every 0
+until_has 'step     2/2' "$out"
+kill -TERM "$process"
+finished
+check "SIGTERM while evaluating: exit code 130" exits 130
+check "SIGTERM while evaluating: no loss" test -z "$(grep '^validation' "$out")"
+check "SIGTERM while evaluating: saved" saved evaluating
+
+# --- a signal that is ignored stays ignored, as nohup wants it ---
+
+(trap '' INT && exec "$program" train $words --run ignored --steps 12) >"$out" 2>"$err" &
+process=$!
+until_has '"step":1,' ignored/metrics.jsonl
+kill -INT "$process"
+finished
+check "SIGINT ignored from the start: exit code 0" exits 0
+check "SIGINT ignored from the start: all steps" test "$(steps ignored)" = "$(one_to 12)"
+
+# --- two signals, in a step that lasts ---
+
+words="gpt2:layers=4,width=128,heads=4,seq=128 --data $work/files/text.txt --batch 64 --validation 0"
+start twice --steps 1000 --save-every 1
+until_has sha256 twice/latest/checkpoint.json
+kill -INT "$process"
+kill -TERM "$process"
+finished
+check "two signals: exit code 130" exits 130
+check "two signals: the step is not waited for" empty "$err"
+check "two signals: checkpoints are whole" saved twice
+steps=$(($(wc -l <twice/metrics.jsonl) + 1))
+run train --resume --run twice --steps "$steps"
+check "two signals: it goes on" exits 0
+check "two signals: a line each" test "$(steps twice)" = "$(one_to "$steps")"
+check "two signals: no left-overs" test -z "$(ls -d twice/.cgpipe-* 2>/dev/null)"
+
+finish

@@ -1,0 +1,512 @@
+/* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage and with ones that do not:
+ * loading never crashes, is refused or true of the bytes, and changes nothing when it is refused.
+ *
+ * It drives itself: the files of a small model's checkpoint, mutated from a seed that is printed. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* nftw */
+#endif
+#include "checkpoints.h"
+#include "graphs.h"
+
+#include <jansson.h>
+
+#include "checkpoint/parts.h"
+
+enum { ROOM = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
+
+static const char *const names[FILES] = {"weights.safetensors", "optimizer.safetensors",
+                                         CGP__MANIFEST, CGP__MANIFEST_SUM};
+
+typedef struct content {
+    char bytes[ROOM];
+    size_t size;
+} content;
+
+static content original[FILES];
+static cgp_model *model;
+static cgp_plan *plan;
+static cgp_pipeline *pipeline;
+static char saved_sha256[65], other_sha256[65]; /* of what is in the files; in the pipeline */
+static float *other; /* parameter 0 of a pipeline that has not loaded */
+
+static const char *file_of(int file) {
+    static char path[200];
+    snprintf(path, sizeof path, "%s/step-00000002/%s", run, names[file]);
+    return path;
+}
+
+static void write_back(int file, const content *with) {
+    test_write_file(file_of(file), with->bytes, with->size);
+}
+
+static void read_original(int file) {
+    FILE *in = fopen(file_of(file), "rb");
+    assert_non_null(in);
+    original[file].size = fread(original[file].bytes, 1, ROOM, in);
+    assert_in_range(original[file].size, 1, ROOM - 1);
+    fclose(in);
+}
+
+/* A checkpoint, and a pipeline whose weights are others. */
+static int make_checkpoint(void **state) {
+    const test_sizes sizes = {
+        .layers = 1, .sequence = 2, .width = 2, .heads = 1, .vocabulary = 3};
+    uint64_t random = 1;
+    test_batch batch;
+    cgp_plan_options o = cgp_plan_options_default();
+    if (test_make_folder(state) || empty_tree_before(state)) return -1;
+    o.optim = cgp_optim_sgd(0.1, 0.9, false, 0);
+    model = test_gpt2(&sizes);
+    test_batch_fill(&batch, model, &sizes, 1, &random);
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    for (int s = 0; s < 2; s++) {
+        assert_ok(cgp_pipeline_step(pipeline, batch.inputs, batch.n, NULL));
+        assert_ok(cgp_optim_step(pipeline));
+    }
+    test_batch_release(&batch);
+    assert_ok(cgp_pipeline_save(pipeline, run, 0, "12 \"of\" 34"));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, saved_sha256));
+    other = calloc((size_t)cgp_shape_count(cgp_model_parameter_shape(model, 0)), sizeof *other);
+    assert_ok(cgp_pipeline_set_parameter(pipeline, 0, other));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, other_sha256));
+    for (int f = 0; f < FILES; f++)
+        read_original(f);
+    cgp_log_set_level(CGP_LOG_ERROR);
+    return 0;
+}
+
+static int remove_checkpoint(void **state) {
+    free(other);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+    return remove_tree_after(state);
+}
+
+static size_t below(uint64_t *random, size_t bound) {
+    return bound ? (size_t)(test_random(random) % bound) : 0;
+}
+
+/* --- the property --- */
+
+/* What was loaded is what the file has under the model's names. */
+static void assert_loaded_is_true(void) {
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_safetensors_open(&file, file_of(0)));
+    assert_int_equal(cgp_safetensors_count(file), cgp_model_parameters(model));
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        const int index = cgp_safetensors_find(file, cgp_model_parameter_name(model, p));
+        const cgp_shape *shape = cgp_model_parameter_shape(model, p);
+        const size_t bytes = 4 * (size_t)cgp_shape_count(shape);
+        float *there = malloc(bytes), *here = malloc(bytes);
+        assert_true(index >= 0 && cgp_shape_equal(cgp_safetensors_shape(file, index), shape));
+        assert_ok(cgp_safetensors_read(file, index, there));
+        assert_ok(cgp_pipeline_get_parameter(pipeline, p, here));
+        assert_memory_equal(there, here, bytes);
+        free(here);
+        free(there);
+    }
+    cgp_safetensors_close(file);
+}
+
+/* Load; returns whether it was accepted. The pipeline has its other weights again. */
+static bool try_load(const char *what) {
+    char hex[65], *note = NULL;
+    const int64_t updates = cgp_pipeline_updates(pipeline);
+    const cgp_status status = cgp_pipeline_load(pipeline, run, &note);
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, hex));
+    if (status == CGP_OK) {
+        assert_non_null(note);
+        assert_loaded_is_true();
+        assert_true(cgp_pipeline_updates(pipeline) >= 0);
+    } else if (status != CGP_EFORMAT || strcmp(hex, other_sha256) != 0 || note ||
+               cgp_pipeline_updates(pipeline) != updates) {
+        print_error("%s: %s (%s), weights %s\n", what, cgp_status_name(status), cgp_message(),
+                    hex);
+        fail();
+    }
+    free(note);
+    return status == CGP_OK;
+}
+
+/* As it was, for the next case. */
+static void restore(void) {
+    for (int f = 0; f < FILES; f++)
+        write_back(f, &original[f]);
+    assert_ok(cgp_pipeline_load(pipeline, run, NULL));
+    assert_ok(cgp_pipeline_set_parameter(pipeline, 0, other));
+}
+
+/* --- mutations --- */
+
+static void replace_bytes(content *in, size_t at, size_t out, const void *bytes,
+                          size_t in_count) {
+    if (at + out > in->size || in->size - out + in_count >= ROOM) return;
+    memmove(in->bytes + at + in_count, in->bytes + at + out, in->size - at - out);
+    memcpy(in->bytes + at, bytes, in_count);
+    in->size += in_count - out;
+}
+
+static void mutate_bytes(content *in, uint64_t *random) {
+    static const char *const pieces[] = {"{",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         ",",
+                                         ":",
+                                         "\"",
+                                         "\\",
+                                         "0",
+                                         "-1",
+                                         "2.0",
+                                         "null",
+                                         "\xff",
+                                         "\\u0000",
+                                         "[[[[[[",
+                                         "{\"a\":",
+                                         "18446744073709551616",
+                                         "F32",
+                                         "\n",
+                                         " "};
+    const char *piece = pieces[below(random, sizeof pieces / sizeof pieces[0])];
+    const size_t at = below(random, in->size + 1);
+    switch (below(random, 4)) {
+    case 0:
+        if (at < in->size) in->bytes[at] = (char)(in->bytes[at] ^ (1 << below(random, 8)));
+        break;
+    case 1:
+        in->size = at;
+        break;
+    case 2:
+        replace_bytes(in, at, below(random, 8), piece, strlen(piece));
+        break;
+    default: { /* a part again, elsewhere */
+        const size_t from = below(random, in->size), count = below(random, in->size - from);
+        char copy[ROOM];
+        memcpy(copy, in->bytes + from, count);
+        replace_bytes(in, at, 0, copy, count);
+    }
+    }
+}
+
+/* A value that some field somewhere may have, or none may. */
+static json_t *draw_value(uint64_t *random) {
+    static const char *const texts[] = {"",
+                                        "sgd",
+                                        "adamw",
+                                        "momentum",
+                                        "exp_avg",
+                                        "0",
+                                        "-1",
+                                        "00",
+                                        "+1",
+                                        " 1",
+                                        "18446744073709551615",
+                                        "1.0",
+                                        "../latest",
+                                        "a/b",
+                                        ".",
+                                        "18446744073709551616",
+                                        "..",
+                                        "/dev/zero",
+                                        ".cgpipe",
+                                        "cgpipe checkpoint",
+                                        "weights.safetensors",
+                                        CGP__MANIFEST,
+                                        CGP__MANIFEST_SUM,
+                                        "optimizer.safetensors"};
+    static const int64_t integers[] = {
+        0, 1, 2, -1, 3, 1048576, 1048577, INT32_MAX, INT64_MAX, INT64_MIN, INT64_MAX - 1048575};
+    switch (below(random, 8)) {
+    case 0:
+    case 1:
+        return json_string(texts[below(random, sizeof texts / sizeof texts[0])]);
+    case 2:
+    case 3:
+        return json_integer(integers[below(random, sizeof integers / sizeof integers[0])]);
+    case 4:
+        return json_array();
+    case 5:
+        return json_object();
+    case 6:
+        return json_real(2.0);
+    default:
+        return below(random, 2) ? json_null() : json_true();
+    }
+}
+
+/* Put a value, a copy or nothing in the place of a member of an object or a list, found on a random
+ * way from the root. */
+static void mutate_json(json_t *at, uint64_t *random) {
+    for (;;) {
+        const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);
+        size_t i = below(random, n);
+        const bool change = below(random, 3) == 0;
+        if (n == 0) return;
+        if (json_is_object(at)) {
+            void *member = json_object_iter(at);
+            for (; i > 0; i--)
+                member = json_object_iter_next(at, member);
+            json_t *inside = json_object_iter_value(member);
+            if (!change && json_is_array(inside) && json_array_size(inside) > 0) {
+                at = inside;
+                continue;
+            }
+            if (below(random, 4) == 0)
+                json_object_del(at, json_object_iter_key(member));
+            else if (below(random, 8) == 0)
+                json_object_set_new(at, "more", draw_value(random));
+            else
+                json_object_set_new(at, json_object_iter_key(member), draw_value(random));
+            return;
+        }
+        json_t *inside = json_array_get(at, i);
+        if (!change && json_is_object(inside)) {
+            at = inside;
+            continue;
+        }
+        if (below(random, 3) == 0)
+            json_array_remove(at, i);
+        else if (below(random, 2))
+            json_array_append(at, inside);
+        else
+            json_array_set_new(at, i, draw_value(random));
+        return;
+    }
+}
+
+/* --- checksums that fit --- */
+
+/* The last lines of a manifest, right for what is above them. */
+static void close_manifest(content *manifest) {
+    char hex[65], tail[128];
+    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
+    const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
+    replace_bytes(manifest, manifest->size, 0, tail, (size_t)count);
+}
+
+static void write_sum(const content *manifest) {
+    char hex[65];
+    content sum;
+    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
+    sum.size = (size_t)snprintf(sum.bytes, ROOM, CGP__SUM_LINE, hex);
+    write_back(SUM, &sum);
+}
+
+static json_t *manifest_json(void) {
+    json_t *root = json_loadb(original[MANIFEST].bytes, original[MANIFEST].size, 0, NULL);
+    assert_non_null(root);
+    json_object_del(root, "sha256_above");
+    return root;
+}
+
+static void write_manifest(const json_t *root) {
+    content manifest;
+    char *text = json_dumps(root, JSON_INDENT(1));
+    manifest.size = strlen(text) >= 2 ? strlen(text) - 2 : 0;
+    if (manifest.size < ROOM - 256) {
+        memcpy(manifest.bytes, text, manifest.size);
+        close_manifest(&manifest);
+        write_back(MANIFEST, &manifest);
+        write_sum(&manifest);
+    }
+    free(text);
+}
+
+static void write_tensors(int file, const content *in) {
+    char hex[65];
+    json_t *root = manifest_json();
+    json_t *entry = json_array_get(json_object_get(root, "files"), (size_t)file);
+    write_back(file, in);
+    assert_ok(cgp__digest(in->bytes, in->size, hex));
+    json_object_set_new(entry, "bytes", json_integer((json_int_t)in->size));
+    json_object_set_new(entry, "sha256", in->size ? json_pack("[s]", hex) : json_array());
+    write_manifest(root);
+    json_decref(root);
+}
+
+/* --- tests --- */
+
+static void without_fitting_checksums_nothing_is_accepted(void **unused) {
+    (void)unused;
+    uint64_t random = test_seed();
+    for (int i = 0; i < MUTATIONS / 2; i++) {
+        const int file = (int)below(&random, FILES);
+        content in = original[file];
+        for (int times = test_between(&random, 1, 3); times > 0; times--)
+            mutate_bytes(&in, &random);
+        if (in.size == original[file].size &&
+            memcmp(in.bytes, original[file].bytes, in.size) == 0)
+            continue;
+        write_back(file, &in);
+        assert_false(try_load(names[file]));
+        write_back(file, &original[file]);
+    }
+    restore();
+}
+
+/* The text of the manifest, mutated, with last lines and sum that fit. */
+static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
+    (void)unused;
+    uint64_t random = test_seed();
+    const char *tail = strstr(original[MANIFEST].bytes, ",\n \"sha256_above");
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        content in = original[MANIFEST];
+        in.size = (size_t)(tail - original[MANIFEST].bytes);
+        for (int times = test_between(&random, 1, 2); times > 0; times--)
+            mutate_bytes(&in, &random);
+        if (in.size > ROOM - 256) continue;
+        close_manifest(&in);
+        write_back(MANIFEST, &in);
+        write_sum(&in);
+        if (try_load("manifest of bytes")) {
+            accepted++;
+            restore();
+        }
+    }
+    restore();
+    print_message("%d of %d manifests were accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, 1, MUTATIONS / 2);
+}
+
+static void a_manifest_of_any_values_is_refused_or_true(void **unused) {
+    (void)unused;
+    uint64_t random = test_seed();
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        json_t *root = manifest_json();
+        for (int times = test_between(&random, 1, 2); times > 0; times--)
+            mutate_json(root, &random);
+        write_manifest(root);
+        if (try_load("manifest of values")) {
+            accepted++;
+            assert_int_equal(json_integer_value(json_object_get(root, "step")),
+                             cgp_pipeline_updates(pipeline));
+            char hex[65];
+            assert_ok(cgp_pipeline_weights_sha256(pipeline, hex));
+            assert_string_equal(hex, saved_sha256);
+            restore();
+        }
+        json_decref(root);
+    }
+    restore();
+    print_message("%d of %d manifests were accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, 1, MUTATIONS / 2);
+}
+
+/* Tensors that are damaged and have a manifest that agrees: what is accepted is what the file
+ * says. */
+static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
+    (void)unused;
+    uint64_t random = test_seed();
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        const int file = (int)below(&random, 2);
+        content in = original[file];
+        mutate_bytes(&in, &random);
+        write_tensors(file, &in);
+        if (try_load(names[file])) accepted++;
+        restore();
+    }
+    print_message("%d of %d files of tensors were accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, 1, MUTATIONS / 2);
+}
+
+/* A field, the JSON that it gets (NULL: it is left out), and what the message says. */
+static const struct {
+    const char *key, *value, *message;
+} wrong_fields[] = {
+    {"format", "\"pt\"", "format: expected \"cgpipe checkpoint\", got \"pt\""},
+    {"version", "2", "version: expected 1, got 2 (is it from a newer cgpipe?)"},
+    {"version", "\"1\"", "version: expected 1, got 0"},
+    {"step", NULL, "step"},
+    {"step", "2.0", "step: expected integer, got real"},
+    {"step", "-1", "step, dropout_step: expected at least 0, got -1, 2"},
+    {"step", "3", "is of step 3, in the folder of step 2"},
+    {"dropout_step", "-7", "expected at least 0, got 2, -7"},
+    {"seed", "1", "seed: expected string, got integer"},
+    {"seed", "\"01\"", "seed: expected a decimal number below 2^64, got \"01\""},
+    {"seed", "\"+1\"", "seed: "},
+    {"seed", "\"\"", "seed: "},
+    {"seed", "\"-1\"", "seed: "},
+    {"seed", "\"18446744073709551616\"", "seed: "},
+    {"optimizer", "\"adam\"",
+     "its optimizer is adam with 1 state (momentum), planned is sgd with"},
+    {"states", "[]",
+     "its optimizer is sgd with 0 states, planned is sgd with 1 state (momentum)"},
+    {"states", "[\"buffer\"]",
+     "sgd with 1 state (buffer), planned is sgd with 1 state (momentum)"},
+    {"states", "[1]", "states: number 0 is not a text"},
+    {"states", "[\"a\",\"b\",\"c\",\"d\",\"e\"]", "states: expected a list of at most 4 names"},
+    {"note", "null", "note: expected string, got null"},
+    {"block_bytes", "4096", "block_bytes: expected 1048576, got 4096"},
+    {"more", "1", "more"},
+    {"files", "[]", "checkpoint.json: has no file weights.safetensors"},
+    {"files", "{}", "files: expected a list of at most 16"},
+    {"files", "[{\"name\": \"a\", \"bytes\": 0}]", "files: number 0: "},
+    {"files", "[{\"name\": \"../a\", \"bytes\": 0, \"sha256\": []}]",
+     "files: \"../a\" is not the name of a file here"},
+    {"files", "[{\"name\": \"..\", \"bytes\": 0, \"sha256\": []}]", "files: \"..\" is not"},
+    {"files", "[{\"name\": \"\", \"bytes\": 0, \"sha256\": []}]", "files: \"\" is not"},
+    {"files", "[{\"name\": \"checkpoint.json\", \"bytes\": 0, \"sha256\": []}]",
+     "files: \"checkpoint.json\" is not the name of a file here"},
+    {"files",
+     "[{\"name\": \"a\", \"bytes\": 0, \"sha256\": []},"
+     "{\"name\": \"a\", \"bytes\": 0, \"sha256\": []}]",
+     "files: a comes twice"},
+    {"files", "[{\"name\": \"a\", \"bytes\": -1, \"sha256\": []}]",
+     "file a: bytes: expected at least 0, got -1"},
+    {"files", "[{\"name\": \"a\", \"bytes\": 1048577, \"sha256\": [\"\"]}]",
+     "file a: 1048577 bytes have 2 digests, got 1"},
+    {"files", "[{\"name\": \"a\", \"bytes\": 9223372036854775807, \"sha256\": []}]",
+     "file a: 9223372036854775807 bytes have 8796093022208 digests, got 0"},
+    {"files", "[{\"name\": \"a\", \"bytes\": 1, \"sha256\": [\"ab\"]}]",
+     "file a: digest 0 is not a text of 64 digits"},
+    {"files", "[{\"name\": \"a\", \"bytes\": 0, \"sha256\": []}]", "/a: no such file"},
+};
+
+static void a_field_that_is_wrong_is_named(void **unused) {
+    (void)unused;
+    for (size_t i = 0; i < sizeof wrong_fields / sizeof wrong_fields[0]; i++) {
+        json_t *root = manifest_json();
+        if (wrong_fields[i].value)
+            json_object_set_new(root, wrong_fields[i].key,
+                                json_loads(wrong_fields[i].value, JSON_DECODE_ANY, NULL));
+        else
+            json_object_del(root, wrong_fields[i].key);
+        write_manifest(root);
+        json_decref(root);
+        assert_false(try_load(wrong_fields[i].key));
+        assert_message("/step-00000002"); /* of the file or, for an optimizer, the folder */
+        assert_message(wrong_fields[i].message);
+    }
+    restore();
+}
+
+static void tensors_of_integers_are_refused(void **unused) {
+    (void)unused;
+    content in = original[0];
+    char *type = memmem(in.bytes, in.size, "F32", 3);
+    assert_non_null(type);
+    *type = 'I';
+    write_tensors(0, &in);
+    assert_false(try_load("integers"));
+    assert_message("weights.safetensors: \"");
+    assert_message(" has F32 [");
+    assert_message(", got I32 [");
+    restore();
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(tensors_of_integers_are_refused),
+        cmocka_unit_test(a_field_that_is_wrong_is_named),
+        cmocka_unit_test(without_fitting_checksums_nothing_is_accepted),
+        cmocka_unit_test(a_manifest_of_any_bytes_is_refused_or_true),
+        cmocka_unit_test(a_manifest_of_any_values_is_refused_or_true),
+        cmocka_unit_test(tensors_of_any_bytes_are_refused_or_true),
+    };
+    return cmocka_run_group_tests(tests, make_checkpoint, remove_checkpoint);
+}

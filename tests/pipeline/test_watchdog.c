@@ -1,0 +1,611 @@
+/* test_watchdog.c -- a run in which nothing moves ends, soon after the timeout, with a report that
+ * is right about every device.
+ *
+ * What is right is found without threads: play() runs the action lists by hand, the stalled action
+ * left out, until no device can go on. Bounded buffers and ordered lists have one such state. */
+#include "graphs.h"
+
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "pipeline/pipeline.h"
+
+enum { MOST_DEVICES = 4, MOST_EDGES = 12, MOST_CHUNKS = 5 };
+
+static const double timeout =
+    0.25; /* seconds; an action of these models takes less than 1 ms */
+
+static double now(void) {
+    return (double)cgp__now_ns() * 1e-9;
+}
+
+static int count_threads(void) {
+    int n = 0;
+    DIR *folder = opendir("/proc/self/task");
+    assert_non_null(folder);
+    for (const struct dirent *entry; (entry = readdir(folder));)
+        n += entry->d_name[0] != '.';
+    closedir(folder);
+    return n;
+}
+
+/* The process has as many threads as before, once those that ended are off the system's list. */
+static void assert_threads(int expected) {
+    const double limit = now() + 5;
+    while (count_threads() != expected && now() < limit)
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+    assert_int_equal(count_threads(), expected);
+}
+
+/* A model, its plan and a mini-batch, drawn anew. */
+typedef struct world {
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_plan_options options;
+    test_batch batch;
+    char sha256[65]; /* of the weights after one step and update */
+} world;
+
+static void make_world(world *w, uint64_t *state, int stages, const char *schedule,
+                       bool any_model) {
+    const test_sizes sizes = {
+        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .dropout = 0.1};
+    int balance[MOST_DEVICES];
+    w->model = any_model && test_between(state, 0, 1) ? test_random_graph(state, &sizes)
+                                                      : test_gpt2(&sizes);
+    w->options = cgp_plan_options_default();
+    w->options.stages = stages;
+    w->options.schedule = schedule;
+    w->options.chunks = test_between(state, 1, MOST_CHUNKS);
+    w->options.batch = w->options.chunks * test_between(state, 1, 2);
+    w->options.recompute = (cgp_recompute)test_between(state, 0, 5);
+    test_random_balance(state, cgp_model_layers(w->model), stages, balance);
+    w->options.balance = balance;
+    assert_ok(cgp_plan_create(&w->plan, w->model, &w->options));
+    w->options.balance = NULL;
+    test_batch_fill(&w->batch, w->model, &sizes, w->options.batch, state);
+}
+
+static void release_world(world *w) {
+    test_batch_release(&w->batch);
+    cgp_plan_destroy(w->plan);
+    cgp_model_destroy(w->model);
+}
+
+/* A pipeline with these faults (NULL: none) and timeout. */
+static cgp_pipeline *start(const world *w, const char *faults, double seconds) {
+    cgp_pipeline *pipeline = NULL;
+    if (faults) setenv("CGP_FAULT", faults, 1);
+    assert_ok(cgp_pipeline_create(&pipeline, w->plan, 1));
+    unsetenv("CGP_FAULT");
+    assert_ok(cgp_pipeline_set_timeout(pipeline, seconds));
+    return pipeline;
+}
+
+static void train_once(const world *w, const char *faults, double seconds, char sha256[65]) {
+    cgp_pipeline *pipeline = start(w, faults, seconds);
+    assert_ok(cgp_pipeline_step(pipeline, w->batch.inputs, w->batch.n, NULL));
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, sha256));
+    assert_string_equal(cgp_pipeline_report(pipeline), "");
+    cgp_pipeline_destroy(pipeline);
+}
+
+/* --- what the report has to say --- */
+
+typedef struct position {
+    const cgp_action *actions;
+    int n, at;
+} position;
+
+typedef struct state_of_play {
+    position devices[MOST_DEVICES];
+    bool sent[MOST_EDGES][MOST_CHUNKS];
+    int taken[MOST_EDGES]; /* buffers */
+} state_of_play;
+
+static bool is_send(const cgp_action *action) {
+    return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
+}
+
+/* As far as CGP_FAULT can tell: of several RECV for one action the first is meant. */
+static bool is_same(const cgp_action *a, const cgp_action *b) {
+    return a->kind == b->kind && a->stage == b->stage && a->microbatch == b->microbatch;
+}
+
+/* Whether an action can end now; if so, it does. */
+static bool advance(state_of_play *s, const cgp_plan *plan, const cgp_action *action) {
+    if (action->edge < 0) return true;
+    bool *sent = &s->sent[action->edge][action->microbatch];
+    if (is_send(action) ? s->taken[action->edge] == plan->edges[action->edge].capacity : !*sent)
+        return false;
+    s->taken[action->edge] += is_send(action) ? 1 : -1;
+    *sent = is_send(action);
+    return true;
+}
+
+/* Run the lists as far as they go if `stalled` never ends. */
+static void play(state_of_play *s, const cgp_plan *plan, const cgp_schedule *schedule,
+                 const cgp_action *stalled) {
+    memset(s, 0, sizeof *s);
+    for (int d = 0; d < plan->n_devices; d++)
+        s->devices[d].actions = cgp_schedule_actions(schedule, d, &s->devices[d].n);
+    for (bool moves = true; moves;) {
+        moves = false;
+        for (int d = 0; d < plan->n_devices; d++) {
+            position *p = &s->devices[d];
+            while (p->at < p->n && !is_same(&p->actions[p->at], stalled) &&
+                   advance(s, plan, &p->actions[p->at])) {
+                p->at++;
+                moves = true;
+            }
+        }
+    }
+}
+
+static void assert_report(const cgp_pipeline *pipeline, const char *part) {
+    if (strstr(cgp_pipeline_report(pipeline), part)) return;
+    print_error("report does not contain \"%s\":\n%s", part, cgp_pipeline_report(pipeline));
+    fail();
+}
+
+/* The device that a device waits for, -1 if for none. */
+static int waits_for(const state_of_play *s, const cgp_plan *plan, int d,
+                     const cgp_action *stalled) {
+    const position *p = &s->devices[d];
+    if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
+    const cgp_edge *edge = &plan->edges[p->actions[p->at].edge].edge;
+    return is_send(&p->actions[p->at]) ? edge->to : edge->from; /* stage j on device j */
+}
+
+/* The chain of the report goes from a device to the stalled action, and is as long as can be. */
+static void check_chain(const cgp_pipeline *pipeline, const state_of_play *s,
+                        const cgp_action *stalled) {
+    char chains[MOST_DEVICES][256], name[32];
+    int longest = 0, lengths[MOST_DEVICES];
+    const int n = pipeline->plan->n_devices;
+    cgp_action_text(stalled, name, sizeof name);
+    for (int d = 0; d < n; d++) {
+        int length = 0, at = d;
+        int size = snprintf(chains[d], sizeof chains[d], "  device %d", d);
+        for (int next; (next = waits_for(s, pipeline->plan, at, stalled)) >= 0; length++) {
+            size += snprintf(chains[d] + size, sizeof chains[d] - (size_t)size,
+                             "%s waits for device %d", length ? ", which" : "", next);
+            at = next;
+        }
+        snprintf(chains[d] + size, sizeof chains[d] - (size_t)size, ", which runs %s\n", name);
+        lengths[d] = length;
+        if (length > longest) longest = length;
+    }
+    bool found = longest == 0 && strstr(cgp_pipeline_report(pipeline), "nobody waits");
+    for (int d = 0; d < n; d++)
+        found = found || (longest > 0 && lengths[d] == longest &&
+                          strstr(cgp_pipeline_report(pipeline), chains[d]));
+    if (found) return;
+    print_error("expected a chain of %d:\n%s", longest, cgp_pipeline_report(pipeline));
+    fail();
+}
+
+static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *schedule,
+                         const cgp_action *stalled) {
+    const cgp_plan *plan = pipeline->plan;
+    state_of_play s;
+    char name[32], expected[256];
+    int ended = 0;
+    play(&s, plan, schedule, stalled);
+    for (int d = 0; d < plan->n_devices; d++) {
+        const position *p = &s.devices[d];
+        const cgp_action *action = &p->actions[p->at];
+        int size = snprintf(expected, sizeof expected, "  device %d (cpu:%d): ", d, d);
+        ended += p->at;
+        if (p->at < p->n) cgp_action_text(action, name, sizeof name);
+        if (p->at == p->n)
+            snprintf(expected + size, sizeof expected - (size_t)size,
+                     "is done with its list\n");
+        else if (is_same(action, stalled))
+            snprintf(expected + size, sizeof expected - (size_t)size, "runs %s for ", name);
+        else
+            snprintf(expected + size, sizeof expected - (size_t)size,
+                     "waits in %s for stage %d to %s, for ", name,
+                     waits_for(&s, plan, d, stalled),
+                     is_send(action) ? "free a buffer" : "send it");
+        assert_report(pipeline, expected);
+    }
+    check_chain(pipeline, &s, stalled);
+    snprintf(expected, sizeof expected, "the last %d events", ended < 50 ? ended : 50);
+    assert_report(pipeline, expected);
+}
+
+/* Every line of events is a number of columns, none starts before an earlier one ended there, and
+ * they are in the order of their ends. */
+static void check_events(const cgp_pipeline *pipeline) {
+    const char *line = strchr(strstr(cgp_pipeline_report(pipeline), "the last "), '\n') + 1;
+    double last = 0, ends[MOST_DEVICES] = {0};
+    for (; *line; line = strchr(line, '\n') + 1) {
+        double begin, end;
+        int device;
+        assert_int_equal(sscanf(line, "%lf %lf  device %d", &begin, &end, &device), 3);
+        assert_true(begin >= ends[device] && end >= begin && end >= last);
+        last = ends[device] = end;
+    }
+}
+
+/* --- faults --- */
+
+static cgp_action draw_action(uint64_t *state, const cgp_schedule *schedule) {
+    const int device = test_between(state, 0, cgp_schedule_devices(schedule) - 1);
+    int n = 0;
+    const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
+    return actions[test_between(state, 0, n - 1)];
+}
+
+enum call { STEP, EVALUATE, PREDICT, CALLS };
+
+static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call call) {
+    const cgp_shape one = cgp_model_output_shape(w->model);
+    const int64_t count = w->options.batch * cgp_shape_count(&one);
+    cgp_tensor output = {CGP_F32, {one.rank + 1, {w->options.batch}}, NULL};
+    if (call == STEP) return cgp_pipeline_step(pipeline, w->batch.inputs, w->batch.n, NULL);
+    if (call == EVALUATE)
+        return cgp_pipeline_evaluate(pipeline, w->batch.inputs, w->batch.n, NULL);
+    for (int i = 0; i < one.rank; i++)
+        output.shape.dims[i + 1] = one.dims[i];
+    output.data = calloc((size_t)count, sizeof(float));
+    const cgp_status status =
+        cgp_pipeline_predict(pipeline, w->batch.inputs, w->batch.n, &output);
+    free(output.data);
+    return status;
+}
+
+/* One action does not end, or takes far too long: the call ends in time, and tells. */
+static void hang_once(const world *w, enum call call, const cgp_schedule *schedule,
+                      const cgp_action *action, const char *format) {
+    char name[32], fault[80], expected[128];
+    cgp_action_text(action, name, sizeof name);
+    snprintf(fault, sizeof fault, format, name);
+    const int threads = count_threads();
+    cgp_pipeline *pipeline = start(w, fault, timeout);
+    const double begin = now();
+    assert_status(call_once(pipeline, w, call), CGP_EDEVICE);
+    const double seconds = now() - begin;
+    if (seconds > timeout + 1) {
+        print_error("%s: took %.3f s\n", fault, seconds);
+        fail();
+    }
+    assert_true(seconds >= timeout);
+    snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: did not end for 0.",
+             action->stage, action->microbatch, name);
+    assert_message(expected);
+    assert_report(pipeline, expected);
+    check_report(pipeline, schedule, action);
+    check_events(pipeline);
+    assert_status(call_once(pipeline, w, call), CGP_ESTATE);
+    assert_message(expected);
+    const double destroyed = now();
+    cgp_pipeline_destroy(pipeline);
+    assert_true(now() - destroyed < 0.3);
+    assert_threads(threads);
+}
+
+/* Actions of every kind, drawn at random, in steps, evaluations and predictions; afterwards
+ * training goes as it did before. */
+static void every_hanging_action_is_named(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 8; i++) { /* every number of stages, both schedules */
+        world w;
+        char before[65], after[65];
+        make_world(&w, &state, 1 + i % MOST_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);
+        train_once(&w, NULL, 0, before);
+        for (int k = 0; k < 4; k++) {
+            const enum call call = k == 0 ? (enum call)test_between(&state, 0, 2) : STEP;
+            const int chunks =
+                (int)((w.options.batch + w.plan->microbatch - 1) / w.plan->microbatch);
+            cgp_schedule *schedule = NULL;
+            assert_ok(cgp__plan_make_schedule(w.plan, chunks, call != STEP, &schedule));
+            const cgp_action action = draw_action(&state, schedule);
+            hang_once(&w, call, schedule, &action, k == 3 ? "delay:%s:60" : "stall:%s");
+            cgp_schedule_destroy(schedule);
+        }
+        train_once(&w, NULL, timeout * 20, after);
+        assert_string_equal(before, after);
+        release_world(&w);
+    }
+}
+
+/* Delays shorter than the timeout change nothing, wherever they are. */
+static void delays_change_no_bits(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 4; i++) {
+        world w;
+        char plain[65], delayed[65], fault[160], a[32], b[32];
+        make_world(&w, &state, MOST_DEVICES, i % 2 ? "gpipe" : "1f1b", true);
+        train_once(&w, NULL, 0, plain);
+        train_once(&w, "delay:3", 20, delayed);
+        assert_string_equal(plain, delayed);
+        const cgp_action one = draw_action(&state, w.plan->schedule);
+        const cgp_action two = draw_action(&state, w.plan->schedule);
+        snprintf(fault, sizeof fault, "delay:%s:0.05,delay:1.5,delay:%s:0.03",
+                 cgp_action_text(&one, a, sizeof a), cgp_action_text(&two, b, sizeof b));
+        const double begin = now();
+        train_once(&w, fault, 20, delayed);
+        assert_true(now() - begin >= 0.05);
+        assert_string_equal(plain, delayed);
+        release_world(&w);
+    }
+}
+
+/* A process that was stopped (Ctrl-Z) gets the time anew: it did not hang. */
+static void a_sleep_of_the_process_does_not_count(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 1, "gpipe", true);
+    cgp_pipeline *pipeline = start(&w, "delay:0F0:1.6", 0.6);
+    const pid_t parent = getpid(), child = fork();
+    assert_true(child >= 0);
+    if (child == 0) { /* stopped from 0.2 s to 1.4 s */
+        nanosleep(&(struct timespec){0, 200000000}, NULL);
+        kill(parent, SIGSTOP);
+        nanosleep(&(struct timespec){1, 200000000}, NULL);
+        kill(parent, SIGCONT);
+        _exit(0);
+    }
+    assert_ok(call_once(pipeline, &w, STEP));
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* A run may take several timeouts as long as actions end, and the caller any time between. */
+static void a_slow_run_is_no_hanging_run(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    for (;;) {
+        make_world(&w, &state, 1, "gpipe", true);
+        if (w.plan->chunks >= 3) break;
+        release_world(&w);
+    }
+    cgp_pipeline *pipeline = start(&w, "delay:0F0:0.3,delay:0F1:0.3,delay:0B2:0.3", 0.6);
+    const double begin = now();
+    assert_ok(call_once(pipeline, &w, STEP));
+    assert_true(now() - begin >= 0.9);
+    nanosleep(&(struct timespec){0, 700000000}, NULL);
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(call_once(pipeline, &w, STEP));
+    assert_string_equal(cgp_pipeline_report(pipeline), "");
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* A worker that comes back after the call has failed reads no tensor of the caller's. */
+static void a_late_worker_does_nothing(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 2, "gpipe", true);
+    cgp_pipeline *pipeline = start(&w, "delay:0F0:0.9", timeout);
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    assert_true(pipeline->workers[0].stuck);
+    for (int k = 0; k < w.batch.n; k++) {
+        free(w.batch.tensors[k].data);
+        w.batch.tensors[k].data = NULL;
+    }
+    pthread_mutex_lock(&pipeline->lock);
+    while (pipeline->workers[0].stuck)
+        (void)cgp__wait_until(&pipeline->done, &pipeline->lock, INT64_MAX);
+    pthread_mutex_unlock(&pipeline->lock);
+    assert_status(call_once(pipeline, &w, STEP), CGP_ESTATE);
+    assert_int_equal(cgp__trace_written(&pipeline->workers[0].trace), 0);
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* Lists are proved to end, so this one is spoilt by hand: both devices begin with a RECV. */
+static void a_deadlock_is_reported_as_a_cycle(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 2, "gpipe", false);
+    cgp_pipeline *pipeline = start(&w, NULL, timeout);
+    cgp__bound_action *actions = pipeline->runs[0]->lists[0].actions, kept = actions[0];
+    int i = 0;
+    while (actions[i].action.kind != CGP_ACTION_RECV_B)
+        i++;
+    actions[0] = actions[i];
+    actions[i] = kept;
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    assert_message(", all wait for each other; cgp_pipeline_report() tells");
+    assert_report(pipeline,
+                  "  device 0 (cpu:0): waits in 0RECV_B0 for stage 1 to send it, for");
+    assert_report(pipeline,
+                  "  device 1 (cpu:1): waits in 1RECV_F0 for stage 0 to send it, for");
+    assert_report(pipeline,
+                  "  device 0 waits for device 1, which waits for device 0: a cycle\n");
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* Half a list, with the loss outside: the report counts from where the half begins. */
+static void a_backward_alone_is_watched(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    const test_sizes sizes = {
+        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .no_loss = true};
+    world w = {.model = test_random_graph(&state, &sizes)};
+    w.options = cgp_plan_options_default();
+    w.options.stages = 2;
+    w.options.chunks = w.options.batch = 3;
+    w.options.schedule = "gpipe";
+    w.options.loss_outside = true;
+    assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
+    test_batch_fill(&w.batch, w.model, &sizes, 3, &state);
+    float data[3 * 4 * 7] = {0};
+    const cgp_tensor output = {CGP_F32, {3, {3, 4, 7}}, data};
+    cgp_pipeline *pipeline = start(&w, "stall:1B1", timeout);
+    assert_ok(cgp_pipeline_forward(pipeline, w.batch.inputs, w.batch.n, &output));
+    assert_status(cgp_pipeline_backward(pipeline, &output), CGP_EDEVICE);
+    assert_message("stage 1, micro-batch 1, 1B1: did not end");
+    assert_report(pipeline, "  device 0 (cpu:0): waits in 0RECV_B1 for stage 1 to send it");
+    assert_report(pipeline, "  device 1 (cpu:1): runs 1B1 for");
+    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* of the other half */
+    check_events(pipeline);
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* An error that comes first is the one that is told, though another worker hangs. */
+static void the_first_error_is_told(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 3, "gpipe", true);
+    const int threads = count_threads();
+    cgp_pipeline *pipeline = start(&w, "stall:0SEND_F0,fail:2RECV_F0", timeout);
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    assert_message("stage 2, micro-batch 0, 2RECV_F0: failed because CGP_FAULT asks for it");
+    cgp_pipeline_destroy(pipeline);
+    assert_threads(threads);
+    release_world(&w);
+}
+
+static void bad_faults_do_nothing(void **unused) {
+    (void)unused;
+    static const char *const faults[] = {"",           ",",           ":",
+                                         "stall",      "stall:",      "stal:0F0",
+                                         "stall:0F",   "stall:F0",    "stall:0X0",
+                                         "stall:0F0x", "fail:0F0:1",  "delay:0F0",
+                                         "delay:0F0:", "delay:0F0:x", "delay:-1",
+                                         "delay:nan",  "delay:inf",   "delay:0F0:1e9",
+                                         "stall:-1F0", "fail:0f0",    "fail:99999999990F0"};
+    uint64_t state = test_seed();
+    world w;
+    char plain[65], sha256[65];
+    make_world(&w, &state, 2, "1f1b", true);
+    train_once(&w, NULL, 0, plain);
+    for (int i = 0; i < (int)(sizeof faults / sizeof faults[0]); i++) {
+        train_once(&w, faults[i], timeout * 20, sha256);
+        assert_string_equal(plain, sha256);
+    }
+    release_world(&w);
+}
+
+static void timeouts_are_checked(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    world w;
+    make_world(&w, &state, 2, "1f1b", true);
+    cgp_pipeline *pipeline = start(&w, NULL, 0);
+    const double bad[] = {-1, -1e-300, NAN, INFINITY, -INFINITY};
+    for (int i = 0; i < 5; i++)
+        assert_status(cgp_pipeline_set_timeout(pipeline, bad[i]), CGP_EINVAL);
+    assert_message("timeout: expected seconds > 0, got -inf (0 is for no timeout)");
+    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e300));
+    assert_ok(call_once(pipeline, &w, STEP));
+    assert_ok(cgp_pipeline_set_timeout(pipeline, 1e-300)); /* nothing can be so fast */
+    assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
+    cgp_pipeline_destroy(pipeline);
+    release_world(&w);
+}
+
+/* --- a worker that really hangs: a backend whose kernel, or update, waits for a gate --- */
+
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static atomic_bool kernels_hang, updates_hang;
+static atomic_int at_gate; /* also orders what came before, for the thread sanitizer */
+static cgp_pipeline *left_behind[4]; /* so that no sanitizer takes it for lost */
+
+static void pass_gate(void) {
+    atomic_fetch_add(&at_gate, 1);
+    pthread_mutex_lock(&gate);
+    pthread_mutex_unlock(&gate);
+}
+
+static cgp_status hanging_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
+    if (atomic_load(&kernels_hang)) {
+        pass_gate();
+        return CGP_OK; /* it is late: operands that the caller lent are gone */
+    }
+    return cgp__backend_ref.kernel_run(kernel, args);
+}
+
+static void hanging_update(cgp__device *device, const cgp__update *update) {
+    if (atomic_load(&updates_hang))
+        pass_gate();
+    else
+        cgp__backend_ref.update(device, update);
+}
+
+/* Device 1 of 3 hangs in a kernel or its update. If it stays so, destroying the pipeline leaves
+ * it behind; once it wakes up, it touches nothing that is gone, and ends. */
+static void hang_really(uint64_t *state, bool in_update, bool stays, cgp_pipeline **keep) {
+    cgp__backend hanging = cgp__backend_ref;
+    static cgp__backend table;
+    const char *const refs[3] = {"ref", "ref", "ref"};
+    world w;
+    make_world(&w, state, 3, "1f1b", false);
+    cgp_plan_destroy(w.plan);
+    w.options.devices = refs;
+    assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
+    hanging.kernel_run = hanging_run;
+    hanging.update = hanging_update;
+    table = hanging;
+    w.plan->devices[1].backend = &table;
+    const int threads = count_threads();
+    cgp_pipeline *pipeline = start(&w, NULL, timeout);
+    assert_ok(call_once(pipeline, &w, STEP));
+    pthread_mutex_lock(&gate);
+    atomic_store(in_update ? &updates_hang : &kernels_hang, true);
+    const double begin = now();
+    assert_status(in_update ? cgp_optim_step(pipeline) : call_once(pipeline, &w, STEP),
+                  CGP_EDEVICE);
+    assert_true(now() - begin < timeout + 1);
+    assert_int_equal(atomic_exchange(&at_gate, 0), 1);
+    assert_message(in_update ? "device 1: did not end adding up gradients or updating"
+                             : "stage 1, micro-batch 0, 1F0: did not end for 0.");
+    assert_report(pipeline, in_update ? "device 1 (ref:1): adds up gradients or updates"
+                                      : "device 1 (ref:1): runs 1F0 for 0.");
+    assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
+    if (!stays) pthread_mutex_unlock(&gate);
+    *keep = stays ? pipeline : NULL;
+    const double destroyed = now();
+    cgp_pipeline_destroy(pipeline);
+    assert_true(now() - destroyed < 1);
+    assert_threads(threads + stays);
+    release_world(&w);
+    if (stays) pthread_mutex_unlock(&gate);
+    assert_threads(threads);
+    atomic_store(&updates_hang, false);
+    atomic_store(&kernels_hang, false);
+}
+
+static void a_thread_that_hangs_is_left_behind(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 4; i++)
+        hang_really(&state, i & 1, i & 2, &left_behind[i]);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_hanging_action_is_named),
+        cmocka_unit_test(delays_change_no_bits),
+        cmocka_unit_test(a_sleep_of_the_process_does_not_count),
+        cmocka_unit_test(a_slow_run_is_no_hanging_run),
+        cmocka_unit_test(a_late_worker_does_nothing),
+        cmocka_unit_test(a_deadlock_is_reported_as_a_cycle),
+        cmocka_unit_test(a_backward_alone_is_watched),
+        cmocka_unit_test(the_first_error_is_told),
+        cmocka_unit_test(bad_faults_do_nothing),
+        cmocka_unit_test(timeouts_are_checked),
+        cmocka_unit_test(a_thread_that_hangs_is_left_behind),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# Every function that the library takes from outside is either wrapped, so that test_allocations can let it fail, or
+# listed here because it asks for no memory. A new one fails this test: it is for a person to say which it is.
+#
+#     bash test_imports.sh SOURCE_DIR BUILD_DIR
+set -u
+source_dir=$1
+build_dir=$2
+temp=$(mktemp -d)
+trap 'rm -rf "$temp"' EXIT
+
+# Asks for none, or for what is freed before it returns; extended regular expressions for whole names.
+harmless='
+    (mem|str)(chr|cmp|cpy|len|move|ncmp|rchr|set|spn|tod|tol|toll|toull) strerror qsort getenv sysconf getpid
+    v?snprintf fprintf fscanf sscanf fgets fputs fputc fwrite puts stderr
+    (ceil|cos|sin|sincos|erf|exp|exp2|floor|fmax|fmin|fmod|log|log2|pow|round|sqrt|tanh)f?
+    close fcntl flock fstat fstatat fsync kill lstat madvise mkdir mkdirat open openat pread pwrite read readlink
+    rename renameat renameat2 rmdir stat symlink symlinkat unlink unlinkat write dirfd readdir ftruncate
+    clock_gettime sched_getaffinity
+    pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
+    omp_(get|set)_[a-z_]+
+    dnnl_(get_effective_cpu_isa|matmul_desc_init|memory_desc_get_size|memory_desc_init_by_strides)
+    dnnl_(memory_set_data_handle|primitive_attr_set_scratchpad_mode|primitive_desc_query_md|stream_wait)
+    json_[a-z_]+ EVP_[A-Za-z0-9_]+'
+# The last line: shortage.c fails what jansson and libcrypto allocate, from inside.
+
+nm -u "$build_dir/libcgpipe_internal.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
+    >"$temp/taken"
+count=$(wc -l <"$temp/taken")
+if [ "$count" -lt 50 ]; then
+    echo "test_imports: $build_dir/libcgpipe_internal.a takes only $count functions from outside: was it read?"
+    exit 1
+fi
+tr -s ' ' '\n' <<<"$harmless" | grep . >"$temp/harmless"
+grep -vxEf "$temp/harmless" "$temp/taken" | grep -vxFf "$source_dir/tests/support/wrapped.txt" >"$temp/new"
+while IFS= read -r name; do
+    echo "not ok: $name is new (if it asks for memory, wrap it: tests/support/wrapped.txt and shortage.c; else list it here)"
+done <"$temp/new"
+[ ! -s "$temp/new" ] && echo "ok: $count functions from outside, all known"

@@ -1,0 +1,97 @@
+/* checkpoints.h -- checkpoints of plain files in a run's folder, without a pipeline. */
+#ifndef CGP_TESTS_CHECKPOINTS_H
+#define CGP_TESTS_CHECKPOINTS_H
+
+#include "folder.h"
+
+#include <dirent.h>
+#include <ftw.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/base.h"
+#include "checkpoint/checkpoint.h"
+
+static inline int remove_one(const char *path, const struct stat *info, int type,
+                             struct FTW *walk) {
+    (void)info, (void)type, (void)walk;
+    return remove(path);
+}
+
+static inline void remove_tree(const char *path) {
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static char run[128]; /* a run's folder, which is not there when a test begins */
+
+static inline int empty_tree_before(void **state) {
+    (void)state;
+    snprintf(run, sizeof run, "%s/run", test_folder);
+    remove_tree(test_folder);
+    return mkdir(test_folder, 0700);
+}
+
+static inline int remove_tree_after(void **state) {
+    (void)state;
+    remove_tree(test_folder);
+    return 0;
+}
+
+/* The names in a folder that begin with `prefix`. */
+static inline int count_names(const char *folder, const char *prefix) {
+    int count = 0;
+    DIR *list = opendir(folder);
+    if (!list) return 0;
+    for (struct dirent *item = readdir(list); item; item = readdir(list))
+        count += strncmp(item->d_name, prefix, strlen(prefix)) == 0 &&
+                 strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0;
+    closedir(list);
+    return count;
+}
+
+/* `bytes` bytes that `random` draws, in a file. */
+static inline cgp_status write_random(const char *path, size_t bytes, uint64_t random) {
+    uint64_t *data = malloc(bytes + 8);
+    for (size_t i = 0; i < bytes / 8 + 1; i++)
+        data[i] = test_random(&random);
+    const cgp_status status = cgp_file_replace(path, data, bytes);
+    free(data);
+    return status;
+}
+
+static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *name,
+                                    size_t bytes, uint64_t random) {
+    char *path = cgp__checkpoint_file(writer, name);
+    cgp_status status = write_random(path, bytes, random);
+    free(path);
+    return status == CGP_OK ? cgp__checkpoint_add(writer, name) : status;
+}
+
+/* A checkpoint of two files of these sizes, whose bytes `random` draws. */
+static inline cgp_status save_plain(const char *folder, int64_t step, int keep,
+                                    const char *note, const size_t bytes[2], uint64_t random) {
+    cgp__checkpoint_writer *writer = NULL;
+    const cgp__checkpoint_info info = {.step = step,
+                                       .dropout_step = step + 1,
+                                       .seed = UINT64_MAX - (uint64_t)step,
+                                       .optimizer = "adamw",
+                                       .n_states = 2,
+                                       .states = {"exp_avg", "exp_avg_sq"},
+                                       .note = note};
+    CGP_TRY(cgp__checkpoint_create(&writer, folder, step));
+    cgp_status status = add_random(writer, "weights.safetensors", bytes[0], random);
+    if (status == CGP_OK)
+        status = add_random(writer, "optimizer.safetensors", bytes[1], random + 1);
+    if (status == CGP_OK) return cgp__checkpoint_commit(writer, &info, keep);
+    cgp__checkpoint_abandon(writer);
+    return status;
+}
+
+/* The step that is found in a folder; fails the test if none is. */
+static inline int64_t found_step(const char *folder) {
+    int64_t step = -1;
+    assert_ok(cgp_checkpoint_find(NULL, &step, NULL, folder));
+    return step;
+}
+
+#endif

@@ -1,0 +1,465 @@
+/* test_checkpoint.c -- a run's folder: which checkpoints are there, which one is found, and what a failure leaves. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* nftw */
+#endif
+#include "checkpoints.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <jansson.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+static const size_t small[2] = {1000, 24};
+
+static bool has(const char *name) {
+    struct stat info;
+    return lstat(test_path_of(name), &info) == 0;
+}
+
+static void assert_link(const char *expected) {
+    char target[64] = "";
+    assert_true(readlink(test_path_of("run/latest"), target, sizeof target - 1) > 0);
+    assert_string_equal(target, expected);
+}
+
+/* --- what is written --- */
+
+static void the_files_are_these_and_sha256sum_agrees(void **state) {
+    (void)state;
+    char command[400], bytes[4096];
+    const size_t sizes[2] = {1048577, 1048576};
+    assert_ok(save_plain(run, 42, 0, "at 7", sizes, 1));
+    assert_link("step-00000042");
+    assert_int_equal(count_names(run, ""), 2);
+    assert_int_equal(count_names(test_path_of("run/step-00000042"), ""), 4);
+    snprintf(command, sizeof command,
+             "cd %s/latest && sha256sum --quiet -c checkpoint.sha256 && sha256sum "
+             "optimizer.safetensors | cut -d' ' -f1 | tr -d '\\n' > %s/sum",
+             run, test_folder);
+    assert_int_equal(system(command), 0);
+    json_t *root = json_load_file(test_path_of("run/latest/checkpoint.json"), 0, NULL);
+    const json_t *files = json_object_get(root, "files");
+    const json_t *weights = json_object_get(json_array_get(files, 0), "sha256");
+    const json_t *optimizer = json_object_get(json_array_get(files, 1), "sha256");
+    assert_int_equal(json_integer_value(json_object_get(root, "step")), 42);
+    assert_string_equal(json_string_value(json_object_get(root, "seed")),
+                        "18446744073709551573");
+    assert_int_equal(json_array_size(weights), 2);   /* a block and one byte */
+    assert_int_equal(json_array_size(optimizer), 1); /* one block, so its sum is the file's */
+    assert_int_equal(test_read_file(test_path_of("sum"), bytes), 64);
+    assert_memory_equal(json_string_value(json_array_get(optimizer, 0)), bytes, 64);
+    json_decref(root);
+}
+
+static void what_is_said_comes_back(void **state) {
+    (void)state;
+    const char *said = "\xe2\x82\xac \"a\"\n{}\\";
+    cgp__checkpoint *checkpoint = NULL;
+    char *path = NULL, *note = NULL, *expected = NULL;
+    int64_t step = 0;
+    assert_ok(save_plain(run, 123456789, 0, said, small, 1));
+    assert_ok(cgp_checkpoint_find(&path, &step, &note, run));
+    expected = cgp__format("%s/step-123456789", run);
+    assert_string_equal(path, expected);
+    assert_string_equal(note, said);
+    assert_int_equal(step, 123456789);
+    assert_ok(cgp__checkpoint_open(&checkpoint, path));
+    const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
+    assert_true(info->seed == UINT64_MAX - 123456789u && info->dropout_step == 123456790);
+    assert_string_equal(info->optimizer, "adamw");
+    assert_int_equal(info->n_states, 2);
+    assert_string_equal(info->states[1], "exp_avg_sq");
+    cgp__checkpoint_close(checkpoint);
+    cgp__checkpoint_close(NULL);
+    free(expected);
+    free(note);
+    free(path);
+    assert_status(save_plain(run, 7, 0, "caf\xe9", small, 1), CGP_EINVAL);
+    assert_message("note: is not UTF-8 text");
+    assert_int_equal(count_names(run, ""), 2);
+}
+
+static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
+    (void)state;
+    char before[4096];
+    assert_ok(save_plain(run, 1, 0, "", small, 1));
+    assert_ok(save_plain(run, 2, 0, "", small, 1));
+    assert_int_equal(found_step(run), 2);
+    assert_int_equal(found_step(test_path_of("run//")), 2);
+    assert_int_equal(found_step(test_path_of("run/latest")), 2);
+    assert_int_equal(found_step(test_path_of("run/latest/")), 2);
+    assert_int_equal(found_step(test_path_of("run/step-00000001")), 1);
+    assert_int_equal(found_step(test_path_of("run/step-00000001/")), 1);
+    assert_int_equal(rename(test_path_of("run/step-00000001"), test_path_of("best")), 0);
+    assert_int_equal(found_step(test_path_of("best")), 1);
+    assert_non_null(getcwd(before, sizeof before));
+    assert_int_equal(chdir(run), 0);
+    int64_t here = 0, inside = 0;
+    const cgp_status status = cgp_checkpoint_find(NULL, &here, NULL, ".");
+    const cgp_status other =
+        chdir("latest") ? CGP_EIO : cgp_checkpoint_find(NULL, &inside, NULL, ".");
+    assert_int_equal(chdir(before), 0);
+    assert_true(status == CGP_OK && other == CGP_OK && here == 2 && inside == 2);
+    assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("no")), CGP_EIO);
+    assert_message("/no: no such folder");
+    assert_int_equal(mkdir(test_path_of("none"), 0700), 0);
+    assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("none")), CGP_EIO);
+    assert_message("/none: there is no checkpoint here");
+}
+
+/* --- keeping and replacing --- */
+
+enum { HIGHEST = 12 };
+
+/* Save steps at random and compare the folder with a list: a save deletes all but keep - 1 of the
+ * lower ones and touches no higher one. */
+static void as_many_are_kept_as_were_asked_for(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    bool there[HIGHEST + 1] = {false};
+    for (int round = 0; round < 60; round++) {
+        const int step = test_between(&random, 0, HIGHEST), keep = test_between(&random, 0, 4);
+        assert_ok(save_plain(run, step, keep, "", small, random));
+        there[step] = true;
+        for (int s = step - 1, kept = 1; s >= 0; s--) {
+            if (there[s] && keep > 0 && kept >= keep) there[s] = false;
+            kept += there[s];
+        }
+        int count = 0;
+        for (int s = 0; s <= HIGHEST; s++) {
+            char name[40];
+            snprintf(name, sizeof name, "run/step-%08d", s);
+            assert_int_equal(has(name), there[s]);
+            count += there[s];
+        }
+        assert_int_equal(count_names(run, ""), count + 1); /* and latest, and nothing else */
+        assert_int_equal(found_step(run), step);
+    }
+}
+
+static void a_step_saved_again_is_replaced(void **state) {
+    (void)state;
+    char *note = NULL;
+    assert_ok(save_plain(run, 5, 0, "first", small, 1));
+    test_write_file(test_path_of("run/step-00000005/mine"), "x", 1);
+    assert_ok(save_plain(run, 5, 0, "second", small, 2));
+    assert_ok(cgp_checkpoint_find(NULL, NULL, &note, run));
+    assert_string_equal(note, "second");
+    free(note);
+    assert_false(has("run/step-00000005/mine"));
+    assert_int_equal(count_names(run, ""), 2);
+}
+
+static void a_reader_keeps_what_it_has_opened(void **state) {
+    (void)state;
+    const char *names[] = {"w"};
+    const cgp_dtype type = CGP_F32;
+    const cgp_shape shape = {.rank = 0};
+    const cgp__checkpoint_info info = {.optimizer = "sgd", .note = ""};
+    cgp__checkpoint_writer *writer = NULL;
+    cgp__checkpoint *checkpoint = NULL;
+    cgp_safetensors_writer *file = NULL;
+    cgp_safetensors *tensors = NULL;
+    float value = 1.5f, got = 0;
+    assert_ok(cgp__checkpoint_create(&writer, run, 0));
+    char *path = cgp__checkpoint_file(writer, "w.safetensors");
+    assert_ok(cgp_safetensors_create(&file, path, 1, names, &type, &shape, NULL, 0));
+    assert_ok(cgp_safetensors_append(file, &value, 4));
+    assert_ok(cgp_safetensors_commit(file));
+    assert_ok(cgp__checkpoint_add(writer, "w.safetensors"));
+    assert_ok(cgp__checkpoint_commit(writer, &info, 0));
+    free(path);
+    assert_ok(cgp__checkpoint_open(&checkpoint, run));
+    assert_ok(save_plain(run, 1, 1, "", small, 1));
+    assert_false(has("run/step-00000000"));
+    assert_ok(cgp__checkpoint_tensors(checkpoint, "w.safetensors", &tensors));
+    assert_status(cgp__checkpoint_tensors(checkpoint, "v.safetensors", &tensors), CGP_EFORMAT);
+    assert_message("checkpoint.json: has no file v.safetensors");
+    cgp__checkpoint_close(checkpoint);
+    assert_ok(cgp_safetensors_read(tensors, 0, &got));
+    assert_true(got == 1.5f);
+    cgp_safetensors_close(tensors);
+}
+
+static void without_latest_the_newest_whole_one_is_found(void **state) {
+    (void)state;
+    const char *latest = test_path_of("run/latest");
+    for (int step = 1; step <= 4; step++)
+        assert_ok(save_plain(run, step, 0, "", small, 1));
+    cgp_log_set_level(CGP_LOG_ERROR);
+    assert_int_equal(unlink(latest), 0);
+    assert_int_equal(found_step(run), 4);
+    assert_int_equal(symlink("step-00000009", latest), 0);
+    assert_int_equal(found_step(run), 4);
+    assert_int_equal(unlink(test_path_of("run/step-00000004/optimizer.safetensors")), 0);
+    assert_int_equal(truncate(test_path_of("run/step-00000003/weights.safetensors"), 999), 0);
+    assert_int_equal(found_step(run), 2);
+    assert_int_equal(unlink(test_path_of("run/step-00000001/checkpoint.json")), 0);
+    assert_int_equal(unlink(test_path_of("run/step-00000002/checkpoint.sha256")), 0);
+    assert_status(cgp_checkpoint_find(NULL, NULL, NULL, run), CGP_EFORMAT);
+    cgp_log_set_level(CGP_LOG_WARN);
+    assert_message("step-00000004/optimizer.safetensors: no such file; there is no whole "
+                   "checkpoint before it");
+    assert_ok(save_plain(run, 5, 1, "", small, 1)); /* a link that leads nowhere is replaced */
+    assert_link("step-00000005");
+}
+
+/* --- cleaning --- */
+
+static pid_t dead_process(void) {
+    const pid_t child = fork();
+    if (child == 0) _exit(0);
+    assert_int_equal(waitpid(child, NULL, 0), child);
+    return child;
+}
+
+/* In the run's folder; `kind` 0: a file, 1: a folder with a file and an empty folder, 2: a link. */
+static void leave(const char *name, int kind) {
+    char path[200];
+    snprintf(path, sizeof path, "%s/run/%s", test_folder, name);
+    if (kind == 0) test_write_file(path, "x", 1);
+    if (kind == 2) assert_int_equal(symlink("nowhere", path), 0);
+    if (kind != 1) return;
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/run/%s/deep", test_folder, name);
+    assert_int_equal(mkdir(path, 0700), 0);
+    snprintf(path, sizeof path, "%s/run/%s/weights.safetensors", test_folder, name);
+    test_write_file(path, "x", 1);
+}
+
+static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
+    (void)state;
+    char name[64];
+    const pid_t pids[] = {dead_process(), getpid()}; /* numbers come again; locks do not */
+    assert_ok(save_plain(run, 1, 0, "", small, 1));
+    for (int p = 0; p < 2; p++) {
+        snprintf(name, sizeof name, ".cgpipe-%ld-0.tmp", (long)pids[p]);
+        leave(name, 0);
+        snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-1.tmp", (long)pids[p]);
+        leave(name, 1);
+        snprintf(name, sizeof name, ".cgpipe-latest-%ld-2.tmp", (long)pids[p]);
+        leave(name, 2);
+        snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-3.old", (long)pids[p]);
+        leave(name, 1);
+        snprintf(name, sizeof name, ".cgpipe-step-00000003-%ld-4.gone", (long)pids[p]);
+        leave(name, 1);
+    }
+    leave(".cgpipe-mine", 0);
+    leave("step-00000001.tmp", 1);
+    leave("metrics.jsonl", 0);
+    assert_ok(cgp_checkpoint_clean(run));
+    assert_int_equal(count_names(run, ""), 5); /* the last three, a checkpoint, latest */
+    assert_true(has("run/.cgpipe-mine") && has("run/step-00000001.tmp/deep") &&
+                has("run/metrics.jsonl"));
+    assert_int_equal(found_step(run), 1);
+    assert_ok(cgp_checkpoint_clean(test_path_of("no")));
+    assert_status(cgp_checkpoint_clean(test_path_of("run/metrics.jsonl")), CGP_EIO);
+}
+
+static void what_the_living_write_stays(void **state) {
+    (void)state;
+    const char *names[] = {"w"};
+    const cgp_dtype type = CGP_F32;
+    const cgp_shape shape = {.rank = 0};
+    cgp__checkpoint_writer *writer = NULL, *other = NULL;
+    cgp_safetensors_writer *file = NULL;
+    const cgp__checkpoint_info info = {.step = 3, .optimizer = "sgd", .note = ""};
+    assert_ok(cgp__checkpoint_create(&writer, run, 3));
+    assert_ok(add_random(writer, "a", 10, 1));
+    assert_ok(cgp_safetensors_create(&file, test_path_of("run/w.safetensors"), 1, names, &type,
+                                     &shape, NULL, 0));
+    assert_int_equal(count_names(run, ".cgpipe-"), 2);
+    assert_ok(cgp_checkpoint_clean(run));
+    const pid_t child = fork();
+    if (child == 0) _exit(cgp_checkpoint_clean(run) == CGP_OK ? 0 : 1);
+    int result = 0;
+    assert_int_equal(waitpid(child, &result, 0), child);
+    assert_true(WIFEXITED(result) && WEXITSTATUS(result) == 0);
+    assert_ok(cgp__checkpoint_create(&other, run, 3)); /* it cleans, too */
+    assert_int_equal(count_names(run, ".cgpipe-"), 3);
+    cgp__checkpoint_abandon(other);
+    cgp__checkpoint_abandon(NULL);
+    assert_ok(cgp_safetensors_append(file, "abcd", 4));
+    assert_ok(cgp_safetensors_commit(file));
+    assert_ok(cgp__checkpoint_commit(writer, &info, 0));
+    assert_int_equal(found_step(run), 3);
+    assert_int_equal(count_names(run, ".cgpipe-"), 0);
+}
+
+/* Where two names cannot change places in one call, a kill between the two renames leaves this. */
+static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **state) {
+    (void)state;
+    assert_ok(save_plain(run, 1, 0, "", small, 1));
+    assert_ok(save_plain(run, 2, 0, "", small, 1));
+    leave(".cgpipe-step-00000002-1-1.tmp", 1);
+    assert_int_equal(rename(test_path_of("run/step-00000002"),
+                            test_path_of("run/.cgpipe-step-00000002-1-2.old")),
+                     0);
+    cgp_log_set_level(CGP_LOG_ERROR);
+    assert_int_equal(found_step(run), 1); /* before it is cleaned */
+    cgp_log_set_level(CGP_LOG_WARN);
+    assert_ok(cgp_checkpoint_clean(run));
+    assert_int_equal(found_step(run), 2);
+    assert_int_equal(count_names(run, ""), 3);
+}
+
+/* --- failures --- */
+
+/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
+static void limit_files_to(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
+}
+
+static void a_full_disk_leaves_what_was_there(void **state) {
+    (void)state;
+    const size_t large[2] = {3000, 5000};
+    const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
+    char *note = NULL;
+    for (int again = 0; again < 2; again++) { /* into a new folder, over the same step */
+        for (int i = 0; i < 4 + again; i++) {
+            limit_files_to(i < 4 ? limits[i] : 10);
+            const cgp_status status = save_plain(run, 1, 0, "new", large, 1);
+            limit_files_to(RLIM_INFINITY);
+            assert_status(status, CGP_EIO);
+            assert_message("cannot be written (File too large)");
+            assert_int_equal(count_names(run, ""), again ? 2 : 0);
+            assert_int_equal(has("run"), again);
+        }
+        if (again == 0) assert_ok(save_plain(run, 1, 0, "old", large, 1));
+    }
+    limit_files_to(400); /* the files fit, their list does not */
+    const cgp_status status = save_plain(run, 1, 0, "new", (size_t[]){10, 10}, 1);
+    limit_files_to(RLIM_INFINITY);
+    assert_status(status, CGP_EIO);
+    assert_message("checkpoint.json: cannot be written (File too large)");
+    assert_ok(cgp_checkpoint_find(NULL, NULL, &note, run));
+    assert_string_equal(note, "old");
+    free(note);
+}
+
+static void a_folder_that_cannot_be_is_named(void **state) {
+    (void)state;
+    test_write_file(test_path_of("file"), "old", 3);
+    assert_status(save_plain(test_path_of("file"), 1, 0, "", small, 1), CGP_EIO);
+    assert_message("/file: is not a folder, expected that of a run");
+    test_assert_file(test_path_of("file"), "old");
+    assert_status(save_plain(test_path_of("no/run"), 1, 0, "", small, 1), CGP_EIO);
+    assert_message("/no/run: cannot be made: the folder that it is to be in is missing");
+    assert_status(save_plain(test_path_of("file/run"), 1, 0, "", small, 1), CGP_EIO);
+    assert_int_equal(mkdir(test_path_of("run"), 0700), 0);
+    assert_int_equal(mkdir(test_path_of("run/latest"), 0700), 0);
+    assert_status(save_plain(test_path_of("run"), 1, 0, "", small, 1), CGP_EIO);
+    assert_message("/run/latest: expected a link to a checkpoint, got a folder");
+    assert_int_equal(count_names(test_path_of("run"), ""), 1);
+    assert_int_equal(rmdir(test_path_of("run/latest")), 0);
+    const bool root = geteuid() == 0;
+    assert_int_equal(chmod(test_path_of("run"), 0555), 0);
+    assert_int_equal(chmod(test_folder, 0755), 0);
+    if (root && seteuid(65534)) skip(); /* root writes everywhere, and may not become another */
+    const cgp_status status = save_plain(test_path_of("run"), 1, 0, "", small, 1);
+    if (root) assert_int_equal(seteuid(0), 0);
+    assert_status(status, CGP_EIO);
+    assert_message("/run: cannot be written to (Permission denied)");
+    assert_int_equal(count_names(test_path_of("run"), ""), 0);
+}
+
+static void a_writer_given_up_leaves_nothing(void **state) {
+    (void)state;
+    cgp__checkpoint_writer *writer = NULL;
+    assert_ok(cgp__checkpoint_create(&writer, run, 1));
+    assert_ok(add_random(writer, "a", 10, 1));
+    assert_status(cgp__checkpoint_add(writer, "b"), CGP_EIO);
+    assert_message("/b: cannot be read (No such file or directory)");
+    cgp__checkpoint_abandon(writer);
+    assert_message("/b: cannot be read"); /* the caller's failure is still the last one */
+    assert_false(has("run"));
+}
+
+/* --- readers beside a writer --- */
+
+static void *save_often(void *failed) {
+    const size_t bytes[2] = {2000000, 24}; /* it is deleted while the first one is read */
+    for (int step = 2; step < 60; step++) {
+        /* every other time a step is saved again, and only one is kept */
+        if (save_plain(run, step / 2, 1, "", bytes, (uint64_t)step) != CGP_OK) return failed;
+    }
+    return NULL;
+}
+
+static void a_reader_beside_a_writer_always_finds_a_whole_one(void **state) {
+    (void)state;
+    pthread_t thread;
+    void *failed = NULL;
+    int64_t highest = 1;
+    int finds = 0;
+    assert_ok(save_plain(run, 1, 1, "", small, 1));
+    assert_int_equal(pthread_create(&thread, NULL, save_often, &highest), 0);
+    while (highest < 29) {
+        const int64_t step = found_step(run);
+        assert_true(step >= highest && step < 30);
+        highest = step;
+        finds++;
+    }
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    print_message("%d checkpoints were found beside a writer\n", finds);
+}
+
+static atomic_bool quit;
+
+static void *clean_often(void *failed) {
+    while (!atomic_load(&quit)) {
+        if (cgp_checkpoint_clean(run) != CGP_OK) return failed;
+    }
+    return NULL;
+}
+
+static void cleaning_does_not_disturb_a_writer(void **state) {
+    (void)state;
+    pthread_t thread;
+    void *failed = NULL;
+    const char *path = test_path_of("run/metrics.jsonl");
+    atomic_store(&quit, false);
+    assert_ok(save_plain(run, 1, 1, "", small, 1));
+    assert_int_equal(pthread_create(&thread, NULL, clean_often, &failed), 0);
+    for (int step = 2; step < 150; step++) {
+        assert_ok(save_plain(run, step / 2, 2, "", small, (uint64_t)step));
+        assert_ok(cgp_file_replace(path, "x", 1));
+        assert_int_equal(found_step(run), step / 2);
+    }
+    atomic_store(&quit, true);
+    assert_int_equal(pthread_join(thread, &failed), 0);
+    assert_null(failed);
+    assert_int_equal(count_names(run, ""), 4);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(the_files_are_these_and_sha256sum_agrees),
+        TEST(what_is_said_comes_back),
+        TEST(a_run_a_link_and_a_checkpoint_are_all_found),
+        TEST(as_many_are_kept_as_were_asked_for),
+        TEST(a_step_saved_again_is_replaced),
+        TEST(a_reader_keeps_what_it_has_opened),
+        TEST(without_latest_the_newest_whole_one_is_found),
+        TEST(what_the_dead_left_is_deleted_and_nothing_else),
+        TEST(what_the_living_write_stays),
+        TEST(a_replaced_checkpoint_is_put_back_if_none_took_its_place),
+        TEST(a_full_disk_leaves_what_was_there),
+        TEST(a_folder_that_cannot_be_is_named),
+        TEST(a_writer_given_up_leaves_nothing),
+        TEST(a_reader_beside_a_writer_always_finds_a_whole_one),
+        TEST(cleaning_does_not_disturb_a_writer),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+}

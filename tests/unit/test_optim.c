@@ -1,0 +1,269 @@
+/* test_optim.c -- an optimizer as a value: names, checks, bytes of state, the learning rate at
+ * the corners of every schedule, the constants that an update gets.
+ *
+ *     factor 1 |    ....                warmup 4, cosine to 0.1 at update 12
+ *              |   /    '.
+ *              |  /       '.
+ *         0.25 | /          '.......    0.1 from there on
+ *              +-1--4-------12----> t */
+#include <cgpipe/cgpipe.h>
+
+#include "optim/optim.h"
+#include "support.h"
+
+static void names_are_read_as_they_are_written(void **unused) {
+    (void)unused;
+    static const char *const names[] = {"sgd", "adamw", "adam", "rmsprop"};
+    static const char *const rates[] = {"constant", "cosine", "step"};
+    for (int i = 0; i < 4; i++) {
+        cgp_optim_kind kind = CGP_OPTIM_SGD;
+        assert_ok(cgp_optim_kind_parse(&kind, names[i]));
+        assert_int_equal(kind, i);
+        assert_string_equal(cgp_optim_kind_name(kind), names[i]);
+    }
+    for (int i = 0; i < 3; i++) {
+        cgp_rate_kind kind = CGP_RATE_CONSTANT;
+        assert_ok(cgp_rate_kind_parse(&kind, rates[i]));
+        assert_int_equal(kind, i);
+        assert_string_equal(cgp_rate_kind_name(kind), rates[i]);
+    }
+}
+
+static void an_unknown_name_gets_the_nearest(void **unused) {
+    (void)unused;
+    cgp_optim_kind kind = CGP_OPTIM_ADAM;
+    cgp_rate_kind rate = CGP_RATE_STEP;
+    assert_status(cgp_optim_kind_parse(&kind, "rmsprob"), CGP_EINVAL);
+    assert_string_equal(cgp_message(), "optimizer: expected sgd, adamw, adam or rmsprop, got "
+                                       "\"rmsprob\" (did you mean rmsprop?)");
+    assert_status(cgp_rate_kind_parse(&rate, "cosin"), CGP_EINVAL);
+    assert_string_equal(cgp_message(), "rate schedule: expected constant, cosine or step, got "
+                                       "\"cosin\" (did you mean cosine?)");
+    assert_status(cgp_rate_kind_parse(&rate, "wsd-something"), CGP_EINVAL);
+    assert_int_equal(kind, CGP_OPTIM_ADAM);
+    assert_int_equal(rate, CGP_RATE_STEP);
+}
+
+static cgp_optim of_kind(int kind) {
+    switch (kind) {
+    case CGP_OPTIM_SGD:
+        return cgp_optim_sgd(0.1, 0.9, true, 0.01);
+    case CGP_OPTIM_ADAMW:
+        return cgp_optim_adamw(0.1, 0.01);
+    case CGP_OPTIM_ADAM:
+        return cgp_optim_adam(0.1, 0.01);
+    default:
+        return cgp_optim_rmsprop(0.1, 0.9, 0.01);
+    }
+}
+
+static void the_usual_constants_are_accepted(void **unused) {
+    (void)unused;
+    for (int kind = 0; kind < 4; kind++) {
+        cgp_optim optim = of_kind(kind);
+        assert_int_equal(optim.kind, kind);
+        assert_ok(cgp_optim_check(&optim));
+        assert_false(optim.decay_all);
+        optim.clip_norm = 1;
+        optim.rate = optim.weight_decay = 0;
+        optim.schedule = (cgp_rate_schedule){CGP_RATE_COSINE, 0, 1, 0, 0, 0};
+        assert_ok(cgp_optim_check(&optim));
+        optim.schedule = (cgp_rate_schedule){CGP_RATE_STEP, 100, 0, 0, 1, 1e-3};
+        assert_ok(cgp_optim_check(&optim));
+    }
+}
+
+static void state_is_counted_as_the_rules_need_it(void **unused) {
+    (void)unused;
+    static const int states[4] = {1, 2, 2, 2};
+    for (int kind = 0; kind < 4; kind++) {
+        const cgp_optim optim = of_kind(kind);
+        assert_int_equal(cgp_optim_states(&optim), states[kind]);
+    }
+    cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0.01);
+    assert_int_equal(cgp_optim_states(&optim), 0);
+    optim = cgp_optim_rmsprop(0.1, 0, 0.01);
+    assert_int_equal(cgp_optim_states(&optim), 1);
+}
+
+/* A constant of a kind, one step out of its range, and what the message says. */
+typedef struct wrong {
+    int kind;
+    size_t offset;
+    double value;
+    const char *message;
+} wrong;
+
+#define WRONG(kind, field, value, text)                                                        \
+    { CGP_OPTIM_##kind, offsetof(cgp_optim, field), value, "optimizer: " text }
+
+static void a_wrong_constant_is_named_with_its_range(void **unused) {
+    (void)unused;
+    static const wrong cases[] = {
+        WRONG(SGD, rate, -1, "rate is expected in [0, inf), got -1"),
+        WRONG(ADAM, rate, INFINITY, "rate is expected in [0, inf), got inf"),
+        WRONG(ADAMW, weight_decay, -0.1, "weight_decay is expected in [0, inf), got -0.1"),
+        WRONG(SGD, momentum, 1, "momentum is expected in [0, 1), got 1"),
+        WRONG(RMSPROP, momentum, -0.5, "momentum is expected in [0, 1), got -0.5"),
+        WRONG(SGD, momentum, 0, "nesterov needs momentum above 0, got 0"),
+        WRONG(ADAMW, beta1, 1, "beta1 is expected in [0, 1), got 1"),
+        WRONG(ADAM, beta2, -0.5, "beta2 is expected in [0, 1), got -0.5"),
+        WRONG(ADAM, eps, 0, "eps is expected in (0, inf), got 0"),
+        WRONG(RMSPROP, eps, 0, "eps is expected in (0, inf), got 0"),
+        WRONG(RMSPROP, alpha, 1, "alpha is expected in [0, 1), got 1"),
+        WRONG(SGD, clip_norm, -1, "clip_norm is expected in [0, inf), got -1"),
+        WRONG(ADAM, clip_norm, INFINITY, "clip_norm is expected in [0, inf), got inf"),
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cgp_optim optim = of_kind(cases[i].kind);
+        memcpy((char *)&optim + cases[i].offset, &cases[i].value, sizeof(double));
+        assert_status(cgp_optim_check(&optim), CGP_EINVAL);
+        assert_string_equal(cgp_message(), cases[i].message);
+    }
+    cgp_optim optim = of_kind(CGP_OPTIM_RMSPROP);
+    optim.nesterov = true;
+    assert_status(cgp_optim_check(&optim), CGP_EINVAL);
+    assert_string_equal(cgp_message(), "optimizer: nesterov needs sgd, got rmsprop");
+    optim.kind = (cgp_optim_kind)4;
+    assert_status(cgp_optim_check(&optim), CGP_EINVAL);
+    assert_message("unknown kind 4");
+}
+
+/* Also where the kind has no use for the constant. */
+static void nan_is_refused_everywhere(void **unused) {
+    (void)unused;
+    static const size_t fields[] = {
+        offsetof(cgp_optim, rate),           offsetof(cgp_optim, weight_decay),
+        offsetof(cgp_optim, momentum),       offsetof(cgp_optim, beta1),
+        offsetof(cgp_optim, beta2),          offsetof(cgp_optim, eps),
+        offsetof(cgp_optim, alpha),          offsetof(cgp_optim, clip_norm),
+        offsetof(cgp_optim, schedule.least), offsetof(cgp_optim, schedule.factor)};
+    const double nan = NAN;
+    for (int kind = 0; kind < 4; kind++) {
+        for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
+            cgp_optim optim = of_kind(kind);
+            memcpy((char *)&optim + fields[i], &nan, sizeof nan);
+            assert_status(cgp_optim_check(&optim), CGP_EINVAL);
+            assert_message("got nan");
+        }
+    }
+}
+
+static void a_wrong_schedule_is_refused(void **unused) {
+    (void)unused;
+    static const struct {
+        cgp_rate_schedule schedule;
+        const char *message;
+    } cases[] = {
+        {{(cgp_rate_kind)3, 0, 0, 0, 0, 0}, "unknown kind 3 (constant, cosine, step)"},
+        {{CGP_RATE_CONSTANT, -1, 0, 0, 0, 0}, "warmup is expected to be 0 or more, got -1"},
+        {{CGP_RATE_COSINE, 5, 5, 0, 0, 0}, "steps is expected above the warm-up's 5, got 5"},
+        {{CGP_RATE_COSINE, 0, 9, 1.5, 0, 0}, "least is expected in [0, 1], got 1.5"},
+        {{CGP_RATE_COSINE, 0, 9, -0.5, 0, 0}, "least is expected in [0, 1], got -0.5"},
+        {{CGP_RATE_STEP, 0, 0, 0, 0, 0.5}, "interval is expected to be 1 or more, got 0"},
+        {{CGP_RATE_STEP, 0, 0, 0, 1, 0}, "factor is expected in (0, inf), got 0"},
+        {{CGP_RATE_STEP, 0, 0, 0, 1, INFINITY}, "factor is expected in (0, inf), got inf"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0);
+        optim.schedule = cases[i].schedule;
+        assert_status(cgp_optim_check(&optim), CGP_EINVAL);
+        assert_string_equal(strstr(cgp_message(), ": ") + 2, cases[i].message);
+    }
+}
+
+static double rate_at(cgp_rate_schedule schedule, int64_t update) {
+    cgp_optim optim = cgp_optim_sgd(2, 0, false, 0);
+    optim.schedule = schedule;
+    assert_ok(cgp_optim_check(&optim));
+    return cgp_optim_rate_at(&optim, update);
+}
+
+static void assert_rate(cgp_rate_schedule schedule, int64_t update, double expected) {
+    const double got = rate_at(schedule, update);
+    if (!(fabs(got - expected) <= 1e-15 * expected))
+        fail_msg("%s, update %d: rate %.17g, expected %.17g", cgp_rate_kind_name(schedule.kind),
+                 (int)update, got, expected);
+}
+
+static void the_rate_warms_up_in_a_line(void **unused) {
+    (void)unused;
+    static const cgp_rate_schedule none = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0};
+    assert_rate(none, 1, 2);
+    assert_rate(none, 1000000, 2);
+    static const cgp_rate_schedule cases[] = {{CGP_RATE_CONSTANT, 4, 0, 0, 0, 0},
+                                              {CGP_RATE_COSINE, 4, 12, 0.1, 0, 0},
+                                              {CGP_RATE_STEP, 4, 0, 0, 3, 0.5}};
+    for (int i = 0; i < 3; i++) {
+        assert_rate(cases[i], 1, 0.5);
+        assert_rate(cases[i], 2, 1);
+        assert_rate(cases[i], 3, 1.5);
+        assert_rate(cases[i], 4, 2);
+    }
+    assert_rate(cases[0], 5, 2);
+    assert_rate((cgp_rate_schedule){CGP_RATE_CONSTANT, 1, 0, 0, 0, 0}, 1, 2);
+}
+
+static void cosine_ends_at_the_least_rate_and_stays(void **unused) {
+    (void)unused;
+    const cgp_rate_schedule cosine = {CGP_RATE_COSINE, 4, 12, 0.1, 0, 0};
+    assert_rate(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
+    assert_rate(cosine, 8, 2 * (0.1 + 0.9 / 2));
+    assert_true(rate_at(cosine, 11) > 0.2);
+    assert_rate(cosine, 12, 0.2);
+    assert_rate(cosine, 13, 0.2);
+    assert_rate(cosine, INT64_MAX, 0.2);
+    const cgp_rate_schedule bare = {CGP_RATE_COSINE, 0, 10, 0, 0, 0};
+    assert_rate(bare, 1, 1 + cos(acos(-1) / 10));
+    assert_rate(bare, 10, 0);
+    for (int t = 5; t <= 12; t++)
+        assert_true(rate_at(cosine, t) < rate_at(cosine, t - 1));
+}
+
+static void steps_fall_at_whole_intervals(void **unused) {
+    (void)unused;
+    const cgp_rate_schedule step = {CGP_RATE_STEP, 4, 0, 0, 3, 0.5};
+    static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
+    for (int i = 0; i < 10; i++)
+        assert_rate(step, 4 + i, expected[i]);
+    const cgp_rate_schedule bare = {CGP_RATE_STEP, 0, 0, 0, 1, 0.1};
+    assert_rate(bare, 1, 2 * 0.1);
+    assert_rate(bare, 3, 2 * pow(0.1, 3));
+}
+
+static void an_update_gets_the_rate_and_corrections_of_its_number(void **unused) {
+    (void)unused;
+    static const cgp__update_rule rules[] = {CGP__UPDATE_SGD, CGP__UPDATE_ADAMW,
+                                             CGP__UPDATE_ADAM, CGP__UPDATE_RMSPROP};
+    for (int kind = 0; kind < 4; kind++) {
+        cgp_optim optim = of_kind(kind);
+        optim.schedule = (cgp_rate_schedule){CGP_RATE_COSINE, 4, 12, 0.1, 0, 0};
+        cgp__update u = {.n = 7, .gradient_scale = 0.25};
+        cgp__optim_constants(&optim, 3, &u);
+        assert_int_equal(u.rule, rules[kind]);
+        assert_true(u.rate == cgp_optim_rate_at(&optim, 3) && u.rate < optim.rate);
+        assert_true(u.weight_decay == 0.01);
+        assert_true(u.momentum == optim.momentum && u.alpha == optim.alpha);
+        assert_true(u.nesterov == optim.nesterov && u.eps == optim.eps);
+        assert_true(u.correction1 == 1 - pow(optim.beta1, 3));
+        assert_true(u.correction2_sqrt == sqrt(1 - pow(optim.beta2, 3)));
+        assert_true(u.n == 7 && u.gradient_scale == 0.25);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(names_are_read_as_they_are_written),
+        cmocka_unit_test(an_unknown_name_gets_the_nearest),
+        cmocka_unit_test(the_usual_constants_are_accepted),
+        cmocka_unit_test(state_is_counted_as_the_rules_need_it),
+        cmocka_unit_test(a_wrong_constant_is_named_with_its_range),
+        cmocka_unit_test(nan_is_refused_everywhere),
+        cmocka_unit_test(a_wrong_schedule_is_refused),
+        cmocka_unit_test(the_rate_warms_up_in_a_line),
+        cmocka_unit_test(cosine_ends_at_the_least_rate_and_stays),
+        cmocka_unit_test(steps_fall_at_whole_intervals),
+        cmocka_unit_test(an_update_gets_the_rate_and_corrections_of_its_number),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
