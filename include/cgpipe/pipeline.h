@@ -22,7 +22,7 @@ typedef struct cgp_pipeline cgp_pipeline;
  *
  * @retval CGP_ELIMIT   The devices together need more memory than the machine has available.
  * @retval CGP_ENOMEM   Memory could not be had; nothing is left behind.
- * @retval CGP_EDEVICE  A device or kernel could not be made.
+ * @retval CGP_EDEVICE  A device or kernel could not be made.   @retval CGP_EINVAL  CGP_CPU_ISA asks for what the machine lacks.
  *
  * Threads: the calling thread owns the pipeline: all other calls come from it.
  * Cost:    touches all planned bytes; makes the kernels of a full mini-batch.
@@ -49,7 +49,7 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @retval CGP_OK        The step ran; gradients are complete on every stage.
  * @retval CGP_EINVAL    An input does not fit the model, an integer is out of range, or the loss counts nothing; nothing
  *                       ran, gradients unchanged.
- * @retval CGP_ESTATE    The plan is for inference, or the pipeline has failed before.
+ * @retval CGP_ESTATE    The plan is for inference or has `loss_outside`, or the pipeline has failed before.
  * @retval CGP_ENOMEM    Lists or kernels for a size met for the first time could not be made, or (CGP_ELIMIT) not inside the
  *                       planned memory; nothing ran, gradients unchanged.
  * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined;
@@ -112,10 +112,12 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 
 /**
  * Stop a run in which no action ends for so long, instead of waiting for ever. It then fails with CGP_EDEVICE; the message
- * names the action that hangs, and cgp_pipeline_report() has the rest.
+ * names the action that hangs, and cgp_pipeline_report() has the rest. All of a device's update, and of its sum of shared
+ * gradients, counts as one action. The time in which the whole process was stopped does not count.
  *
- * A worker that hangs inside a kernel cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves its
- * thread and its device behind. Such a kernel may still read the tensors that were given to that one call: keep them.
+ * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
+ * its thread and its device behind. It may still read or write the tensors that were given to that call, and, in
+ * cgp_pipeline_backward(), to the forward before it: keep them.
  *
  * @param[in] seconds  > 0, or 0 for no limit (at the start).   @retval CGP_EINVAL
  */
@@ -137,8 +139,11 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  * @param[in] folder  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
  * @param[in] note    A text of the caller's, returned by cgp_pipeline_load(): where the data stand, e.g. NULL: none.
  *
- * @retval CGP_EIO     Not written; what was there is untouched.   @retval CGP_ENOMEM
- * @retval CGP_ESTATE  The plan is for inference; gradients wait for cgp_optim_step(); or the pipeline has failed.
+ * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the folder not be synced,
+ *                     the checkpoint is there; the message says so.)   @retval CGP_ENOMEM  Likewise.
+ * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter is not UTF-8.
+ * @retval CGP_ESTATE  The plan is for inference; gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; or the
+ *                     pipeline has failed.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
                                                     int keep, const char *note);
@@ -151,7 +156,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, cons
  * @param[in]  folder  A run's folder (its latest checkpoint), or one checkpoint's.
  * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.
  *
- * @retval CGP_EIO      No checkpoint there, or unreadable.
+ * @retval CGP_EIO      No checkpoint there, or unreadable. If reading fails after everything had been read and checked once, the
+ *                      pipeline can only be destroyed.
  * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the whole checkpoint before it, if there is
  *                      one. Or of another model or optimizer: the message has what is there and what was planned.
  * @retval CGP_ENOMEM   @retval CGP_ESTATE  cgp_pipeline_backward() is due, or the pipeline has failed.
@@ -166,7 +172,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, cons
  *
  * @param[out] loss  Loss sum / count. May be NULL.
  *
- * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no loss.
+ * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with a loss. @retval CGP_EINVAL also: the model has no
+ * loss.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         const cgp_tensor *const *inputs,
@@ -177,14 +184,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
  *
  * @param[out] output  [N, ...] of cgp_model_output_shape() and _dtype(). Caller's.
  *
- * Otherwise as cgp_pipeline_step(). @retval CGP_EINVAL also: the model has no output, or `output` does not fit it.
+ * Otherwise as cgp_pipeline_step(), but legal on every plan of a model with an output. @retval CGP_EINVAL also: the model has no
+ * output, or `output` does not fit it. @retval CGP_ESTATE also: cgp_pipeline_backward() is due.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline,
                                                        const cgp_tensor *const *inputs,
                                                        int n_inputs, const cgp_tensor *output);
 
-/** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host. @param[in,out] data As many f32 as
- * its shape counts. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. */
+/** Copy a parameter, 0 .. cgp_model_parameters() - 1, in plain layout to or from the host (all copies of a shared one). @param[in,out] data As many f32 as
+ * its shape counts. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one.
+ * @retval CGP_ESTATE To set: cgp_pipeline_backward() is due. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline,
                                                              int parameter, float *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline,
@@ -200,7 +209,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline 
                                                                    const float *data);
 
 /** Copy the gradient of a parameter that the last step left. @param[out] data As many f32 as the parameter's shape counts.
- * Caller's. @retval CGP_ESTATE No step yet, or an inference plan. @retval CGP_EINVAL No such parameter. */
+ * Caller's. @retval CGP_ESTATE No step since the pipeline was made or loaded, cgp_pipeline_backward() is due, an inference plan,
+ * or the pipeline has failed. @retval CGP_EINVAL No such parameter. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline,
                                                             int parameter, float *data);
 
@@ -211,12 +221,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipe
 /** Bytes that a device asked its backend for, in one piece, and holds. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);
 
-/** Measured times of the last run: a step, an evaluation or a prediction. */
+/** Measured times of the last run: a step, or its forward or backward alone; of an evaluation or prediction, its last piece of at
+ * most 256 micro-batches. */
 typedef struct cgp_pipeline_times {
     double seconds; /**< Start of the first action to the end of the last. */
     double
         forward_seconds; /**< Until the last F ends; NaN where the schedule mixes forward and backward; all without backward. */
-    double backward_seconds; /**< From there to the end; NaN likewise. */
+    double backward_seconds; /**< From there to the end; NaN likewise; all without forward. */
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
 } cgp_pipeline_times;
 

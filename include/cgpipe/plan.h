@@ -75,7 +75,8 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, or the model has no loss to train (and `inference` is not set).
+ * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor `loss_outside`
+ *                      is set), or no parameter.
  * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *

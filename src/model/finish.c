@@ -109,7 +109,7 @@ static void mark_gradients(cgp_model *model) {
  * wanted[]: scratch of n_nodes. */
 static void mark_on_loss(cgp_model *model, bool *wanted) {
     memset(wanted, 0, (size_t)model->n_nodes);
-    for (int i = model->n_nodes - model->n_losses; i < model->n_nodes; i++)
+    for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
         wanted[i] = true;
     if (model->n_losses == 0) wanted[model->values[model->output].node] = true;
     mark_needed(model, wanted, true);
@@ -139,7 +139,7 @@ static cgp_status check(const cgp_model *model) {
 /* Leave out, renumber, mark: on a model without errors. */
 static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *number) {
     move_losses_to_end(model, moved);
-    for (int i = model->n_nodes - model->n_losses; i < model->n_nodes; i++)
+    for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
         wanted[i] = true;
     if (model->output >= 0) wanted[model->values[model->output].node] = true;
     mark_needed(model, wanted, false);

@@ -85,9 +85,9 @@ int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Tell whether a node is a loss. The model is finished. */
-static inline bool cgp__model_is_loss(const cgp_model *model, int node) {
-    return node >= model->n_nodes - model->n_losses;
+/* Node of loss `l`, 0 .. n_losses - 1. The model is finished. */
+static inline int cgp__model_loss(const cgp_model *model, int l) {
+    return model->n_nodes - model->n_losses + l;
 }
 
 /* Tell whether backward of a node has an input half, a weight half. */

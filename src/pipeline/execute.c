@@ -70,7 +70,7 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
                                    node->id);
     if (node->op->is_loss) {
         const cgp_model *model = s->plan->model;
-        const int l = call->node - (model->n_nodes - model->n_losses);
+        const int l = call->node - cgp__model_loss(model, 0);
         if (s->context->loss_scales) args.loss_scale = s->context->loss_scales[l];
         if (s->bound->action.kind == CGP_ACTION_F)
             args.loss = &pipeline->losses[s->bound->action.microbatch * model->n_losses + l];
@@ -121,6 +121,7 @@ static cgp_status compute(const scene *s, bool *stopped) {
         *stopped = cgp__is_stopped(worker->pipeline);
         if (status != CGP_OK && !*stopped) return fail_in_action(s, &calls[i]);
     }
+    atomic_store_explicit(&worker->call, n, memory_order_relaxed);
     return CGP_OK;
 }
 
@@ -186,7 +187,9 @@ static cgp_status run_action(const scene *s, bool *stopped) {
         return CGP_OK;
     }
     CGP_TRY(compute(s, stopped));
-    if (!*stopped) give_output(s);
+    if (*stopped) return CGP_OK;
+    give_output(s);
+    *stopped = cgp__is_stopped(pipeline);
     return CGP_OK;
 }
 
@@ -200,10 +203,10 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     const cgp__run_context context = *(const cgp__run_context *)argument;
     cgp_pipeline *pipeline = worker->pipeline;
     const cgp__bound_action *actions = context.run->lists[worker->index].actions;
-    bool stopped = false;
+    bool stopped = cgp__is_stopped(pipeline);
     int begin, end;
     cgp__run_range(&context, worker->index, &begin, &end);
-    for (int i = begin; i < end; i++) {
+    for (int i = begin; i < end && !stopped; i++) {
         const cgp_action *action = &actions[i].action;
         scene s;
         set_scene(&s, worker, &context, &actions[i]);

@@ -105,7 +105,7 @@ cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *co
                                     int64_t samples) {
     const cgp_model *model = pipeline->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
-        const cgp__node *loss = &model->nodes[model->n_nodes - model->n_losses + l];
+        const cgp__node *loss = &model->nodes[cgp__model_loss(model, l)];
         int64_t *count = &pipeline->loss_counts[l];
         CGP_TRY(count_loss(model, loss, inputs, samples, count));
         pipeline->loss_scales[l] = (float)(loss->loss_weight / (double)*count);

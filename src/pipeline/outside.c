@@ -6,6 +6,14 @@
  *                             gradient into the workspace */
 #include "pipeline/pipeline.h"
 
+static cgp_status check_plan(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (pipeline->plan->loss_outside) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "pipeline: is not planned with loss_outside (cgp_pipeline_%s is due)",
+                    pipeline->plan->inference ? "predict" : "step");
+}
+
 /* The inputs' tensors are kept: backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
@@ -18,14 +26,8 @@ static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs)
 
 cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->plan->loss_outside)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: is not planned with loss_outside (cgp_pipeline_%s is due)",
-                        pipeline->plan->inference ? "predict" : "step");
-    if (pipeline->outside_run)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: a forward has run (cgp_pipeline_backward is due)");
+    CGP_TRY(check_plan(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
     CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
@@ -41,11 +43,7 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
 }
 
 cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradient) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->plan->loss_outside)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: is not planned with loss_outside (cgp_pipeline_%s is due)",
-                        pipeline->plan->inference ? "predict" : "step");
+    CGP_TRY(check_plan(pipeline));
     if (!pipeline->outside_run)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: no forward waits for it (cgp_pipeline_forward is due)");

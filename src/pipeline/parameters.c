@@ -36,6 +36,11 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
                                       const float *data) {
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
+    if (pipeline->outside_run && !pipeline->failed)
+        return cgp_fail(
+            CGP_ESTATE,
+            "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
+            parameter);
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
         copy(pipeline, &plan->copies[c],
              plan->devices[plan->copies[c].device].parameters + plan->copies[c].offset, NULL,

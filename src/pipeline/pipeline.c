@@ -114,9 +114,10 @@ cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline) {
     return CGP_OK;
 }
 
-cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, cgp__run_context *context) {
+cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, const cgp__run_context *context) {
     pipeline->first_status = CGP_OK;
-    cgp_status status = cgp__workers_all(pipeline, cgp__job_run, context);
+    pipeline->context = *context;
+    cgp_status status = cgp__workers_all(pipeline, cgp__job_run, &pipeline->context);
     if (pipeline->first_status != CGP_OK)
         status = cgp_fail(pipeline->first_status, "%s", pipeline->first_message);
     if (status != CGP_OK) {
@@ -145,8 +146,8 @@ static double total_loss(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->plan->model;
     double total = 0;
     for (int l = 0; l < model->n_losses; l++)
-        total += model->nodes[model->n_nodes - model->n_losses + l].loss_weight *
-                 pipeline->loss_sums[l] / (double)pipeline->loss_counts[l];
+        total += model->nodes[cgp__model_loss(model, l)].loss_weight * pipeline->loss_sums[l] /
+                 (double)pipeline->loss_counts[l];
     return total;
 }
 
@@ -169,8 +170,7 @@ const char *cgp__pipeline_due(const cgp_pipeline *pipeline) {
     return pipeline->outside_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
 }
 
-/* Slots are free: no forward waits for its backward. */
-static cgp_status check_between_steps(const cgp_pipeline *pipeline) {
+cgp_status cgp__pipeline_check_idle(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->outside_run) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
@@ -178,7 +178,7 @@ static cgp_status check_between_steps(const cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
-    CGP_TRY(check_between_steps(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(
             CGP_ESTATE,
@@ -208,7 +208,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
-    CGP_TRY(check_between_steps(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
@@ -245,7 +245,7 @@ cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
-    CGP_TRY(check_between_steps(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     int64_t samples = 0;
     if (pipeline->plan->model->output >= 0)
         CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));

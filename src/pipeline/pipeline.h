@@ -96,6 +96,25 @@ typedef struct cgp__fault {
     double seconds;    /* of a DELAY; of DELAY_ALL, the most */
 } cgp__fault;
 
+/* Which actions of its lists a run takes. */
+typedef enum cgp__part_of_run {
+    CGP__WHOLE,
+    CGP__FORWARD_HALF,
+    CGP__BACKWARD_HALF
+} cgp__part_of_run;
+
+/* What a run needs besides its list. */
+typedef struct cgp__run_context {
+    const cgp__run *run;
+    cgp__part_of_run part;
+    const cgp_tensor *const *inputs;
+    int64_t offset; /* of the run's first sample in the inputs and the output */
+    bool training, with_loss;
+    const float *loss_scales;   /* [losses] */
+    const cgp_tensor *output;   /* that the caller wants */
+    const cgp_tensor *gradient; /* of the output, with a loss outside */
+} cgp__run_context;
+
 struct cgp_pipeline {
     const cgp_plan *plan;
     uint64_t seed;
@@ -125,7 +144,9 @@ struct cgp_pipeline {
     pthread_cond_t work, done, released; /* the last: faults that hold a worker let it go */
     cgp__job *job;                       /* of the workers, and what it was given */
     void *argument;
-    int pending; /* workers that the caller waits for */
+    cgp__run_context context; /* of cgp__job_run */
+    cgp__update constants;    /* of the update */
+    int pending;              /* workers that the caller waits for */
     bool quit, release;
     atomic_bool stopped;  /* a run has failed: no worker touches the plan or the caller's memory
                              any more */
@@ -139,25 +160,6 @@ struct cgp_pipeline {
     cgp_status first_status; /* of the run in progress: the first error wins */
     char first_message[1024];
 };
-
-/* Which actions of its lists a run takes. */
-typedef enum cgp__part_of_run {
-    CGP__WHOLE,
-    CGP__FORWARD_HALF,
-    CGP__BACKWARD_HALF
-} cgp__part_of_run;
-
-/* What a run needs besides its list. */
-typedef struct cgp__run_context {
-    const cgp__run *run;
-    cgp__part_of_run part;
-    const cgp_tensor *const *inputs;
-    int64_t offset; /* of the run's first sample in the inputs and the output */
-    bool training, with_loss;
-    const float *loss_scales;   /* [losses] */
-    const cgp_tensor *output;   /* that the caller wants */
-    const cgp_tensor *gradient; /* of the output, with a loss outside */
-} cgp__run_context;
 
 /* workers.c: run a job on every worker and wait; the status and message of the first device
  * that failed, or of the timeout. */
@@ -216,8 +218,9 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 /* pipeline.c: CGP_ESTATE if the pipeline has failed; run lists on all workers, and remember a
  * failure; check a tensor that is like the model's output. */
 cgp_status cgp__pipeline_check_alive(const cgp_pipeline *pipeline);
+cgp_status cgp__pipeline_check_idle(const cgp_pipeline *pipeline); /* and between steps */
 const char *cgp__pipeline_due(const cgp_pipeline *pipeline); /* the call that makes gradients */
-cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, cgp__run_context *context);
+cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, const cgp__run_context *context);
 cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *name,
                                       const cgp_tensor *tensor, int64_t samples);
 

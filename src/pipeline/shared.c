@@ -23,6 +23,7 @@ static void add_buffer(const cgp__worker *worker, char *to, const char *from, in
         if (cgp__is_stopped(worker->pipeline)) return; /* timed out: the plan may be gone */
         device->backend->add(worker->device, (float *)(void *)(to + at),
                              (const float *)(void *)piece, n / 4);
+        if (cgp__is_stopped(worker->pipeline)) return;
     }
 }
 
@@ -49,6 +50,7 @@ static void gather(cgp__worker *worker, int p) {
 
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
     (void)unused;
+    if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
     const cgp_plan *plan = worker->pipeline->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (plan->copies[plan->first_copy[p]].device == worker->index &&
@@ -62,6 +64,7 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_pipeline *pipeline = worker->pipeline;
+    if (cgp__is_stopped(pipeline)) return CGP_OK;
     const cgp_plan *plan = pipeline->plan;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];

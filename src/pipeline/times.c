@@ -48,6 +48,9 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
     if (first_backward == INT64_MAX) {
         times.forward_seconds = times.seconds;
         times.backward_seconds = 0;
+    } else if (last_forward == 0) {
+        times.forward_seconds = 0;
+        times.backward_seconds = times.seconds;
     } else if (last_forward <= first_backward) {
         times.forward_seconds = (double)(last_forward - start) * 1e-9;
         times.backward_seconds = (double)(end - last_forward) * 1e-9;

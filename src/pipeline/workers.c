@@ -9,8 +9,8 @@
  * for a moment; then the thread is detached and all that it may still touch is left behind, never
  * freed: the pipeline itself, its lists and channels, the memory and kernels of its device; those
  * of the other devices too, unless it hangs in an action that only computes. If it wakes up one
- * day, it sees `stopped` and ends without a look at the plan or the caller's tensors, which are
- * gone by then. (The kernel that it hangs in may read the tensors of that one call.) */
+ * day, it sees `stopped` and ends without a look at the plan, the caller's tensors or frame, which
+ * are gone by then (what a job is given lies in the pipeline). (The kernel that it hangs in may read the tensors of that one call.) */
 #include "pipeline/pipeline.h"
 
 #include <errno.h>
@@ -198,7 +198,10 @@ void cgp__workers_stop(cgp_pipeline *pipeline) {
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         cgp__worker *worker = &pipeline->workers[d];
         if (!worker->started) continue;
-        if (worker->stuck)
+        pthread_mutex_lock(&pipeline->lock);
+        const bool stuck = worker->stuck;
+        pthread_mutex_unlock(&pipeline->lock);
+        if (stuck)
             pthread_detach(worker->thread);
         else
             pthread_join(worker->thread, NULL);

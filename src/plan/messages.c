@@ -11,7 +11,6 @@
  * and a stage never has to add two partial sums. */
 #include "plan/plan.h"
 
-
 /* Whether a node of `stage` reads the value; with `gradient`, and hands a gradient back. */
 static bool used_in(const cgp_plan *plan, int value, int stage, bool gradient) {
     const cgp_model *model = plan->model;

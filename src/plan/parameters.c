@@ -42,17 +42,15 @@ static cgp_status add_copy(cgp_plan *plan, int p, int device) {
     return CGP_OK;
 }
 
-static cgp_status place_copies(cgp_plan *plan, int p) {
+/* Copies for the uses that backward reaches, or for the others. */
+static cgp_status place_copies(cgp_plan *plan, int p, bool on_loss) {
     const cgp__parameter *param = &plan->model->params[p];
-    plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
-    for (int others = 0; others < 2; others++) {
-        for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
-            const int node = plan->model->uses[u].node;
-            const int device = cgp__plan_device_of(plan, node);
-            if (plan->model->nodes[node].on_loss == (others == 1)) continue;
-            if (!cgp__plan_copy(plan, p, device)) CGP_TRY(add_copy(plan, p, device));
-            plan->first_copy[p + 1] = plan->n_copies;
-        }
+    for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
+        const int node = plan->model->uses[u].node, device = cgp__plan_device_of(plan, node);
+        if (plan->model->nodes[node].on_loss != on_loss || cgp__plan_copy(plan, p, device))
+            continue;
+        CGP_TRY(add_copy(plan, p, device));
+        plan->first_copy[p + 1] = plan->n_copies;
     }
     return CGP_OK;
 }
@@ -92,7 +90,10 @@ static void place_gradients(cgp_plan *plan, int p) {
 
 cgp_status cgp__plan_parameters(cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
-        CGP_TRY(place_copies(plan, p));
+        plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
+        CGP_TRY(
+            place_copies(plan, p, true)); /* the owner's is one of these, if there are any */
+        CGP_TRY(place_copies(plan, p, false));
         if (!plan->inference) place_gradients(plan, p);
         reserve_piece(plan, p);
     }

@@ -297,28 +297,32 @@ static void settle(cgp__stage_builder *b, int variant, int64_t slot_bytes, int64
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training. Those
- * are made with stored results that take over what an op reads, and with stored results in memory
- * of their own; what needs less workspace stays. */
+/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training.
+ * *workspace: what they need; `settled`: their items get their final places. */
+static cgp_status try_variant(cgp_plan *plan, int index, int variant, bool separate,
+                              bool settled, int64_t *workspace) {
+    int64_t slot_bytes = 0;
+    cgp__stage_builder b = {.plan = plan,
+                            .model = plan->model,
+                            .stage = &plan->stages[index],
+                            .index = index,
+                            .training = variant == 1,
+                            .separate = separate};
+    const cgp_status status = build(&b, variant, &slot_bytes, workspace);
+    if (status == CGP_OK && settled) settle(&b, variant, slot_bytes, *workspace);
+    release(&b);
+    return status;
+}
+
+/* Stored results may take over memory of what their op reads, or lie in memory of their own: what
+ * needs less workspace is made. */
 static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
-    int64_t slot_bytes = 0, work_bytes = 0, least = INT64_MAX;
-    bool separate = variant == 1;
-    for (int attempt = separate ? 0 : 1; attempt < 3; attempt++) {
-        cgp__stage_builder b = {.plan = plan,
-                                .model = plan->model,
-                                .stage = &plan->stages[index],
-                                .index = index,
-                                .training = variant == 1,
-                                .separate = separate};
-        const cgp_status status = build(&b, variant, &slot_bytes, &work_bytes);
-        const bool last = attempt == 2 || (attempt == 1 && work_bytes <= least);
-        if (status == CGP_OK && last) settle(&b, variant, slot_bytes, work_bytes);
-        release(&b);
-        if (status != CGP_OK || last) return status;
-        least = work_bytes;
-        separate = attempt == 1; /* separate, not, and separate again if that was better */
+    int64_t shared = 0, separate = INT64_MAX;
+    if (variant == 1) {
+        CGP_TRY(try_variant(plan, index, variant, true, false, &separate));
+        CGP_TRY(try_variant(plan, index, variant, false, false, &shared));
     }
-    return CGP_OK;
+    return try_variant(plan, index, variant, separate < shared, true, &shared);
 }
 
 cgp_status cgp__plan_programs(cgp_plan *plan, int index) {

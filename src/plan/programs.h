@@ -5,12 +5,6 @@
 
 #include "plan/plan.h"
 
-/* Moments of a stage with n nodes, 0 <= i < n, in the order of execution:
- *
- *     forward of node i   i                  sends    n
- *     gradients arrive    n + 1
- *     backward of node i  n + 2 + 2(n-1-i) (weight half), one later (input half)
- *     sends               3n + 2 */
 /* A node of the stage that backward runs forward again. */
 typedef struct cgp__redo {
     int node, moment;
@@ -43,6 +37,12 @@ typedef struct cgp__stage_builder {
     cgp__place *stats;    /* [n_nodes x MAX_SAVED] items of the nodes' own saved values */
 } cgp__stage_builder;
 
+/* Moments of a stage with n nodes, 0 <= i < n, in the order of execution:
+ *
+ *     forward of node i   i                  sends    n
+ *     gradients arrive    n + 1
+ *     backward of node i  n + 2 + 2(n-1-i) (weight half), one later (input half)
+ *     sends               3n + 2 */
 static inline int cgp__moment_forward_end(const cgp__stage_plan *stage) {
     return stage->n_nodes;
 }

@@ -217,9 +217,15 @@ static void any_other_order_is_refused(void **unused) {
     assert_message("cgp_pipeline_backward is due");
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_message("cgp_pipeline_backward is due");
+    assert_status(cgp_pipeline_set_parameter(pipeline, 0, y.data), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    cgp_pipeline_times times = cgp_pipeline_last_times(pipeline, NULL);
+    assert_true(times.forward_seconds == times.seconds && times.backward_seconds == 0);
     assert_status(cgp_pipeline_backward(pipeline, &wrong), CGP_EINVAL);
     assert_message("gradient: expected f32 of shape [3]");
     assert_ok(cgp_pipeline_backward(pipeline, &y));
+    times = cgp_pipeline_last_times(pipeline, NULL);
+    assert_true(times.backward_seconds == times.seconds && times.forward_seconds == 0);
     assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, &y));
     assert_ok(cgp_optim_step(pipeline));
     assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y)); /* and is destroyed so */
