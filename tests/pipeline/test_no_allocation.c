@@ -1,0 +1,174 @@
+/* test_no_allocation.c -- a step allocates nothing and makes no kernel, once its size has been met.
+ *
+ * This program has malloc and its like of its own, which count, while a step runs, what the
+ * library's code asks for (the return address lies in this program), and what anybody asks for.
+ * The latter is printed: oneDNN's execute makes some small requests, and its `gemm:jit`, which
+ * attention's small products run in, takes a buffer for packing in each call. */
+#define _GNU_SOURCE
+#include "graphs.h"
+
+#include <dlfcn.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+
+#include <cgpipe/models/gpt2.h>
+
+#define LARGE 4096 /* bytes */
+
+static atomic_bool counting;
+static atomic_int ours, large, anybody, primitives;
+
+extern const char __executable_start, etext; /* the linker's: where this program's code lies */
+
+static void count(size_t bytes, const void *caller) {
+    if (!atomic_load(&counting)) return;
+    const char *at = caller;
+    anybody++;
+    if (at >= &__executable_start && at < &etext) ours++;
+    if (bytes >= LARGE) large++;
+}
+
+/* glibc's own, under the names it keeps for this purpose. */
+extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t),
+    *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
+
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+CGP_API void *malloc(size_t bytes) {
+    count(bytes, __builtin_return_address(0));
+    return __libc_malloc(bytes);
+}
+
+CGP_API void *calloc(size_t n, size_t bytes) {
+    count(n * bytes, __builtin_return_address(0));
+    return __libc_calloc(n, bytes);
+}
+
+CGP_API void *realloc(void *old, size_t bytes) {
+    count(bytes, __builtin_return_address(0));
+    return __libc_realloc(old, bytes);
+}
+
+CGP_API void *aligned_alloc(size_t alignment, size_t bytes) {
+    count(bytes, __builtin_return_address(0));
+    return __libc_memalign(alignment, bytes);
+}
+
+CGP_API int posix_memalign(void **out, size_t alignment, size_t bytes) {
+    count(bytes, __builtin_return_address(0));
+    *out = __libc_memalign(alignment, bytes);
+    return *out ? 0 : 12; /* ENOMEM */
+}
+
+CGP_API void *mmap(void *at, size_t bytes, int protection, int flags, int file, off_t offset) {
+    static void *(*next)(void *, size_t, int, int, int, off_t);
+    if (!next) *(void **)&next = dlsym(RTLD_NEXT, "mmap");
+    count(bytes, __builtin_return_address(0));
+    return next(at, bytes, protection, flags, file, offset);
+}
+
+int dnnl_primitive_create(void **out, const void *description);
+CGP_API int dnnl_primitive_create(void **out, const void *description) {
+    static int (*next)(void **, const void *);
+    if (!next) *(void **)&next = dlsym(RTLD_NEXT, "dnnl_primitive_create");
+    primitives++;
+    return next(out, description);
+}
+#endif
+
+static void fresh(void) {
+    ours = large = anybody = primitives = 0;
+}
+
+static void train(cgp_pipeline *pipeline, const test_batch *batch) {
+    double loss;
+    assert_ok(cgp_pipeline_step(pipeline, batch->inputs, batch->n, &loss));
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
+}
+
+static void check(int stages, int threads, cgp_recompute recompute, uint64_t *state) {
+    cgp_gpt2_options o = cgp_gpt2_options_default();
+    const test_sizes sizes = {.sequence = 64, .vocabulary = 300};
+    o.layers = 3;
+    o.width = 96;
+    o.heads = 3;
+    o.vocabulary = sizes.vocabulary;
+    o.sequence = sizes.sequence;
+    o.tied = true;
+    o.dropout = 0.1;
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_gpt2_create(&model, &o));
+    cgp_plan_options options = cgp_plan_options_default();
+    options.stages = stages;
+    options.batch = 7;
+    options.chunks = 4; /* the last micro-batch is smaller */
+    options.recompute = recompute;
+    options.threads_per_device = threads;
+    options.optim = cgp_optim_adamw(1e-3, 0.01);
+    options.optim.clip_norm = 1;
+    assert_ok(cgp_plan_create(&plan, model, &options));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    assert_ok(cgp_pipeline_set_timeout(pipeline, 100));
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, options.batch, state);
+    train(pipeline, &batch);
+    train(pipeline, &batch);
+    fresh();
+    atomic_store(&counting, true);
+    for (int i = 0; i < 3; i++)
+        train(pipeline, &batch);
+    atomic_store(&counting, false);
+    print_message(
+        "%d stages, %d threads, %s: %d by us, %d large, %d by anybody, %d primitives\n", stages,
+        threads, cgp_recompute_name(recompute), ours, large, anybody, primitives);
+    assert_int_equal(ours, 0);
+    assert_int_equal(primitives, 0);
+    test_batch_release(&batch);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+static void a_step_allocates_nothing(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    check(1, 1, CGP_RECOMPUTE_NEVER, &state);
+    check(1, 2, CGP_RECOMPUTE_NEVER_SELECTIVE, &state);
+    check(2, 1, CGP_RECOMPUTE_EXCEPT_LAST, &state);
+    check(3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
+}
+
+/* What is counted is really counted: making a pipeline allocates and makes kernels. */
+static void the_counters_count(void **unused) {
+    (void)unused;
+    fresh();
+    atomic_store(&counting, true);
+    const test_sizes sizes = {1, 8, 16, 2, 11, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan_options options = cgp_plan_options_default();
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &options));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    atomic_store(&counting, false);
+    print_message("making a pipeline: %d by us, %d large, %d by anybody, %d primitives\n", ours,
+                  large, anybody, primitives);
+    assert_true(ours > 0 && anybody > ours && large > 0 && primitives > 0);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    printf("skip: the sanitizers have a malloc of their own\n");
+    return 77;
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_counters_count),
+        cmocka_unit_test(a_step_allocates_nothing),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
