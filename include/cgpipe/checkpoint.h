@@ -105,7 +105,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void 
 /**
  * Find the checkpoint that a run goes on from, and check every byte of it.
  *
- * It is the one that `latest` leads to. Where that leads nowhere, it is the one of the highest step that is whole.
+ * It is the one that `latest` leads to. Where that leads nowhere, a checkpoint that a crash left moved away (.cgpipe-*.old) is
+ * put back first; then it is the one of the highest step that is whole.
  *
  * @param[out] path    Of the checkpoint's folder. Owned, free() it. May be NULL.
  * @param[out] step    Optimizer updates before it was saved. May be NULL.
@@ -114,7 +115,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void 
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable.
  * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason, and names the whole checkpoint of the highest step
- *                      below, if there is one.   @retval CGP_ENOMEM
+ *                      below, if there is one and it could be looked for.   @retval CGP_ENOMEM
  *
  * Threads: any. Cost: reads all files of the checkpoint; after damage, those of checkpoints before it too.
  */
@@ -122,12 +123,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
                                                       const char *folder);
 
 /**
- * Delete what dead processes left half written or half deleted in a folder: the entries named .cgpipe-*.
+ * Delete what dead processes left half written or half deleted in a folder:
  *
+ *     .cgpipe-*.tmp     files, links, and folders with their files, which nobody has locked
+ *     .cgpipe-*.old     the same; but a checkpoint whose step has nothing in its place is put back there
+ *     .cgpipe-*.gone    locked or not
+ *
+ * Everything else stays, also other names that begin with .cgpipe-. A folder in such a folder is deleted if it is empty; if
+ * not, both stay, and that is CGP_EIO.
  * What a living process writes is locked (flock) and stays; a killed process loses its locks. Where the file system has no
  * locks, the number of the process in the name decides. Call it when a run starts; cgp_pipeline_save() does too.
  *
- * @param[in] folder  A missing one is clean. Borrowed.   @retval CGP_EIO  Something could not be deleted; the rest was.
+ * @param[in] folder  A missing one is clean. Borrowed.
+ *
+ * @retval CGP_EIO     The folder cannot be read, or something in it not be deleted; the rest was.
+ * @retval CGP_ENOMEM  Nothing was deleted.
  *
  * Threads: any.
  */

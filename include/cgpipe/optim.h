@@ -38,7 +38,7 @@ typedef struct cgp_rate_schedule {
     int64_t steps;    /**< COSINE: the update that has the least rate, > warmup. */
     double least;     /**< COSINE: 0 <= least <= 1, a share of the rate. */
     int64_t interval; /**< STEP: updates, >= 1. */
-    double factor;    /**< STEP: > 0. */
+    double factor;    /**< STEP: > 0 and <= 1, so that the rate stays finite. */
 } cgp_rate_schedule;
 
 /**
@@ -68,7 +68,7 @@ typedef struct cgp_optim {
     double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
     bool nesterov;       /**< SGD, needs momentum. */
     double beta1, beta2; /**< AdamW and Adam. */
-    double eps;          /**< AdamW, Adam and RMSprop. */
+    double eps;          /**< AdamW, Adam and RMSprop, >= 1e-45: above 0 in f32 too. */
     double alpha;        /**< RMSprop, 0 <= alpha < 1. */
     double clip_norm;    /**< Largest norm of all gradients, > 0; 0: no limit. */
     bool decay_all;      /**< Weight decay of norms and biases too, as PyTorch's default. */

@@ -60,6 +60,13 @@ uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 int64_t cgp__now_ns(void);
 
+/* --- names --- */
+
+/* Find a text (NULL: "") among `count` names: *index. CGP_EINVAL, and *index stays:
+ *     <object>: expected <list>, got "<text>" (did you mean <nearest>?) */
+cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
+                           const char *const *names, int count);
+
 /* --- SHA-256 (libcrypto) --- */
 
 typedef struct cgp__sha256 cgp__sha256;

@@ -1,4 +1,4 @@
-/* names.c -- the nearest known name, for "did you mean". */
+/* names.c -- a name out of a list, and the nearest one, for "did you mean". */
 #include "base/base.h"
 
 #include <limits.h>
@@ -39,4 +39,18 @@ const char *cgp_nearest(const char *text, const char *const *names, int count) {
         }
     }
     return best;
+}
+
+cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
+                           const char *const *names, int count) {
+    if (!text) text = "";
+    for (int i = 0; i < count; i++) {
+        if (strcmp(text, names[i]) == 0) {
+            *index = i;
+            return CGP_OK;
+        }
+    }
+    const char *near = cgp_nearest(text, names, count);
+    return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s", object, list, text,
+                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
 }

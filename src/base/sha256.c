@@ -15,7 +15,8 @@ cgp_status cgp__sha256_create(cgp__sha256 **out) {
     hash->context = EVP_MD_CTX_new();
     if (!hash->context || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
         cgp__sha256_destroy(hash);
-        return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not start a digest");
+        return cgp_fail(CGP_ENOMEM,
+                        "sha256: out of memory (libcrypto could not start a digest)");
     }
     *out = hash;
     return CGP_OK;

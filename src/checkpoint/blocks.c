@@ -5,13 +5,13 @@
 #include "checkpoint/parts.h"
 
 #include "base/base.h"
+#include "checkpoint/file.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 /* What a check has found. */
 typedef struct findings {
@@ -29,28 +29,12 @@ cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]) {
     return status;
 }
 
-/* Read up to `bytes`; fewer only at the end of the file. */
-static cgp_status read_block(int fd, const char *path, int64_t at, char *block, size_t bytes,
-                             size_t *got) {
-    *got = 0;
-    while (*got < bytes) {
-        const ssize_t done = pread(fd, block + *got, bytes - *got, at + (int64_t)*got);
-        if (done < 0 && errno == EINTR) continue;
-        if (done < 0)
-            return cgp_fail(CGP_EIO, "%s: cannot be read at byte %" PRId64 " (%s)", path,
-                            at + (int64_t)*got, strerror(errno));
-        if (done == 0) break;
-        *got += (size_t)done;
-    }
-    return CGP_OK;
-}
-
 static cgp_status digest_all(int fd, const char *path, char *block, int64_t *bytes,
                              json_t *digests) {
     size_t got = CGP__BLOCK_BYTES;
     char hex[65];
     for (*bytes = 0; got == CGP__BLOCK_BYTES; *bytes += (int64_t)got) {
-        CGP_TRY(read_block(fd, path, *bytes, block, CGP__BLOCK_BYTES, &got));
+        CGP_TRY(cgp__read_at(fd, path, *bytes, block, CGP__BLOCK_BYTES, &got));
         if (got == 0) break;
         CGP_TRY(cgp__digest(block, got, hex));
         if (json_array_append_new(digests, json_string(hex))) return cgp__no_memory(path, 65);
@@ -83,7 +67,7 @@ static cgp_status check_all(int fd, const char *path, char *block, int64_t bytes
     for (int64_t b = 0; b < (int64_t)json_array_size(digests); b++) {
         const int64_t begin = b * CGP__BLOCK_BYTES;
         const size_t due = (size_t)least(bytes - begin, CGP__BLOCK_BYTES);
-        CGP_TRY(read_block(fd, path, begin, block, due, &got));
+        CGP_TRY(cgp__read_at(fd, path, begin, block, due, &got));
         CGP_TRY(cgp__digest(block, got, hex));
         const char *expected = json_string_value(json_array_get(digests, (size_t)b));
         if (got == due && strcmp(hex, expected) == 0) continue;

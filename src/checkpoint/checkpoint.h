@@ -28,6 +28,9 @@ typedef struct cgp__checkpoint_info {
 
 typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 
+/* CGP_EINVAL: it is not UTF-8. Commit checks it too, when everything else is written. */
+cgp_status cgp__checkpoint_check_note(const char *note);
+
 /* Make the run's folder if it is missing, clean it, and open a temporary folder in it. CGP_EIO:
  * not possible, or `latest` is there and is no link. */
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,

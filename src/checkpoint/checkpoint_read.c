@@ -5,6 +5,7 @@
 #include "checkpoint/parts.h"
 
 #include "base/base.h"
+#include "checkpoint/file.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -42,15 +43,10 @@ static char *path_of(const cgp__checkpoint *checkpoint, const char *name) {
     return cgp__format("%s/%s", checkpoint->path, name);
 }
 
-/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
-static cgp_status open_file(int folder, const char *name, const char *path, int *fd) {
-    struct stat info;
-    *fd = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd < 0 && errno == ENOENT) return cgp_fail(CGP_EFORMAT, "%s: no such file", path);
-    if (*fd < 0 || fstat(*fd, &info))
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    if (S_ISREG(info.st_mode)) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: is not a regular file", path);
+static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
+                            const char *path, int *fd) {
+    return cgp__open_regular(checkpoint->folder, name, path, "a file of the checkpoint",
+                             CGP_EFORMAT, fd);
 }
 
 /* All of a file, which is at most `most` bytes. */
@@ -64,16 +60,7 @@ static cgp_status read_all(int fd, const char *path, size_t most, char **text, s
                         path, (long long)info.st_size, most);
     *text = cgp__calloc((size_t)info.st_size, 1);
     if (!*text) return cgp__no_memory(path, (size_t)info.st_size);
-    for (*length = 0; *length < (size_t)info.st_size;) {
-        const ssize_t got = read(fd, *text + *length, (size_t)info.st_size - *length);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return cgp_fail(CGP_EIO, "%s: cannot be read at byte %zu (%s)", path, *length,
-                            strerror(errno));
-        if (got == 0) break;
-        *length += (size_t)got;
-    }
-    return CGP_OK;
+    return cgp__read_at(fd, path, 0, *text, (size_t)info.st_size, length);
 }
 
 /* *text is to be freed, also after a failure. */
@@ -82,7 +69,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
     int fd = -1;
     char *path = path_of(checkpoint, name);
     if (!path) return cgp__no_memory(checkpoint->path, 64);
-    cgp_status status = open_file(checkpoint->folder, name, path, &fd);
+    cgp_status status = open_file(checkpoint, name, path, &fd);
     if (status == CGP_OK) status = read_all(fd, path, most, text, length);
     if (fd >= 0) close(fd);
     free(path);
@@ -140,7 +127,7 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
     char *path = path_of(checkpoint, file->name);
     if (!path) return cgp__no_memory(checkpoint->path, 64);
-    cgp_status status = open_file(checkpoint->folder, file->name, path, &checkpoint->files[f]);
+    cgp_status status = open_file(checkpoint, file->name, path, &checkpoint->files[f]);
     if (status == CGP_OK)
         status = cgp__blocks_check(checkpoint->files[f], path, file->bytes, file->digests);
     free(path);
@@ -188,13 +175,22 @@ static cgp_status open_one(cgp__checkpoint **out, const char *path, bool *moved)
 
 /* --- the checkpoints of a run --- */
 
+/* What is told where no whole one was found: only who could look knows that there is none. */
+static const char *before(bool looked) {
+    return looked ? "; there is no whole checkpoint before it"
+                  : "; whether there is a whole checkpoint before it could not be found out";
+}
+
 /* Open the checkpoint of the highest step below `below` that is whole. Those passed over are
- * logged. If none is, the failure is that of the highest; CGP_EIO if there are none at all. */
-static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t below) {
+ * logged. If none is, the failure is that of the highest, and *looked whether all of them could be
+ * read; CGP_EIO if there are none at all. */
+static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t below,
+                              bool *looked) {
     int64_t *steps = NULL;
-    int count = 0;
+    int count = 0, unread = 0;
     bool moved = false;
     char message[1024] = "";
+    *looked = false;
     CGP_TRY(cgp__steps_list(folder, &steps, &count));
     cgp_status first = CGP_OK, status = CGP_EIO;
     for (int i = count - 1; i >= 0 && status != CGP_OK && status != CGP_ENOMEM; i--) {
@@ -204,26 +200,28 @@ static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t
         free(path);
         if (status == CGP_OK) break;
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        unread += status == CGP_EIO && !moved;
         if (first != CGP_OK) continue;
         first = status;
         snprintf(message, sizeof message, "%s", cgp_message());
     }
     free(steps);
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
+    *looked = unread == 0;
     if (first == CGP_OK) return cgp_fail(CGP_EIO, "%s: there is no checkpoint here", folder);
-    return cgp_fail(first, "%s; there is no whole checkpoint before it", message);
+    const bool others_read = unread == (first == CGP_EIO ? 1 : 0);
+    return cgp_fail(first, "%s%s", message, before(others_read));
 }
 
 /* Add to the message of a damaged checkpoint which one is whole before it. */
 static cgp_status offer(cgp_status status, const char *folder, int64_t step) {
     char message[1024];
+    bool looked = false;
     cgp__checkpoint *other = NULL;
     snprintf(message, sizeof message, "%s", cgp_message());
     if (status != CGP_EFORMAT && status != CGP_EIO) return status;
-    const cgp_status found = open_newest(&other, folder, step);
-    if (found == CGP_ENOMEM) return cgp_fail(status, "%s", message); /* nobody knows */
-    if (found != CGP_OK)
-        return cgp_fail(status, "%s; there is no whole checkpoint before it", message);
+    if (open_newest(&other, folder, step, &looked) != CGP_OK)
+        return cgp_fail(status, "%s%s", message, before(looked));
     status = cgp_fail(status, "%s; %s is whole (load %s)", message,
                       cgp__step_name_of(other->manifest.info.step).text, other->path);
     cgp__checkpoint_close(other);
@@ -283,11 +281,15 @@ static char *latest_of(const char *run) {
 }
 
 static cgp_status open_run(cgp__checkpoint **out, const char *run, bool *moved) {
-    bool leads = false;
+    bool leads = false, looked = false;
     *moved = false;
     CGP_TRY(look_for(run, CGP__LATEST, &leads));
     if (!leads) {
-        CGP_TRY(open_newest(out, run, INT64_MAX));
+        CGP_TRY(cgp__replaced_put_back(run));
+        CGP_TRY(look_for(run, CGP__LATEST, &leads));
+    }
+    if (!leads) {
+        CGP_TRY(open_newest(out, run, INT64_MAX, &looked));
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s", run,
                  (*out)->path);
         return CGP_OK;
@@ -309,11 +311,8 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder) {
     cgp_status status = CGP_OK;
     bool moved = true;
-    size_t length = strlen(folder);
-    while (length > 1 && folder[length - 1] == '/')
-        length--;
-    char *path = cgp__format("%.*s", (int)length, folder);
-    if (!path) return cgp__no_memory(folder, length);
+    char *path = cgp__without_slashes(folder);
+    if (!path) return cgp__no_memory(folder, strlen(folder));
     for (int attempt = 0; moved && attempt < 100; attempt++)
         status = open_path(out, path, &moved);
     free(path);

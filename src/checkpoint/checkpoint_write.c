@@ -8,8 +8,8 @@
  *              rename older ones to .gone; sync RUN; delete them
  *
  * What has the same step already changes places with it in one call (RENAME_EXCHANGE). Where the
- * file system cannot do that, it is renamed to .old first, and cgp_checkpoint_clean() puts it back
- * after a crash right there. */
+ * file system cannot do that, it is renamed to .old first, and after a crash right there put back
+ * by cgp_checkpoint_clean() and by who looks for it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* renameat2 */
 #endif
@@ -59,17 +59,10 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
 
 /* --- create --- */
 
-/* The folder that a path is in; owned by the caller. */
-static char *parent_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash) return cgp__strdup(".");
-    return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
 static cgp_status make_folder(cgp__checkpoint_writer *writer) {
     struct stat info;
     if (mkdir(writer->folder, 0777) == 0) {
-        char *parent = parent_of(writer->folder);
+        char *parent = cgp__folder_of(writer->folder);
         writer->made = true;
         const int reason = parent ? cgp__sync_folder(parent) : 0;
         free(parent);
@@ -100,41 +93,43 @@ static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
                     writer->folder, S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
-/* Lock our new folder against cgp_checkpoint_clean(). false if that one was faster. */
-static bool lock_folder(cgp__checkpoint_writer *writer, const char *name) {
+/* 0 if a new folder is ours under its name and locked, EAGAIN if cgp_checkpoint_clean() was faster,
+ * or errno. A file system without locks gives none to either. */
+static int lock_new(int fd, const char *name) {
     struct stat info, now;
-    writer->lock = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (writer->lock >= 0 &&
-        !(flock(writer->lock, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) &&
-        fstat(writer->lock, &info) == 0 && stat(name, &now) == 0 && now.st_ino == info.st_ino)
-        return true;
-    if (writer->lock >= 0) close(writer->lock);
-    writer->lock = -1;
-    return false;
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
+    if (fstat(fd, &info)) return errno;
+    if (stat(name, &now)) return errno == ENOENT ? EAGAIN : errno;
+    return now.st_ino == info.st_ino ? 0 : EAGAIN;
+}
+
+/* Make a folder and lock it. 0, EAGAIN if another name is to be tried, or errno; nothing is left
+ * then. */
+static int make_locked(const char *name, int *lock) {
+    if (mkdir(name, 0777)) return errno == EEXIST ? EAGAIN : errno;
+    const int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int reason = fd >= 0 ? lock_new(fd, name) : errno;
+    if (fd < 0 && reason == ENOENT) reason = EAGAIN;
+    if (reason && reason != EAGAIN) (void)rmdir(name);
+    if (reason && fd >= 0) close(fd);
+    if (reason == 0) *lock = fd;
+    return reason;
 }
 
 static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
     const cgp__step_name step = cgp__step_name_of(writer->step);
-    for (int attempt = 0; attempt < 1000; attempt++) {
+    int reason = EAGAIN;
+    for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
         char *name = cgp__temporary_name(writer->folder, step.text, CGP__WRITTEN);
         if (!name) return cgp__no_memory(writer->folder, 64);
-        const bool made = mkdir(name, 0777) == 0;
-        if (made && lock_folder(writer, name)) {
+        reason = make_locked(name, &writer->lock);
+        if (reason == 0)
             writer->temporary = name;
-            return CGP_OK;
-        }
-        free(name);
-        if (!made && errno != EEXIST) break;
+        else
+            free(name);
     }
-    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(errno));
-}
-
-/* "run/" is "run": its parent is looked for at the last slash. */
-static char *without_slashes(const char *path) {
-    size_t length = strlen(path);
-    while (length > 1 && path[length - 1] == '/')
-        length--;
-    return cgp__format("%.*s", (int)length, path);
+    if (reason == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(reason));
 }
 
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
@@ -143,7 +138,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
     if (!writer) return cgp__no_memory(folder, sizeof *writer);
     writer->lock = -1;
     writer->step = step;
-    writer->folder = without_slashes(folder);
+    writer->folder = cgp__without_slashes(folder);
     writer->final = writer->folder
                         ? cgp__format("%s/%s", writer->folder, cgp__step_name_of(step).text)
                         : NULL;
@@ -236,12 +231,12 @@ static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
     const int lock =
         open(writer->final, O_RDONLY | O_CLOEXEC); /* nobody shall put it back yet */
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
-    int result = rename(writer->final, *old), reason = errno;
-    if (result == 0) {
-        result = rename(writer->temporary, writer->final);
-        reason = errno;
-        if (result) (void)rename(*old, writer->final);
+    int result = -1, reason = ENOTEMPTY;
+    for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
+        result = rename(writer->final, *old) || rename(writer->temporary, writer->final);
+        reason = errno; /* ENOTEMPTY: where locks are not to be had, it was put back */
     }
+    if (result) (void)rename(*old, writer->final);
     if (lock >= 0) close(lock);
     errno = reason;
     return result;

@@ -1,4 +1,4 @@
-/* file.c -- replace a file whole or not at all.
+/* file.c -- replace a file whole or not at all; and read one.
  *
  *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it
  *     write    to it
@@ -76,7 +76,7 @@ static cgp_status find_target(cgp__file *file) {
     return CGP_OK;
 }
 
-static char *folder_of(const char *path) {
+char *cgp__folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return cgp__strdup(".");
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
@@ -92,6 +92,7 @@ static bool lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     static atomic_uint counter;
+    int reason = 0;
     for (int attempt = 0; attempt < 1000; attempt++) {
         char *name = cgp__format("%s/.cgpipe-%ld-%u.tmp", file->folder, (long)getpid(),
                                  atomic_fetch_add(&counter, 1));
@@ -101,19 +102,21 @@ static cgp_status open_temporary(cgp__file *file) {
             file->temporary = name;
             return CGP_OK;
         }
+        reason = errno;
         free(name);
         if (file->fd >= 0) {
             close(file->fd);
             file->fd = -1;
             continue;
         }
-        if (errno != EEXIST) /* left by a dead process of the same number: take the next name */
+        if (reason !=
+            EEXIST) /* left by a dead process of the same number: take the next name */
             break;
     }
-    if (errno == ENOENT)
+    if (reason == ENOENT)
         return cgp_fail(CGP_EIO, "%s: no such folder %s", file->name, file->folder);
     return cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)", file->name, file->folder,
-                    strerror(errno));
+                    strerror(reason));
 }
 
 cgp_status cgp__file_create(cgp__file **out, const char *path) {
@@ -123,7 +126,7 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     file->name = cgp__strdup(path);
     cgp_status status = file->name ? find_target(file) : cgp__no_memory(path, strlen(path) + 1);
     if (status == CGP_OK) {
-        file->folder = folder_of(file->path);
+        file->folder = cgp__folder_of(file->path);
         status = file->folder ? open_temporary(file) : cgp__no_memory(path, strlen(path) + 1);
     }
     if (status == CGP_OK)
@@ -186,4 +189,39 @@ cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
     if (status == CGP_OK) return cgp__file_commit(file);
     cgp__file_abandon(file);
     return status;
+}
+
+/* --- reading --- */
+
+/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+cgp_status cgp__open_regular(int folder, const char *name, const char *path,
+                             const char *expected, cgp_status damage, int *fd) {
+    struct stat info;
+    const int opened = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int reason = opened < 0 || fstat(opened, &info) ? errno : 0;
+    if (reason == 0 && S_ISREG(info.st_mode)) {
+        *fd = opened;
+        return CGP_OK;
+    }
+    if (opened >= 0) close(opened);
+    if (reason == ENOENT) return cgp_fail(damage, "%s: no such file", path);
+    if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+    return cgp_fail(damage, "%s: is %s, expected %s", path,
+                    S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", expected);
+}
+
+cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t bytes,
+                        size_t *got) {
+    const size_t most = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
+    for (*got = 0; *got < bytes;) {
+        const size_t due = bytes - *got < most ? bytes - *got : most;
+        const ssize_t done = pread(fd, (char *)data + *got, due, at + (int64_t)*got);
+        if (done < 0 && errno == EINTR) continue;
+        if (done < 0)
+            return cgp_fail(CGP_EIO, "%s: cannot be read at byte %" PRId64 " (%s)", path,
+                            at + (int64_t)*got, strerror(errno));
+        if (done == 0) break;
+        *got += (size_t)done;
+    }
+    return CGP_OK;
 }

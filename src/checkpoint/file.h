@@ -1,4 +1,4 @@
-/* file.h -- a file that appears at its path whole and synced, or not at all. */
+/* file.h -- a file that appears at its path whole and synced, or not at all; and reading one. */
 #ifndef CGP_SRC_CHECKPOINT_FILE_H
 #define CGP_SRC_CHECKPOINT_FILE_H
 
@@ -23,5 +23,19 @@ void cgp__file_abandon(cgp__file *file);
 /* Make what was renamed in a folder last. Returns 0, or errno; a file system that cannot sync a
  * folder has not failed. */
 int cgp__sync_folder(const char *folder);
+
+/* The folder that a path is in; owned by the caller, NULL when short. */
+char *cgp__folder_of(const char *path);
+
+/* --- reading; `path` is for messages --- */
+
+/* Open a regular file in a folder (AT_FDCWD: the current one). `damage` is the status if there is
+ * none: missing, or something else (not `expected`). CGP_EIO: unreadable. Nothing stays open. */
+cgp_status cgp__open_regular(int folder, const char *name, const char *path,
+                             const char *expected, cgp_status damage, int *fd);
+
+/* Read up to `bytes` bytes; *got is less only at the end of the file. */
+cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t bytes,
+                        size_t *got);
 
 #endif

@@ -69,9 +69,13 @@ static cgp_status close_text(const char *path, char *body, char **text) {
     return *text ? CGP_OK : cgp__no_memory(path, length + TAIL_BYTES);
 }
 
+cgp_status cgp__checkpoint_check_note(const char *note) {
+    return cgp__is_utf8(note) ? CGP_OK : cgp_fail(CGP_EINVAL, "note: is not UTF-8 text");
+}
+
 cgp_status cgp__manifest_write(const char *path, const cgp__checkpoint_info *info,
                                const json_t *files, char **text) {
-    if (!cgp__is_utf8(info->note)) return cgp_fail(CGP_EINVAL, "note: is not UTF-8 text");
+    CGP_TRY(cgp__checkpoint_check_note(info->note));
     json_t *root = pack(info, files);
     char *body = root ? cgp__json_text(root, JSON_INDENT(1)) : NULL;
     const cgp_status status =
@@ -98,7 +102,7 @@ static cgp_status parse_json(cgp__manifest *manifest, const char *path, const ch
                              size_t length) {
     cgp__json_error error;
     manifest->root = cgp__json_read(text, length, &error);
-    if (!manifest->root && !error.reason) return cgp__no_memory(path, length);
+    if (!manifest->root && !error.reason[0]) return cgp__no_memory(path, length);
     if (!manifest->root)
         return cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path, error.byte,
                         error.reason);

@@ -12,7 +12,7 @@
 #define CGP__SUM_LINE "%s  " CGP__MANIFEST "\n" /* of sha256sum */
 #define CGP__LATEST "latest"
 
-/* --- safetensors_read.c: takes the file descriptor, also when it fails --- */
+/* --- safetensors_read.c: takes the descriptor, of a regular file, also when it fails --- */
 
 cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd);
 
@@ -23,11 +23,11 @@ bool cgp__is_utf8(const char *text);
 
 typedef struct cgp__json_error {
     size_t byte;
-    const char *reason; /* static; NULL: memory was short */
+    char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;
 
-/* Read a text whole; NULL for what is not JSON, has a key twice in an object, or is nested
- * deeper than 64. Owned by the caller. */
+/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, or
+ * is nested deeper than jansson goes (2048). Owned by the caller. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
 /* Write a text with jansson's flags; owned by the caller, NULL when short. */
@@ -74,6 +74,10 @@ typedef struct cgp__step_name {
     char text[32];
 } cgp__step_name;
 
+/* "run/" is "run": its name and its parent are looked for at the last slash. Owned by the caller,
+ * NULL when short. */
+char *cgp__without_slashes(const char *path);
+
 cgp__step_name cgp__step_name_of(int64_t step); /* "step-00000042" */
 int64_t cgp__step_of_name(const char *name);    /* -1: is no such name */
 
@@ -88,5 +92,8 @@ char *cgp__temporary_name(const char *folder, const char *what, const char *endi
 
 /* Delete an entry of a folder and what is in it. */
 cgp_status cgp__entry_remove(const char *path);
+
+/* Put the checkpoints back that a dead process had moved away, where none took their place. */
+cgp_status cgp__replaced_put_back(const char *folder);
 
 #endif

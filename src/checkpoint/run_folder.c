@@ -28,6 +28,13 @@
 
 /* --- names --- */
 
+char *cgp__without_slashes(const char *path) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return cgp__format("%.*s", (int)length, path);
+}
+
 cgp__step_name cgp__step_name_of(int64_t step) {
     cgp__step_name name;
     snprintf(name.text, sizeof name.text, "step-%08" PRId64, step);
@@ -80,27 +87,45 @@ static cgp_status open_list(const char *folder, DIR **list) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(errno));
 }
 
-cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count) {
+/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+static struct dirent *next_entry(DIR *list, int *reason) {
+    errno = 0;
+    struct dirent *item = readdir(list);
+    *reason = item ? 0 : errno;
+    return item;
+}
+
+static cgp_status end_of_list(const char *folder, int reason) {
+    if (reason == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(reason));
+}
+
+static cgp_status collect_steps(DIR *list, const char *folder, int64_t **steps, int *count) {
     struct stat info;
-    int room = 0;
+    int room = 0, reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        const int64_t step = cgp__step_of_name(item->d_name);
+        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, 0) || !S_ISDIR(info.st_mode))
+            continue;
+        if (!cgp__grow(steps, &room, *count + 1, sizeof **steps))
+            return cgp__no_memory(folder, (size_t)*count * sizeof **steps);
+        (*steps)[(*count)++] = step;
+    }
+    return end_of_list(folder, reason);
+}
+
+cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count) {
     DIR *list = NULL;
     CGP_TRY(open_list(folder, &list));
     *steps = NULL;
     *count = 0;
-    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
-        const int64_t step = cgp__step_of_name(item->d_name);
-        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, 0) || !S_ISDIR(info.st_mode))
-            continue;
-        if (!cgp__grow(steps, &room, *count + 1, sizeof **steps)) {
-            closedir(list);
-            free(*steps);
-            return cgp__no_memory(folder, (size_t)*count * sizeof **steps);
-        }
-        (*steps)[(*count)++] = step;
-    }
+    const cgp_status status = collect_steps(list, folder, steps, count);
     closedir(list);
-    if (*count > 0) qsort(*steps, (size_t)*count, sizeof **steps, ascending);
-    return CGP_OK;
+    if (status != CGP_OK)
+        free(*steps);
+    else if (*count > 0)
+        qsort(*steps, (size_t)*count, sizeof **steps, ascending);
+    return status;
 }
 
 /* --- deleting --- */
@@ -121,12 +146,15 @@ static int remove_from(int folder, const char *name) {
         close(fd);
         return -1;
     }
-    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+    int reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
             (void)unlink_any(dirfd(list), item->d_name);
     }
     closedir(list);
-    return unlink_any(folder, name);
+    if (unlink_any(folder, name) == 0) return 0;
+    if (reason) errno = reason; /* why something is left in it */
+    return -1;
 }
 
 cgp_status cgp__entry_remove(const char *path) {
@@ -148,8 +176,8 @@ static bool is_abandoned(int folder, const char *name, int *lock) {
         return fstat(*lock, &locked) == 0 &&
                fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
                now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
-    if (errno == EWOULDBLOCK || errno == ENOENT) return false;
-    const pid_t pid = pid_of_name(name); /* no locks here */
+    if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or nobody knows */
+    const pid_t pid = pid_of_name(name);                 /* no locks here */
     return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
 }
 
@@ -157,6 +185,7 @@ static bool is_abandoned(int folder, const char *name, int *lock) {
 static bool put_back(int folder, const char *name) {
     struct stat info;
     int64_t step = -1;
+    if (!ends_with(name, CGP__REPLACED)) return false;
     if (sscanf(name, TEMPORARY "step-%18" SCNd64, &step) != 1 || step < 0) return false;
     const cgp__step_name final = cgp__step_name_of(step);
     if (fstatat(folder, final.text, &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
@@ -166,8 +195,7 @@ static bool put_back(int folder, const char *name) {
 static int clean_entry(int folder, const char *name) {
     int lock = -1, result = 0;
     if (ends_with(name, CGP__DELETED)) return remove_from(folder, name);
-    if (is_abandoned(folder, name, &lock) &&
-        !(ends_with(name, CGP__REPLACED) && put_back(folder, name)))
+    if (is_abandoned(folder, name, &lock) && !put_back(folder, name))
         result = remove_from(folder, name);
     if (lock >= 0) close(lock);
     return result;
@@ -185,11 +213,27 @@ cgp_status cgp_checkpoint_clean(const char *folder) {
     DIR *list = NULL;
     if (stat(folder, &info) && errno == ENOENT) return CGP_OK;
     CGP_TRY(open_list(folder, &list));
-    for (struct dirent *item = readdir(list); item; item = readdir(list)) {
+    int reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name))
             status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", folder, item->d_name,
                               strerror(errno));
     }
     closedir(list);
-    return status;
+    return status == CGP_OK ? end_of_list(folder, reason) : status;
+}
+
+cgp_status cgp__replaced_put_back(const char *folder) {
+    int reason = 0;
+    DIR *list = NULL;
+    CGP_TRY(open_list(folder, &list));
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        int lock = -1;
+        if (!is_temporary(item->d_name) || !ends_with(item->d_name, CGP__REPLACED)) continue;
+        if (is_abandoned(dirfd(list), item->d_name, &lock))
+            (void)put_back(dirfd(list), item->d_name);
+        if (lock >= 0) close(lock);
+    }
+    closedir(list);
+    return end_of_list(folder, reason);
 }

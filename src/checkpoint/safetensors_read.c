@@ -10,6 +10,7 @@
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
+#include "checkpoint/file.h"
 #include "checkpoint/parts.h"
 
 #include <errno.h>
@@ -172,20 +173,11 @@ static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const 
 
 static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *data,
                              size_t bytes) {
-    const size_t most = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
-    char *to = data;
-    while (bytes > 0) {
-        const ssize_t got = pread(file->fd, to, bytes < most ? bytes : most, byte);
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0)
-            return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
-        if (got == 0)
-            return damaged(file, byte, "file ends early: %zu more bytes expected", bytes);
-        to += got;
-        byte += got;
-        bytes -= (size_t)got;
-    }
-    return CGP_OK;
+    size_t got = 0;
+    CGP_TRY(cgp__read_at(file->fd, file->path, byte, data, bytes, &got));
+    if (got == bytes) return CGP_OK;
+    return damaged(file, byte + (int64_t)got, "file ends early: %zu more bytes expected",
+                   bytes - got);
 }
 
 static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t length) {
@@ -194,7 +186,7 @@ static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t len
         return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
     file->header = cgp__json_read(text, length, &error);
     if (file->header) return CGP_OK;
-    if (!error.reason) return cgp__no_memory(file->path, length);
+    if (!error.reason[0]) return cgp__no_memory(file->path, length);
     return damaged(file, LENGTH_BYTES, "header is not JSON (byte %zu: %s)",
                    LENGTH_BYTES + error.byte, error.reason);
 }
@@ -287,21 +279,10 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 
 /* --- life --- */
 
-/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
-static cgp_status open_file(const char *path, int *fd) {
-    *fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (*fd >= 0) return CGP_OK;
-    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such file", path);
-    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-}
-
-static cgp_status check_regular(cgp_safetensors *file) {
+static cgp_status measure(cgp_safetensors *file) {
     struct stat info;
     if (fstat(file->fd, &info))
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
-    if (!S_ISREG(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is %s, expected a safetensors file", file->path,
-                        S_ISDIR(info.st_mode) ? "a folder" : "not a regular file");
     file->file_bytes = info.st_size;
     return CGP_OK;
 }
@@ -314,8 +295,7 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
     }
     file->fd = fd;
     file->path = cgp__strdup(path);
-    cgp_status status =
-        file->path ? check_regular(file) : cgp__no_memory(path, strlen(path) + 1);
+    cgp_status status = file->path ? measure(file) : cgp__no_memory(path, strlen(path) + 1);
     if (status == CGP_OK) status = read_header(file);
     if (status == CGP_OK) status = parse_entries(file);
     if (status == CGP_OK) {
@@ -331,7 +311,7 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
 
 cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
     int fd = -1;
-    CGP_TRY(open_file(path, &fd));
+    CGP_TRY(cgp__open_regular(AT_FDCWD, path, path, "a safetensors file", CGP_EIO, &fd));
     return cgp__safetensors_open_fd(out, path, fd);
 }
 

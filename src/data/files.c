@@ -33,7 +33,8 @@ static cgp_status unreadable(const char *path, int reason) {
 }
 
 /* O_NONBLOCK: a named pipe must not make us wait for its writer. */
-cgp_status cgp__file_open(const char *path, const char *expected, int *fd, int64_t *bytes) {
+cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd,
+                               int64_t *bytes) {
     struct stat info;
     const int opened = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (opened < 0) return unreadable(path, errno);
@@ -51,8 +52,8 @@ cgp_status cgp__file_open(const char *path, const char *expected, int *fd, int64
                     path);
 }
 
-cgp_status cgp__file_read(const char *path, int fd, int64_t offset, void *bytes,
-                          int64_t count) {
+cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
+                               int64_t count) {
     struct stat info;
     int64_t done = 0;
     while (done < count) {
@@ -74,7 +75,7 @@ cgp_status cgp__file_read(const char *path, int fd, int64_t offset, void *bytes,
 /* --- names --- */
 
 /* Append a name, and own it whatever happens. NULL: there was no memory to make it. */
-static cgp_status append(cgp__names *names, char *name) {
+static cgp_status append(cgp__data_files *names, char *name) {
     const int need = names->n + 1;
     if (!name || !cgp__grow(&names->items, &names->capacity, need, sizeof *names->items)) {
         free(name);
@@ -84,11 +85,11 @@ static cgp_status append(cgp__names *names, char *name) {
     return CGP_OK;
 }
 
-void cgp__names_release(cgp__names *names) {
+void cgp__data_files_release(cgp__data_files *names) {
     for (int i = 0; i < names->n; i++)
         free(names->items[i]);
     free(names->items);
-    *names = (cgp__names){0};
+    *names = (cgp__data_files){0};
 }
 
 /* strcmp compares bytes, in every locale. */
@@ -99,8 +100,8 @@ static int by_bytes(const void *a, const void *b) {
 /* --- folders --- */
 
 /* Sort an entry in: a file, a folder to see, or nothing. Takes `path`, its whole name. */
-static cgp_status see_entry(int fd, const char *name, char *path, cgp__names *files,
-                            cgp__names *folders) {
+static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_files *files,
+                            cgp__data_files *folders) {
     struct stat info, link;
     if (!path) return append(files, NULL);
     const bool seen = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
@@ -117,7 +118,8 @@ static cgp_status see_entry(int fd, const char *name, char *path, cgp__names *fi
     return status;
 }
 
-static cgp_status see_folder(const char *folder, cgp__names *files, cgp__names *folders) {
+static cgp_status see_folder(const char *folder, cgp__data_files *files,
+                             cgp__data_files *folders) {
     DIR *list = opendir(folder);
     if (!list) return unreadable(folder, errno);
     const char *joint = folder[strlen(folder) - 1] == '/' ? "" : "/";
@@ -137,8 +139,8 @@ static cgp_status see_folder(const char *folder, cgp__names *files, cgp__names *
     return status;
 }
 
-static cgp_status walk(const char *folder, cgp__names *files) {
-    cgp__names folders = {0};
+static cgp_status walk(const char *folder, cgp__data_files *files) {
+    cgp__data_files folders = {0};
     const int before = files->n;
     cgp_status status = append(&folders, cgp__strdup(folder));
     while (status == CGP_OK && folders.n > 0) {
@@ -146,7 +148,7 @@ static cgp_status walk(const char *folder, cgp__names *files) {
         status = see_folder(next, files, &folders);
         free(next);
     }
-    cgp__names_release(&folders);
+    cgp__data_files_release(&folders);
     if (status != CGP_OK) return status;
     if (files->n == before)
         return cgp_fail(CGP_EINVAL,
@@ -156,7 +158,7 @@ static cgp_status walk(const char *folder, cgp__names *files) {
     return CGP_OK;
 }
 
-cgp_status cgp__files_find(cgp__names *files, const char *const *paths, int n_paths) {
+cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths) {
     for (int i = 0; i < n_paths; i++) {
         struct stat info;
         if (stat(paths[i], &info) == 0 && S_ISDIR(info.st_mode))

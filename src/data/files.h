@@ -6,21 +6,22 @@
 
 /* Open a regular file; *fd and *bytes (its size) are written on success. `expected` is what a
  * folder is not: "a text file". */
-cgp_status cgp__file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
+cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, int64_t *bytes);
 
 /* Read exactly `count` bytes at `offset`; a file that ends before is CGP_EIO. */
-cgp_status cgp__file_read(const char *path, int fd, int64_t offset, void *bytes, int64_t count);
+cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
+                               int64_t count);
 
-/* A growing list of names, all owned. */
-typedef struct cgp__names {
+/* A growing list of names of files, all owned. */
+typedef struct cgp__data_files {
     char **items;
     int n, capacity;
-} cgp__names;
+} cgp__data_files;
 
 /* Append the files that `paths` stand for: a folder for all its files (data.h says which, and in
  * which order), everything else for itself, unseen. */
-cgp_status cgp__files_find(cgp__names *files, const char *const *paths, int n_paths);
+cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
 
-void cgp__names_release(cgp__names *names);
+void cgp__data_files_release(cgp__data_files *names);
 
 #endif

@@ -9,7 +9,7 @@
 
 /* The bytes of several files, joined. */
 typedef struct text_row {
-    cgp__names files;
+    cgp__data_files files;
     int64_t *sizes; /* [files.n] */
     uint8_t *bytes; /* [total] */
     int64_t total;
@@ -48,7 +48,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 static void destroy(cgp_data *data) {
     text_data *text = (text_data *)data;
     for (int r = 0; r < 2; r++) {
-        cgp__names_release(&text->rows[r].files);
+        cgp__data_files_release(&text->rows[r].files);
         free(text->rows[r].sizes);
         free(text->rows[r].bytes);
     }
@@ -60,14 +60,14 @@ static void destroy(cgp_data *data) {
 
 /* Sizes of all files, so that the row is allocated once. */
 static cgp_status measure(text_row *row, const cgp__window_options *options, int r) {
-    CGP_TRY(cgp__files_find(&row->files, options->paths[r], options->n_paths[r]));
+    CGP_TRY(cgp__data_files_find(&row->files, options->paths[r], options->n_paths[r]));
     const size_t n = (size_t)row->files.n;
     row->sizes = cgp__calloc(n, sizeof *row->sizes);
     if (!row->sizes) return cgp__no_memory("text", n * sizeof *row->sizes);
     for (int i = 0; i < row->files.n; i++) {
         const char *path = row->files.items[i];
         int fd = -1;
-        CGP_TRY(cgp__file_open(path, "a text file", &fd, &row->sizes[i]));
+        CGP_TRY(cgp__data_file_open(path, "a text file", &fd, &row->sizes[i]));
         close(fd);
         if (row->sizes[i] == 0)
             return cgp_fail(CGP_EINVAL,
@@ -83,8 +83,8 @@ static cgp_status measure(text_row *row, const cgp__window_options *options, int
 static cgp_status read_file(const char *path, uint8_t *bytes, int64_t size) {
     int fd = -1;
     int64_t now = 0;
-    CGP_TRY(cgp__file_open(path, "a text file", &fd, &now));
-    const cgp_status status = cgp__file_read(path, fd, 0, bytes, size);
+    CGP_TRY(cgp__data_file_open(path, "a text file", &fd, &now));
+    const cgp_status status = cgp__data_file_read(path, fd, 0, bytes, size);
     close(fd);
     return status;
 }

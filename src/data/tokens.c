@@ -64,7 +64,7 @@ static cgp_status read_piece(token_data *data, const token_file *file, int64_t a
     const int64_t vocabulary = data->windows.base.vocabulary;
     const int64_t offset = file->header + 2 * (at - file->first);
     uint8_t *piece = data->piece;
-    CGP_TRY(cgp__file_read(file->path, file->fd, offset, piece, 2 * count));
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, piece, 2 * count));
     for (int64_t i = 0; i < count; i++) {
         const int token = piece[2 * i] | piece[2 * i + 1] << 8;
         if (token >= vocabulary)
@@ -117,7 +117,7 @@ static cgp_status read_header(const token_file *file, int64_t *count) {
     if (file->bytes < HEADER_BYTES)
         return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",
                        file->bytes);
-    CGP_TRY(cgp__file_read(file->path, file->fd, 0, header, sizeof header));
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, header, sizeof header));
     const int32_t version = little_endian(header + 4), stated = little_endian(header + 8);
     if (version != 1) return damaged(file, 4, "version 1 of llm.c's tokens", version);
     *count = (file->bytes - HEADER_BYTES) / 2;
@@ -132,7 +132,8 @@ static cgp_status read_header(const token_file *file, int64_t *count) {
 /* Tell the format by the first four bytes and count the tokens. */
 static cgp_status recognise(token_file *file, int64_t *count) {
     uint8_t start[4] = {0};
-    if (file->bytes >= 4) CGP_TRY(cgp__file_read(file->path, file->fd, 0, start, sizeof start));
+    if (file->bytes >= 4)
+        CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, start, sizeof start));
     const int32_t magic = little_endian(start);
     if (magic == MAGIC_UINT32)
         return damaged(file, 0, "tokens of 2 bytes, not llm.c's of 4 bytes", magic);
@@ -153,9 +154,9 @@ static cgp_status recognise(token_file *file, int64_t *count) {
 static cgp_status add_contents(token_data *data, const token_file *file, cgp__sha256 *hash) {
     const int64_t count = file->bytes < PIECE_BYTES ? file->bytes : PIECE_BYTES;
     CGP_TRY(cgp__data_identify(hash, "bytes %" PRId64 "\n", file->bytes));
-    CGP_TRY(cgp__file_read(file->path, file->fd, 0, data->piece, count));
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, data->piece, count));
     CGP_TRY(cgp__sha256_add(hash, data->piece, (size_t)count));
-    CGP_TRY(cgp__file_read(file->path, file->fd, file->bytes - count, data->piece, count));
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, file->bytes - count, data->piece, count));
     return cgp__sha256_add(hash, data->piece, (size_t)count);
 }
 
@@ -164,7 +165,7 @@ static cgp_status open_file(token_data *data, token_row *row, const char *path, 
                             cgp__sha256 *hash) {
     token_file *file = &row->files[row->n];
     int64_t count = 0;
-    CGP_TRY(cgp__file_open(path, "a file of tokens", &file->fd, &file->bytes));
+    CGP_TRY(cgp__data_file_open(path, "a file of tokens", &file->fd, &file->bytes));
     row->n++;
     file->path = cgp__strdup(path);
     if (!file->path) return cgp__no_memory("tokens", 1);

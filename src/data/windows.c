@@ -16,6 +16,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <string.h>
 
 /* --- options --- */
 
@@ -139,6 +140,8 @@ cgp__window cgp__windows_at(cgp__windows *windows, cgp_split split, int64_t posi
 }
 
 cgp_status cgp__windows_identify(const cgp__windows *windows, cgp__sha256 *hash) {
-    return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %a\napart %d\n", windows->seed,
-                              windows->share, windows->apart);
+    uint64_t share_bits; /* of the double: its text would be another one in another locale */
+    memcpy(&share_bits, &windows->share, sizeof share_bits);
+    return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
+                              windows->seed, share_bits, windows->apart);
 }

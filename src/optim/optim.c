@@ -12,6 +12,8 @@
  *            p -= rate b */
 #include "optim/optim.h"
 
+#include "base/base.h"
+
 #include <math.h>
 #include <string.h>
 
@@ -22,16 +24,11 @@ static const char *const kinds[] = {[CGP_OPTIM_SGD] = "sgd",
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 
 cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text) {
-    for (int i = 0; i < KINDS; i++) {
-        if (strcmp(text, kinds[i]) == 0) {
-            *out = (cgp_optim_kind)i;
-            return CGP_OK;
-        }
-    }
-    const char *near = cgp_nearest(text, kinds, KINDS);
-    return cgp_fail(CGP_EINVAL,
-                    "optimizer: expected sgd, adamw, adam or rmsprop, got \"%s\"%s%s%s", text,
-                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    int i = 0;
+    CGP_TRY(
+        cgp__parse_name(&i, text, "optimizer", "sgd, adamw, adam or rmsprop", kinds, KINDS));
+    *out = (cgp_optim_kind)i;
+    return CGP_OK;
 }
 
 const char *cgp_optim_kind_name(cgp_optim_kind kind) {
@@ -61,7 +58,7 @@ static const constant constants[] = {
     {"momentum", offsetof(cgp_optim, momentum), SGD | RMSPROP, 0, 1, "[0, 1)"},
     {"beta1", offsetof(cgp_optim, beta1), ADAMW | ADAM, 0, 1, "[0, 1)"},
     {"beta2", offsetof(cgp_optim, beta2), ADAMW | ADAM, 0, 1, "[0, 1)"},
-    {"eps", offsetof(cgp_optim, eps), ADAMW | ADAM | RMSPROP, 1e-45, INFINITY, "(0, inf)"},
+    {"eps", offsetof(cgp_optim, eps), ADAMW | ADAM | RMSPROP, 1e-45, INFINITY, "[1e-45, inf)"},
     {"alpha", offsetof(cgp_optim, alpha), RMSPROP, 0, 1, "[0, 1)"},
     {"clip_norm", offsetof(cgp_optim, clip_norm), ALL, 0, INFINITY, "[0, inf)"},
 };

@@ -10,24 +10,20 @@
  *                                                          interval */
 #include "optim/optim.h"
 
+#include "base/base.h"
+
 #include <math.h>
-#include <string.h>
 
 static const char *const kinds[] = {
     [CGP_RATE_CONSTANT] = "constant", [CGP_RATE_COSINE] = "cosine", [CGP_RATE_STEP] = "step"};
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 
 cgp_status cgp_rate_kind_parse(cgp_rate_kind *out, const char *text) {
-    for (int i = 0; i < KINDS; i++) {
-        if (strcmp(text, kinds[i]) == 0) {
-            *out = (cgp_rate_kind)i;
-            return CGP_OK;
-        }
-    }
-    const char *near = cgp_nearest(text, kinds, KINDS);
-    return cgp_fail(CGP_EINVAL,
-                    "rate schedule: expected constant, cosine or step, got \"%s\"%s%s%s", text,
-                    near ? " (did you mean " : "", near ? near : "", near ? "?)" : "");
+    int i = 0;
+    CGP_TRY(
+        cgp__parse_name(&i, text, "rate schedule", "constant, cosine or step", kinds, KINDS));
+    *out = (cgp_rate_kind)i;
+    return CGP_OK;
 }
 
 const char *cgp_rate_kind_name(cgp_rate_kind kind) {
@@ -49,8 +45,8 @@ static cgp_status check_step(const cgp_rate_schedule *schedule) {
         return cgp_fail(CGP_EINVAL,
                         "rate schedule: interval is expected to be 1 or more, got %lld",
                         (long long)schedule->interval);
-    if (schedule->factor > 0 && schedule->factor < INFINITY) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "rate schedule: factor is expected in (0, inf), got %g",
+    if (schedule->factor > 0 && schedule->factor <= 1) return CGP_OK; /* above 1: to infinity */
+    return cgp_fail(CGP_EINVAL, "rate schedule: factor is expected in (0, 1], got %g",
                     schedule->factor);
 }
 

@@ -66,13 +66,6 @@ static float *room_for_one(const cgp_model *model, size_t *bytes) {
     return cgp__calloc(*bytes, 1);
 }
 
-/* A forward whose backward is due keeps slots and inputs that a checkpoint does not have. */
-static cgp_status check_idle(const cgp_pipeline *pipeline) {
-    CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->outside_run) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
-}
-
 /* --- save --- */
 
 static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
@@ -154,22 +147,23 @@ static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *no
     return info;
 }
 
-static cgp_status check_save(const cgp_pipeline *pipeline, int keep) {
-    CGP_TRY(check_idle(pipeline));
+static cgp_status check_save(const cgp_pipeline *pipeline, int keep, const char *note) {
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, which has no training "
                                     "to go on with");
     if (pipeline->has_gradients)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
-    if (keep >= 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", keep);
+    if (keep < 0)
+        return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", keep);
+    return note ? cgp__checkpoint_check_note(note) : CGP_OK;
 }
 
 cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
                              const char *note) {
     cgp__checkpoint_writer *writer = NULL;
-    CGP_TRY(check_save(pipeline, keep));
+    CGP_TRY(check_save(pipeline, keep, note));
     CGP_TRY(cgp__checkpoint_create(&writer, folder, pipeline->updates));
     const cgp_status status = write_sets(pipeline, writer);
     if (status != CGP_OK) {
@@ -328,7 +322,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
 
 cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder, char **note) {
     cgp__checkpoint *checkpoint = NULL;
-    CGP_TRY(check_idle(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
     CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));
     const cgp_status status = load(pipeline, checkpoint, note);
     cgp__checkpoint_close(checkpoint);

@@ -16,29 +16,12 @@ static const char *const recompute_names[] = {
 
 #define COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
-static int find_name(const char *text, const char *const *names, int count) {
-    for (int i = 0; i < count; i++) {
-        if (strcmp(text, names[i]) == 0) return i;
-    }
-    return -1;
-}
-
-/* "<object>: expected <list>, got "<text>" (did you mean <nearest>?)" */
-static cgp_status unknown_name(const char *object, const char *list, const char *text,
-                               const char *const *names, int count) {
-    const char *nearest = cgp_nearest(text, names, count);
-    return cgp_fail(CGP_EINVAL, "%s: expected %s, got \"%s\"%s%s%s", object, list, text,
-                    nearest ? " (did you mean " : "", nearest ? nearest : "",
-                    nearest ? "?)" : "");
-}
-
 cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text) {
-    int i = find_name(text ? text : "", recompute_names, COUNT(recompute_names));
-    if (text && strcmp(text, "selective") == 0) i = CGP_RECOMPUTE_NEVER_SELECTIVE;
-    if (i < 0)
-        return unknown_name("recompute",
-                            "never, always or except_last, with or without +selective",
-                            text ? text : "", recompute_names, COUNT(recompute_names));
+    int i = CGP_RECOMPUTE_NEVER_SELECTIVE;
+    if (!text || strcmp(text, "selective") != 0)
+        CGP_TRY(cgp__parse_name(&i, text, "recompute",
+                                "never, always or except_last, with or without +selective",
+                                recompute_names, COUNT(recompute_names)));
     *out = (cgp_recompute)i;
     return CGP_OK;
 }
@@ -49,10 +32,9 @@ const char *cgp_recompute_name(cgp_recompute recompute) {
 }
 
 cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks) {
-    const int i = find_name(name ? name : "", schedule_names, COUNT(schedule_names));
-    if (i < 0)
-        return unknown_name("schedule", "gpipe, 1f1b or forward", name ? name : "",
-                            schedule_names, COUNT(schedule_names));
+    int i = 0;
+    CGP_TRY(cgp__parse_name(&i, name, "schedule", "gpipe, 1f1b or forward", schedule_names,
+                            COUNT(schedule_names)));
     return generators[i](out, stages, chunks);
 }
 

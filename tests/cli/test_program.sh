@@ -93,7 +93,7 @@ fails 2 "optimizer: nesterov needs momentum above 0, got 0" \
 fails 2 '--beta1 1: expected a number >= 0 and < 1, got "1"' plan $model --beta1 1
 fails 2 '--beta2 -0.1: expected a number >= 0 and < 1, got "-0.1"' plan $model --beta2 -0.1
 fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha x
-fails 2 "optimizer: eps is expected in (0, inf), got 0" plan $model --eps 0
+fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
 fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
 fails 2 'rate schedule: expected constant, cosine or step, got "cosin" ...' \

@@ -466,6 +466,10 @@ static void a_step_without_update_is_not_saved(void **unused) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, -1, NULL), CGP_EINVAL);
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
+    /* before anything is written: else it would be the folder that is missing */
+    assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"),
+                  CGP_EINVAL);
+    assert_message("note: is not UTF-8 text");
     assert_status(cgp_pipeline_load(w.t.pipeline, run, NULL), CGP_EIO);
     release_witness(&w);
     make_witness(&w, &o);

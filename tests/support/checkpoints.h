@@ -5,7 +5,9 @@
 #include "folder.h"
 
 #include <dirent.h>
+#include <fcntl.h>
 #include <ftw.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -85,6 +87,18 @@ static inline cgp_status save_plain(const char *folder, int64_t step, int keep,
     if (status == CGP_OK) return cgp__checkpoint_commit(writer, &info, keep);
     cgp__checkpoint_abandon(writer);
     return status;
+}
+
+/* Let `count` more files be open at once, or as many as before (-1). */
+static inline void leave_descriptors(int count) {
+    struct rlimit limit;
+    static rlim_t before;
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+    if (before == 0) before = limit.rlim_cur;
+    const int next = open("/dev/null", O_RDONLY);
+    limit.rlim_cur = count < 0 ? before : (rlim_t)next + (rlim_t)count;
+    if (next >= 0) close(next);
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
 /* The step that is found in a folder; fails the test if none is. */

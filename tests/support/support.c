@@ -1,7 +1,9 @@
 /* support.c -- see support.h. */
 #include "support.h"
 
+#include <dirent.h>
 #include <inttypes.h>
+#include <sched.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -27,4 +29,24 @@ uint64_t test_random(uint64_t *state) {
 
 int test_between(uint64_t *state, int low, int high) {
     return low + (int)(test_random(state) % (uint64_t)(high - low + 1));
+}
+
+static int count_threads(void) {
+    int count = 0;
+    DIR *list = opendir("/proc/self/task");
+    assert_non_null(list);
+    for (struct dirent *item = readdir(list); item; item = readdir(list))
+        count += item->d_name[0] != '.';
+    closedir(list);
+    return count;
+}
+
+int test_count_threads(void) {
+    const time_t start = time(NULL);
+    int count = count_threads();
+    while (count > TEST_THREADS && time(NULL) - start < 10) {
+        sched_yield();
+        count = count_threads();
+    }
+    return count;
 }

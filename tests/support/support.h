@@ -46,4 +46,15 @@ uint64_t test_seed(void);
 uint64_t test_random(uint64_t *state);
 int test_between(uint64_t *state, int low, int high);
 
+/* How many threads the process has. One that was joined is there a moment longer, until the
+ * kernel has cleared it away: waits while there are more than TEST_THREADS, 10 s at most. */
+int test_count_threads(void);
+
+/* Where no worker is: the test's own, and one of the thread sanitizer's once there were others. */
+#ifdef __SANITIZE_THREAD__
+enum { TEST_THREADS = 2 };
+#else
+enum { TEST_THREADS = 1 };
+#endif
+
 #endif

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
-#include <sys/resource.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 
 static const size_t small[2] = {1000, 24};
@@ -293,18 +293,24 @@ static void what_the_living_write_stays(void **state) {
 /* Where two names cannot change places in one call, a kill between the two renames leaves this. */
 static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **state) {
     (void)state;
+    const char *old = test_path_of("run/.cgpipe-step-00000002-1-2.old");
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     assert_ok(save_plain(run, 2, 0, "", small, 1));
-    leave(".cgpipe-step-00000002-1-1.tmp", 1);
-    assert_int_equal(rename(test_path_of("run/step-00000002"),
-                            test_path_of("run/.cgpipe-step-00000002-1-2.old")),
-                     0);
-    cgp_log_set_level(CGP_LOG_ERROR);
-    assert_int_equal(found_step(run), 1); /* before it is cleaned */
-    cgp_log_set_level(CGP_LOG_WARN);
-    assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(found_step(run), 2);
-    assert_int_equal(count_names(run, ""), 3);
+    for (int by_finding = 0; by_finding < 2; by_finding++) {
+        leave(".cgpipe-step-00000002-1-1.tmp", 1);
+        assert_int_equal(rename(test_path_of("run/step-00000002"), old), 0);
+        const int lock = open(old, O_RDONLY); /* its writer lives */
+        assert_true(lock >= 0 && flock(lock, LOCK_EX) == 0);
+        cgp_log_set_level(CGP_LOG_ERROR);
+        assert_int_equal(found_step(run), 1);
+        cgp_log_set_level(CGP_LOG_WARN);
+        assert_true(has("run/.cgpipe-step-00000002-1-2.old"));
+        close(lock);
+        if (by_finding) assert_int_equal(found_step(run), 2);
+        assert_ok(cgp_checkpoint_clean(run));
+        assert_int_equal(found_step(run), 2);
+        assert_int_equal(count_names(run, ""), 3);
+    }
 }
 
 /* --- failures --- */
@@ -369,6 +375,20 @@ static void a_folder_that_cannot_be_is_named(void **state) {
     assert_status(status, CGP_EIO);
     assert_message("/run: cannot be written to (Permission denied)");
     assert_int_equal(count_names(test_path_of("run"), ""), 0);
+}
+
+static void a_folder_that_cannot_be_opened_is_not_left_behind(void **state) {
+    (void)state;
+    assert_ok(save_plain(run, 1, 0, "", small, 1));
+    cgp_log_set_level(CGP_LOG_ERROR);
+    leave_descriptors(0);
+    const cgp_status status = save_plain(run, 2, 0, "", small, 1);
+    leave_descriptors(-1);
+    cgp_log_set_level(CGP_LOG_WARN);
+    assert_status(status, CGP_EIO);
+    assert_message("/run: cannot be written to (Too many open files)");
+    assert_int_equal(count_names(run, ""), 2);
+    assert_ok(save_plain(run, 2, 0, "", small, 1));
 }
 
 static void a_writer_given_up_leaves_nothing(void **state) {
@@ -457,6 +477,7 @@ int main(void) {
         TEST(a_replaced_checkpoint_is_put_back_if_none_took_its_place),
         TEST(a_full_disk_leaves_what_was_there),
         TEST(a_folder_that_cannot_be_is_named),
+        TEST(a_folder_that_cannot_be_opened_is_not_left_behind),
         TEST(a_writer_given_up_leaves_nothing),
         TEST(a_reader_beside_a_writer_always_finds_a_whole_one),
         TEST(cleaning_does_not_disturb_a_writer),

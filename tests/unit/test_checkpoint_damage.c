@@ -229,6 +229,26 @@ static void every_damaged_block_is_counted(void **state) {
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
+/* checkpoint.json is read with two files open, a whole checkpoint checked with three. */
+static void what_could_not_be_looked_for_is_not_denied(void **state) {
+    (void)state;
+    static const char *const unknown =
+        "; whether there is a whole checkpoint before it could not be found out";
+    make_run();
+    flip_bit(file_of(3, 2), 7, 0);
+    cgp_log_set_level(CGP_LOG_ERROR);
+    for (int round = 0; round < 2; round++) { /* by `latest`, without it */
+        leave_descriptors(2);
+        const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, run);
+        leave_descriptors(-1);
+        assert_status(status, CGP_EFORMAT);
+        assert_message("step-00000003/checkpoint.json: damaged between byte 0 and ");
+        assert_message(unknown);
+        if (round == 0) assert_int_equal(unlink(test_path_of("run/latest")), 0);
+    }
+    cgp_log_set_level(CGP_LOG_WARN);
+}
+
 static void every_bit_of_the_small_files_counts(void **state) {
     (void)state;
     cgp_log_set_level(CGP_LOG_ERROR);
@@ -254,6 +274,7 @@ int main(void) {
         TEST(every_damage_of_every_file_is_found_with_its_place),
         TEST(two_files_that_changed_places_are_found),
         TEST(every_damaged_block_is_counted),
+        TEST(what_could_not_be_looked_for_is_not_denied),
         TEST(every_bit_of_the_small_files_counts),
     };
     return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);

@@ -108,8 +108,8 @@ static void a_wrong_constant_is_named_with_its_range(void **unused) {
         WRONG(SGD, momentum, 0, "nesterov needs momentum above 0, got 0"),
         WRONG(ADAMW, beta1, 1, "beta1 is expected in [0, 1), got 1"),
         WRONG(ADAM, beta2, -0.5, "beta2 is expected in [0, 1), got -0.5"),
-        WRONG(ADAM, eps, 0, "eps is expected in (0, inf), got 0"),
-        WRONG(RMSPROP, eps, 0, "eps is expected in (0, inf), got 0"),
+        WRONG(ADAM, eps, 0, "eps is expected in [1e-45, inf), got 0"),
+        WRONG(RMSPROP, eps, 0, "eps is expected in [1e-45, inf), got 0"),
         WRONG(RMSPROP, alpha, 1, "alpha is expected in [0, 1), got 1"),
         WRONG(SGD, clip_norm, -1, "clip_norm is expected in [0, inf), got -1"),
         WRONG(ADAM, clip_norm, INFINITY, "clip_norm is expected in [0, inf), got inf"),
@@ -161,8 +161,9 @@ static void a_wrong_schedule_is_refused(void **unused) {
         {{CGP_RATE_COSINE, 0, 9, 1.5, 0, 0}, "least is expected in [0, 1], got 1.5"},
         {{CGP_RATE_COSINE, 0, 9, -0.5, 0, 0}, "least is expected in [0, 1], got -0.5"},
         {{CGP_RATE_STEP, 0, 0, 0, 0, 0.5}, "interval is expected to be 1 or more, got 0"},
-        {{CGP_RATE_STEP, 0, 0, 0, 1, 0}, "factor is expected in (0, inf), got 0"},
-        {{CGP_RATE_STEP, 0, 0, 0, 1, INFINITY}, "factor is expected in (0, inf), got inf"},
+        {{CGP_RATE_STEP, 0, 0, 0, 1, 0}, "factor is expected in (0, 1], got 0"},
+        {{CGP_RATE_STEP, 0, 0, 0, 1, INFINITY}, "factor is expected in (0, 1], got inf"},
+        {{CGP_RATE_STEP, 0, 0, 0, 1, 1.01}, "factor is expected in (0, 1], got 1.01"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0);

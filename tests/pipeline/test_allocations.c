@@ -1,0 +1,369 @@
+/* test_allocations.c -- every allocation of models, schedules, plans and pipelines fails once
+ * (support/scenario.h says what is checked; files: test_allocations_files.c).
+ *
+ * Out of reach: what libraries allocate for themselves. oneDNN's functions fail as a whole, as
+ * they do when its own `new` throws; of the C library, what returns NULL (support/wrapped.txt). */
+#include "scenario.h"
+
+#include <cgpipe/models/gpt2.h>
+
+enum { SEQUENCE = 3, WIDTH = 4, VOCABULARY = 5, BATCH = 4, STAGES = 3 };
+
+/* --- models and inputs, made before anything fails --- */
+
+static cgp_model *gpt2, *graph, *headless;
+
+static cgp_status create_gpt2(cgp_model **out, bool loss) {
+    cgp_gpt2_options options = cgp_gpt2_options_default();
+    CGP_TRY(cgp_gpt2_parse(&options, "gpt2:layers=1,width=4,heads=2,vocab=5,seq=3,tied=1"));
+    options.dropout = 0.25;
+    options.loss = loss;
+    return cgp_gpt2_create(out, &options);
+}
+
+/* Skips over layers, a parameter shared by two ops, integers made by the graph, a float input and
+ * two losses. */
+static void build_graph(cgp_model *m) {
+    const cgp_init init = {CGP_INIT_NORMAL, 0.2};
+    const cgp_linear_options square = {WIDTH, true, true, init};
+    const cgp_value tokens = cgp_model_input(m, "tokens", CGP_I32, 1, (int64_t[]){SEQUENCE});
+    const cgp_value targets = cgp_model_input(m, "targets", CGP_I32, 1, (int64_t[]){SEQUENCE});
+    const cgp_value floats =
+        cgp_model_input(m, "floats", CGP_F32, 2, (int64_t[]){SEQUENCE, WIDTH});
+    cgp_model_layer(m, "a");
+    const cgp_value x = cgp_embedding(m, tokens, "embed", VOCABULARY, WIDTH, init);
+    cgp_model_layer(m, "b");
+    cgp_value y = cgp_gelu(m, cgp_linear(m, x, "one", square));
+    y = cgp_add(m, y, cgp_dropout(m, floats, 0.25));
+    cgp_model_layer(m, "c");
+    cgp_model_tie(m, "two.weight", "one.weight");
+    y = cgp_add(m, x, cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
+    cgp_model_layer(m, "d");
+    y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));
+    const cgp_value logits =
+        cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCABULARY, .init = init});
+    cgp_model_output(m, logits);
+    cgp_model_loss_cross_entropy(m, logits, targets, -100, 1);
+    cgp_model_loss_cross_entropy(m, cgp_linear(m, x, "side", square), cgp_argmax(m, y), -100,
+                                 2);
+}
+
+static cgp_status create_graph(cgp_model **out) {
+    cgp_model *model = NULL;
+    CGP_TRY(cgp_model_create(&model, "graph"));
+    build_graph(model);
+    const cgp_status status = cgp_model_finish(model);
+    if (status == CGP_OK)
+        *out = model;
+    else
+        cgp_model_destroy(model);
+    return status;
+}
+
+static int32_t tokens_data[BATCH * SEQUENCE] = {1, 4, 2, 0, 3, 3};
+static int32_t targets_data[BATCH * SEQUENCE] = {4, 2, 0, 3, 3, 1};
+static float floats_data[BATCH * SEQUENCE * WIDTH] = {0.5f, -1, 2, 0.25f, 1, 1, -3, 0.75f};
+
+/* The first `samples` samples; inputs[1], the targets, are left out for a model without loss. */
+typedef struct batch {
+    cgp_tensor tensors[3];
+    const cgp_tensor *inputs[3];
+} batch;
+
+static void fill_batch(batch *b, int64_t samples) {
+    const int64_t dims[3] = {samples, SEQUENCE, WIDTH};
+    b->tensors[0] = (cgp_tensor){CGP_I32, cgp_shape_make(2, dims), tokens_data};
+    b->tensors[1] = (cgp_tensor){CGP_I32, cgp_shape_make(2, dims), targets_data};
+    b->tensors[2] = (cgp_tensor){CGP_F32, cgp_shape_make(3, dims), floats_data};
+    for (int k = 0; k < 3; k++)
+        b->inputs[k] = &b->tensors[k];
+}
+
+static cgp_plan_options options_for(const char *device, cgp_recompute recompute) {
+    static const char *devices[STAGES];
+    cgp_plan_options o = cgp_plan_options_default();
+    for (int j = 0; j < STAGES; j++)
+        devices[j] = device;
+    o.stages = STAGES;
+    o.batch = BATCH;
+    o.chunks = 2;
+    o.devices = devices;
+    o.recompute = recompute;
+    o.optim = cgp_optim_adamw(1e-2, 0.1);
+    o.optim.clip_norm = 0.5;
+    return o;
+}
+
+/* --- scenarios: models, schedules, plans --- */
+
+/* A wrong model is told to be wrong. */
+static cgp_status refuse_model(outcome *out) {
+    cgp_model *m = NULL;
+    CGP_TRY(cgp_model_create(&m, "wrong"));
+    const cgp_status status = cgp_model_finish(m);
+    note(out, "%s\n", cgp_status_name(status));
+    cgp_model_destroy(m);
+    return status == CGP_EINVAL ? CGP_OK : status;
+}
+
+static cgp_status make_models(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_model *one = NULL, *other = NULL;
+    DO(create_gpt2(&one, true));
+    DO(create_graph(&other));
+    DO(refuse_model(out));
+    if (status == CGP_OK)
+        note(out, "%lld %lld parameters\n", (long long)cgp_model_parameter_count(one),
+             (long long)cgp_model_parameter_count(other));
+    cgp_model_destroy(other);
+    cgp_model_destroy(one);
+    return status;
+}
+
+static cgp_status draw(const cgp_schedule *schedule, outcome *out) {
+    char *text = cgp_schedule_draw(schedule);
+    if (!text) return CGP_ENOMEM;
+    note(out, "%s", text);
+    free(text);
+    return CGP_OK;
+}
+
+static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *out) {
+    const cgp_edge edges[] = {{0, 1}, {1, 2}, {0, 2}, {2, 1}, {1, 0}};
+    cgp_status status = CGP_OK;
+    cgp_schedule *schedule = NULL;
+    cgp_schedule_report report = {0};
+    cgp_schedule_timeline timeline = {0};
+    DO(cgp_schedule_create(&schedule, name, STAGES, 4));
+    DO(draw(schedule, out));
+    if (strcmp(name, "forward") != 0) DO(cgp_schedule_recompute(schedule, mode));
+    DO(cgp_schedule_lower(schedule, edges, 5));
+    DO(cgp_schedule_check(schedule, &report));
+    DO(cgp_schedule_simulate(schedule, NULL, &timeline));
+    DO(draw(schedule, out));
+    if (status == CGP_OK)
+        note(out, "%d %d %g\n", report.peak_slots[0], report.least_capacity[2],
+             timeline.makespan);
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_report_release(&report);
+    cgp_schedule_destroy(schedule);
+    return status;
+}
+
+static cgp_status make_schedules(outcome *out) {
+    cgp_status status = make_schedule("gpipe", CGP_RECOMPUTE_ALWAYS, out);
+    if (status == CGP_OK) status = make_schedule("1f1b", CGP_RECOMPUTE_EXCEPT_LAST, out);
+    if (status == CGP_OK) status = make_schedule("forward", CGP_RECOMPUTE_NEVER, out);
+    return status;
+}
+
+static cgp_status make_plan(const cgp_model *model, const cgp_plan_options *o, outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_plan *plan = NULL;
+    DO(cgp_plan_create(&plan, model, o));
+    for (int d = 0; status == CGP_OK && d < o->stages; d++)
+        note(out, "%lld\n", (long long)cgp_plan_device_at(plan, d)->planned_bytes);
+    cgp_plan_destroy(plan);
+    return status;
+}
+
+static cgp_recompute mode; /* of the next scenario */
+
+static cgp_status plan_gpt2(outcome *out) {
+    const cgp_plan_options o = options_for("cpu", mode);
+    return make_plan(gpt2, &o, out);
+}
+
+static cgp_status plan_graph(outcome *out) {
+    const cgp_plan_options o = options_for("ref", mode);
+    return make_plan(graph, &o, out);
+}
+
+static cgp_status plan_other_uses(outcome *out) {
+    cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
+    int balance[STAGES] = {0};
+    o.inference = true;
+    cgp_status status = make_plan(gpt2, &o, out);
+    o.inference = false;
+    o.loss_outside = true;
+    if (status == CGP_OK) status = make_plan(headless, &o, out);
+    DO(cgp_balance_by_flops(gpt2, STAGES, balance));
+    note(out, "%d %d %d\n", balance[0], balance[1], balance[2]);
+    return status;
+}
+
+/* --- scenarios: pipelines --- */
+
+static const cgp_model *model; /* of the next scenario, and its plan */
+static cgp_plan *plan;
+
+static cgp_status predict(cgp_pipeline *pipeline, const batch *b, outcome *out) {
+    float data[BATCH * SEQUENCE * VOCABULARY] = {0};
+    const cgp_tensor output = {
+        CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCABULARY}), data};
+    CGP_TRY(cgp_pipeline_predict(pipeline, b->inputs, cgp_model_inputs(model), &output));
+    note(out, "output %a\n", data[7]);
+    return CGP_OK;
+}
+
+static cgp_status copy_parameter(cgp_pipeline *pipeline) {
+    float data[VOCABULARY * WIDTH];
+    CGP_TRY(cgp_pipeline_get_parameter(pipeline, 0, data));
+    return cgp_pipeline_set_parameter(pipeline, 0, data);
+}
+
+/* Two steps, the second with fewer samples: new lists and kernels. */
+static cgp_status train(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_pipeline *pipeline = NULL;
+    batch full, small;
+    double losses[3] = {0};
+    char hex[65] = "";
+    const int n = cgp_model_inputs(model);
+    fill_batch(&full, BATCH);
+    fill_batch(&small, 1);
+    DO(cgp_pipeline_create(&pipeline, plan, 7));
+    DO(cgp_pipeline_set_timeout(pipeline, 60));
+    DO(cgp_pipeline_step(pipeline, full.inputs, n, &losses[0]));
+    DO(cgp_optim_step(pipeline));
+    DO(cgp_pipeline_step(pipeline, small.inputs, n, &losses[1]));
+    DO(cgp_optim_step(pipeline));
+    DO(cgp_pipeline_evaluate(pipeline, full.inputs, n, &losses[2]));
+    DO(predict(pipeline, &full, out));
+    DO(copy_parameter(pipeline));
+    DO(cgp_pipeline_weights_sha256(pipeline, hex));
+    note(out, "losses %a %a %a\nweights %s\n", losses[0], losses[1], losses[2], hex);
+    cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+static cgp_status train_from_outside(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_pipeline *pipeline = NULL;
+    batch b;
+    float data[BATCH * SEQUENCE * VOCABULARY] = {0};
+    const cgp_tensor output = {
+        CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCABULARY}), data};
+    char hex[65] = "";
+    fill_batch(&b, BATCH);
+    DO(cgp_pipeline_create(&pipeline, plan, 7));
+    DO(cgp_pipeline_forward(pipeline, b.inputs, 1, &output));
+    DO(cgp_pipeline_backward(pipeline, &output)); /* the loss is half of its square */
+    DO(cgp_optim_step(pipeline));
+    DO(cgp_pipeline_weights_sha256(pipeline, hex));
+    note(out, "output %a\nweights %s\n", data[7], hex);
+    cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+/* --- tests --- */
+
+/* The first of this program to use oneDNN: it makes its engine once in a process. */
+static void the_engine_of_onednn_is_asked_for_again(void **state) {
+    (void)state;
+    const cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_NEVER);
+    cgp_plan *made = NULL;
+    shortage_begin((shortage){.only = "dnnl_engine_create"});
+    const cgp_status status = cgp_plan_create(&made, gpt2, &o);
+    shortage_end();
+    assert_non_null(shortage_function());
+    assert_status(status, CGP_ENOMEM);
+    assert_message("cpu: oneDNN engine: out of memory");
+    assert_ok(cgp_plan_create(&made, gpt2, &o));
+    cgp_plan_destroy(made);
+}
+
+static void every_allocation_of_a_model_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("models", make_models);
+}
+
+static void every_allocation_of_a_schedule_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("schedules", make_schedules);
+}
+
+static void every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode(void **state) {
+    (void)state;
+    for (mode = CGP_RECOMPUTE_NEVER; mode <= CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
+        char name[64];
+        snprintf(name, sizeof name, "plan-gpt2-%s", cgp_recompute_name(mode));
+        scenario_check(name, plan_gpt2);
+        snprintf(name, sizeof name, "plan-graph-%s", cgp_recompute_name(mode));
+        scenario_check(name, plan_graph);
+    }
+    scenario_check("plan-inference-outside-balance", plan_other_uses);
+}
+
+static void check_pipeline(const char *name, const cgp_model *of, const cgp_plan_options *o,
+                           scenario *act) {
+    model = of;
+    assert_ok(cgp_plan_create(&plan, model, o));
+    scenario_check(name, act);
+    cgp_plan_destroy(plan);
+}
+
+static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
+    (void)state;
+    cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_EXCEPT_LAST);
+    check_pipeline("train-gpt2-cpu", gpt2, &o, train);
+    o = options_for("ref", CGP_RECOMPUTE_ALWAYS_SELECTIVE);
+    check_pipeline("train-graph-ref", graph, &o, train);
+    o.loss_outside = true;
+    setenv("CGP_FAULT", "fail:9F9", 1); /* is read, and never met */
+    check_pipeline("outside-ref", headless, &o, train_from_outside);
+    unsetenv("CGP_FAULT");
+}
+
+/* A step that times out tells why even if there is no memory for its report. */
+static void a_timeout_is_told_without_memory_for_a_report(void **state) {
+    (void)state;
+    const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
+    batch b;
+    fill_batch(&b, BATCH);
+    assert_ok(cgp_plan_create(&plan, gpt2, &o));
+    for (int call = 0, failed = 1; failed; call++) {
+        cgp_pipeline *pipeline = NULL;
+        setenv("CGP_FAULT", "stall:1F0", 1);
+        assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
+        unsetenv("CGP_FAULT");
+        assert_ok(cgp_pipeline_set_timeout(pipeline, 0.02));
+        const shortage_alive before = shortage_count_alive();
+        shortage_begin((shortage){.number = call});
+        const cgp_status status = cgp_pipeline_step(pipeline, b.inputs, 2, NULL);
+        shortage_end();
+        failed = shortage_function() != NULL;
+        print_message("%s fails: %s\n", failed ? shortage_function() : "nothing",
+                      cgp_message());
+        assert_int_equal(status, CGP_EDEVICE);
+        assert_message("(timeout)");
+        assert_int_equal(cgp_pipeline_report(pipeline)[0] == 0, failed);
+        if (failed) assert_int_equal(shortage_count_alive().blocks, before.blocks);
+        cgp_pipeline_destroy(pipeline);
+    }
+    cgp_plan_destroy(plan);
+}
+
+static int set_up(void **state) {
+    if (scenario_set_up(state)) return -1;
+    return create_gpt2(&gpt2, true) || create_gpt2(&headless, false) || create_graph(&graph);
+}
+
+static int tear_down(void **state) {
+    cgp_model_destroy(graph);
+    cgp_model_destroy(headless);
+    cgp_model_destroy(gpt2);
+    return scenario_tear_down(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_engine_of_onednn_is_asked_for_again),
+        cmocka_unit_test(every_allocation_of_a_model_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_schedule_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),
+        cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
+        cmocka_unit_test(a_timeout_is_told_without_memory_for_a_report),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

@@ -1,0 +1,280 @@
+/* test_allocations_files.c -- every allocation of checkpoints, tensor files and data sets fails
+ * once (support/scenario.h says what is checked; the rest: test_allocations.c). */
+#define _GNU_SOURCE
+#include "scenario.h"
+
+#include "checkpoints.h"
+
+enum { STEPS = 3, SEQUENCE = 3 };
+
+static cgp_model *model;
+static cgp_plan *plans[2]; /* of two stages and of one */
+
+/* --- checkpoints of a pipeline --- */
+
+static cgp_status create_model(cgp_model **out) {
+    cgp_model *m = NULL;
+    const cgp_init init = {CGP_INIT_NORMAL, 0.2};
+    CGP_TRY(cgp_model_create(&m, "small"));
+    const cgp_value x = cgp_model_input(m, "x", CGP_I32, 1, (int64_t[]){SEQUENCE});
+    cgp_model_layer(m, "embed");
+    const cgp_value y = cgp_embedding(m, x, "embed", 4, 2, init);
+    cgp_model_layer(m, "head");
+    cgp_model_loss_cross_entropy(
+        m, cgp_linear(m, y, "head", (cgp_linear_options){.out = 4, .bias = true, .init = init}),
+        x, -100, 1);
+    *out = m;
+    return cgp_model_finish(m);
+}
+
+static cgp_status create_plan(cgp_plan **out, int stages) {
+    static const char *const devices[] = {"ref", "ref"};
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.devices = devices;
+    o.optim = cgp_optim_adamw(1e-2, 0);
+    return cgp_plan_create(out, model, &o);
+}
+
+static cgp_status train_one_step(cgp_pipeline *pipeline) {
+    int32_t data[SEQUENCE] = {0, 3, 1};
+    const cgp_tensor x = {CGP_I32, cgp_shape_make(2, (int64_t[]){1, SEQUENCE}), data};
+    CGP_TRY(cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&x}, 1, NULL));
+    return cgp_optim_step(pipeline);
+}
+
+static cgp_status find(const char *folder, outcome *out) {
+    char *path = NULL, *text = NULL;
+    int64_t step = -1;
+    CGP_TRY(cgp_checkpoint_find(&path, &step, &text, folder));
+    note(out, "%s %lld %s\n", path + strlen(test_folder), (long long)step, text);
+    free(text);
+    free(path);
+    return CGP_OK;
+}
+
+/* Makes the folder and the checkpoint of a step; then replaces it and deletes an older one. */
+static cgp_status save(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_pipeline *pipeline = NULL;
+    char older[160];
+    DO(cgp_pipeline_create(&pipeline, plans[0], 7));
+    DO(train_one_step(pipeline));
+    DO(cgp_pipeline_save(pipeline, run, 1, "one"));
+    snprintf(older, sizeof older, "%s/step-00000000", run);
+    if (status == CGP_OK) assert_int_equal(mkdir(older, 0700), 0);
+    DO(cgp_pipeline_save(pipeline, run, 1, "two"));
+    DO(find(run, out));
+    cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+static char saved[128], ahead[128], damaged[128]; /* folders; see make_folders() */
+
+/* Into other stages than it was saved from. */
+static cgp_status load(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_pipeline *pipeline = NULL;
+    char hex[65] = "", *text = NULL;
+    DO(cgp_pipeline_create(&pipeline, plans[1], 8));
+    DO(cgp_pipeline_load(pipeline, saved, &text));
+    DO(train_one_step(pipeline));
+    DO(cgp_pipeline_weights_sha256(pipeline, hex));
+    note(out, "%s %s\n", text ? text : "", hex);
+    free(text);
+    cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+/* Damage is told; which other one is whole may be left out if there is no memory to find out. */
+static cgp_status find_damage(const char *folder, outcome *out) {
+    const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, folder);
+    const char *told = strstr(cgp_message(), "damaged");
+    if (status != CGP_EFORMAT || !told) return status == CGP_OK ? CGP_EINVAL : status;
+    if (strstr(told, "no whole")) return CGP_EINVAL; /* there is one */
+    note(out, "%.20s\n", told);
+    return CGP_OK;
+}
+
+/* Another one than the one asked for is never an answer to want of memory. */
+static cgp_status find_all(outcome *out) {
+    cgp_status status = CGP_OK;
+    char path[160];
+    DO(find(saved, out)); /* `latest` leads nowhere: the highest */
+    DO(find(ahead, out)); /* `latest` is not the highest */
+    snprintf(path, sizeof path, "%s/step-00000002", ahead);
+    DO(find(path, out));
+    DO(find_damage(damaged, out));
+    return status;
+}
+
+/* Three folders of three steps: saved, without `latest`; ahead, whose `latest` is step 1; damaged,
+ * in whose step 3 a byte is wrong. */
+static void make_folders(void) {
+    char *const folders[] = {saved, ahead, damaged};
+    const char *const names[] = {"saved", "ahead", "damaged"};
+    char path[192];
+    for (int f = 0; f < 3; f++) {
+        cgp_pipeline *pipeline = NULL;
+        snprintf(folders[f], sizeof saved, "%s/%s", test_folder, names[f]);
+        assert_ok(cgp_pipeline_create(&pipeline, plans[0], 7));
+        for (int step = 1; step <= STEPS; step++) {
+            assert_ok(train_one_step(pipeline));
+            assert_ok(cgp_pipeline_save(pipeline, folders[f], 0, "a note"));
+        }
+        cgp_pipeline_destroy(pipeline);
+    }
+    snprintf(path, sizeof path, "%s/latest", saved);
+    assert_int_equal(unlink(path), 0);
+    snprintf(path, sizeof path, "%s/latest", ahead);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(symlink("step-00000001", path), 0);
+    snprintf(path, sizeof path, "%s/latest/weights.safetensors", damaged);
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, -1, SEEK_END), 0);
+    assert_int_not_equal(fputc(0x55, file), EOF);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* --- files of tensors --- */
+
+static cgp_status write_tensors(const char *path) {
+    static const char *const names[] = {"a", "b"}, *const metadata[] = {"key", "value"};
+    static const cgp_dtype types[] = {CGP_F32, CGP_I32};
+    const cgp_shape shapes[] = {cgp_shape_make(2, (int64_t[]){2, 1}),
+                                cgp_shape_make(1, (int64_t[]){1})};
+    const float data[] = {1.5f, -2};
+    const int32_t number = 42;
+    cgp_safetensors_writer *writer = NULL;
+    CGP_TRY(cgp_safetensors_create(&writer, path, 2, names, types, shapes, metadata, 1));
+    cgp_status status = cgp_safetensors_append(writer, data, sizeof data);
+    if (status == CGP_OK) status = cgp_safetensors_append(writer, &number, sizeof number);
+    if (status == CGP_OK) return cgp_safetensors_commit(writer);
+    cgp_safetensors_abandon(writer);
+    return status;
+}
+
+static cgp_status write_and_read_tensors(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_safetensors *file = NULL;
+    int32_t number = 0;
+    DO(cgp_file_replace(test_path_of("link"), "text", 4)); /* of link.safetensors */
+    DO(write_tensors(test_path_of("link")));
+    DO(cgp_safetensors_open(&file, test_path_of("link.safetensors")));
+    DO(cgp_safetensors_read(file, 1, &number));
+    if (status == CGP_OK)
+        note(out, "%s %d %s\n", cgp_safetensors_name(file, 0), number,
+             cgp_safetensors_metadata(file, "key"));
+    cgp_safetensors_close(file);
+    return status;
+}
+
+/* --- data sets --- */
+
+static cgp_status read_data(cgp_data *data, outcome *out) {
+    int32_t tokens[2 * SEQUENCE], targets[2 * SEQUENCE];
+    char hex[65];
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, 1, 2, tokens, targets));
+    CGP_TRY(cgp_data_identity(data, hex));
+    note(out, "%d %d %s\n", tokens[0], targets[5], hex);
+    return CGP_OK;
+}
+
+static cgp_status read_texts(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_data *text = NULL, *random = NULL;
+    const char *const paths[] = {test_path_of("texts"), test_path_of("text")};
+    cgp_text_options o = cgp_text_options_default();
+    o.sequence = SEQUENCE;
+    o.validation_paths = paths;
+    o.n_validation_paths = 1;
+    DO(cgp_data_text(&text, paths, 2, &o));
+    DO(read_data(text, out));
+    DO(cgp_data_random(&random, 256, SEQUENCE, 1));
+    DO(read_data(random, out));
+    cgp_data_destroy(random);
+    cgp_data_destroy(text);
+    return status;
+}
+
+static cgp_status read_tokens(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_data *data = NULL;
+    const char *const paths[] = {test_path_of("text"), test_path_of("tokens")};
+    cgp_token_options o = cgp_token_options_default();
+    o.sequence = SEQUENCE;
+    DO(cgp_data_tokens(&data, paths, 2, &o));
+    DO(read_data(data, out));
+    cgp_data_destroy(data);
+    return status;
+}
+
+static void make_data(void) {
+    int32_t shard[256 + 8] = {20240520, 1, 16};
+    assert_int_equal(symlink("link.safetensors", test_path_of("link")), 0);
+    test_write_file(test_path_of("link.safetensors"), "", 0);
+    test_write_file(test_path_of("text"), "a text of 26 bytes, or so.", 26);
+    test_write_file(test_path_of("tokens"), shard, sizeof shard);
+    assert_int_equal(mkdir(test_path_of("texts"), 0700), 0);
+    assert_int_equal(mkdir(test_path_of("texts/more"), 0700), 0);
+    test_write_file(test_path_of("texts/b"), "text in a folder", 16);
+    test_write_file(test_path_of("texts/more/a"), "text in a folder of it", 22);
+}
+
+/* --- tests --- */
+
+static void every_allocation_of_saving_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("save", save);
+}
+
+static void every_allocation_of_loading_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("load", load);
+}
+
+static void every_allocation_of_finding_a_checkpoint_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("find", find_all);
+}
+
+static void every_allocation_of_a_file_of_tensors_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("tensors", write_and_read_tensors);
+}
+
+static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("texts", read_texts);
+    scenario_check("tokens", read_tokens);
+}
+
+static int set_up(void **state) {
+    if (scenario_set_up(state)) return -1;
+    snprintf(run, sizeof run, "%s/run", test_folder);
+    assert_ok(create_model(&model));
+    assert_ok(create_plan(&plans[0], 2));
+    assert_ok(create_plan(&plans[1], 1));
+    make_folders();
+    make_data();
+    return 0;
+}
+
+static int tear_down(void **state) {
+    cgp_plan_destroy(plans[1]);
+    cgp_plan_destroy(plans[0]);
+    cgp_model_destroy(model);
+    return scenario_tear_down(state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_allocation_of_saving_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_loading_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_finding_a_checkpoint_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_file_of_tensors_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_data_set_fails_cleanly),
+    };
+    return cmocka_run_group_tests(tests, set_up, tear_down);
+}

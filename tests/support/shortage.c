@@ -1,0 +1,290 @@
+/* shortage.c -- see shortage.h.
+ *
+ * Every function in wrapped.txt has a __wrap_ here; the linker says which one is missing. */
+#define _GNU_SOURCE
+#include "shortage.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <jansson.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* Plain while nothing runs beside the test's own thread; set before workers are made. */
+static shortage chosen;
+static atomic_bool counting;
+static _Atomic(const char *) failed;
+static atomic_int asked[SHORTAGE_THREADS], threads_made;
+static _Thread_local int self; /* number of the thread */
+
+static atomic_llong blocks, mapped, streams, threads, onednn;
+
+/* Count a call; whether it is to fail. */
+static bool denied(const char *function) {
+    if (!atomic_load(&counting)) return false;
+    if (chosen.only && strcmp(chosen.only, function) != 0) return false;
+    const int number = atomic_fetch_add(&asked[self], 1);
+    const bool met = self == chosen.thread && number == chosen.number;
+    if (met && !atomic_load(&failed)) atomic_store(&failed, function);
+    return met || (chosen.lasting && atomic_load(&failed));
+}
+
+void shortage_begin(shortage what) {
+    chosen = what;
+    atomic_store(&failed, NULL);
+    atomic_store(&threads_made, 0);
+    for (int t = 0; t < SHORTAGE_THREADS; t++)
+        atomic_store(&asked[t], 0);
+    atomic_store(&counting, true);
+}
+
+void shortage_end(void) {
+    atomic_store(&counting, false);
+}
+
+const char *shortage_function(void) {
+    return atomic_load(&failed);
+}
+
+int shortage_asked(int thread) {
+    return atomic_load(&asked[thread]);
+}
+
+shortage_alive shortage_count_alive(void) {
+    return (shortage_alive){atomic_load(&blocks), atomic_load(&mapped), atomic_load(&streams),
+                            atomic_load(&threads), atomic_load(&onednn)};
+}
+
+/* --- the C library --- */
+
+/* A function that returns a pointer: NULL and ENOMEM, or one more of `kind`. */
+#define POINTER(type, function, kind, parameters, ...)                                         \
+    type __real_##function parameters;                                                         \
+    type __wrap_##function parameters;                                                         \
+    type __wrap_##function parameters {                                                        \
+        type made = NULL;                                                                      \
+        if (denied(#function))                                                                 \
+            errno = ENOMEM;                                                                    \
+        else                                                                                   \
+            made = __real_##function(__VA_ARGS__);                                             \
+        if (made) atomic_fetch_add(&(kind), 1);                                                \
+        return made;                                                                           \
+    }
+
+POINTER(void *, calloc, blocks, (size_t count, size_t bytes), count, bytes)
+POINTER(void *, malloc, blocks, (size_t bytes), bytes)
+POINTER(void *, aligned_alloc, blocks, (size_t alignment, size_t bytes), alignment, bytes)
+POINTER(char *, strdup, blocks, (const char *text), text)
+POINTER(char *, strndup, blocks, (const char *text, size_t bytes), text, bytes)
+POINTER(char *, realpath, blocks, (const char *path, char *out), path, out)
+POINTER(FILE *, fopen, streams, (const char *path, const char *mode), path, mode)
+POINTER(FILE *, fdopen, streams, (int fd, const char *mode), fd, mode)
+POINTER(DIR *, opendir, streams, (const char *path), path)
+POINTER(DIR *, fdopendir, streams, (int fd), fd)
+
+/* A function that ends one of `kind`. */
+#define END(type, result, function, kind)                                                      \
+    result __real_##function(type thing);                                                      \
+    result __wrap_##function(type thing);                                                      \
+    result __wrap_##function(type thing) {                                                     \
+        if (thing) atomic_fetch_sub(&(kind), 1);                                               \
+        return __real_##function(thing);                                                       \
+    }
+
+END(void *, void, free, blocks)
+END(FILE *, int, fclose, streams)
+END(DIR *, int, closedir, streams)
+
+void *__real_realloc(void *old, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes);
+void *__wrap_realloc(void *old, size_t bytes) {
+    if (denied("realloc")) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    void *made = __real_realloc(old, bytes);
+    if (made && !old) atomic_fetch_add(&blocks, 1);
+    return made;
+}
+
+int __real_posix_memalign(void **out, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
+    if (denied("posix_memalign")) return ENOMEM;
+    const int error = __real_posix_memalign(out, alignment, bytes);
+    if (!error) atomic_fetch_add(&blocks, 1);
+    return error;
+}
+
+/* NULL is the end of a folder as well: only errno tells. */
+struct dirent *__real_readdir(DIR *list);
+struct dirent *__wrap_readdir(DIR *list);
+struct dirent *__wrap_readdir(DIR *list) {
+    if (denied("readdir")) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    return __real_readdir(list);
+}
+
+/* The stream, and the text that it leaves behind. */
+FILE *__real_open_memstream(char **text, size_t *size);
+FILE *__wrap_open_memstream(char **text, size_t *size);
+FILE *__wrap_open_memstream(char **text, size_t *size) {
+    if (denied("open_memstream")) {
+        errno = ENOMEM;
+        return NULL;
+    }
+    FILE *file = __real_open_memstream(text, size);
+    if (file) atomic_fetch_add(&blocks, 1);
+    if (file) atomic_fetch_add(&streams, 1);
+    return file;
+}
+
+void *__real_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap(void *at, size_t bytes, int protection, int flags, int fd, off_t offset) {
+    if (denied("mmap")) {
+        errno = ENOMEM;
+        return MAP_FAILED;
+    }
+    void *made = __real_mmap(at, bytes, protection, flags, fd, offset);
+    if (made != MAP_FAILED) atomic_fetch_add(&mapped, (long long)bytes);
+    return made;
+}
+
+int __real_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes);
+int __wrap_munmap(void *at, size_t bytes) {
+    atomic_fetch_sub(&mapped, (long long)bytes);
+    return __real_munmap(at, bytes);
+}
+
+/* Files are as good as on the disk: this is not about power failures, and there are thousands. */
+int __wrap_fsync(int fd);
+int __wrap_fsync(int fd) {
+    (void)fd;
+    return 0;
+}
+
+/* --- threads: numbered in the order in which they are made --- */
+
+typedef struct start {
+    void *(*function)(void *);
+    void *argument;
+    int number;
+} start;
+
+static void *run_thread(void *given) {
+    const start begin = *(start *)given;
+    __real_free(given);
+    self = begin.number;
+    void *result = begin.function(begin.argument);
+    atomic_fetch_sub(&threads, 1);
+    return result;
+}
+
+int __real_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument);
+int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
+                          void *(*function)(void *), void *argument) {
+    if (denied("pthread_create")) return EAGAIN;
+    start *begin = __real_malloc(sizeof *begin);
+    if (!begin) return EAGAIN;
+    *begin = (start){function, argument, 1 + atomic_fetch_add(&threads_made, 1)};
+    if (begin->number >= SHORTAGE_THREADS) abort();
+    atomic_fetch_add(&threads, 1);
+    const int error = __real_pthread_create(out, attributes, run_thread, begin);
+    if (error) {
+        atomic_fetch_sub(&threads, 1);
+        __real_free(begin);
+    }
+    return error;
+}
+
+/* --- oneDNN: its functions, from outside --- */
+
+/* A function that makes `more` things. */
+#define ONEDNN(function, more, parameters, ...)                                                \
+    dnnl_status_t __real_##function parameters;                                                \
+    dnnl_status_t __wrap_##function parameters;                                                \
+    dnnl_status_t __wrap_##function parameters {                                               \
+        if (denied(#function)) return dnnl_out_of_memory;                                      \
+        const dnnl_status_t status = __real_##function(__VA_ARGS__);                           \
+        if (status == dnnl_success) atomic_fetch_add(&onednn, more);                           \
+        return status;                                                                         \
+    }
+
+ONEDNN(dnnl_engine_create, 1, (dnnl_engine_t * out, dnnl_engine_kind_t kind, size_t index), out,
+       kind, index)
+ONEDNN(dnnl_stream_create, 1, (dnnl_stream_t * out, dnnl_engine_t engine, unsigned flags), out,
+       engine, flags)
+ONEDNN(dnnl_memory_create, 1,
+       (dnnl_memory_t * out, const dnnl_memory_desc_t *descriptor, dnnl_engine_t engine,
+        void *handle),
+       out, descriptor, engine, handle)
+ONEDNN(dnnl_primitive_create, 1,
+       (dnnl_primitive_t * out, const_dnnl_primitive_desc_t descriptor), out, descriptor)
+ONEDNN(dnnl_primitive_desc_create, 1,
+       (dnnl_primitive_desc_t * out, const_dnnl_op_desc_t operation,
+        const_dnnl_primitive_attr_t attributes, dnnl_engine_t engine,
+        const_dnnl_primitive_desc_t hint),
+       out, operation, attributes, engine, hint)
+ONEDNN(dnnl_primitive_attr_create, 1, (dnnl_primitive_attr_t * out), out)
+ONEDNN(dnnl_primitive_attr_set_post_ops, 0,
+       (dnnl_primitive_attr_t attributes, const_dnnl_post_ops_t operations), attributes,
+       operations)
+ONEDNN(dnnl_post_ops_create, 1, (dnnl_post_ops_t * out), out)
+ONEDNN(dnnl_post_ops_append_sum, 0, (dnnl_post_ops_t operations, float scale), operations,
+       scale)
+ONEDNN(dnnl_primitive_execute, 0,
+       (const_dnnl_primitive_t primitive, dnnl_stream_t stream, int n,
+        const dnnl_exec_arg_t *arguments),
+       primitive, stream, n, arguments)
+
+END(dnnl_stream_t, dnnl_status_t, dnnl_stream_destroy, onednn)
+END(dnnl_memory_t, dnnl_status_t, dnnl_memory_destroy, onednn)
+END(dnnl_primitive_t, dnnl_status_t, dnnl_primitive_destroy, onednn)
+END(dnnl_primitive_desc_t, dnnl_status_t, dnnl_primitive_desc_destroy, onednn)
+END(dnnl_primitive_attr_t, dnnl_status_t, dnnl_primitive_attr_destroy, onednn)
+END(dnnl_post_ops_t, dnnl_status_t, dnnl_post_ops_destroy, onednn)
+
+/* --- jansson and libcrypto: from inside, through their own hooks --- */
+
+static void *json_take(size_t bytes) {
+    void *made = denied("jansson") ? NULL : __real_malloc(bytes);
+    if (made) atomic_fetch_add(&blocks, 1);
+    return made;
+}
+
+/* What libcrypto has alive is not counted: it keeps some for later. */
+static void *crypto_take(size_t bytes, const char *file, int line) {
+    (void)file, (void)line;
+    return denied("libcrypto") ? NULL : __real_malloc(bytes);
+}
+
+static void *crypto_retake(void *old, size_t bytes, const char *file, int line) {
+    (void)file, (void)line;
+    return denied("libcrypto") ? NULL : __real_realloc(old, bytes);
+}
+
+static void crypto_give(void *block, const char *file, int line) {
+    (void)file, (void)line;
+    __real_free(block);
+}
+
+void shortage_init(void) {
+    json_set_alloc_funcs(json_take, __wrap_free);
+    if (!CRYPTO_set_mem_functions(crypto_take, crypto_retake, crypto_give)) {
+        fprintf(stderr, "shortage: libcrypto has allocated already\n");
+        abort();
+    }
+}
