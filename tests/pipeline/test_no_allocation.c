@@ -20,6 +20,7 @@ static atomic_int ours, large, anybody, primitives;
 
 extern const char __executable_start, etext; /* the linker's: where this program's code lies */
 
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 static void count(size_t bytes, const void *caller) {
     if (!atomic_load(&counting)) return;
     const char *at = caller;
@@ -32,7 +33,6 @@ static void count(size_t bytes, const void *caller) {
 extern void *__libc_malloc(size_t), *__libc_calloc(size_t, size_t),
     *__libc_realloc(void *, size_t), *__libc_memalign(size_t, size_t);
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 CGP_API void *malloc(size_t bytes) {
     count(bytes, __builtin_return_address(0));
     return __libc_malloc(bytes);
