@@ -1,6 +1,7 @@
 /* attention.c -- causal attention, y = softmax(scale q k^T) v per head; products by oneDNN.
  *
- * One head of one sample after the other, in tiles of 128 queries; never a matrix of R x R:
+ * One head of one sample after the other, in tiles of 128 queries; never a matrix of R x R.
+ * Threads take heads: each has products (of one thread) and a workspace of its own.
  *
  *                 keys 0   1   2            S  [128, R]  one tile of queries, all their keys
  *     queries 0      [\]                    dP [128, R]  the same, backward
@@ -67,14 +68,32 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-static int64_t forward_temporaries(const cgp__kernel_spec *spec) {
+static int64_t forward_temporaries(const cgp__kernel_spec *spec, int threads) {
     const sizes z = sizes_of(spec);
+    (void)threads;
     return scores_bytes(&z);
 }
 
-static int64_t backward_temporaries(const cgp__kernel_spec *spec) {
+static int64_t backward_temporaries(const cgp__kernel_spec *spec, int threads) {
     const sizes z = sizes_of(spec);
+    (void)threads;
     return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float));
+}
+
+/* Heads of all samples, and how many make a block: each is some R R (depth + 16) operations of a
+ * vector's lane. */
+static int64_t heads_of(const cgp__kernel_spec *spec) {
+    return spec->n * spec->geometry.heads;
+}
+
+static int64_t block_of(const cgp__kernel_spec *spec) {
+    const cgp__geometry *g = &spec->geometry;
+    const int64_t work = g->rows * (g->rows + 16) * (g->out / g->heads + 16);
+    return 1 + 8 * CGP__CPU_SPLIT / work;
+}
+
+static bool is_shared(const cgp__kernel_spec *spec, int threads) {
+    return cgp__cpu_shares(threads, heads_of(spec), block_of(spec));
 }
 
 /* --- products --- */
@@ -135,6 +154,8 @@ typedef struct head {
     const cgp__kernel *kernel;
     const cgp__kernel_args *args;
     sizes z;
+    int thread; /* that runs it */
+    char *room; /* its workspace */
     const float *q, *k, *v;
     float *y, *lse;
     const float *dy;
@@ -145,7 +166,8 @@ typedef struct head {
 
 static cgp_status multiply(const head *h, int name, int shape, bool add, const float *a,
                            const float *b, float *c) {
-    return cgp__cpu_multiply(h->kernel, place(name, shape, add), h->args, a, b, NULL, c);
+    const int index = h->thread * CGP__CPU_PRODUCTS + place(name, shape, add);
+    return cgp__cpu_multiply(h->kernel, index, h->args, a, b, NULL, c);
 }
 
 static cgp__cpu_scores scores_of(const head *h, int64_t queries, cgp__cpu_mask *mask) {
@@ -229,7 +251,7 @@ static void set_forward(head *h, int64_t sample, int64_t number) {
     h->v = h->k + g->out;
     h->y = (float *)h->args->y + at + column;
     h->lse = h->args->saved[0] + (sample * g->heads + number) * g->rows;
-    h->s = h->args->workspace;
+    h->s = (float *)(void *)h->room;
 }
 
 static void set_backward(head *h, int64_t sample, int64_t number) {
@@ -239,14 +261,20 @@ static void set_backward(head *h, int64_t sample, int64_t number) {
     h->dq = h->args->dx[0] + 3 * at + column;
     h->dk = h->dq + g->out;
     h->dv = h->dk + g->out;
-    h->dp = (float *)((char *)h->args->workspace + scores_bytes(&h->z));
-    h->delta = (float *)((char *)h->args->workspace + 2 * scores_bytes(&h->z));
+    h->dp = (float *)(void *)(h->room + scores_bytes(&h->z));
+    h->delta = (float *)(void *)(h->room + 2 * scores_bytes(&h->z));
 }
 
 static cgp_status run_head(const cgp__kernel *kernel, const cgp__kernel_args *args,
-                           int64_t sample, int64_t number) {
+                           int64_t index, int thread) {
     const bool forward = kernel->spec.direction == CGP__FORWARD;
-    head h = {.kernel = kernel, .args = args, .z = sizes_of(&kernel->spec)};
+    const int64_t sample = index / kernel->spec.geometry.heads;
+    const int64_t number = index % kernel->spec.geometry.heads;
+    head h = {.kernel = kernel,
+              .args = args,
+              .z = sizes_of(&kernel->spec),
+              .thread = thread,
+              .room = cgp__cpu_workspace(kernel, args, thread)};
     set_forward(&h, sample, number);
     if (!forward) set_backward(&h, sample, number);
     cgp__cpu_mask mask;
@@ -259,16 +287,36 @@ static cgp_status run_head(const cgp__kernel *kernel, const cgp__kernel_args *ar
     return CGP_OK;
 }
 
-static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    if (kernel->spec.direction != CGP__FORWARD && !args->dx[0]) return CGP_OK;
-    for (int64_t sample = 0; sample < kernel->spec.n; sample++) {
-        for (int64_t number = 0; number < kernel->spec.geometry.heads; number++)
-            CGP_TRY(run_head(kernel, args, sample, number));
+typedef struct heads {
+    cgp__cpu_call call;
+    _Atomic int *failed; /* a cgp_status, of whichever thread */
+} heads;
+
+static void run_heads(const void *work, int64_t begin, int64_t end, int thread) {
+    const heads *all = work;
+    for (int64_t index = begin; index < end; index++) {
+        const cgp_status status = run_head(all->call.kernel, all->call.args, index, thread);
+        if (status != CGP_OK) atomic_store(all->failed, (int)status);
     }
-    return CGP_OK;
+}
+
+/* The message of a failure is its thread's; that of another than the owner is lost. */
+static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    _Atomic int failed = CGP_OK;
+    const heads all = {{kernel, args}, &failed};
+    if (kernel->spec.direction != CGP__FORWARD && !args->dx[0]) return CGP_OK;
+    cgp__cpu_share(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec), run_heads,
+                   &all);
+    const cgp_status status = (cgp_status)atomic_load(&failed);
+    if (status != CGP_OK && kernel->workspaces > 1)
+        return cgp_fail(status,
+                        "cpu: attention: expects oneDNN to run its products, got a "
+                        "failure in one of %d threads",
+                        kernel->device->threads);
+    return status;
 }
 
 const cgp__cpu_op cgp__cpu_attention[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {run, forward_products, forward_temporaries},
-    [CGP__BACKWARD_INPUT] = {run, backward_products, backward_temporaries},
+    [CGP__FORWARD] = {run, forward_products, forward_temporaries, is_shared},
+    [CGP__BACKWARD_INPUT] = {run, backward_products, backward_temporaries, is_shared},
 };

@@ -44,8 +44,13 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
     return CGP_OK;
 }
 
-static int64_t temporaries(const cgp__cpu_op *op, const cgp__kernel_spec *spec) {
-    return op->temporaries ? cgp__align_up(op->temporaries(spec)) : 0;
+static int64_t temporaries(const cgp__cpu_op *op, const cgp__kernel_spec *spec, int threads) {
+    return op->temporaries ? cgp__align_up(op->temporaries(spec, threads)) : 0;
+}
+
+/* Workspaces of a kernel, each for one of so many threads. */
+static int workspaces(const cgp__cpu_op *op, const cgp__kernel_spec *spec, int threads) {
+    return op->alone && op->alone(spec, threads) ? threads : 1;
 }
 
 static cgp_status scratchpad(const cgp__cpu_op *op, const cgp__kernel_spec *spec,
@@ -62,16 +67,17 @@ static cgp_status scratchpad(const cgp__cpu_op *op, const cgp__kernel_spec *spec
 }
 
 /* oneDNN's answer depends on the threads OpenMP would give the caller, so it is asked with
- * those of the device. */
+ * those that will run a product: all of the device, or one. */
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));
     int64_t most = 0;
-    const int before = omp_get_max_threads();
-    omp_set_num_threads(threads);
+    const int before = omp_get_max_threads(), each = workspaces(op, spec, threads);
+    omp_set_num_threads(each > 1 ? 1 : threads);
     const cgp_status status = scratchpad(op, spec, &most);
     omp_set_num_threads(before);
-    if (status == CGP_OK) *bytes = temporaries(op, spec) + cgp__align_up(most);
+    if (status == CGP_OK)
+        *bytes = each * (temporaries(op, spec, threads) + cgp__align_up(most));
     return status;
 }
 
@@ -79,20 +85,27 @@ static cgp_status make_products(cgp__kernel *kernel, int64_t *most) {
     cgp__product products[CGP__CPU_PRODUCTS] = {0};
     *most = 0;
     if (kernel->op->products) kernel->op->products(&kernel->spec, products);
-    for (int i = 0; i < CGP__CPU_PRODUCTS; i++) {
-        CGP_TRY(cgp__matmul_create(&kernel->matmuls[i], &products[i]));
+    for (int i = 0; i < kernel->workspaces * CGP__CPU_PRODUCTS; i++) {
+        CGP_TRY(cgp__matmul_create(&kernel->matmuls[i], &products[i % CGP__CPU_PRODUCTS]));
         const int64_t bytes = kernel->matmuls[i].scratchpad_bytes;
         *most = bytes > *most ? bytes : *most;
     }
     return CGP_OK;
 }
 
+/* The kernel as specified; matmuls are there, empty. */
 static cgp_status fill(cgp__kernel *kernel) {
+    const int threads = kernel->device->threads;
     int64_t planned = 0, most = 0;
-    CGP_TRY(workspace(&kernel->spec, kernel->device->threads, &planned));
-    CGP_TRY(make_products(kernel, &most));
-    kernel->temporaries = temporaries(kernel->op, &kernel->spec);
-    const int64_t needed = kernel->temporaries + cgp__align_up(most);
+    CGP_TRY(workspace(&kernel->spec, threads, &planned));
+    const int before = omp_get_max_threads();
+    if (kernel->workspaces > 1) omp_set_num_threads(1);
+    const cgp_status status = make_products(kernel, &most);
+    omp_set_num_threads(before);
+    CGP_TRY(status);
+    kernel->temporaries = temporaries(kernel->op, &kernel->spec, threads);
+    kernel->bytes = kernel->temporaries + cgp__align_up(most);
+    const int64_t needed = kernel->workspaces * kernel->bytes;
     if (needed > planned)
         return cgp_fail(CGP_EDEVICE,
                         "cpu: %s: expects a workspace of %" PRId64 " bytes, as planned, "
@@ -103,8 +116,9 @@ static cgp_status fill(cgp__kernel *kernel) {
 
 static void kernel_destroy(cgp__kernel *kernel) {
     if (!kernel) return;
-    for (int i = 0; i < CGP__CPU_PRODUCTS; i++)
+    for (int i = 0; kernel->matmuls && i < kernel->workspaces * CGP__CPU_PRODUCTS; i++)
         cgp__matmul_destroy(&kernel->matmuls[i]);
+    free(kernel->matmuls);
     free(kernel);
 }
 
@@ -117,7 +131,12 @@ static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spe
     kernel->device = device;
     kernel->spec = *spec;
     kernel->op = op;
-    const cgp_status status = fill(kernel);
+    kernel->workspaces = workspaces(op, spec, device->threads);
+    const size_t count = (size_t)kernel->workspaces * CGP__CPU_PRODUCTS;
+    kernel->matmuls = cgp__calloc(count, sizeof *kernel->matmuls);
+    const cgp_status status = kernel->matmuls
+                                  ? fill(kernel)
+                                  : cgp__no_memory("cpu: kernel", count * sizeof(cgp__matmul));
     if (status != CGP_OK) {
         kernel_destroy(kernel);
         return status;
@@ -136,17 +155,15 @@ static void copy(cgp__device *device, void *to, const void *from, size_t bytes) 
 }
 
 static void update(cgp__device *device, const cgp__update *what) {
-    device->loops->update(what);
+    cgp__cpu_update(device, what);
 }
 
 static void add(cgp__device *device, float *to, const float *from, int64_t n) {
-    device->loops->add(to, to, from, n);
+    cgp__cpu_pass(device, to, from, n, true);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
-    double sum = 0;
-    device->loops->sum_squares(&sum, x, n);
-    return sum;
+    return cgp__cpu_sum_squares(device, x, n);
 }
 
 const cgp__backend cgp__backend_cpu = {

@@ -1,8 +1,9 @@
 /* device.c -- a CPU device: its owner thread, oneDNN's stream, its memory.
  *
  * oneDNN takes its threads from OpenMP, and OpenMP keeps their number per calling thread: so
- * the owner sets it here, before any kernel is made. Helper threads of OpenMP inherit the
- * owner's cores, hence a device of T threads is pinned to T cores, from `core` on. */
+ * the owner sets it here, before any kernel is made. Our own kernels run on the same threads
+ * (threads.c). They inherit the owner's cores, hence a device of T threads is pinned to T cores,
+ * from `core` on. They start with the first kernel and end with the device. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 
@@ -81,9 +82,15 @@ static cgp_status start(cgp__device *device, int core) {
                  "(unset OMP_PROC_BIND and OMP_PLACES)");
     dnnl_engine_t engine = NULL;
     CGP_TRY(cgp__onednn_engine(&engine));
-    const dnnl_status_t status =
-        dnnl_stream_create(&device->stream, engine, dnnl_stream_default_flags);
-    return status == dnnl_success ? CGP_OK : cgp__onednn_failed("stream", status);
+    device->streams = cgp__calloc((size_t)device->threads, sizeof(dnnl_stream_t));
+    if (!device->streams)
+        return cgp__no_memory("cpu: streams", (size_t)device->threads * sizeof(dnnl_stream_t));
+    for (int t = 0; t < device->threads; t++) {
+        const dnnl_status_t status =
+            dnnl_stream_create(&device->streams[t], engine, dnnl_stream_default_flags);
+        if (status != dnnl_success) return cgp__onednn_failed("stream", status);
+    }
+    return CGP_OK;
 }
 
 cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
@@ -112,9 +119,12 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
 /* The owner goes back to the cores and threads it came with, if it is the one to destroy. */
 void cgp__cpu_device_destroy(cgp__device *device) {
     if (!device) return;
-    dnnl_stream_destroy(device->stream);
+    for (int t = 0; device->streams && t < device->threads; t++)
+        dnnl_stream_destroy(device->streams[t]);
+    free(device->streams);
     struct cgp__cpu_thread *thread = device->thread;
     if (pthread_equal(thread->owner, pthread_self())) {
+        if (device->threads > 1) cgp__cpu_threads_end();
         if (thread->pinned)
             pthread_setaffinity_np(pthread_self(), sizeof thread->cores, &thread->cores);
         omp_set_num_threads(thread->omp_threads);

@@ -14,19 +14,25 @@ static int64_t size_of(const cgp__kernel *kernel) {
     return kernel->spec.n * sample_size(kernel);
 }
 
-/* to = or += from; `to` may be NULL, or `from` */
-static void pass(const cgp__kernel *kernel, float *to, const float *from, int64_t n, bool add) {
-    if (!to) return;
-    if (add)
-        kernel->device->loops->add(to, to, from, n);
-    else if (to != from)
-        memcpy(to, from, (size_t)n * sizeof *to);
+/* Share the elements of all samples. */
+static void share_elements(const cgp__kernel *kernel, const cgp__kernel_args *args,
+                           cgp__cpu_part *part) {
+    const cgp__cpu_call call = {kernel, args};
+    cgp__cpu_share(kernel->device, size_of(kernel), CGP__CPU_SPLIT, part, &call);
 }
 
 /* --- ADD: y = x[0] + x[1] --- */
 
+static void add_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const float *a = call->args->x[0], *b = call->args->x[1];
+    float *y = call->args->y;
+    (void)thread;
+    call->kernel->device->loops->add(y + begin, a + begin, b + begin, end - begin);
+}
+
 static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    kernel->device->loops->add(args->y, args->x[0], args->x[1], size_of(kernel));
+    share_elements(kernel, args, add_part);
     return CGP_OK;
 }
 
@@ -34,7 +40,8 @@ static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args 
  * and both may be one value. */
 static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--)
-        pass(kernel, args->dx[k], args->dy, size_of(kernel), cgp__cpu_adds(kernel, k));
+        cgp__cpu_pass(kernel->device, args->dx[k], args->dy, size_of(kernel),
+                      cgp__cpu_adds(kernel, k));
     return CGP_OK;
 }
 
@@ -45,24 +52,34 @@ const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
 
 /* --- POSITION: y = x + weight [R, C], the same for every sample --- */
 
+static void position_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t size = sample_size(call->kernel);
+    const float *x = call->args->x[0], *weight = call->args->param[0];
+    float *y = call->args->y;
+    (void)thread;
+    for (int64_t e = begin, n; e < end; e += n) {
+        const int64_t at = e % size; /* in its sample */
+        n = size - at < end - e ? size - at : end - e;
+        call->kernel->device->loops->add(y + e, x + e, weight + at, n);
+    }
+}
+
 static cgp_status position_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const int64_t size = sample_size(kernel);
-    const float *x = args->x[0];
-    float *y = args->y;
-    for (int64_t s = 0; s < kernel->spec.n; s++)
-        kernel->device->loops->add(y + s * size, x + s * size, args->param[0], size);
+    share_elements(kernel, args, position_part);
     return CGP_OK;
 }
 
 static cgp_status position_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    pass(kernel, args->dx[0], args->dy, size_of(kernel), cgp__cpu_adds(kernel, 0));
+    cgp__cpu_pass(kernel->device, args->dx[0], args->dy, size_of(kernel),
+                  cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
 /* A sample is one row of the sum. */
 static cgp_status position_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    kernel->device->loops->sum_rows(args->dparam[0], args->dy, kernel->spec.n,
-                                    sample_size(kernel), !args->first);
+    cgp__cpu_sum_rows(kernel->device, args->dparam[0], args->dy, kernel->spec.n,
+                      sample_size(kernel), !args->first);
     return CGP_OK;
 }
 
@@ -74,15 +91,29 @@ const cgp__cpu_op cgp__cpu_position[CGP__DIRECTIONS] = {
 
 /* --- GELU --- */
 
+static void gelu_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const float *x = call->args->x[0];
+    float *y = call->args->y;
+    (void)thread;
+    call->kernel->device->loops->gelu_forward(y + begin, x + begin, end - begin);
+}
+
+static void gelu_input_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const float *x = call->args->x[0], *dy = call->args->dy;
+    (void)thread;
+    call->kernel->device->loops->gelu_backward(call->args->dx[0] + begin, x + begin, dy + begin,
+                                               end - begin, cgp__cpu_adds(call->kernel, 0));
+}
+
 static cgp_status gelu_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    kernel->device->loops->gelu_forward(args->y, args->x[0], size_of(kernel));
+    share_elements(kernel, args, gelu_forward_part);
     return CGP_OK;
 }
 
 static cgp_status gelu_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    if (args->dx[0])
-        kernel->device->loops->gelu_backward(args->dx[0], args->x[0], args->dy, size_of(kernel),
-                                             cgp__cpu_adds(kernel, 0));
+    if (args->dx[0]) share_elements(kernel, args, gelu_input_part);
     return CGP_OK;
 }
 
@@ -91,27 +122,51 @@ const cgp__cpu_op cgp__cpu_gelu[CGP__DIRECTIONS] = {
     [CGP__BACKWARD_INPUT] = {gelu_input, NULL, NULL},
 };
 
-/* --- DROPOUT: elements are numbered within a sample --- */
+/* --- DROPOUT: elements are numbered within a sample, so that is what blocks are of --- */
 
-static void drop(const cgp__kernel *kernel, const cgp__kernel_args *args, float *to,
-                 const float *from, bool add) {
-    const int64_t size = sample_size(kernel);
-    for (int64_t s = 0; s < kernel->spec.n; s++) {
+typedef struct drop {
+    cgp__cpu_call call;
+    float *to;
+    const float *from;
+    bool add;
+    int64_t blocks; /* in a sample */
+} drop;
+
+/* Blocks of all samples. */
+static void drop_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const drop *d = work;
+    const int64_t size = sample_size(d->call.kernel);
+    (void)thread;
+    for (int64_t block = begin; block < end; block++) {
+        const int64_t sample = block / d->blocks, first = block % d->blocks * CGP__CPU_SPLIT;
+        const int64_t last = first + CGP__CPU_SPLIT < size ? first + CGP__CPU_SPLIT : size;
         cgp__cpu_mask mask;
-        if (cgp__cpu_mask_of(&mask, kernel, args, s))
-            kernel->device->loops->dropout(to + s * size, from + s * size, size, &mask, add);
-        else
-            pass(kernel, to + s * size, from + s * size, size, add);
+        (void)cgp__cpu_mask_of(&mask, d->call.kernel, d->call.args, sample);
+        d->call.kernel->device->loops->dropout(d->to + sample * size, d->from + sample * size,
+                                               first, last, &mask, d->add);
     }
 }
 
+static void run_drop(const cgp__kernel *kernel, const cgp__kernel_args *args, float *to,
+                     const float *from, bool add) {
+    const int64_t size = sample_size(kernel);
+    const int64_t blocks = (size + CGP__CPU_SPLIT - 1) / CGP__CPU_SPLIT;
+    const drop work = {{kernel, args}, to, from, add, blocks};
+    cgp__cpu_mask mask;
+    if (cgp__cpu_mask_of(&mask, kernel, args, 0))
+        cgp__cpu_share(kernel->device, kernel->spec.n * blocks, cgp__cpu_block_rows(size),
+                       drop_part, &work);
+    else
+        cgp__cpu_pass(kernel->device, to, from, size_of(kernel), add);
+}
+
 static cgp_status dropout_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    drop(kernel, args, args->y, args->x[0], false);
+    run_drop(kernel, args, args->y, args->x[0], false);
     return CGP_OK;
 }
 
 static cgp_status dropout_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    if (args->dx[0]) drop(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
+    if (args->dx[0]) run_drop(kernel, args, args->dx[0], args->dy, cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
@@ -122,25 +177,42 @@ const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
 
 /* --- EMBEDDING: y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows --- */
 
+static void embedding_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t width = call->kernel->spec.geometry.out;
+    const float *weight = call->args->param[0];
+    const int32_t *ids = call->args->x[0];
+    float *y = call->args->y;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++)
+        memcpy(y + row * width, weight + ids[row] * width, (size_t)width * sizeof *y);
+}
+
 static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const int64_t rows = cgp__cpu_rows(kernel), width = kernel->spec.geometry.out;
-    const int32_t *ids = args->x[0];
-    float *y = args->y;
-    for (int64_t row = 0; row < rows; row++)
-        memcpy(y + row * width, args->param[0] + ids[row] * width, (size_t)width * sizeof *y);
+    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, embedding_forward_part);
     return CGP_OK;
 }
 
-static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
-    const int64_t rows = cgp__cpu_rows(kernel), width = g->out;
-    const int32_t *ids = args->x[0];
-    float *dweight = args->dparam[0];
-    if (args->first) memset(dweight, 0, (size_t)(g->in * width) * sizeof *dweight);
+/* Some columns of all rows: several rows may have one id. */
+static void embedding_weight_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.geometry.out;
+    const int32_t *ids = call->args->x[0];
+    (void)thread;
     for (int64_t row = 0; row < rows; row++) {
-        float *to = dweight + ids[row] * width;
-        kernel->device->loops->add(to, to, args->dy + row * width, width);
+        float *to = call->args->dparam[0] + ids[row] * width + begin;
+        call->kernel->device->loops->add(to, to, call->args->dy + row * width + begin,
+                                         end - begin);
     }
+}
+
+static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const int64_t width = kernel->spec.geometry.out;
+    const cgp__cpu_call call = {kernel, args};
+    if (args->first)
+        cgp__cpu_clear(kernel->device, args->dparam[0], kernel->spec.geometry.in * width);
+    cgp__cpu_share(kernel->device, width, cgp__cpu_block_columns(cgp__cpu_rows(kernel), width),
+                   embedding_weight_part, &call);
     return CGP_OK;
 }
 

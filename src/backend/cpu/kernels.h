@@ -20,18 +20,16 @@ typedef struct cgp__cpu_mask {
     float scale; /* 1 / (1 - p) */
 } cgp__cpu_mask;
 
-/* Rows of LAYER_NORM, one after the other; C = width. */
+/* Rows of LAYER_NORM, one after the other; C = width. Backward: at most a block of them. */
 typedef struct cgp__cpu_norm {
     int64_t rows, width;
     float eps;
     const float *x, *weight, *bias; /* [rows, C], [C], [C] */
     float *y, *mean, *rstd; /* [rows, C], [rows], [rows]; backward reads mean and rstd */
     const float *dy;
-    float *dx; /* [rows, C], may be dy; NULL: not wanted */
-    bool add;  /* to dx */
-    float *dweight, *dbias;
-    bool first;  /* dweight and dbias are overwritten */
-    float *sums; /* [4, padded C] workspace: partial and whole sums of dweight and dbias */
+    float *dx;   /* [rows, C], may be dy; NULL: not wanted */
+    bool add;    /* to dx */
+    float *sums; /* [2, padded C] backward: of dweight and dbias, overwritten */
 } cgp__cpu_norm;
 
 /* Floats of a row that whole vectors may be read from and written to. */
@@ -44,10 +42,10 @@ typedef struct cgp__cpu_loss {
     const float *x; /* [rows, classes] */
     const int32_t *targets;
     float *lse;
-    double *loss;
-    float *dx;   /* [rows, classes], may be x */
-    float scale; /* of dx */
-    bool add;    /* to dx */
+    double *losses; /* [rows] forward */
+    float *dx;      /* [rows, classes], may be x */
+    float scale;    /* of dx */
+    bool add;       /* to dx */
 } cgp__cpu_loss;
 
 /* Rows of one head's scores: row i belongs to query first + i and sees the keys 0 .. first + i.
@@ -71,14 +69,17 @@ typedef struct cgp__cpu_scores {
     X(add, (float *y, const float *a, const float *b, int64_t n))                              \
     /* y[row, c] += bias[c] */                                                                 \
     X(add_bias, (float *y, const float *bias, int64_t rows, int64_t width))                    \
-    /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows */                      \
-    X(sum_rows, (float *sum, const float *x, int64_t rows, int64_t width, bool add))           \
+    /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \
+    X(sum_rows, (float *sum, const float *x, int64_t rows, int64_t width, int64_t stride,      \
+                 bool add))                                                                    \
     /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
     X(row_dots, (float *out, const float *a, const float *b, int64_t rows, int64_t width,      \
                  int64_t stride))                                                              \
     X(gelu_forward, (float *y, const float *x, int64_t n))                                     \
     X(gelu_backward, (float *dx, const float *x, const float *dy, int64_t n, bool add))        \
-    X(dropout, (float *y, const float *x, int64_t n, const cgp__cpu_mask *mask, bool add))     \
+    /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
+    X(dropout, (float *y, const float *x, int64_t begin, int64_t end,                          \
+                const cgp__cpu_mask *mask, bool add))                                          \
     X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
     X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
     X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                      \

@@ -54,12 +54,21 @@ static void weight_products(const cgp__kernel_spec *spec, cgp__product *out) {
                                 .add = i == ADD};
 }
 
+static void add_bias(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *w = work;
+    const int64_t width = w->kernel->spec.geometry.out;
+    float *y = w->args->y;
+    (void)thread;
+    w->kernel->device->loops->add_bias(y + begin * width, w->args->param[1], end - begin,
+                                       width);
+}
+
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__geometry *g = &kernel->spec.geometry;
     CGP_TRY(cgp__cpu_multiply(kernel, 0, args, args->x[0], args->param[0], args->param[1],
                               args->y));
     if (g->has_bias && !kernel->matmuls[0].bias)
-        kernel->device->loops->add_bias(args->y, args->param[1], cgp__cpu_rows(kernel), g->out);
+        cgp__cpu_share_rows(kernel, args, g->out, add_bias);
     return CGP_OK;
 }
 
@@ -74,8 +83,8 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
     CGP_TRY(cgp__cpu_multiply(kernel, args->first ? OVERWRITE : ADD, args, g->in_out ? x : dy,
                               g->in_out ? dy : x, NULL, args->dparam[0]));
     if (g->has_bias)
-        kernel->device->loops->sum_rows(args->dparam[1], dy, cgp__cpu_rows(kernel), g->out,
-                                        !args->first);
+        cgp__cpu_sum_rows(kernel->device, args->dparam[1], dy, cgp__cpu_rows(kernel), g->out,
+                          !args->first);
     return CGP_OK;
 }
 

@@ -1,6 +1,8 @@
 /* rowwise.c -- LAYER_NORM, CROSS_ENTROPY and ARGMAX: operands handed to the vector loops. */
 #include "backend/cpu/cpu.h"
 
+#include <string.h>
+
 /* --- LAYER_NORM: saves mean and rstd; dparam is made by the input half --- */
 
 static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -15,28 +17,103 @@ static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *
                            .rstd = args->saved[1]};
 }
 
+/* Its rows from `begin` on. */
+static void norm_rows(cgp__cpu_norm *norm, int64_t begin, int64_t end) {
+    const int64_t at = begin * norm->width;
+    norm->rows = end - begin;
+    norm->x += at;
+    norm->mean += begin;
+    norm->rstd += begin;
+    if (norm->y) norm->y += at;
+    if (norm->dy) norm->dy += at;
+    if (norm->dx) norm->dx += at;
+}
+
+static void norm_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    cgp__cpu_norm norm = norm_of(call->kernel, call->args);
+    (void)thread;
+    norm_rows(&norm, begin, end);
+    call->kernel->device->loops->layer_norm_forward(&norm);
+}
+
 static cgp_status norm_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__cpu_norm norm = norm_of(kernel, args);
-    kernel->device->loops->layer_norm_forward(&norm);
+    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, norm_forward_part);
     return CGP_OK;
+}
+
+/* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The
+ * workspace holds the whole sums, then those of the blocks: of one after the other, or of all
+ * where threads share the rows. */
+static int64_t norm_sums(const cgp__geometry *g) {
+    return 2 * cgp__cpu_padded(g->out);
+}
+
+static bool norm_shares(const cgp__kernel_spec *spec, int threads) {
+    const int64_t rows = spec->n * spec->geometry.rows;
+    return rows * spec->geometry.out > CGP__CPU_SPLIT &&
+           cgp__cpu_shares(threads, rows, CGP__CPU_BLOCK);
+}
+
+static int64_t norm_temporaries(const cgp__kernel_spec *spec, int threads) {
+    const int64_t rows = spec->n * spec->geometry.rows;
+    const int64_t blocks = (rows + CGP__CPU_BLOCK - 1) / CGP__CPU_BLOCK;
+    const int64_t kept = norm_shares(spec, threads) ? blocks : 1;
+    return (1 + kept) * norm_sums(&spec->geometry) * (int64_t)sizeof(float);
+}
+
+/* whole = sums of the first block, or += those of another */
+static void add_block(const cgp__kernel *kernel, float *whole, const float *sums,
+                      int64_t block) {
+    const int64_t n = norm_sums(&kernel->spec.geometry);
+    if (block == 0)
+        memcpy(whole, sums, (size_t)n * sizeof *whole);
+    else
+        kernel->device->loops->add(whole, whole, sums, n);
+}
+
+static void norm_input_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__kernel *kernel = call->kernel;
+    const int64_t n = norm_sums(&kernel->spec.geometry);
+    const bool shares = norm_shares(&kernel->spec, kernel->device->threads);
+    float *whole = call->args->workspace;
+    (void)thread;
+    for (int64_t row = begin; row < end; row += CGP__CPU_BLOCK) {
+        const int64_t left = end - row, block = row / CGP__CPU_BLOCK;
+        cgp__cpu_norm norm = norm_of(kernel, call->args);
+        norm.dy = call->args->dy;
+        norm.dx = call->args->dx[0];
+        norm.add = cgp__cpu_adds(kernel, 0);
+        norm.sums = whole + n * (1 + (shares ? block : 0));
+        norm_rows(&norm, row, row + (left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK));
+        kernel->device->loops->layer_norm_backward(&norm);
+        if (!shares) add_block(kernel, whole, norm.sums, block);
+    }
+}
+
+static void finish(const cgp__kernel *kernel, float *dparam, const float *whole, bool first) {
+    const int64_t width = kernel->spec.geometry.out;
+    if (dparam && first)
+        memcpy(dparam, whole, (size_t)width * sizeof *dparam);
+    else if (dparam)
+        kernel->device->loops->add(dparam, dparam, whole, width);
 }
 
 static cgp_status norm_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_norm norm = norm_of(kernel, args);
-    norm.dy = args->dy;
-    norm.dx = args->dx[0];
-    norm.add = cgp__cpu_adds(kernel, 0);
-    norm.dweight = args->dparam[0];
-    norm.dbias = args->dparam[1];
-    norm.first = args->first;
-    norm.sums = args->workspace;
-    kernel->device->loops->layer_norm_backward(&norm);
+    const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec.geometry);
+    const cgp__cpu_call call = {kernel, args};
+    float *whole = args->workspace;
+    if (norm_shares(&kernel->spec, kernel->device->threads)) {
+        cgp__cpu_share(kernel->device, rows, CGP__CPU_BLOCK, norm_input_part, &call);
+        for (int64_t block = 0; block * CGP__CPU_BLOCK < rows; block++)
+            add_block(kernel, whole, whole + n * (1 + block), block);
+    } else {
+        norm_input_part(&call, 0, rows, 0);
+    }
+    finish(kernel, args->dparam[0], whole, args->first);
+    finish(kernel, args->dparam[1], whole + n / 2, args->first);
     return CGP_OK;
-}
-
-/* Partial and whole sums of dweight and dbias. */
-static int64_t norm_temporaries(const cgp__kernel_spec *spec) {
-    return 4 * cgp__cpu_padded(spec->geometry.out) * (int64_t)sizeof(float);
 }
 
 static cgp_status norm_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -53,48 +130,81 @@ const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
 
 /* --- CROSS_ENTROPY: saves lse; dx may overwrite the logits --- */
 
-static cgp__cpu_loss loss_of(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    return (cgp__cpu_loss){.rows = cgp__cpu_rows(kernel),
-                           .classes = kernel->spec.geometry.in,
-                           .ignore = kernel->spec.geometry.ignore,
-                           .x = args->x[0],
-                           .targets = args->x[1],
-                           .lse = args->saved[0],
-                           .loss = args->loss,
-                           .dx = args->dx[0],
+/* Rows begin .. end - 1. */
+static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {
+    const cgp__kernel_args *args = call->args;
+    const int64_t classes = call->kernel->spec.geometry.in;
+    float *dx = args->dx[0];
+    return (cgp__cpu_loss){.rows = end - begin,
+                           .classes = classes,
+                           .ignore = call->kernel->spec.geometry.ignore,
+                           .x = (const float *)args->x[0] + begin * classes,
+                           .targets = (const int32_t *)args->x[1] + begin,
+                           .lse = args->saved[0] + begin,
+                           .dx = dx ? dx + begin * classes : NULL,
                            .scale = args->loss_scale,
-                           .add = cgp__cpu_adds(kernel, 0)};
+                           .add = cgp__cpu_adds(call->kernel, 0)};
+}
+
+/* One number for each row, added up afterwards. */
+static int64_t loss_temporaries(const cgp__kernel_spec *spec, int threads) {
+    (void)threads;
+    return spec->n * spec->geometry.rows * (int64_t)sizeof(double);
+}
+
+static void loss_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    cgp__cpu_loss loss = loss_of(call, begin, end);
+    (void)thread;
+    loss.losses = (double *)call->args->workspace + begin;
+    call->kernel->device->loops->cross_entropy_forward(&loss);
+}
+
+static void loss_input_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__cpu_loss loss = loss_of(call, begin, end);
+    (void)thread;
+    call->kernel->device->loops->cross_entropy_backward(&loss);
 }
 
 static cgp_status loss_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__cpu_loss loss = loss_of(kernel, args);
-    kernel->device->loops->cross_entropy_forward(&loss);
+    const double *losses = args->workspace;
+    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, loss_forward_part);
+    *args->loss = 0.0;
+    for (int64_t row = 0; row < cgp__cpu_rows(kernel); row++)
+        *args->loss += losses[row];
     return CGP_OK;
 }
 
 static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__cpu_loss loss = loss_of(kernel, args);
-    if (loss.dx) kernel->device->loops->cross_entropy_backward(&loss);
+    if (args->dx[0])
+        cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, loss_input_part);
     return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {loss_forward, NULL, NULL},
+    [CGP__FORWARD] = {loss_forward, NULL, loss_temporaries},
     [CGP__BACKWARD_INPUT] = {loss_input, NULL, NULL},
 };
 
 /* --- ARGMAX --- */
 
-static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const int64_t rows = cgp__cpu_rows(kernel), width = kernel->spec.geometry.in;
-    int32_t *y = args->y;
-    for (int64_t row = 0; row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * width;
+static void argmax_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t width = call->kernel->spec.geometry.in;
+    int32_t *y = call->args->y;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const float *x = (const float *)call->args->x[0] + row * width;
         int64_t best = 0;
         for (int64_t c = 1; c < width; c++)
             best = x[c] > x[best] ? c : best;
         y[row] = (int32_t)best;
     }
+}
+
+static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, argmax_part);
     return CGP_OK;
 }
 

@@ -1,4 +1,4 @@
-/* cross_entropy.c -- the sum over rows of lse - x[target]; x are logits.
+/* cross_entropy.c -- lse - x[target] of each row; x are logits. The caller adds them up.
  *
  *     lse = m + log sum_c exp(x[c] - m), m = max x
  *     dx[c] = scale (exp(x[c] - lse) - (c == target)), 0 in a row that does not count
@@ -48,15 +48,14 @@ static double row_exp_sum(const float *x, int64_t n, float most) {
 
 void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
     const cgp__cpu_loss a = *loss;
-    double sum = 0.0;
     for (int64_t row = 0; row < a.rows; row++) {
         const float *x = a.x + row * a.classes;
         const float most = row_max(x, a.classes);
         const double lse = (double)most + log(row_exp_sum(x, a.classes, most));
         a.lse[row] = (float)lse;
-        if (a.targets[row] != a.ignore) sum += lse - (double)x[a.targets[row]];
+        const bool counts = a.targets[row] != a.ignore;
+        a.losses[row] = counts ? lse - (double)x[a.targets[row]] : 0.0;
     }
-    *a.loss = sum;
 }
 
 INLINE vec slope(vec x, float lse, float scale, ivec is_target) {

@@ -19,9 +19,9 @@ INLINE void part(float *y, const float *x, int64_t n, uvec words, const cgp__cpu
     }
 }
 
-INLINE void dropout(float *y, const float *x, int64_t n, const cgp__cpu_mask *mask, bool add) {
+INLINE void dropout(float *y, const float *x, int64_t e, int64_t n, const cgp__cpu_mask *mask,
+                    bool add) {
     uvec words[2];
-    int64_t e = 0;
     for (; e + 2 * LANES <= n; e += 2 * LANES) {
         philox(words, mask, mask->group, (uint64_t)e / 4);
         part(y + e, x + e, LANES, words[0], mask, add);
@@ -33,11 +33,11 @@ INLINE void dropout(float *y, const float *x, int64_t n, const cgp__cpu_mask *ma
     if (n - e > LANES) part(y + e + LANES, x + e + LANES, n - e - LANES, words[1], mask, add);
 }
 
-void CGP__CPU_NAME(dropout)(float *y, const float *x, int64_t n, const cgp__cpu_mask *mask,
-                            bool add) {
+void CGP__CPU_NAME(dropout)(float *y, const float *x, int64_t begin, int64_t end,
+                            const cgp__cpu_mask *mask, bool add) {
     const cgp__cpu_mask own = *mask; /* stays in registers: stores to y cannot reach it */
     if (add)
-        dropout(y, x, n, &own, true);
+        dropout(y, x, begin, end, &own, true);
     else
-        dropout(y, x, n, &own, false);
+        dropout(y, x, begin, end, &own, false);
 }

@@ -139,33 +139,14 @@ INLINE void backward_rows(const cgp__cpu_norm *a, int64_t row, int count, float 
     }
 }
 
-static void finish(float *dparam, const float *whole, int64_t width, bool first) {
-    if (!dparam) return;
-    if (first)
-        memcpy(dparam, whole, (size_t)width * sizeof *dparam);
-    else
-        CGP__CPU_NAME(add)(dparam, dparam, whole, width);
-}
-
 void CGP__CPU_NAME(layer_norm_backward)(const cgp__cpu_norm *norm) {
     const cgp__cpu_norm a = *norm;
     const int64_t padded = cgp__cpu_padded(a.width);
-    float *dweight = a.sums, *dbias = dweight + padded; /* of a block */
-    float *whole = a.sums + 2 * padded;
-    for (int64_t begin = 0; begin < a.rows; begin += CGP__CPU_BLOCK) {
-        const int64_t left = a.rows - begin;
-        const int64_t end = begin + (left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK);
-        memset(dweight, 0, (size_t)(2 * padded) * sizeof *dweight);
-        int64_t row = begin;
-        for (; row + 4 <= end; row += 4)
-            backward_rows(&a, row, 4, dweight, dbias);
-        for (; row < end; row++)
-            backward_rows(&a, row, 1, dweight, dbias);
-        if (begin == 0)
-            memcpy(whole, dweight, (size_t)(2 * padded) * sizeof *whole);
-        else
-            CGP__CPU_NAME(add)(whole, whole, dweight, 2 * padded);
-    }
-    finish(a.dweight, whole, a.width, a.first);
-    finish(a.dbias, whole + padded, a.width, a.first);
+    float *dweight = a.sums, *dbias = dweight + padded;
+    memset(a.sums, 0, (size_t)(2 * padded) * sizeof *a.sums);
+    int64_t row = 0;
+    for (; row + 4 <= a.rows; row += 4)
+        backward_rows(&a, row, 4, dweight, dbias);
+    for (; row < a.rows; row++)
+        backward_rows(&a, row, 1, dweight, dbias);
 }

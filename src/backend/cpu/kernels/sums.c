@@ -2,8 +2,8 @@
  *
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
- * P is the sum of 64 rows in ascending order, from zero: several threads could share the blocks
- * and give the same bits, and errors grow more slowly than in one long sum. */
+ * P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one
+ * long sum. A column's sum is its own, so threads share the columns. */
 #include "backend/cpu/kernels/vec.h"
 
 void CGP__CPU_NAME(add)(float *y, const float *a, const float *b, int64_t n) {
@@ -56,14 +56,14 @@ static void end_block(float *whole, float *partial, int64_t width, bool first) {
 }
 
 void CGP__CPU_NAME(sum_rows)(float *sum, const float *x, int64_t rows, int64_t width,
-                             bool add) {
+                             int64_t stride, bool add) {
     float partial[CHUNK] = {0}, whole[CHUNK];
     for (int64_t begin = 0; begin < width; begin += CHUNK) {
         const int64_t columns = width - begin < CHUNK ? width - begin : CHUNK;
         for (int64_t row = 0; row < rows; row += CGP__CPU_BLOCK) {
             const int64_t left = rows - row;
-            add_block(partial, x + row * width + begin,
-                      left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK, columns, width);
+            add_block(partial, x + row * stride + begin,
+                      left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK, columns, stride);
             end_block(whole, partial, columns, row == 0);
         }
         if (add)

@@ -1,0 +1,102 @@
+/* sums.c -- what several ops and the optimizer need, shared by the threads of a device.
+ *
+ * Elementwise work is split where it may be; the sum of a column belongs to one thread; sums of
+ * squares are kept per block and added in the order of blocks. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+typedef struct flat {
+    const cgp__cpu_kernels *loops;
+    float *to;
+    const float *from;
+    bool add;
+    int64_t rows, width; /* sum_rows */
+    double *sums;        /* sum_squares, [blocks] */
+    const cgp__update *update;
+} flat;
+
+/* --- sum_rows: parts are columns --- */
+
+static void sum_columns(const void *work, int64_t begin, int64_t end, int thread) {
+    const flat *w = work;
+    (void)thread;
+    w->loops->sum_rows(w->to + begin, w->from + begin, w->rows, end - begin, w->width, w->add);
+}
+
+void cgp__cpu_sum_rows(cgp__device *device, float *sum, const float *x, int64_t rows,
+                       int64_t width, bool add) {
+    const flat work = {
+        .loops = device->loops, .to = sum, .from = x, .add = add, .rows = rows, .width = width};
+    cgp__cpu_share(device, width, cgp__cpu_block_columns(rows, width), sum_columns, &work);
+}
+
+/* --- to = or += from --- */
+
+static void pass_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const flat *w = work;
+    const int64_t n = end - begin;
+    (void)thread;
+    if (w->add)
+        w->loops->add(w->to + begin, w->to + begin, w->from + begin, n);
+    else if (w->from)
+        memcpy(w->to + begin, w->from + begin, (size_t)n * sizeof *w->to);
+    else
+        memset(w->to + begin, 0, (size_t)n * sizeof *w->to);
+}
+
+/* `to` may be NULL. */
+void cgp__cpu_pass(cgp__device *device, float *to, const float *from, int64_t n, bool add) {
+    const flat work = {.loops = device->loops, .to = to, .from = from, .add = add};
+    if (to && (add || to != from)) cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+}
+
+void cgp__cpu_clear(cgp__device *device, float *to, int64_t n) {
+    const flat work = {.to = to};
+    cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+}
+
+/* --- sum_squares --- */
+
+#define WINDOW 256 /* blocks whose sums are kept at a time */
+
+static void squares_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const flat *w = work;
+    (void)thread;
+    for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
+        const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
+        w->loops->sum_squares(&w->sums[at / CGP__CPU_SPLIT], w->from + at, n);
+    }
+}
+
+double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
+    const int64_t window = (int64_t)WINDOW * CGP__CPU_SPLIT;
+    double sums[WINDOW], sum = 0.0;
+    for (int64_t begin = 0; begin < n; begin += window) {
+        const int64_t end = n - begin < window ? n - begin : window;
+        const flat work = {.loops = device->loops, .from = x + begin, .sums = sums};
+        cgp__cpu_share(device, end, CGP__CPU_SPLIT, squares_part, &work);
+        for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++)
+            sum += sums[block];
+    }
+    return sum;
+}
+
+/* --- one optimizer update --- */
+
+static void update_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const flat *w = work;
+    cgp__update part = *w->update;
+    (void)thread;
+    part.n = end - begin;
+    part.param += begin;
+    part.grad += begin;
+    for (int s = 0; s < 2; s++)
+        part.state[s] = part.state[s] ? part.state[s] + begin : NULL;
+    w->loops->update(&part);
+}
+
+void cgp__cpu_update(cgp__device *device, const cgp__update *update) {
+    const flat work = {.loops = device->loops, .update = update};
+    cgp__cpu_share(device, update->n, CGP__CPU_SPLIT, update_part, &work);
+}
