@@ -13,8 +13,8 @@
 
 #include "backend/backend.h"
 
-/* Elements that are worth a block: a product and a sum of each, in the cache, took 5.7 us on one
- * thread and 3.9 us on two, so that a handover costs 1 us. A multiple of all vectors' lengths. */
+/* Elements that are worth a block: some microseconds of the cheapest kernel, a few times what a
+ * handover costs. A multiple of all vectors' lengths. */
 #define CGP__CPU_SPLIT 16384
 
 /* Items begin .. end - 1, begin a multiple of the block; `thread` is 0 for the owner. */
