@@ -6,6 +6,7 @@
 #define _GNU_SOURCE /* nftw */
 #endif
 #include "checkpoints.h"
+#include "fuzz.h"
 #include "graphs.h"
 
 #include <jansson.h>
@@ -84,10 +85,6 @@ static int remove_checkpoint(void **state) {
     return remove_tree_after(state);
 }
 
-static size_t below(uint64_t *random, size_t bound) {
-    return bound ? (size_t)(test_random(random) % bound) : 0;
-}
-
 /* --- the property --- */
 
 /* What was loaded is what the file has under the model's names. */
@@ -140,14 +137,6 @@ static void restore(void) {
 
 /* --- mutations --- */
 
-static void replace_bytes(content *in, size_t at, size_t out, const void *bytes,
-                          size_t in_count) {
-    if (at + out > in->size || in->size - out + in_count >= ROOM) return;
-    memmove(in->bytes + at + in_count, in->bytes + at + out, in->size - at - out);
-    memcpy(in->bytes + at, bytes, in_count);
-    in->size += in_count - out;
-}
-
 static void mutate_bytes(content *in, uint64_t *random) {
     static const char *const pieces[] = {"{",
                                          "}",
@@ -169,23 +158,25 @@ static void mutate_bytes(content *in, uint64_t *random) {
                                          "F32",
                                          "\n",
                                          " "};
-    const char *piece = pieces[below(random, sizeof pieces / sizeof pieces[0])];
-    const size_t at = below(random, in->size + 1);
-    switch (below(random, 4)) {
+    const char *piece = pieces[fuzz_below(random, sizeof pieces / sizeof pieces[0])];
+    const size_t at = fuzz_below(random, in->size + 1);
+    switch (fuzz_below(random, 4)) {
     case 0:
-        if (at < in->size) in->bytes[at] = (char)(in->bytes[at] ^ (1 << below(random, 8)));
+        if (at < in->size) in->bytes[at] = (char)(in->bytes[at] ^ (1 << fuzz_below(random, 8)));
         break;
     case 1:
         in->size = at;
         break;
     case 2:
-        replace_bytes(in, at, below(random, 8), piece, strlen(piece));
+        fuzz_replace(in->bytes, &in->size, ROOM - 1, at, fuzz_below(random, 8), piece,
+                     strlen(piece));
         break;
     default: { /* a part again, elsewhere */
-        const size_t from = below(random, in->size), count = below(random, in->size - from);
+        const size_t from = fuzz_below(random, in->size),
+                     count = fuzz_below(random, in->size - from);
         char copy[ROOM];
         memcpy(copy, in->bytes + from, count);
-        replace_bytes(in, at, 0, copy, count);
+        fuzz_replace(in->bytes, &in->size, ROOM - 1, at, 0, copy, count);
     }
     }
 }
@@ -218,13 +209,13 @@ static json_t *draw_value(uint64_t *random) {
                                         "optimizer.safetensors"};
     static const int64_t integers[] = {
         0, 1, 2, -1, 3, 1048576, 1048577, INT32_MAX, INT64_MAX, INT64_MIN, INT64_MAX - 1048575};
-    switch (below(random, 8)) {
+    switch (fuzz_below(random, 8)) {
     case 0:
     case 1:
-        return json_string(texts[below(random, sizeof texts / sizeof texts[0])]);
+        return json_string(texts[fuzz_below(random, sizeof texts / sizeof texts[0])]);
     case 2:
     case 3:
-        return json_integer(integers[below(random, sizeof integers / sizeof integers[0])]);
+        return json_integer(integers[fuzz_below(random, sizeof integers / sizeof integers[0])]);
     case 4:
         return json_array();
     case 5:
@@ -232,7 +223,7 @@ static json_t *draw_value(uint64_t *random) {
     case 6:
         return json_real(2.0);
     default:
-        return below(random, 2) ? json_null() : json_true();
+        return fuzz_below(random, 2) ? json_null() : json_true();
     }
 }
 
@@ -241,8 +232,8 @@ static json_t *draw_value(uint64_t *random) {
 static void mutate_json(json_t *at, uint64_t *random) {
     for (;;) {
         const size_t n = json_is_object(at) ? json_object_size(at) : json_array_size(at);
-        size_t i = below(random, n);
-        const bool change = below(random, 3) == 0;
+        size_t i = fuzz_below(random, n);
+        const bool change = fuzz_below(random, 3) == 0;
         if (n == 0) return;
         if (json_is_object(at)) {
             void *member = json_object_iter(at);
@@ -253,9 +244,9 @@ static void mutate_json(json_t *at, uint64_t *random) {
                 at = inside;
                 continue;
             }
-            if (below(random, 4) == 0)
+            if (fuzz_below(random, 4) == 0)
                 json_object_del(at, json_object_iter_key(member));
-            else if (below(random, 8) == 0)
+            else if (fuzz_below(random, 8) == 0)
                 json_object_set_new(at, "more", draw_value(random));
             else
                 json_object_set_new(at, json_object_iter_key(member), draw_value(random));
@@ -266,9 +257,9 @@ static void mutate_json(json_t *at, uint64_t *random) {
             at = inside;
             continue;
         }
-        if (below(random, 3) == 0)
+        if (fuzz_below(random, 3) == 0)
             json_array_remove(at, i);
-        else if (below(random, 2))
+        else if (fuzz_below(random, 2))
             json_array_append(at, inside);
         else
             json_array_set_new(at, i, draw_value(random));
@@ -283,7 +274,8 @@ static void close_manifest(content *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
     const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
-    replace_bytes(manifest, manifest->size, 0, tail, (size_t)count);
+    fuzz_replace(manifest->bytes, &manifest->size, ROOM - 1, manifest->size, 0, tail,
+                 (size_t)count);
 }
 
 static void write_sum(const content *manifest) {
@@ -332,7 +324,7 @@ static void without_fitting_checksums_nothing_is_accepted(void **unused) {
     (void)unused;
     uint64_t random = test_seed();
     for (int i = 0; i < MUTATIONS / 2; i++) {
-        const int file = (int)below(&random, FILES);
+        const int file = (int)fuzz_below(&random, FILES);
         content in = original[file];
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate_bytes(&in, &random);
@@ -403,7 +395,7 @@ static void tensors_of_any_bytes_are_refused_or_true(void **unused) {
     uint64_t random = test_seed();
     int accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
-        const int file = (int)below(&random, 2);
+        const int file = (int)fuzz_below(&random, 2);
         content in = original[file];
         mutate_bytes(&in, &random);
         write_tensors(file, &in);

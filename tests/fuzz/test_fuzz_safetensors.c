@@ -13,7 +13,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */
 #endif
-#include "support.h"
+#include "fuzz.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -27,15 +27,6 @@ typedef struct input {
     uint8_t bytes[ROOM];
     size_t size;
 } input;
-
-#ifdef CGP_LIBFUZZER
-#define REQUIRE(condition)                                                                     \
-    do {                                                                                       \
-        if (!(condition)) __builtin_trap();                                                    \
-    } while (0)
-#else
-#define REQUIRE(condition) assert_true(condition)
-#endif
 
 static char folder[64], path[80];
 static int scratch = -1; /* the file at `path`, written anew for each input */
@@ -199,33 +190,20 @@ static void start_from(input *in, int seed) {
         in->bytes[in->size++] = (uint8_t)(i * 37);
 }
 
-static size_t below(uint64_t *random, size_t bound) {
-    return bound ? (size_t)(test_random(random) % bound) : 0;
-}
-
-/* Replace `out` bytes at `at` by `in_count` others, if there is room. */
-static void replace_bytes(input *in, size_t at, size_t out, const void *bytes,
-                          size_t in_count) {
-    if (at + out > in->size || in->size - out + in_count > ROOM) return;
-    memmove(in->bytes + at + in_count, in->bytes + at + out, in->size - at - out);
-    memcpy(in->bytes + at, bytes, in_count);
-    in->size += in_count - out;
-}
-
 /* A splice in the header that keeps its length right, so that the JSON is what is tested. */
 static void splice_header(input *in, uint64_t *random) {
     uint64_t length = 0;
     if (in->size < 8) return;
     memcpy(&length, in->bytes, 8);
     if (length > in->size - 8) return;
-    const char *piece = pieces[below(random, sizeof pieces / sizeof pieces[0])];
-    size_t at = 8 + below(random, (size_t)length + 1);
-    size_t out = below(random, 2) ? 0 : below(random, 8);
-    if (below(random, 4) == 0) { /* the first of a list */
+    const char *piece = pieces[fuzz_below(random, sizeof pieces / sizeof pieces[0])];
+    size_t at = 8 + fuzz_below(random, (size_t)length + 1);
+    size_t out = fuzz_below(random, 2) ? 0 : fuzz_below(random, 8);
+    if (fuzz_below(random, 4) == 0) { /* the first of a list */
         while (at < 8 + length && in->bytes[at - 1] != '[')
             at++;
         out = 0;
-    } else if (below(random, 2)) { /* in place of a whole number */
+    } else if (fuzz_below(random, 2)) { /* in place of a whole number */
         while (at < 8 + length && (in->bytes[at] < '0' || in->bytes[at] > '9'))
             at++;
         for (out = 0;
@@ -234,7 +212,7 @@ static void splice_header(input *in, uint64_t *random) {
     }
     out = at + out > 8 + length ? 8 + (size_t)length - at : out;
     const size_t before = in->size;
-    replace_bytes(in, at, out, piece, strlen(piece));
+    fuzz_replace(in->bytes, &in->size, ROOM, at, out, piece, strlen(piece));
     length += in->size - before; /* modulo 2^64 */
     memcpy(in->bytes, &length, 8);
 }
@@ -243,7 +221,7 @@ static void splice_header(input *in, uint64_t *random) {
  * the neighbours can tell. */
 static void shift_offsets(input *in, uint64_t *random) {
     static const char key[] = "data_offsets\":[";
-    const int by = 4 * ((int)below(random, 5) - 2);
+    const int by = 4 * ((int)fuzz_below(random, 5) - 2);
     uint64_t length = 0;
     char old[64] = {0}, moved[64];
     long long begin = 0, end = 0;
@@ -251,7 +229,7 @@ static void shift_offsets(input *in, uint64_t *random) {
     if (in->size < 8) return;
     memcpy(&length, in->bytes, 8);
     if (length > in->size - 8 || length < sizeof key) return;
-    const size_t start = 8 + below(random, (size_t)length);
+    const size_t start = 8 + fuzz_below(random, (size_t)length);
     const uint8_t *found =
         memmem(in->bytes + start, 8 + (size_t)length - start, key, sizeof key - 1);
     if (!found) return;
@@ -259,36 +237,40 @@ static void shift_offsets(input *in, uint64_t *random) {
     memcpy(old, in->bytes + at, in->size - at < 63 ? in->size - at : 63);
     if (sscanf(old, "%18lld,%18lld%n", &begin, &end, &used) != 2) return;
     const int count = snprintf(moved, sizeof moved, "%lld,%lld", begin + by, end + by);
-    replace_bytes(in, at, (size_t)used, moved, (size_t)count);
+    fuzz_replace(in->bytes, &in->size, ROOM, at, (size_t)used, moved, (size_t)count);
     length += (uint64_t)(count - used);
     memcpy(in->bytes, &length, 8);
-    if (below(random, 2) && by > 0) replace_bytes(in, in->size, 0, "01234567", (size_t)by);
-    if (below(random, 2) && by < 0 && in->size > 16) in->size -= (size_t)-by;
+    if (fuzz_below(random, 2) && by > 0)
+        fuzz_replace(in->bytes, &in->size, ROOM, in->size, 0, "01234567", (size_t)by);
+    if (fuzz_below(random, 2) && by < 0 && in->size > 16) in->size -= (size_t)-by;
 }
 
 static void mutate(input *in, uint64_t *random) {
     input other;
-    switch (below(random, 10)) {
+    switch (fuzz_below(random, 10)) {
     case 0: /* a bit */
         if (in->size > 0)
-            in->bytes[below(random, in->size)] ^= (uint8_t)(1u << below(random, 8));
+            in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
     case 1: /* the end */
-        in->size = below(random, 2) ? below(random, in->size + 1) : in->size - (in->size > 0);
+        in->size = fuzz_below(random, 2) ? fuzz_below(random, in->size + 1)
+                                         : in->size - (in->size > 0);
         break;
     case 2: /* more at the end */
-        replace_bytes(in, in->size, 0, "0123456789abcdef", 1 + below(random, 16));
+        fuzz_replace(in->bytes, &in->size, ROOM, in->size, 0, "0123456789abcdef",
+                     1 + fuzz_below(random, 16));
         break;
     case 3: /* the header's length, near the true one or anywhere */
         if (in->size >= 8)
-            in->bytes[below(random, 3) ? 0 : below(random, 8)] +=
-                (uint8_t)(1 + below(random, 255));
+            in->bytes[fuzz_below(random, 3) ? 0 : fuzz_below(random, 8)] +=
+                (uint8_t)(1 + fuzz_below(random, 255));
         break;
     case 4: { /* a part of another file */
-        start_from(&other, (int)below(random, SEEDS));
-        const size_t from = below(random, other.size), count = below(random, other.size - from);
-        replace_bytes(in, below(random, in->size + 1), below(random, 2) * count,
-                      other.bytes + from, count);
+        start_from(&other, (int)fuzz_below(random, SEEDS));
+        const size_t from = fuzz_below(random, other.size),
+                     count = fuzz_below(random, other.size - from);
+        fuzz_replace(in->bytes, &in->size, ROOM, fuzz_below(random, in->size + 1),
+                     fuzz_below(random, 2) * count, other.bytes + from, count);
         break;
     }
     case 5:
@@ -315,7 +297,7 @@ static void mutated_files_are_refused_or_true(void **state) {
     int accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
         input in;
-        start_from(&in, (int)below(&random, SEEDS));
+        start_from(&in, (int)fuzz_below(&random, SEEDS));
         for (int times = test_between(&random, 1, 3); times > 0; times--)
             mutate(&in, &random);
         accepted += try_input(in.bytes, in.size);
@@ -328,7 +310,7 @@ static void bytes_at_random_are_refused(void **state) {
     (void)state;
     uint64_t random = test_seed();
     for (int i = 0; i < 1000; i++) {
-        input in = {.size = below(&random, 200)};
+        input in = {.size = fuzz_below(&random, 200)};
         for (size_t k = 0; k < in.size; k++)
             in.bytes[k] = (uint8_t)test_random(&random);
         if (in.size >= 8 && i % 2) memset(in.bytes + 1, 0, 7); /* a length that may fit */

@@ -9,7 +9,7 @@
  *         $(find src/data src/base -name "*.c") -lcmocka -lcrypto -lm -o fuzz
  *     ./fuzz -max_len=4096
  */
-#include "support.h"
+#include "fuzz.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -23,15 +23,6 @@ typedef struct input {
     uint8_t bytes[ROOM];
     size_t size;
 } input;
-
-#ifdef CGP_LIBFUZZER
-#define REQUIRE(condition)                                                                     \
-    do {                                                                                       \
-        if (!(condition)) __builtin_trap();                                                    \
-    } while (0)
-#else
-#define REQUIRE(condition) assert_true(condition)
-#endif
 
 static char folder[64], paths[2][80];
 static int scratch[2] = {-1, -1}; /* the files at `paths`, written anew for each input */
@@ -174,21 +165,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 /* --- the driver --- */
 
-static size_t below(uint64_t *random, size_t bound) {
-    return bound ? (size_t)(test_random(random) % bound) : 0;
-}
-
 /* A valid file of up to 300 tokens, most of them small. */
 static void start(input *in, uint64_t *random) {
     const int n = test_between(random, 1, 300);
     memset(in, 0, sizeof *in);
-    if (below(random, 2)) {
+    if (fuzz_below(random, 2)) {
         const int32_t header[3] = {MAGIC, 1, n};
         memcpy(in->bytes, header, sizeof header);
         in->size = HEADER;
     }
     for (int i = 0; i < n; i++, in->size += 2) {
-        const uint16_t token = (uint16_t)below(random, 50000);
+        const uint16_t token = (uint16_t)fuzz_below(random, 50000);
         memcpy(in->bytes + in->size, &token, 2);
     }
 }
@@ -196,28 +183,29 @@ static void start(input *in, uint64_t *random) {
 static void mutate(input *in, uint64_t *random) {
     static const int32_t words[] = {MAGIC, 20240801, 20240522,  0,        1,
                                     2,     -1,       INT32_MAX, INT32_MIN};
-    switch (below(random, 6)) {
+    switch (fuzz_below(random, 6)) {
     case 0: /* a bit */
         if (in->size > 0)
-            in->bytes[below(random, in->size)] ^= (uint8_t)(1u << below(random, 8));
+            in->bytes[fuzz_below(random, in->size)] ^= (uint8_t)(1u << fuzz_below(random, 8));
         break;
     case 1: /* the end */
-        in->size = below(random, 2) ? below(random, in->size + 1) : in->size - (in->size > 0);
+        in->size = fuzz_below(random, 2) ? fuzz_below(random, in->size + 1)
+                                         : in->size - (in->size > 0);
         break;
     case 2: { /* more at the end */
-        const size_t more = 1 + below(random, 16);
+        const size_t more = 1 + fuzz_below(random, 16);
         in->size += in->size + more <= ROOM ? more : 0;
         break;
     }
     case 3: /* a word of the header, or of what would be one */
         if (in->size >= 12)
-            memcpy(in->bytes + 4 * below(random, 3), &words[below(random, 9)], 4);
+            memcpy(in->bytes + 4 * fuzz_below(random, 3), &words[fuzz_below(random, 9)], 4);
         break;
     case 4: /* a large token */
-        if (in->size >= 2) memset(in->bytes + 2 * below(random, in->size / 2), 0xff, 2);
+        if (in->size >= 2) memset(in->bytes + 2 * fuzz_below(random, in->size / 2), 0xff, 2);
         break;
     default: /* the number of tokens, near the true one */
-        if (in->size >= 12) in->bytes[8] += (uint8_t)(below(random, 5) - 2);
+        if (in->size >= 12) in->bytes[8] += (uint8_t)(fuzz_below(random, 5) - 2);
     }
 }
 
@@ -242,9 +230,10 @@ static void mutated_files_are_refused_or_true(void **state) {
         start(&in[0], &random);
         start(&in[1], &random);
         for (int times = test_between(&random, 1, 3); times > 0; times--)
-            mutate(&in[below(&random, 2)], &random);
-        accepted += try_inputs(in, test_between(&random, 1, 100),
-                               below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
+            mutate(&in[fuzz_below(&random, 2)], &random);
+        accepted +=
+            try_inputs(in, test_between(&random, 1, 100),
+                       fuzz_below(&random, 2) ? 65536 : test_between(&random, 1, 65536));
     }
     print_message("%d of %d mutated files were accepted\n", accepted, MUTATIONS);
     assert_in_range(accepted, MUTATIONS / 20, MUTATIONS - MUTATIONS / 20); /* both ways */
@@ -257,10 +246,10 @@ static void bytes_at_random_never_crash(void **state) {
     for (int i = 0; i < 2000; i++) {
         for (int k = 0; k < 2; k++) {
             const int32_t magic = MAGIC;
-            in[k].size = below(&random, i % 2 ? 40 : 2000);
+            in[k].size = fuzz_below(&random, i % 2 ? 40 : 2000);
             for (size_t j = 0; j < in[k].size; j++)
                 in[k].bytes[j] = (uint8_t)test_random(&random);
-            if (in[k].size >= 4 && below(&random, 4) == 0) memcpy(in[k].bytes, &magic, 4);
+            if (in[k].size >= 4 && fuzz_below(&random, 4) == 0) memcpy(in[k].bytes, &magic, 4);
         }
         (void)try_inputs(in, test_between(&random, 1, 20), 65536);
     }

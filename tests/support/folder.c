@@ -3,13 +3,14 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <unistd.h>
 
 char test_folder[64];
 
 int test_make_folder(void **state) {
     (void)state;
-    snprintf(test_folder, sizeof test_folder, "/tmp/cgp-safetensors-XXXXXX");
+    snprintf(test_folder, sizeof test_folder, "/tmp/cgp-test-XXXXXX");
     return mkdtemp(test_folder) ? 0 : -1;
 }
 
@@ -69,4 +70,12 @@ void test_assert_file(const char *path, const char *expected) {
     const int count = test_read_file(path, bytes);
     assert_int_equal(count, strlen(expected));
     assert_memory_equal(bytes, expected, (size_t)count);
+}
+
+void test_limit_files_to(rlim_t bytes) {
+    struct rlimit limit;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
+    limit.rlim_cur = bytes;
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
+    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
 }

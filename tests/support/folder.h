@@ -2,6 +2,8 @@
 #ifndef CGP_TESTS_FOLDER_H
 #define CGP_TESTS_FOLDER_H
 
+#include <sys/resource.h>
+
 #include "support.h"
 
 extern char test_folder[64];
@@ -16,6 +18,9 @@ int test_empty_folder(void);
 
 /* The path of `name` in the folder; one of four buffers in turn. */
 const char *test_path_of(const char *name);
+
+/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
+void test_limit_files_to(rlim_t bytes);
 
 void test_write_file(const char *path, const void *bytes, size_t count);
 

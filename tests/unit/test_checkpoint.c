@@ -315,15 +315,6 @@ static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **stat
 
 /* --- failures --- */
 
-/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
-static void limit_files_to(rlim_t bytes) {
-    struct rlimit limit;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
-}
-
 static void a_full_disk_leaves_what_was_there(void **state) {
     (void)state;
     const size_t large[2] = {3000, 5000};
@@ -331,9 +322,9 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     char *note = NULL;
     for (int again = 0; again < 2; again++) { /* into a new folder, over the same step */
         for (int i = 0; i < 4 + again; i++) {
-            limit_files_to(i < 4 ? limits[i] : 10);
+            test_limit_files_to(i < 4 ? limits[i] : 10);
             const cgp_status status = save_plain(run, 1, 0, "new", large, 1);
-            limit_files_to(RLIM_INFINITY);
+            test_limit_files_to(RLIM_INFINITY);
             assert_status(status, CGP_EIO);
             assert_message("cannot be written (File too large)");
             assert_int_equal(count_names(run, ""), again ? 2 : 0);
@@ -341,9 +332,9 @@ static void a_full_disk_leaves_what_was_there(void **state) {
         }
         if (again == 0) assert_ok(save_plain(run, 1, 0, "old", large, 1));
     }
-    limit_files_to(400); /* the files fit, their list does not */
+    test_limit_files_to(400); /* the files fit, their list does not */
     const cgp_status status = save_plain(run, 1, 0, "new", (size_t[]){10, 10}, 1);
-    limit_files_to(RLIM_INFINITY);
+    test_limit_files_to(RLIM_INFINITY);
     assert_status(status, CGP_EIO);
     assert_message("checkpoint.json: cannot be written (File too large)");
     assert_ok(cgp_checkpoint_find(NULL, NULL, &note, run));

@@ -51,31 +51,22 @@ static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state)
     assert_int_equal(test_empty_folder(), 1);
 }
 
-/* Files end at `bytes` from now on: write() fails with EFBIG, as it would on a full disk. */
-static void limit_files_to(rlim_t bytes) {
-    struct rlimit limit;
-    assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
-    limit.rlim_cur = bytes;
-    assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
-    signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
-}
-
 static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     (void)state;
     const char *path = test_path_of("w.safetensors"), *names[] = {"w"};
     char data[4000] = {0};
     cgp_safetensors_writer *writer = NULL;
     assert_ok(cgp_file_replace(path, "old", 3));
-    limit_files_to(1000);
+    test_limit_files_to(1000);
     const cgp_status replaced = cgp_file_replace(path, data, sizeof data);
     char message[256];
     snprintf(message, sizeof message, "%s", cgp_message());
     const cgp_status created = create(&writer, path, 1, names, 1000);
     const cgp_status appended = cgp_safetensors_append(writer, data, sizeof data);
-    limit_files_to(10);
+    test_limit_files_to(10);
     cgp_safetensors_writer *none = NULL;
     const cgp_status no_header = create(&none, path, 1, names, 1000);
-    limit_files_to(RLIM_INFINITY);
+    test_limit_files_to(RLIM_INFINITY);
     assert_status(replaced, CGP_EIO);
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
