@@ -257,8 +257,8 @@ static void set_forward(head *h, int64_t sample, int64_t number) {
 static void set_backward(head *h, int64_t sample, int64_t number) {
     const cgp__geometry *g = &h->kernel->spec.geometry;
     const int64_t at = sample * g->rows * g->out, column = number * h->z.depth;
-    h->dy = h->args->dy + at + column;
-    h->dq = h->args->dx[0] + 3 * at + column;
+    h->dy = (const float *)h->args->dy + at + column;
+    h->dq = (float *)h->args->dx[0] + 3 * at + column;
     h->dk = h->dq + g->out;
     h->dv = h->dk + g->out;
     h->dp = (float *)(void *)(h->room + scores_bytes(&h->z));

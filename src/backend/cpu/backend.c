@@ -40,6 +40,11 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
                         "cpu: expects %s of 1 or more rows, got %" PRId64
                         " samples of %" PRId64,
                         ops[spec->op].name, spec->n, spec->geometry.rows);
+    if (spec->type != CGP_F32 && (spec->op == CGP__OP_LINEAR || spec->op == CGP__OP_ATTENTION))
+        return cgp_fail(CGP_EDEVICE,
+                        "cpu: %s expects activations of f32, got %s "
+                        "(use precision f32, or device ref)",
+                        ops[spec->op].name, cgp_dtype_name(spec->type));
     *out = op;
     return CGP_OK;
 }
@@ -154,12 +159,17 @@ static void copy(cgp__device *device, void *to, const void *from, size_t bytes) 
     if (bytes) memcpy(to, from, bytes);
 }
 
+static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n) {
+    cgp__cpu_convert(device, to_type, to, from_type, from, n);
+}
+
 static void update(cgp__device *device, const cgp__update *what) {
     cgp__cpu_update(device, what);
 }
 
 static void add(cgp__device *device, float *to, const float *from, int64_t n) {
-    cgp__cpu_pass(device, to, from, n, true);
+    cgp__cpu_pass(device, CGP_F32, to, from, n, true);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
@@ -173,6 +183,7 @@ const cgp__backend cgp__backend_cpu = {
     .memory_create = cgp__cpu_memory_create,
     .memory_destroy = cgp__cpu_memory_destroy,
     .copy = copy,
+    .convert = convert,
     .workspace = workspace,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
