@@ -87,6 +87,7 @@ static cgp_status make_plan(cli_experiment *e) {
         CGP_TRY(cgp_balance_check(e->model, s->balance.count, s->balance.values));
     cgp_plan_options options = cgp_plan_options_default();
     CGP_TRY(cgp_recompute_parse(&options.recompute, s->recompute));
+    CGP_TRY(cgp_precision_parse(&options.precision, s->precision));
     CGP_TRY(make_optim(s, &e->optim));
     const char **devices = NULL;
     CGP_TRY(expand_devices(s, &devices));

@@ -40,6 +40,7 @@ typedef enum cli_option_id {
     CLI_OPTION_CHUNKS,
     CLI_OPTION_SCHEDULE,
     CLI_OPTION_RECOMPUTE,
+    CLI_OPTION_PRECISION,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
     CLI_OPTION_SEED,
@@ -100,8 +101,8 @@ typedef struct cli_settings {
 
     cli_names data, devices;
     cli_counts balance;
-    const char *run, *model, *schedule, *recompute, *weights, *prompt, *json, *validation;
-    const char *optimizer, *rate_schedule;
+    const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
+    const char *validation, *optimizer, *rate_schedule;
     bool overwrite, resume, new_data, grid, plan_only, nesterov, decay_all, help;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;

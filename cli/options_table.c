@@ -55,6 +55,8 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "1f1b", "gpipe or 1f1b"},
     [CLI_OPTION_RECOMPUTE] = {"recompute", "R", CLI_TEXT, AT(recompute), PLANNED | CLI_SCHEDULE,
         REPORTED, "never", "never, always or except_last, each with or without +selective"},
+    [CLI_OPTION_PRECISION] = {"precision", "P", CLI_TEXT, AT(precision), PLANNED, REPORTED,
+        "f32", "how activations are kept: f32, or bf16 in half the bytes"},
     [CLI_OPTION_BATCH] = {"batch", "B", CLI_COUNT, AT(batch), PLANNED, REPORTED,
         "32", "samples of a mini-batch"},
     [CLI_OPTION_STEPS] = {"steps", "N", CLI_COUNT, AT(steps), PLANNED, REPORTED,

@@ -5,7 +5,7 @@
  *     position            training samples read
  *     data                their identity (cgp_data_identity)
  *     batch, microbatch   samples
- *     threads_per_device, devices, steps      for the warnings below
+ *     threads_per_device, devices, precision, steps      for the warnings below
  *
  * What would make other numbers than the run without a stop is refused, or said. */
 #include "train.h"
@@ -104,6 +104,7 @@ static json_t *make_note(const training *t) {
     json_object_set_new(note, "threads_per_device",
                         json_integer(t->settings.threads_per_device));
     json_object_set_new(note, "devices", json_string(kinds));
+    json_object_set_new(note, "precision", json_string(t->settings.precision));
     json_object_set_new(note, "steps", json_integer(t->settings.steps));
     return note;
 }
@@ -148,9 +149,14 @@ static void warn_numbers(const training *t, const json_t *note) {
     const cli_settings *s = &t->settings;
     const json_int_t batch = json_integer_value(json_object_get(note, "batch"));
     const json_int_t steps = json_integer_value(json_object_get(note, "steps"));
+    const char *precision = json_string_value(json_object_get(note, "precision"));
     if (batch != s->batch)
         fprintf(t->out, "warning      batch: %lld before, %lld now: other steps from here on\n",
                 (long long)batch, (long long)s->batch);
+    if (strcmp(precision ? precision : "f32", s->precision) != 0) /* older notes are of f32 */
+        fprintf(t->out,
+                "warning      precision: %s before, %s now: other rounding from here on\n",
+                precision ? precision : "f32", s->precision);
     if (steps != s->steps && strcmp(s->rate_schedule, "cosine") == 0)
         fprintf(t->out,
                 "warning      steps: %lld before, %lld now: the rate follows another cosine\n",

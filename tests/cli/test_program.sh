@@ -76,6 +76,10 @@ fails 2 'schedule: expected gpipe, 1f1b or forward, got "1f1c" (did you mean 1f1
 fails 2 "--schedule forward: has no backward (gpipe or 1f1b)" plan $model --schedule forward
 fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
+fails 2 'precision: expected f32 or bf16, got "bf61" (did you mean bf16?)' \
+    plan $model --precision bf61
+fails 1 "cpu: linear expects activations of f32, got bf16 (use precision f32, or device ref)" \
+    plan $model --precision bf16
 fails 2 'optimizer: expected sgd, adamw, adam or rmsprop, got "adamx" (did you mean adamw?)' \
     plan $model --optimizer adamx
 fails 2 "--momentum: expected --optimizer sgd or rmsprop, got adamw" plan $model --momentum 0.9
@@ -187,7 +191,7 @@ fi
 
 # --- plan ---
 
-plan_keys="model parameters layers stages chunks schedule recompute balance batch steps dropout
+plan_keys="model parameters layers stages chunks schedule recompute precision balance batch steps dropout
     seed threads_per_device bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes
@@ -218,6 +222,15 @@ check "plan --json FILE writes the same" cmp -s plan.json plan2.json
 check "plan --json FILE: the text goes to stdout" has "memory per device" "$out"
 run plan $model --device-memory 1G
 check "plan: fits into 1G" exits 0
+run plan $model --stages 2 --chunks 4 --devices ref --json f32.json
+check "plan: f32 by default" test "$(value precision f32.json)" = f32
+run plan $model --stages 2 --chunks 4 --devices ref --precision bf16 --json bf16.json
+check "plan --precision bf16: exit code 0" exits 0
+check "plan --precision bf16: in the text" has "precision bf16" "$out"
+check "plan --precision bf16: in the JSON" test "$(value precision bf16.json)" = bf16
+check "plan --precision bf16: activations in 50 to 55 % of the bytes" \
+    awk -v a="$(value activation_bytes_total bf16.json)" \
+    -v b="$(value activation_bytes_total f32.json)" 'BEGIN { exit !(a / b >= 0.5 && a / b <= 0.55) }'
 
 # --- train and sample ---
 
@@ -259,6 +272,19 @@ check "three stages, gpipe, recomputed: the same weights" \
     test "$(value weights_sha256 one.json)" = "$(value weights_sha256 three.json)"
 check "gpipe: forward and backward are apart" test "$(value forward_seconds three.json)" != null
 check "1f1b: forward and backward are null" test "$(value forward_seconds one.json)" = null
+half="train $model --data text.txt $small --chunks 4 --devices ref --precision bf16"
+run $half --run half1 --json half1.json
+check "bf16: exit code 0" exits 0
+check "bf16: planned is allocated" has "(the same to the byte)" "$out"
+check "bf16: run.json has it" has '"precision": "bf16"' half1/run.json
+run $half --run half2 --stages 3 --schedule gpipe --recompute always+selective --json half2.json
+check "bf16, one stage and three: the same weights" \
+    test "$(value weights_sha256 half1.json)" = "$(value weights_sha256 half2.json)"
+run train $model --data text.txt $small --chunks 4 --devices ref --run whole --json whole.json
+check "bf16 and f32: other weights" \
+    test "$(value weights_sha256 half1.json)" != "$(value weights_sha256 whole.json)"
+check "bf16 and f32: losses within 1 %" awk -v a="$(value loss_last half1.json)" \
+    -v b="$(value loss_last whole.json)" 'BEGIN { exit !(a / b > 0.99 && a / b < 1.01) }'
 run train $model --data text.txt $small --chunks 4 --run other --seed 1 --json other.json
 check "another seed: other weights" \
     test "$(value weights_sha256 one.json)" != "$(value weights_sha256 other.json)"

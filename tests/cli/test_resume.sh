@@ -138,6 +138,18 @@ run train --resume --run layout3 --batch 16 --chunks 8 --devices ref
 check "another batch: a warning" has "warning      batch: 8 before, 16 now" "$out"
 check "another kind of device: a warning" has "warning      devices: cpu before, ref now" "$out"
 check "what changed is told" has "changed      --batch 8 -> 16" "$out"
+check "another precision: none unless it is given" \
+    test -z "$(grep '^warning      precision' "$out")"
+cp -r kept layout4
+run train --resume --run layout4 --devices ref --precision bf16
+check "another precision: exit code 0" exits 0
+check "another precision: a warning" \
+    has "warning      precision: f32 before, bf16 now: other rounding from here on" "$out"
+check "another precision: what changed is told" has 'changed      --precision "f32" -> "bf16"' "$out"
+cp -r layout4 layout5
+run train --resume --run layout5 --steps 12
+check "precision stays as it was" has "precision bf16" "$out"
+check "precision stays as it was: no warning" test -z "$(grep '^warning      precision' "$out")"
 
 cp -r kept threads
 run train --resume --run threads --threads-per-device 2 --steps 4

@@ -1,0 +1,171 @@
+/* test_precision.c -- what precision bf16 promises: half the activation bytes, almost the same losses, f32
+ * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_loss_outside.c, that
+ * its plans waste nothing in test_plan_replay.c.) On device ref, which runs every op in bf16. */
+#include "graphs.h"
+
+#include <cgpipe/models/gpt2.h>
+
+#include "tensor/bf16.h"
+
+enum { STEPS = 60, BATCH = 8, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
+static const char *const devices[] = {"ref", "ref", "ref", "ref"};
+
+static int64_t activation_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->activation_bytes;
+    return bytes;
+}
+
+static int64_t other_bytes(const cgp_plan *plan) {
+    int64_t bytes = -activation_bytes(plan);
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->planned_bytes;
+    return bytes;
+}
+
+/* GPT-2's values are f32 in 4 bytes or bf16 in 2; a row's mean, rstd and lse are few. Weights, gradients
+ * and optimizer keep their bytes. */
+static void activations_of_gpt2_take_half_the_bytes(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {6, 128, 384, 6, 3000, 0.1, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    for (int c = 0; c < 2 * 3 * MODES; c++) {
+        cgp_plan *plans[2] = {NULL};
+        cgp_plan_options o = cgp_plan_options_default();
+        o.schedule = c % 2 ? "1f1b" : "gpipe";
+        o.stages = 1 + c / 2 % 3;
+        o.recompute = (cgp_recompute)(c / 6);
+        o.batch = 8;
+        o.chunks = 4;
+        o.devices = devices;
+        for (int p = 0; p < 2; p++) {
+            o.precision = p ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+            assert_ok(cgp_plan_create(&plans[p], model, &o));
+        }
+        const int64_t f32 = activation_bytes(plans[0]), bf16 = activation_bytes(plans[1]);
+        print_message(
+            "stages %d, %s, %s: %lld bytes of activations in f32, %lld in bf16 (%.4f)\n",
+            o.stages, o.schedule, cgp_recompute_name(o.recompute), (long long)f32,
+            (long long)bf16, (double)bf16 / (double)f32);
+        assert_true((double)bf16 <= 0.55 * (double)f32);
+        assert_true((double)bf16 >= 0.50 * (double)f32);
+        assert_int_equal(other_bytes(plans[0]), other_bytes(plans[1]));
+        cgp_plan_destroy(plans[0]);
+        cgp_plan_destroy(plans[1]);
+    }
+    cgp_model_destroy(model);
+}
+
+/* Sequences to be learned: each token follows from the one before. */
+static void fill_sequences(test_batch *batch, int64_t vocabulary, uint64_t *state) {
+    int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
+    const int64_t length = batch->tensors[0].shape.dims[1];
+    for (int s = 0; s < BATCH; s++) {
+        int32_t token = test_between(state, 0, (int)vocabulary - 1);
+        for (int64_t t = 0; t < length; t++) {
+            tokens[s * length + t] = token;
+            token = (int32_t)((5 * token + 3) % vocabulary);
+            targets[s * length + t] = token;
+        }
+    }
+}
+
+static void train(const cgp_model *model, cgp_precision precision, const test_batch *batches,
+                  double *losses, float *output) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = BATCH;
+    o.chunks = 2;
+    o.devices = devices;
+    o.optim = cgp_optim_adamw(1e-3, 0.01);
+    o.precision = precision;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 3));
+    for (int s = 0; s < STEPS; s++) {
+        assert_ok(cgp_pipeline_step(pipeline, batches[s].inputs, batches[s].n, &losses[s]));
+        assert_ok(cgp_optim_step(pipeline));
+    }
+    const cgp_shape one = cgp_model_output_shape(model);
+    const cgp_tensor *inputs[] = {batches[0].inputs[0], NULL};
+    const cgp_tensor to = {CGP_F32, {3, {BATCH, one.dims[0], one.dims[1]}}, output};
+    assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &to));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+/* Losses of both stay within 1 % while they halve. The outputs come as f32, of numbers that
+ * bf16 has. */
+static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    const test_sizes sizes = {2, 12, 32, 2, 17, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    test_batch batches[STEPS];
+    double f32[STEPS], bf16[STEPS], worst = 0;
+    static float logits[2][BATCH * 12 * 17];
+    for (int s = 0; s < STEPS; s++) {
+        test_batch_fill(&batches[s], model, &sizes, BATCH, &state);
+        fill_sequences(&batches[s], sizes.vocabulary, &state);
+    }
+    train(model, CGP_PRECISION_F32, batches, f32, logits[0]);
+    train(model, CGP_PRECISION_BF16, batches, bf16, logits[1]);
+    for (int s = 0; s < STEPS; s++) {
+        const double off = fabs(bf16[s] - f32[s]) / f32[s];
+        worst = off > worst ? off : worst;
+        if (!(off <= 0.01))
+            fail_msg("step %d: loss %.6f in bf16, %.6f in f32", s, bf16[s], f32[s]);
+    }
+    print_message("losses %.4f to %.4f in f32, %.4f to %.4f in bf16, at most %.3f %% apart\n",
+                  f32[0], f32[STEPS - 1], bf16[0], bf16[STEPS - 1], 100 * worst);
+    assert_true(worst > 0);
+    assert_true(f32[STEPS - 1] < f32[0] / 2);
+    for (int i = 0; i < BATCH * 12 * 17; i++) {
+        const float x = logits[1][i];
+        assert_true(x == cgp__bf16_to_float(cgp__bf16_from_float(x)));
+        if (!(fabsf(x - logits[0][i]) <= 0.1f))
+            fail_msg("logit %d is %g in bf16, %g in f32", i, (double)x, (double)logits[0][i]);
+    }
+    for (int s = 0; s < STEPS; s++)
+        test_batch_release(&batches[s]);
+    cgp_model_destroy(model);
+}
+
+static void what_is_not_possible_is_refused(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {1, 4, 8, 2, 5, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.precision = (cgp_precision)7;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("precision: expected f32 or bf16, got number 7");
+    o.precision = CGP_PRECISION_BF16; /* the cpu's products are f32 */
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EDEVICE);
+    assert_message("expects activations of f32, got bf16 (use precision f32, or device ref)");
+    assert_null(plan);
+    cgp_model_destroy(model);
+    cgp_precision precision = CGP_PRECISION_BF16;
+    assert_status(cgp_precision_parse(&precision, "bf61"), CGP_EINVAL);
+    assert_message("precision: expected f32 or bf16, got \"bf61\" (did you mean bf16?)");
+    assert_ok(cgp_precision_parse(&precision, "f32"));
+    assert_int_equal(precision, CGP_PRECISION_F32);
+    assert_ok(cgp_precision_parse(&precision, cgp_precision_name(CGP_PRECISION_BF16)));
+    assert_int_equal(precision, CGP_PRECISION_BF16);
+    assert_ok(cgp_model_create(&model, "m"));
+    (void)cgp_model_input(model, "x", CGP_BF16, 1, (int64_t[]){4});
+    assert_status(cgp_model_finish(model), CGP_EINVAL);
+    assert_message("an input is of f32 or i32, got bf16");
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(activations_of_gpt2_take_half_the_bytes),
+        cmocka_unit_test(losses_are_within_one_percent_of_those_in_f32),
+        cmocka_unit_test(what_is_not_possible_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
