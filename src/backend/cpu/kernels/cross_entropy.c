@@ -50,21 +50,21 @@ INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float most) 
     return total;
 }
 
-INLINE void forward(cgp_dtype type, const cgp__cpu_loss *a) {
-    for (int64_t row = 0; row < a->rows; row++) {
-        const void *x = cgp__cpu_at(type, a->x, row * a->classes);
-        const float most = row_max(type, x, a->classes);
-        const double lse = (double)most + log(row_exp_sum(type, x, a->classes, most));
-        a->lse[row] = (float)lse;
-        a->losses[row] = 0.0;
-        if (a->targets[row] != a->ignore)
-            a->losses[row] = lse - (double)load_part_as(type, x, a->targets[row], 1)[0];
-    }
+INLINE void forward(cgp_dtype type, const cgp__cpu_loss *a, int64_t row) {
+    const void *x = cgp__cpu_at(type, a->x, row * a->classes);
+    const float most = row_max(type, x, a->classes);
+    const double lse = (double)most + log(row_exp_sum(type, x, a->classes, most));
+    const bool counts = a->targets[row] != a->ignore;
+    a->lse[row] = (float)lse;
+    a->losses[row] = 0.0;
+    if (counts) a->losses[row] = lse - (double)load_part_as(type, x, a->targets[row], 1)[0];
 }
 
+TYPED(forward, (const cgp__cpu_loss *loss, int64_t row), loss, row)
+
 void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
-    const cgp__cpu_loss a = *loss;
-    FOR_TYPE(a.type, forward, &a);
+    for (int64_t row = 0; row < loss->rows; row++)
+        FOR_TYPE(loss->type, forward, loss, row);
 }
 
 INLINE vec slope(vec x, float lse, float scale, ivec is_target) {
@@ -85,21 +85,21 @@ INLINE void backward_row(cgp_dtype type, void *dx, const void *x, int64_t n, flo
     store_part_as(type, dx, c, add ? load_part_as(type, dx, c, n - c) + g : g, n - c);
 }
 
-INLINE void backward(cgp_dtype type, const cgp__cpu_loss *a) {
-    for (int64_t row = 0; row < a->rows; row++) {
-        const void *x = cgp__cpu_at(type, a->x, row * a->classes);
-        void *dx = cgp__cpu_at(type, a->dx, row * a->classes);
-        const int32_t target = a->targets[row];
-        if (target != a->ignore && a->add)
-            backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, true);
-        else if (target != a->ignore)
-            backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, false);
-        else if (!a->add)
-            memset(dx, 0, (size_t)a->classes * (type == CGP_BF16 ? 2 : 4));
-    }
+INLINE void backward(cgp_dtype type, const cgp__cpu_loss *a, int64_t row) {
+    const void *x = cgp__cpu_at(type, a->x, row * a->classes);
+    void *dx = cgp__cpu_at(type, a->dx, row * a->classes);
+    const int32_t target = a->targets[row];
+    if (target != a->ignore && a->add)
+        backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, true);
+    else if (target != a->ignore)
+        backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, false);
+    else if (!a->add)
+        memset(dx, 0, (size_t)a->classes * (type == CGP_BF16 ? 2 : 4));
 }
 
+TYPED(backward, (const cgp__cpu_loss *loss, int64_t row), loss, row)
+
 void CGP__CPU_NAME(cross_entropy_backward)(const cgp__cpu_loss *loss) {
-    const cgp__cpu_loss a = *loss;
-    FOR_TYPE(a.type, backward, &a);
+    for (int64_t row = 0; row < loss->rows; row++)
+        FOR_TYPE(loss->type, backward, loss, row);
 }

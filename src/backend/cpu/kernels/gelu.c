@@ -24,12 +24,14 @@ INLINE void forward_all(cgp_dtype type, void *y, const void *x, int64_t n) {
     if (i < n) store_part_as(type, y, i, forward(load_part_as(type, x, i, n - i)), n - i);
 }
 
+TYPED(forward_all, (void *y, const void *x, int64_t n), y, x, n)
+
 void CGP__CPU_NAME(gelu_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
     FOR_TYPE(type, forward_all, y, x, n);
 }
 
-INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
-                     bool add) {
+INLINE void backward_all(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
+                         bool add) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
         const vec g = load_as(type, dy, i) * slope(load_as(type, x, i));
@@ -41,10 +43,18 @@ INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, in
     }
 }
 
+INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
+                     bool add) {
+    if (add)
+        backward_all(type, dx, x, dy, n, true);
+    else
+        backward_all(type, dx, x, dy, n, false);
+}
+
+TYPED(backward, (void *dx, const void *x, const void *dy, int64_t n, bool add), dx, x, dy, n,
+      add)
+
 void CGP__CPU_NAME(gelu_backward)(cgp_dtype type, void *dx, const void *x, const void *dy,
                                   int64_t n, bool add) {
-    if (add)
-        FOR_TYPE(type, backward, dx, x, dy, n, true);
-    else
-        FOR_TYPE(type, backward, dx, x, dy, n, false);
+    FOR_TYPE(type, backward, dx, x, dy, n, add);
 }

@@ -68,17 +68,24 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-INLINE void forward(cgp_dtype type, const cgp__cpu_norm *a) {
-    int64_t row = 0;
-    for (; row + 4 <= a->rows; row += 4)
-        forward_rows(type, a, row, 4);
-    for (; row < a->rows; row++)
-        forward_rows(type, a, row, 1);
+/* Four rows or one. Between calls the vectors are free: constants that a loop over the rows would keep in
+ * them are in the way of the last loop over a row. */
+INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four) {
+    const cgp__cpu_norm own = *norm; /* no store can reach it */
+    if (four)
+        forward_rows(type, &own, row, 4);
+    else
+        forward_rows(type, &own, row, 1);
 }
 
+TYPED(forward, (const cgp__cpu_norm *norm, int64_t row, bool four), norm, row, four)
+
 void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
-    const cgp__cpu_norm a = *norm;
-    FOR_TYPE(a.type, forward, &a);
+    int64_t row = 0;
+    for (; row + 4 <= norm->rows; row += 4)
+        FOR_TYPE(norm->type, forward, norm, row, true);
+    for (; row < norm->rows; row++)
+        FOR_TYPE(norm->type, forward, norm, row, false);
 }
 
 /* sum g and sum (g h) of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow */
@@ -148,7 +155,7 @@ INLINE void backward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, i
     }
 }
 
-INLINE void backward(cgp_dtype type, const cgp__cpu_norm *a) {
+INLINE void backward_all(cgp_dtype type, const cgp__cpu_norm *a) {
     const int64_t padded = cgp__cpu_padded(a->width);
     float *dweight = a->sums, *dbias = dweight + padded;
     memset(a->sums, 0, (size_t)(2 * padded) * sizeof *a->sums);
@@ -159,7 +166,13 @@ INLINE void backward(cgp_dtype type, const cgp__cpu_norm *a) {
         backward_rows(type, a, row, 1, dweight, dbias);
 }
 
+INLINE void backward(cgp_dtype type, const cgp__cpu_norm *norm) {
+    const cgp__cpu_norm own = *norm; /* no store can reach it */
+    backward_all(type, &own);
+}
+
+TYPED(backward, (const cgp__cpu_norm *norm), norm)
+
 void CGP__CPU_NAME(layer_norm_backward)(const cgp__cpu_norm *norm) {
-    const cgp__cpu_norm a = *norm;
-    FOR_TYPE(a.type, backward, &a);
+    FOR_TYPE(norm->type, backward, norm);
 }

@@ -25,6 +25,9 @@ INLINE void add_to_bf16(cgp_dtype b_type, void *y, const void *a, const void *b,
     add(CGP_BF16, b_type, y, a, b, n);
 }
 
+TYPED(add_to_f32, (void *y, const void *a, const void *b, int64_t n), y, a, b, n)
+TYPED(add_to_bf16, (void *y, const void *a, const void *b, int64_t n), y, a, b, n)
+
 void CGP__CPU_NAME(add)(cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,
                         int64_t n) {
     if (type == CGP_F32)
@@ -112,6 +115,10 @@ INLINE void sum_rows(cgp_dtype type, float *sum, const void *x, int64_t rows, in
             memcpy(sum + begin, whole, (size_t)columns * sizeof *sum);
     }
 }
+
+TYPED(sum_rows,
+      (float *sum, const void *x, int64_t rows, int64_t width, int64_t stride, bool add), sum,
+      x, rows, width, stride, add)
 
 void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows,
                              int64_t width, int64_t stride, bool add) {

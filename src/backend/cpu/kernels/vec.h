@@ -61,15 +61,24 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n < LANES lanes; the others are 0. */
+/* The first n < LANES lanes; the others are 0. By masks: memcpy might be called for them, and a call
+ * throws out all vectors of the loop around it. */
 INLINE vec load_part(const float *from, int64_t n) {
-    vec x = {0};
-    memcpy(&x, from, (size_t)n * sizeof *from);
-    return x;
+#ifdef CGP_ISA_v4
+    return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
+#else
+    const ivec iota = IOTA, mask = iota < (int32_t)n;
+    return (vec)_mm256_maskload_ps(from, (__m256i)mask);
+#endif
 }
 
 INLINE void store_part(float *to, vec x, int64_t n) {
-    memcpy(to, &x, (size_t)n * sizeof *to);
+#ifdef CGP_ISA_v4
+    _mm512_mask_storeu_ps(to, (__mmask16)((1u << n) - 1), (__m512)x);
+#else
+    const ivec iota = IOTA, mask = iota < (int32_t)n;
+    _mm256_maskstore_ps(to, (__m256i)mask, (__m256)x);
+#endif
 }
 
 /* --- memory that is f32 or bf16, from element i on; arithmetic is f32 either way --- */
@@ -77,14 +86,49 @@ INLINE void store_part(float *to, vec x, int64_t n) {
 typedef uint16_t hvec __attribute__((vector_size(2 * LANES)));
 
 INLINE vec widen(hvec x) {
-    return (vec)(__builtin_convertvector(x, uvec) << 16);
+#ifdef CGP_ISA_v4
+    return (vec)((uvec)_mm512_cvtepu16_epi32((__m256i)x) << 16);
+#else
+    return (vec)((uvec)_mm256_cvtepu16_epi32((__m128i)x) << 16);
+#endif
+}
+
+/* The low halves. */
+INLINE hvec low_halves(uvec x) {
+#ifdef CGP_ISA_v4
+    return (hvec)_mm512_cvtepi32_epi16((__m512i)x);
+#else
+    const __m256i packed = _mm256_packus_epi32((__m256i)x, (__m256i)x); /* within 128 bits */
+    return (hvec)_mm256_castsi256_si128(_mm256_permute4x64_epi64(packed, 8));
+#endif
 }
 
 /* cgp__bf16_from_float() of each lane, in integers: v3 and v4 give the same bits. */
 INLINE hvec narrow(vec x) {
     const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
-    const uvec rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
-    return __builtin_convertvector((nan & (bits >> 16 | 0x40u)) | (~nan & rounded), hvec);
+    const uvec rounded = bits + 0x7FFFu + (bits >> 16 & 1u);
+    return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
+}
+
+/* The first n < LANES halves; AVX2 has no masks for them. */
+INLINE hvec load_halves(const uint16_t *from, int64_t n) {
+#ifdef CGP_ISA_v4
+    return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
+#else
+    hvec x = {0};
+    for (int64_t i = 0; i < n; i++)
+        x[i] = from[i];
+    return x;
+#endif
+}
+
+INLINE void store_halves(uint16_t *to, hvec x, int64_t n) {
+#ifdef CGP_ISA_v4
+    _mm256_mask_storeu_epi16(to, (__mmask16)((1u << n) - 1), (__m256i)x);
+#else
+    for (int64_t i = 0; i < n; i++)
+        to[i] = x[i];
+#endif
 }
 
 INLINE vec load_as(cgp_dtype type, const void *from, int64_t i) {
@@ -105,9 +149,7 @@ INLINE void store_as(cgp_dtype type, void *to, int64_t i, vec x) {
 
 INLINE vec load_part_as(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_F32) return load_part((const float *)from + i, n);
-    hvec x = {0};
-    memcpy(&x, (const uint16_t *)from + i, (size_t)n * sizeof(uint16_t));
-    return widen(x);
+    return widen(load_halves((const uint16_t *)from + i, n));
 }
 
 INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n) {
@@ -115,14 +157,21 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
         store_part((float *)to + i, x, n);
         return;
     }
-    const hvec half = narrow(x);
-    memcpy((uint16_t *)to + i, &half, (size_t)n * sizeof(uint16_t));
+    store_halves((uint16_t *)to + i, narrow(x), n);
 }
 
-/* Call an INLINE function that begins with a type where that is a constant: each type has loops of
- * its own. */
-#define FOR_TYPE(type, function, ...)                                                          \
-    ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
+/* From an INLINE function that begins with a type, functions for f32 and for bf16, in which it is a
+ * constant. They are compiled apart: in one function the loops of one type would take registers for what
+ * those of the other read. FOR_TYPE calls the one that is meant. */
+#define TYPED(name, parameters, ...)                                                           \
+    static __attribute__((noinline)) void name##_f32 parameters {                              \
+        name(CGP_F32, __VA_ARGS__);                                                            \
+    }                                                                                          \
+    static __attribute__((noinline)) void name##_bf16 parameters {                             \
+        name(CGP_BF16, __VA_ARGS__);                                                           \
+    }
+#define FOR_TYPE(type, name, ...)                                                              \
+    ((type) == CGP_BF16 ? name##_bf16(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
 /* --- lanes --- */
 
