@@ -49,6 +49,7 @@ double bench_log_activation_gib(const cli_experiment *e) {
     const int k = power_of_two(s->stages, 2), m = power_of_two(s->chunks, 6);
     const bool never = strcmp(s->recompute, "never") == 0;
     if (k < 0 || m < 0 || (!never && strcmp(s->recompute, "except_last") != 0)) return NAN;
+    if (strcmp(s->precision, "f32") != 0) return NAN; /* the experiment's */
     if (s->batch != BENCH_BATCH || strcmp(e->model_text, BENCH_MODEL) != 0) return NAN;
     return log_gib[k][m][never ? 0 : 1];
 }

@@ -57,7 +57,8 @@ CGP_API void cgp_model_destroy(cgp_model *model);
 /** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it. @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
-/** Declare an input. It goes straight to the stages that use it. @param[in] dims [rank], without N. Inputs have no gradient. */
+/** Declare an input. It goes straight to the stages that use it. @param[in] dtype CGP_F32 or
+ *  CGP_I32. @param[in] dims [rank], without N. Inputs have no gradient. */
 CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                                   const int64_t *dims);
 

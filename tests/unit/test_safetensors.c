@@ -147,6 +147,25 @@ static void what_is_written_comes_back(void **state) {
     assert_int_equal(test_empty_folder(), 1);
 }
 
+/* Such a tensor is written, and listed; it is not read. */
+static void bf16_takes_two_bytes_an_element(void **state) {
+    (void)state;
+    const char *path = test_path_of("half.safetensors"), *names[] = {"half"};
+    const cgp_dtype types[] = {CGP_BF16};
+    const cgp_shape shapes[] = {{2, {3, 5}}};
+    const uint16_t data[15] = {0x3F80};
+    cgp_safetensors_writer *writer = NULL;
+    cgp_safetensors *file = NULL;
+    assert_ok(cgp_safetensors_create(&writer, path, 1, names, types, shapes, NULL, 0));
+    assert_ok(cgp_safetensors_append(writer, data, sizeof data));
+    assert_ok(cgp_safetensors_commit(writer));
+    assert_ok(cgp_safetensors_open(&file, path));
+    assert_string_equal(cgp_safetensors_type(file, 0), "BF16");
+    assert_true(cgp_shape_equal(cgp_safetensors_shape(file, 0), &shapes[0]));
+    cgp_safetensors_close(file);
+    assert_int_equal(test_empty_folder(), 1);
+}
+
 static void tensors_are_listed_in_order_of_their_data(void **state) {
     (void)state;
     const char *path = write_safetensors(
@@ -449,6 +468,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(a_small_file_is_this_to_the_byte),
         TEST(what_is_written_comes_back),
+        TEST(bf16_takes_two_bytes_an_element),
         TEST(tensors_are_listed_in_order_of_their_data),
         TEST(types_without_use_are_listed_and_skipped_over),
         TEST(a_file_cut_after_it_was_opened_ends_early),
