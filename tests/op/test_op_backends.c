@@ -8,8 +8,6 @@
  * variants and rows alone have no bound: they are compared bit for bit. */
 #include "harness.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
 #define U ((double)FLT_EPSILON)
 
 static uint64_t seed;
@@ -341,16 +339,8 @@ static void check_rows_alone(const op_case *c) {
 
 static void a_row_depends_on_that_row_alone(void **state) {
     judged = *state;
-    /* oneDNN's products for AVX2 choose their blocks by the number of rows: there the law holds for
-     * one size of micro-batch, which is all that bit equality needs. */
-    const bool products =
-        judged == &ref || dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core;
-    if (!products)
-        print_message("skip: rows alone, linear and attention (oneDNN runs without AVX-512)\n");
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
-        if (products || (op != CGP__OP_LINEAR && op != CGP__OP_ATTENTION))
-            for_each_case((cgp__op_kind)op, check_rows_alone);
-    }
+    for (int op = 0; op < CGP__OP_KINDS; op++)
+        for_each_case((cgp__op_kind)op, check_rows_alone);
 }
 
 /* --- dropout's rule (backend.h) --- */

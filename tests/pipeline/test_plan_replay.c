@@ -9,7 +9,7 @@
  * the bound is what its layout wastes: at most 3 %.
  *
  * One thing the bound leaves out: that everything must lie in one piece. For models so small
- * that oneDNN's scratchpads (up to 0.7 MB whatever the batch) are a large part of a slot, one
+ * that what products pack into (some 0.5 MB whatever the batch) is a large part of a slot, one
  * scratchpad more is allowed; for the seed experiment nothing. */
 #include "graphs.h"
 

@@ -61,6 +61,35 @@ typedef struct cgp__cpu_scores {
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of row 0 */
 } cgp__cpu_scores;
 
+/* A matrix in memory: floats from one row to the next and from one column to the next, one of
+ * which is 1. */
+typedef struct cgp__matrix {
+    int64_t row, column;
+} cgp__matrix;
+
+/* Slivers of a product's blocks divide these on every instruction set. */
+#define CGP__PRODUCT_ROWS 16
+#define CGP__PRODUCT_COLUMNS 48
+
+/* Memory that will be read soon: runs of floats, and the floats from run to run. */
+typedef struct cgp__ahead {
+    const float *at;
+    int64_t runs, length, stride;
+} cgp__ahead;
+
+/* c [rows, columns] = or += a [rows, k] b [k, columns] + bias [columns]. */
+typedef struct cgp__block {
+    int64_t rows, columns, k;
+    const float *a; /* packed by product_rows */
+    const float *b; /* element [0, 0] */
+    cgp__matrix b_layout;
+    float *c;
+    int64_t stride;    /* floats from row to row of c */
+    const float *bias; /* NULL: none */
+    bool add;
+    cgp__ahead ahead; /* what is packed as the next block's a; no runs: nothing */
+} cgp__block;
+
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
  * An output may be the input of the same shape. */
 /* clang-format off */
@@ -86,6 +115,11 @@ typedef struct cgp__cpu_scores {
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
+    /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \
+    X(product_rows, (float *to, const float *a, cgp__matrix layout, int64_t rows, int64_t k))  \
+    /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
+     * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
+    X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     X(update, (const cgp__update *update))

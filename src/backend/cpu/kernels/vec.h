@@ -19,6 +19,7 @@
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float half __attribute__((vector_size(2 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also masks: 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 64 bits */
@@ -33,6 +34,8 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
                             (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,        \
                             (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,      \
                             (12 + by) % 16, (13 + by) % 16, (14 + by) % 16, (15 + by) % 16)
+#define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define HIGH_HALF(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
 #define WIDE_IOTA                                                                              \
     { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
@@ -43,6 +46,8 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
 #define ROTATE(x, by)                                                                          \
     __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,      \
                             (4 + by) % 8, (5 + by) % 8, (6 + by) % 8, (7 + by) % 8)
+#define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3)
+#define HIGH_HALF(x) __builtin_shufflevector(x, x, 4, 5, 6, 7)
 #define WIDE_IOTA                                                                              \
     { 0, 1, 2, 3 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
