@@ -20,6 +20,19 @@ extern "C" {
 
 typedef struct cgp_plan cgp_plan;
 
+/** How devices keep the values of the graph (what ops give, what is stored for backward, what stages send each other) and
+ *  their gradients. bf16 takes half the bytes. Parameters, their gradients, the optimizer, statistics of norms and softmaxes,
+ *  and losses are f32 either way, and so is all arithmetic: bf16 is rounded to, the nearest, halfway to even, whenever a
+ *  value is stored. What the caller gives and gets stays f32 (or i32); the bits still depend neither on stages nor schedule nor
+ *  recomputation. */
+typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
+
+/** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones. Threads: any. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_precision_parse(cgp_precision *out, const char *text);
+
+/** Return the name that cgp_precision_parse() takes. Static. Threads: any. */
+CGP_API const char *cgp_precision_name(cgp_precision precision);
+
 typedef struct cgp_plan_options {
     size_t struct_size;
     int stages; /**< n, 1 .. layers. Stage j runs on device j. [1] */
@@ -38,13 +51,14 @@ typedef struct cgp_plan_options {
         device_memory; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
     bool loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
                             model has no loss; the schedule is gpipe. */
+    cgp_precision precision; /**< [f32] */
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
     cgp_plan_options options = {
         sizeof(cgp_plan_options),           1,     NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
-        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false};
+        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false, CGP_PRECISION_F32};
     return options;
 }
 

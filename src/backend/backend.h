@@ -4,7 +4,9 @@
  * A kernel is made once for a geometry and a number of samples, by the thread that will run it, and allocates nothing when
  * it runs: all memory, its workspace included, comes with the call.
  *
- * Operands by op; n samples, R = rows, C = out unless said; all row-major, f32 but for ids, targets and ARGMAX's y (i32):
+ * Operands by op; n samples, R = rows, C = out unless said; all row-major. ids, targets and ARGMAX's y are i32; x, y, dy and
+ * dx otherwise of the spec's type, f32 or bf16; saved, param and dparam always f32. Arithmetic is f32 at least: bf16 is
+ * widened when it is read and rounded when it is written, also by what adds to a dx.
  *
  *   op             x[0]             x[1]           y        saved                   param
  *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
@@ -77,8 +79,9 @@ typedef struct cgp__kernel_spec {
     cgp__op_kind op;
     cgp__direction direction;
     cgp__geometry geometry;
-    int64_t n;    /* samples */
-    uint64_t add; /* bit k: dx[k] is added to instead of overwritten */
+    int64_t n;      /* samples */
+    uint32_t add;   /* bit k: dx[k] is added to instead of overwritten */
+    cgp_dtype type; /* of x, y, dy and dx: CGP_F32 or CGP_BF16 */
 } cgp__kernel_spec;
 
 /* Specs are compared as bytes, so they have no padding. */
@@ -92,8 +95,8 @@ typedef struct cgp__kernel_args {
     void *y; /* written by forward, read by backward */
     float *saved[CGP__MAX_SAVED];
     const float *param[CGP__MAX_PARAMS];
-    const float *dy;
-    float *dx[CGP__MAX_INPUTS];
+    const void *dy;
+    void *dx[CGP__MAX_INPUTS];
     float *dparam[CGP__MAX_PARAMS];
     void *workspace;  /* as many bytes as the backend asked for */
     bool first;       /* dparam is overwritten; otherwise added to */
@@ -151,6 +154,10 @@ typedef struct cgp__backend {
 
     /* Copies: within a device, from host memory, to host memory. */
     void (*copy)(cgp__device *device, void *to, const void *from, size_t bytes);
+
+    /* Copy n elements within a device, or from or to host memory, from one type to another; i32 stays i32. */
+    void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n);
 
     /* Bytes of workspace of a kernel on a device with so many threads; needs no device. */
     cgp_status (*workspace)(const cgp__kernel_spec *spec, int threads, int64_t *bytes);

@@ -74,6 +74,12 @@ static cgp_status add_metadata(json_t *header, const char *path, const char *con
     return CGP_OK;
 }
 
+static const char *name_of(cgp_dtype type) {
+    static const char *const names[] = {
+        [CGP_F32] = "F32", [CGP_I32] = "I32", [CGP_BF16] = "BF16"};
+    return names[type];
+}
+
 static cgp_status add_tensor(json_t *header, const char *path, const char *name, cgp_dtype type,
                              const cgp_shape *shape, int64_t *end) {
     if (strcmp(name, "__metadata__") == 0)
@@ -92,9 +98,8 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
         }
     }
     /* "o" takes `sizes`, also when it fails */
-    json_t *entry =
-        json_pack("{s:s, s:o, s:[I, I]}", "dtype", type == CGP_F32 ? "F32" : "I32", "shape",
-                  sizes, "data_offsets", (json_int_t)begin, (json_int_t)*end);
+    json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of(type), "shape", sizes,
+                              "data_offsets", (json_int_t)begin, (json_int_t)*end);
     return json_object_set_new(header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;
 }
 

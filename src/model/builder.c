@@ -108,6 +108,12 @@ static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, in
 cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                           const int64_t *dims) {
     if (!open_for(model, name)) return invalid;
+    if (dtype != CGP_F32 && dtype != CGP_I32) {
+        stick(model, CGP_EINVAL, name, "an input is of f32 or i32, got %s",
+              dtype == CGP_BF16 ? "bf16 (a plan's precision says how devices keep values)"
+                                : "no element type");
+        return invalid;
+    }
     if (rank < 1 || rank >= CGP_MAX_RANK) {
         stick(model, CGP_EINVAL, name, "an input has 1 to %d dimensions besides N, got %d",
               CGP_MAX_RANK - 1, rank);

@@ -111,7 +111,7 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
                               cgp__kernel **out) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__backend *backend = plan->devices[worker->index].backend;
-    const cgp__kernel_spec spec = cgp__call_spec(plan->model, call, n);
+    const cgp__kernel_spec spec = cgp__call_spec(plan, call, n);
     for (int i = 0; i < worker->n_cache; i++) {
         if (memcmp(&worker->cache[i].spec, &spec, sizeof spec) == 0) {
             *out = worker->cache[i].kernel;

@@ -78,12 +78,19 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
     return s->plan->devices[s->worker->index].backend->kernel_run(kernel, &args);
 }
 
+/* What is the caller's is f32. */
+static void copy_values(const scene *s, const cgp__call *call) {
+    const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
+    const cgp_dtype type = cgp__plan_activation_type(s->plan);
+    s->plan->devices[s->worker->index].backend->convert(
+        s->worker->device, type, at(s, call->dx[0]), host ? CGP_F32 : type, at(s, call->dy),
+        call->copy_count * s->bound->samples);
+}
+
 /* One call of a program: a copy, or a kernel (but no loss that nobody wants). */
 static cgp_status run_call(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
     if (call->node < 0) {
-        const size_t bytes = 4 * (size_t)(call->copy_count * s->bound->samples);
-        const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
-        backend->copy(s->worker->device, at(s, call->dx[0]), at(s, call->dy), bytes);
+        copy_values(s, call);
         return CGP_OK;
     }
     if (s->plan->model->nodes[call->node].op->is_loss && !s->context->with_loss) return CGP_OK;
@@ -130,11 +137,13 @@ static void give_output(const scene *s) {
     const cgp__place place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
     const cgp_tensor *output = s->context->output;
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
-    const cgp__type *type = &s->plan->model->values[s->plan->model->output].type;
+    const int value = s->plan->model->output;
+    const cgp__type *type = &s->plan->model->values[value].type;
     char *to = (char *)output->data +
                cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
-    s->plan->devices[s->worker->index].backend->copy(
-        s->worker->device, to, at(s, place), (size_t)cgp__type_bytes(type, s->bound->samples));
+    s->plan->devices[s->worker->index].backend->convert(
+        s->worker->device, type->dtype, to, cgp__plan_value_type(s->plan, value), at(s, place),
+        s->bound->samples * cgp_shape_count(&type->shape));
 }
 
 /* false once the run is stopped. */

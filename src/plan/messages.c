@@ -65,7 +65,7 @@ static cgp_status add_part(cgp_plan *plan, int from, int to, int value) {
     cgp__edge_plan *edge = &plan->edges[e];
     if (!cgp__grow(&edge->parts, &edge->parts_room, edge->n_parts + 1, sizeof *edge->parts))
         return cgp__no_memory("plan: messages", sizeof *edge->parts);
-    const int64_t sample_bytes = cgp__type_bytes(&plan->model->values[value].type, 1);
+    const int64_t sample_bytes = cgp__plan_value_bytes(plan, value, 1);
     edge->parts[edge->n_parts++] =
         (cgp__part){.value = value, .sample_bytes = sample_bytes, .offset = edge->bytes};
     edge->bytes += cgp__align_up(sample_bytes * plan->microbatch);

@@ -58,6 +58,9 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->threads_per_device < 1 || o->threads_per_device > 1024)
         return cgp_fail(CGP_EINVAL, "threads per device: expected 1 to 1024, got %d",
                         o->threads_per_device);
+    if (o->precision != CGP_PRECISION_F32 && o->precision != CGP_PRECISION_BF16)
+        return cgp_fail(CGP_EINVAL, "precision: expected f32 or bf16, got number %d",
+                        (int)o->precision);
     if (o->device_memory < 0)
         return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld",
                         (long long)o->device_memory);
@@ -322,6 +325,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->inference = options->inference;
     plan->loss_outside = options->loss_outside;
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
+    plan->precision = options->precision;
     plan->threads = options->threads_per_device;
     const cgp_status status = build(plan, options);
     if (status != CGP_OK) {

@@ -40,8 +40,8 @@ typedef struct cgp__place {
     int64_t offset;
 } cgp__place;
 
-/* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` floats a
- * sample. */
+/* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` activations a
+ * sample; from the caller's memory, where they are f32, converted. */
 typedef struct cgp__call {
     int node;
     cgp__direction direction;
@@ -107,6 +107,7 @@ struct cgp_plan {
     cgp_optim optim;
     bool inference, loss_outside;
     cgp_recompute recompute;
+    cgp_precision precision;
     char *schedule_name;
     int threads;
     int64_t batch, microbatch;
@@ -177,6 +178,15 @@ bool cgp__plan_is_shared(const cgp_plan *plan, int parameter);
 const char *cgp__plan_advice(const cgp_plan *plan);
 
 /* Kernel of a call for n samples. */
-cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, int64_t n);
+cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n);
+
+/* precision.c: on a device, the type of activations and their gradients; the type of a value; its
+ * bytes for n samples. (In the caller's memory it has the model's type.) */
+cgp_dtype cgp__plan_activation_type(const cgp_plan *plan);
+cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value);
+int64_t cgp__plan_value_bytes(const cgp_plan *plan, int value, int64_t n);
+
+/* Whether a value is an input that devices keep in another type than the caller. */
+bool cgp__plan_converts(const cgp_plan *plan, int value);
 
 #endif

@@ -23,14 +23,16 @@ void cgp__builder_keep(cgp__stage_builder *b, cgp__place place, int moment) {
         b->items[place.offset].end = moment;
 }
 
-cgp__kernel_spec cgp__call_spec(const cgp_model *model, const cgp__call *call, int64_t n) {
+cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
+    const cgp__node *node = &plan->model->nodes[call->node];
     cgp__kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
-    spec.op = model->nodes[call->node].op->kind;
+    spec.op = node->op->kind;
     spec.direction = call->direction;
-    spec.geometry = model->nodes[call->node].geometry;
+    spec.geometry = node->geometry;
     spec.n = n;
     spec.add = call->add;
+    spec.type = cgp__plan_activation_type(plan);
     return spec;
 }
 
@@ -54,7 +56,7 @@ static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backe
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
                                   int64_t *bytes) {
     cgp_plan *plan = b->plan;
-    const cgp__kernel_spec spec = cgp__call_spec(b->model, call, plan->microbatch);
+    const cgp__kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
     const int device = b->stage->info.device;
     for (int i = 0; i < plan->n_memo; i++) {
         const cgp__workspace_memo *memo = &plan->memo[i];
@@ -108,25 +110,20 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     return CGP_OK;
 }
 
-/* R: of the calls of forward, those that make what backward reads, and what these need in turn.
- */
-static cgp_status make_recompute(cgp__stage_builder *b) {
+/* Which nodes make what backward reads, and what these need in turn; `calls`: theirs in forward. */
+static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed) {
     const cgp__stage_plan *stage = b->stage;
-    bool *needed = cgp__calloc((size_t)stage->n_nodes, sizeof *needed);
-    if (!needed) return cgp__no_memory("plan: recompute", (size_t)stage->n_nodes);
-    cgp_status status = CGP_OK;
     for (int i = stage->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
-        const cgp__call *call = &stage->forward.calls[i];
         for (int k = 0; k < node->n_saved; k++)
-            needed[i] = needed[i] || b->items[call->saved[k].offset].saved;
+            needed[i] = needed[i] || b->items[calls[i].saved[k].offset].saved;
         /* The last of the nodes that write a saved item makes the saved value; the others are
          * its inputs. */
-        if (call->y.arena == CGP__ITEM && b->items[call->y.offset].saved) {
+        if (calls[i].y.arena == CGP__ITEM && b->items[calls[i].y.offset].saved) {
             bool last = true;
             for (int j = i + 1; j < stage->n_nodes; j++)
-                last = last && (stage->forward.calls[j].y.arena != CGP__ITEM ||
-                                stage->forward.calls[j].y.offset != call->y.offset);
+                last = last && (calls[j].y.arena != CGP__ITEM ||
+                                calls[j].y.offset != calls[i].y.offset);
             needed[i] = needed[i] || last;
         }
         for (int k = 0; needed[i] && k < node->op->n_inputs; k++) {
@@ -134,13 +131,38 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
             if (maker >= 0 && maker < stage->n_nodes) needed[maker] = true;
         }
     }
+}
+
+/* Whether backward or a needed node reads the input that a call converts. */
+static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
+                            const cgp__call *calls, const bool *needed) {
+    bool reads = b->items[call->dx[0].offset].saved;
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        for (int k = 0; needed[i] && k < CGP__MAX_INPUTS; k++)
+            reads = reads || (calls[i].x[k].arena == CGP__ITEM &&
+                              calls[i].x[k].offset == call->dx[0].offset);
+    }
+    return reads;
+}
+
+/* R: the calls of forward that backward needs. */
+static cgp_status make_recompute(cgp__stage_builder *b) {
+    const cgp__program *forward = &b->stage->forward;
+    const cgp__call *calls = forward->calls + b->n_converts;
     cgp__program *program = &b->stage->recompute;
-    for (int i = 0; i < stage->n_nodes && status == CGP_OK; i++) {
-        if (!needed[i]) continue;
+    bool *needed = cgp__calloc((size_t)b->stage->n_nodes, sizeof *needed);
+    if (!needed) return cgp__no_memory("plan: recompute", (size_t)b->stage->n_nodes);
+    find_needed(b, calls, needed);
+    cgp_status status = CGP_OK;
+    for (int i = 0; i < forward->n && status == CGP_OK; i++) {
+        const cgp__call *call = &forward->calls[i];
+        if (i < b->n_converts ? !converts_needed(b, call, calls, needed)
+                              : !needed[i - b->n_converts])
+            continue;
         if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
             status = cgp__no_memory("plan: calls", sizeof *program->calls);
         else
-            program->calls[program->n++] = stage->forward.calls[i];
+            program->calls[program->n++] = *call;
     }
     free(needed);
     return status;

@@ -33,6 +33,7 @@ typedef struct cgp__stage_builder {
                           not here */
     cgp__place *gradient; /* ITEM, or NOWHERE while no use has been met */
     bool *settled;        /* its gradient has been read for the last time */
+    int n_converts;       /* calls at the beginning of forward, before that of node 0 */
     bool *wanted;         /* [n_nodes] scratch */
     cgp__place *stats;    /* [n_nodes x MAX_SAVED] items of the nodes' own saved values */
 } cgp__stage_builder;

@@ -10,7 +10,7 @@
 #include "plan/programs.h"
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
-    return cgp__type_bytes(&b->model->values[value].type, b->plan->microbatch);
+    return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
 /* Whether a gradient other than `value`'s lies in the same item and is still to be read. */

@@ -1,4 +1,5 @@
-/* programs_forward.c -- forward of a stage as kernel calls, in order of the nodes.
+/* programs_forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies
+ * of the caller's inputs that devices keep in another type.
  *
  * A value that nobody reads after an op, and that the op may overwrite, shares its memory with
  * the op's result: in x + dropout(linear(y)) the linear writes where the sum will be. (A stored sum
@@ -40,8 +41,7 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
 static cgp_status place_result(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (node->output < 0) return CGP_OK;
-    const int64_t bytes =
-        cgp__type_bytes(&b->model->values[node->output].type, b->plan->microbatch);
+    const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
     int item = takes_over(b, i, bytes), moment = i;
     if (item < 0) item = cgp__builder_item(b, bytes, i);
     if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
@@ -80,7 +80,38 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
+static bool read_here(const cgp__stage_builder *b, int value) {
+    for (int i = b->stage->first_node; i < b->stage->first_node + b->stage->n_nodes; i++) {
+        for (int k = 0; k < b->model->nodes[i].op->n_inputs; k++) {
+            if (b->model->nodes[i].inputs[k] == value) return true;
+        }
+    }
+    return false;
+}
+
+/* From then on such an input is a value like those that the stage makes: backward, if it reads it,
+ * finds it in the saved slot. */
+static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
+    for (int k = 0; k < b->model->n_inputs; k++) {
+        const int value = b->model->input_values[k];
+        if (!cgp__plan_converts(b->plan, value) || !read_here(b, value)) continue;
+        const int64_t bytes = cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
+        const int item = cgp__builder_item(b, bytes, 0);
+        if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
+        cgp__call *call = NULL;
+        CGP_TRY(cgp__builder_call(b, program, -1, CGP__FORWARD, 0, 0, &call));
+        call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
+        call->dy = b->where[value];
+        call->dx[0] = b->where[value] = (cgp__place){CGP__ITEM, item};
+        b->items[item].saved = is_stored(b, value);
+        if (b->items[item].saved) cgp__builder_keep(b, b->where[value], b->last_read[value]);
+        b->n_converts++;
+    }
+    return CGP_OK;
+}
+
 cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
+    CGP_TRY(convert_inputs(b, program));
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         CGP_TRY(place_stats(b, i));

@@ -128,8 +128,7 @@ cgp_status cgp__builder_redo(cgp__stage_builder *b, cgp__program *program, int m
          b->next_redo++) {
         const int index = b->stage->first_node + b->redos[b->next_redo].node;
         const cgp__node *node = &b->model->nodes[index];
-        const int64_t bytes =
-            cgp__type_bytes(&b->model->values[node->output].type, b->plan->microbatch);
+        const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
         const int item = cgp__builder_item(b, bytes, moment);
         if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
         b->again[node->output] = (cgp__place){CGP__ITEM, item};

@@ -5,12 +5,13 @@
 #include <string.h>
 
 size_t cgp_dtype_bytes(cgp_dtype dtype) {
-    (void)dtype; /* f32 and i32 */
-    return 4;
+    return dtype == CGP_BF16 ? 2 : 4;
 }
 
 const char *cgp_dtype_name(cgp_dtype dtype) {
-    return dtype == CGP_F32 ? "f32" : "i32";
+    static const char *const names[] = {
+        [CGP_F32] = "f32", [CGP_I32] = "i32", [CGP_BF16] = "bf16"};
+    return names[dtype];
 }
 
 cgp_shape cgp_shape_make(int rank, const int64_t *dims) {

@@ -7,7 +7,10 @@
  *
  * Every operand is host memory of its own (both backends run on the host), `shift` floats after
  * a multiple of 64 bytes and between guards that op_run checks. dx[k] shares memory with dy or
- * x[0] and y with x[k] only where a test says so, by operands_share. */
+ * x[0] and y with x[k] only where a test says so, by operands_share.
+ *
+ * A case in bf16 holds its operands as floats too; op_run rounds them to halves of their own, shared
+ * and guarded likewise, and widens what the kernel leaves. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -16,6 +19,7 @@
 
 #include "op/op.h"
 #include "support.h"
+#include "tensor/bf16.h"
 
 enum {
     SLOT_X,
@@ -42,7 +46,8 @@ typedef struct op_case {
     bool accumulate; /* dparam is added to */
     bool evaluate;   /* dropout is off */
     int64_t sample;
-    int shift; /* floats */
+    int shift; /* elements */
+    cgp_dtype type;
 } op_case;
 
 typedef struct operands {
@@ -217,6 +222,66 @@ static inline void scale_slot(operands *o, int slot, float factor) {
         o->at[slot][i] *= factor;
 }
 
+/* --- bf16 --- */
+
+/* Whether a slot has the type of the case; the others are f32 or integers always. */
+static inline bool is_activation(const operands *o, int slot) {
+    if (slot == SLOT_Y) return o->c.op != CGP__OP_ARGMAX;
+    if (slot == SLOT_X) return o->c.op != CGP__OP_EMBEDDING;
+    if (slot == SLOT_X + 1) return o->c.op == CGP__OP_ADD;
+    return slot >= SLOT_DY && slot < SLOT_DPARAM;
+}
+
+/* Every activation to the nearest value that bf16 has. */
+static inline void operands_round(operands *o) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        for (int64_t i = 0; is_activation(o, slot) && o->at[slot] && i < o->count[slot]; i++)
+            o->at[slot][i] = cgp__bf16_to_float(cgp__bf16_from_float(o->at[slot][i]));
+    }
+}
+
+/* `out`: the operands as a kernel in bf16 wants them. What is shared is shared. */
+static inline void halves_create(operands *out, const operands *o) {
+    *out = *o;
+    for (int slot = 0; slot < SLOTS; slot++) {
+        out->room[slot] = NULL;
+        if (!o->room[slot] || !is_activation(o, slot)) continue;
+        const int shift = o->c.shift;
+        float *begin = guarded(&out->room[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
+        uint16_t *to = (uint16_t *)(void *)begin + shift;
+        out->at[slot] = (float *)(void *)to;
+        for (int64_t i = 0; i < o->count[slot]; i++)
+            to[i] = cgp__bf16_from_float(o->at[slot][i]);
+        for (int other = 0; other < SLOTS; other++) {
+            if (!o->room[other] && o->at[other] == o->at[slot]) out->at[other] = out->at[slot];
+        }
+    }
+}
+
+/* Nothing around the halves of a slot has changed. */
+static inline void check_half_guards(const operands *halves, int slot) {
+    const uint16_t *room = (uint16_t *)(void *)halves->room[slot];
+    const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
+    for (int64_t i = 0; i < end + 2 * GUARD; i++) {
+        const uint16_t guard = (uint16_t)(GUARD_BITS(slot) >> (i % 2 ? 16 : 0));
+        if ((i < begin || i >= end) && room[i] != guard)
+            fail_msg("op %d wrote element %" PRId64 " of slot %d", (int)halves->c.op, i - begin,
+                     slot);
+    }
+}
+
+/* Results back to floats. */
+static inline void halves_destroy(operands *halves, operands *o) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        if (!halves->room[slot]) continue;
+        const uint16_t *from = (const uint16_t *)(const void *)halves->at[slot];
+        check_half_guards(halves, slot);
+        for (int64_t i = 0; i < o->count[slot]; i++)
+            o->at[slot][i] = cgp__bf16_to_float(from[i]);
+        free(halves->room[slot]);
+    }
+}
+
 /* --- running --- */
 
 static inline bool op_has(cgp__op_kind op, cgp__direction direction) {
@@ -278,17 +343,22 @@ static inline void runner_close(runner *on) {
 
 /* Run one direction; the workspace begins as NaNs, so that nothing of it is read unwritten. */
 static inline void op_run(const runner *on, operands *o, cgp__direction direction) {
-    const cgp__kernel_spec spec = {o->c.op, direction, o->c.geometry, o->c.n, o->c.add};
+    const cgp__kernel_spec spec = {o->c.op, direction, o->c.geometry,
+                                   o->c.n,  o->c.add,  o->c.type};
     const uint32_t bits = GUARD_BITS(SLOTS);
     int64_t bytes = 0;
     float *room = NULL;
     cgp__kernel *kernel = NULL;
     assert_ok(on->backend->workspace(&spec, on->threads, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
-    cgp__kernel_args args = op_args(o);
+    operands halves;
+    if (o->c.type == CGP_BF16) halves_create(&halves, o);
+    cgp__kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o);
+    args.loss = &o->loss;
     args.workspace = guarded(&room, (bytes + 3) / 4, 0, SLOTS);
     assert_ok(on->backend->kernel_run(kernel, &args));
     on->backend->kernel_destroy(kernel);
+    if (o->c.type == CGP_BF16) halves_destroy(&halves, o);
     for (int slot = 0; slot < SLOTS; slot++)
         check_guards(o, slot);
     const float *after = (float *)args.workspace + (bytes + 3) / 4;
@@ -304,9 +374,9 @@ static inline const char *case_text(const op_case *c) {
     snprintf(text, sizeof text,
              "op %d n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64
              " heads %" PRId64
-             " p %g bias %d in_out %d add %u accumulate %d evaluate %d shift %d",
+             " p %g bias %d in_out %d add %u accumulate %d evaluate %d shift %d %s",
              (int)c->op, c->n, g->rows, g->in, g->out, g->heads, (double)g->p, g->has_bias,
-             g->in_out, c->add, c->accumulate, c->evaluate, c->shift);
+             g->in_out, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
     return text;
 }
 

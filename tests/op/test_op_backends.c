@@ -5,13 +5,18 @@
  * sums, about u k / 8, u = 2^-23; the worst of many elements is some 5 times that, so u k
  * bounds it. Functions (exp, erf, rsqrt) are good to a few u of their result. Where a division
  * by the deviation of a row or a softmax comes after, bound_of says so. Masks, in-place
- * variants and rows alone have no bound: they are compared bit for bit. */
+ * variants and rows alone have no bound: they are compared bit for bit.
+ *
+ * Half of the cases are in bf16. Both backends then begin with the same numbers and compute as in
+ * f32; what is off by d before each rounds to bf16 is off by d, and half a unit of bf16 each, 2^-8
+ * of the value, afterwards. */
 #include "harness.h"
 
 #define U ((double)FLT_EPSILON)
 
 static uint64_t seed;
 static runner ref, cpu;
+static const runner *judged; /* the backend a law is checked on; NULL: both are compared */
 
 /* --- bounds --- */
 
@@ -89,11 +94,13 @@ static void assert_near(const operands *got, const operands *want, int slot) {
     const bool adds = (slot == SLOT_DX && (got->c.add & 1)) ||
                       (slot == SLOT_DX + 1 && (got->c.add & 2)) ||
                       (slot >= SLOT_DPARAM && got->c.accumulate);
+    const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);
     const double worst = worst_rstd(want);
     for (int64_t i = 0; got->at[slot] && i < got->count[slot]; i++) {
         const double a = got->at[slot][i], b = want->at[slot][i];
         const bound of = bound_of(want, slot, rstd_at(want, slot, i, worst));
-        const double limit = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
+        const double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
+        const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (!(fabs(a - b) <= limit))
             fail_msg("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g",
                      case_text(&got->c), slot, i, a, b, limit);
@@ -159,6 +166,7 @@ static double work(const op_case *c) {
 }
 
 static void draw(op_case *c) {
+    c->type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
     c->n = test_between(&seed, 1, 5);
     c->add = (uint32_t)test_random(&seed) & 3;
     c->accumulate = test_random(&seed) & 1;
@@ -187,6 +195,7 @@ static void create(operands *o, const op_case *c) {
     if (c->op == CGP__OP_GELU) scale_slot(o, SLOT_X, 6.0f);
     if (c->op == CGP__OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
     if (c->op == CGP__OP_CROSS_ENTROPY) scale_slot(o, SLOT_X, 4.0f);
+    if (c->type == CGP_BF16) operands_round(o);
 }
 
 /* --- cpu gives what ref gives --- */
@@ -240,16 +249,16 @@ COMPARE(argmax, CGP__OP_ARGMAX)
 static void cross_entropy_over_a_vocabulary_is_what_ref_gives(void **state) {
     (void)state;
     for (int add = 0; add < 2; add++) {
-        check_against_ref(&(op_case){.op = CGP__OP_CROSS_ENTROPY,
-                                     .geometry = loss_geometry(3, 50257),
-                                     .n = 2,
-                                     .add = (uint32_t)add});
+        for (int bf16 = 0; bf16 < 2; bf16++)
+            check_against_ref(&(op_case){.op = CGP__OP_CROSS_ENTROPY,
+                                         .geometry = loss_geometry(3, 50257),
+                                         .n = 2,
+                                         .add = (uint32_t)add,
+                                         .type = bf16 ? CGP_BF16 : CGP_F32});
     }
 }
 
 /* --- in place is apart, bit for bit --- */
-
-static const runner *judged; /* the backend a law is checked on */
 
 static void check_shared(const operands *from, const operands *apart, cgp__direction direction,
                          int slot, int over) {

@@ -284,7 +284,8 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
     for (int op = 0; op < CGP__OP_KINDS; op++) {
         const op_case c = one_of(op);
         for (int direction = 0; direction < CGP__DIRECTIONS; direction++) {
-            const cgp__kernel_spec spec = {c.op, (cgp__direction)direction, c.geometry, 1, 0};
+            const cgp__kernel_spec spec = {c.op,   (cgp__direction)direction, c.geometry, 1, 0,
+                                           CGP_F32};
             cgp__kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp__direction)direction);
             assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),

@@ -54,7 +54,8 @@ static op_case draw_case(cgp__op_kind op) {
                  .accumulate = test_random(&seed) & 1,
                  .evaluate = test_random(&seed) % 4 == 0,
                  .sample = (int64_t)(test_random(&seed) >> 30),
-                 .shift = test_between(&seed, 0, 3)};
+                 .shift = test_between(&seed, 0, 3),
+                 .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
     const int64_t rows = most / (width * c.n);
     c.geometry =
         draw_geometry(op, rows < 2 ? 1 : test_between(&seed, (int)rows / 2, (int)rows), width);

@@ -13,8 +13,9 @@ enum { STEPS = 3 };
 
 static void print_case(const char *what, const cgp_plan_options *o,
                        const test_outcome *outcome) {
-    print_message("%s: stages %d, batch %d, chunks %d, %s, %s, balance", what, o->stages,
-                  (int)o->batch, o->chunks, o->schedule, cgp_recompute_name(o->recompute));
+    print_message("%s: %s, stages %d, batch %d, chunks %d, %s, %s, balance", what,
+                  cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
+                  o->schedule, cgp_recompute_name(o->recompute));
     for (int j = 0; o->balance && j < o->stages; j++)
         print_message(" %d", o->balance[j]);
     print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],
@@ -37,7 +38,7 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
 /* One model, one number of micro-batches: one stage without recomputation against everything
  * else. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
-                        uint64_t *state, int most) {
+                        cgp_precision precision, uint64_t *state, int most) {
     const char *devices[5] = {device, device, device, device, device};
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 7);
@@ -46,6 +47,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     o.optim = test_between(state, 0, 1) ? cgp_optim_adamw(1e-3, 0.01)
                                         : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     o.devices = devices;
+    o.precision = precision;
     o.threads_per_device = test_between(state, 1, 2); /* the same for all */
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
@@ -83,7 +85,8 @@ static test_sizes draw_sizes(uint64_t *state) {
     return sizes;
 }
 
-static void random_graphs_are_bit_equal(const char *device, int graphs) {
+static void random_graphs_are_bit_equal(const char *device, cgp_precision precision,
+                                        int graphs) {
     uint64_t state = test_seed();
     for (int i = 0; i < graphs; i++) {
         const test_sizes sizes = draw_sizes(&state);
@@ -91,19 +94,24 @@ static void random_graphs_are_bit_equal(const char *device, int graphs) {
                       (int)sizes.sequence, (int)sizes.width, (int)sizes.heads,
                       (int)sizes.vocabulary);
         cgp_model *model = test_random_graph(&state, &sizes);
-        check_model(model, &sizes, device, &state, 5);
+        check_model(model, &sizes, device, precision, &state, 5);
         cgp_model_destroy(model);
     }
 }
 
 static void random_graphs_are_bit_equal_on_the_reference(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("ref", 12);
+    random_graphs_are_bit_equal("ref", CGP_PRECISION_F32, 12);
+}
+
+static void random_graphs_are_bit_equal_in_bf16_on_the_reference(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("ref", CGP_PRECISION_BF16, 12);
 }
 
 static void random_graphs_are_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
-    random_graphs_are_bit_equal("cpu", 12);
+    random_graphs_are_bit_equal("cpu", CGP_PRECISION_F32, 12);
 }
 
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
@@ -115,7 +123,7 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
         sizes.sequence = i == 0 ? test_between(&state, 120, 140)
                                 : sizes.sequence; /* over the tile of attention */
         cgp_model *model = test_gpt2(&sizes);
-        check_model(model, &sizes, "cpu", &state, 5);
+        check_model(model, &sizes, "cpu", CGP_PRECISION_F32, &state, 5);
         cgp_model_destroy(model);
     }
 }
@@ -123,6 +131,7 @@ static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),
+        cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
     };

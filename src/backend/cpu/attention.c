@@ -15,7 +15,7 @@
  *
  * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. dk and dv
  * of a tile of keys are first met by the queries of the same tile, which overwrite where dqkv
- * is not added to. */
+ * is not added to. In bf16 they are summed in f32, in the workspace, and rounded once. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
@@ -27,12 +27,17 @@
 typedef struct sizes {
     int64_t rows, depth;
     int64_t tile;      /* queries in a tile; the last may have fewer */
-    int64_t qkv, y, s; /* floats from row to row */
+    int64_t qkv, y, s; /* elements from row to row */
+    cgp_dtype type;    /* of all but S and dP */
 } sizes;
 
 static sizes sizes_of(const cgp__kernel_spec *spec) {
     const cgp__geometry *g = &spec->geometry;
-    sizes z = {.rows = g->rows, .depth = g->out / g->heads, .qkv = 3 * g->out, .y = g->out};
+    sizes z = {.rows = g->rows,
+               .depth = g->out / g->heads,
+               .qkv = 3 * g->out,
+               .y = g->out,
+               .type = spec->type};
     z.tile = z.rows < TILE ? z.rows : TILE;
     /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
     z.s = cgp__cpu_padded(z.rows) + 16;
@@ -43,10 +48,16 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* Of the largest product: all keys by `tile` queries, or the other way round. */
+/* The largest of what a product of this op asks for. */
 static int64_t product_bytes(const sizes *z) {
-    const int64_t most = z->rows > z->depth ? z->rows : z->depth;
-    return cgp__product_bytes(z->rows, most, 1);
+    const int64_t keys = z->rows, depth = z->depth, most = keys > depth ? keys : depth;
+    return cgp__product_bytes(most, most, most, z->type, 1);
+}
+
+/* Of dk and dv in f32. */
+static int64_t summed_bytes(const sizes *z) {
+    return z->type == CGP_F32 ? 0
+                              : cgp__align_up(2 * z->rows * z->depth * (int64_t)sizeof(float));
 }
 
 /* Of one thread. */
@@ -54,7 +65,7 @@ static int64_t room_bytes(const cgp__kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     if (spec->direction == CGP__FORWARD) return scores_bytes(&z) + product_bytes(&z);
     return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
-           product_bytes(&z);
+           summed_bytes(&z) + product_bytes(&z);
 }
 
 /* Heads of all samples, and how many make a block: each is some R R (depth + 16) operations of a
@@ -80,10 +91,12 @@ static int64_t workspace_bytes(const cgp__kernel_spec *spec, int threads) {
 typedef struct head {
     const cgp__kernel *kernel;
     sizes z;
-    const float *q, *k, *v;
-    float *y, *lse;
-    const float *dy;
-    float *dq, *dk, *dv;
+    const void *q, *k, *v;
+    void *y;
+    float *lse;
+    const void *dy;
+    void *dq, *dk, *dv;
+    float *summed;             /* dk, dv [2, R, depth] if they are summed apart, else NULL */
     float *s, *dp, *delta;     /* of one tile of queries */
     void *room;                /* of products */
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of query 0 */
@@ -94,12 +107,12 @@ typedef struct tile {
     int64_t first, rows, width;
 } tile;
 
-static cgp__matrix rows_of(int64_t stride) {
-    return (cgp__matrix){stride, 1};
+static cgp__matrix rows_of(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, stride, 1};
 }
 
-static cgp__matrix columns_of(int64_t stride) {
-    return (cgp__matrix){1, stride};
+static cgp__matrix columns_of(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, 1, stride};
 }
 
 static void multiply(const head *h, const cgp__product *product) {
@@ -107,49 +120,53 @@ static void multiply(const head *h, const cgp__product *product) {
 }
 
 /* s [rows, width] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
-static void multiply_rows(const head *h, const tile *t, float *s, const float *x,
-                          int64_t x_stride, const float *y) {
-    multiply(h, &(cgp__product){.m = t->rows,
-                                .n = t->width,
-                                .k = h->z.depth,
-                                .a = x + t->first * x_stride,
-                                .a_layout = rows_of(x_stride),
-                                .b = y,
-                                .b_layout = columns_of(h->z.qkv),
-                                .c = s,
-                                .stride = h->z.s});
+static void multiply_rows(const head *h, const tile *t, float *s, const void *x,
+                          int64_t x_stride, const void *y) {
+    multiply(
+        h, &(cgp__product){.m = t->rows,
+                           .n = t->width,
+                           .k = h->z.depth,
+                           .a = cgp__matrix_from(rows_of(h->z.type, x, x_stride), t->first, 0),
+                           .b = columns_of(h->z.type, y, h->z.qkv),
+                           .type = CGP_F32,
+                           .c = s,
+                           .stride = h->z.s});
 }
 
 /* out [rows, depth] = or += s x, x [width, depth] of keys: P v or dS k. */
-static void multiply_keys(const head *h, const tile *t, const float *s, const float *x,
-                          float *out, int64_t stride, bool add) {
+static void multiply_keys(const head *h, const tile *t, const float *s, const void *x,
+                          void *out, int64_t stride, bool add) {
     multiply(h, &(cgp__product){.m = t->rows,
                                 .n = h->z.depth,
                                 .k = t->width,
-                                .a = s,
-                                .a_layout = rows_of(h->z.s),
-                                .b = x,
-                                .b_layout = rows_of(h->z.qkv),
-                                .c = out + t->first * stride,
+                                .a = rows_of(CGP_F32, s, h->z.s),
+                                .b = rows_of(h->z.type, x, h->z.qkv),
+                                .type = h->z.type,
+                                .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                                 .stride = stride,
                                 .add = add});
 }
 
-/* Keys begin .. end - 1 of dx [width, depth] = or += s^T y, y of queries: dv or dk. */
-static void multiply_queries(const head *h, const tile *t, int64_t begin, int64_t end,
-                             const float *s, const float *y, int64_t y_stride, float *dx,
-                             bool add) {
-    if (begin == end) return;
-    multiply(h, &(cgp__product){.m = end - begin,
-                                .n = h->z.depth,
-                                .k = t->rows,
-                                .a = s + begin,
-                                .a_layout = columns_of(h->z.s),
-                                .b = y + t->first * y_stride,
-                                .b_layout = rows_of(y_stride),
-                                .c = dx + begin * h->z.qkv,
-                                .stride = h->z.qkv,
-                                .add = add});
+/* dx [width, depth] of keys = or += s^T y, y of queries: dv or dk. The last keys, those of the
+ * tile itself, are met for the first time. */
+static void multiply_queries(const head *h, const tile *t, const float *s, const void *y,
+                             int64_t y_stride, void *dx, float *summed) {
+    const bool add = cgp__cpu_adds(h->kernel, 0);
+    const int64_t stride = summed ? h->z.depth : h->z.qkv;
+    for (int64_t begin = 0; begin < t->width; begin = begin < t->first ? t->first : t->width) {
+        const int64_t end = begin < t->first ? t->first : t->width;
+        const cgp_dtype type = summed ? CGP_F32 : h->z.type;
+        multiply(h, &(cgp__product){
+                        .m = end - begin,
+                        .n = h->z.depth,
+                        .k = t->rows,
+                        .a = columns_of(CGP_F32, s + begin, h->z.s),
+                        .b = cgp__matrix_from(rows_of(h->z.type, y, y_stride), t->first, 0),
+                        .type = type,
+                        .c = cgp__cpu_at(type, summed ? summed : dx, begin * stride),
+                        .stride = stride,
+                        .add = begin < t->first || add});
+    }
 }
 
 static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *mask) {
@@ -181,45 +198,81 @@ static void forward_tile(const head *h, const tile *t) {
 /* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
 static void backward_scores(const head *h, const tile *t) {
     const cgp__cpu_kernels *loops = h->kernel->device->loops;
+    const cgp_dtype type = h->z.type;
     const int64_t at = t->first * h->z.y;
     cgp__cpu_mask mask;
     const cgp__cpu_scores scores = scores_of(h, t, &mask);
     multiply_rows(h, t, h->s, h->q, h->z.qkv, h->k);
     multiply_rows(h, t, h->dp, h->dy, h->z.y, h->v);
-    loops->row_dots(h->delta, h->dy + at, h->y + at, t->rows, h->z.depth, h->z.y);
+    loops->row_dots(h->delta, type, cgp__cpu_at(type, h->dy, at), cgp__cpu_at(type, h->y, at),
+                    t->rows, h->z.depth, h->z.y);
     loops->softmax_backward(&scores);
 }
 
 static void backward_tile(const head *h, const tile *t) {
-    const bool add = cgp__cpu_adds(h->kernel, 0);
+    float *dk = h->summed, *dv = dk ? dk + h->z.rows * h->z.depth : NULL;
     backward_scores(h, t);
-    multiply_queries(h, t, 0, t->first, h->s, h->dy, h->z.y, h->dv, true);
-    multiply_queries(h, t, t->first, t->width, h->s, h->dy, h->z.y, h->dv, add);
-    multiply_queries(h, t, 0, t->first, h->dp, h->q, h->z.qkv, h->dk, true);
-    multiply_queries(h, t, t->first, t->width, h->dp, h->q, h->z.qkv, h->dk, add);
-    multiply_keys(h, t, h->dp, h->k, h->dq, h->z.qkv, add);
+    multiply_queries(h, t, h->s, h->dy, h->z.y, h->dv, dv);
+    multiply_queries(h, t, h->dp, h->q, h->z.qkv, h->dk, dk);
+    multiply_keys(h, t, h->dp, h->k, h->dq, h->z.qkv, cgp__cpu_adds(h->kernel, 0));
+}
+
+/* dk or dv [R, depth] to where they are summed apart, or back. */
+static void convert_sums(const head *h, float *summed, void *dx, bool back) {
+    const cgp__cpu_kernels *loops = h->kernel->device->loops;
+    const cgp_dtype type = h->z.type;
+    for (int64_t row = 0; row < h->z.rows; row++, summed += h->z.depth) {
+        void *at = cgp__cpu_at(type, dx, row * h->z.qkv);
+        if (back)
+            loops->convert(type, at, CGP_F32, summed, h->z.depth);
+        else
+            loops->convert(CGP_F32, summed, type, at, h->z.depth);
+    }
+}
+
+static void convert_both(const head *h, bool back) {
+    convert_sums(h, h->summed, h->dk, back);
+    convert_sums(h, h->summed + h->z.rows * h->z.depth, h->dv, back);
+}
+
+static void run_tiles(const head *h) {
+    const bool forward = h->kernel->spec.direction == CGP__FORWARD;
+    if (h->summed && cgp__cpu_adds(h->kernel, 0)) convert_both(h, false);
+    for (int64_t first = 0; first < h->z.rows; first += h->z.tile) {
+        const int64_t left = h->z.rows - first, rows = left < h->z.tile ? left : h->z.tile;
+        const tile t = {first, rows, first + rows};
+        if (forward)
+            forward_tile(h, &t);
+        else
+            backward_tile(h, &t);
+    }
+    if (h->summed) convert_both(h, true);
 }
 
 /* Addresses of one head; `room` is its workspace. */
 static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int64_t sample,
                     int64_t number, char *room) {
     const cgp__geometry *g = &kernel->spec.geometry;
-    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec)};
+    const cgp_dtype type = kernel->spec.type;
+    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .room = room};
     const int64_t at = sample * g->rows * g->out, column = number * h.z.depth;
-    h.q = (const float *)args->x[0] + 3 * at + column;
-    h.k = h.q + g->out;
-    h.v = h.k + g->out;
-    h.y = (float *)args->y + at + column;
+    h.q = cgp__cpu_at(type, args->x[0], 3 * at + column);
+    h.k = cgp__cpu_at(type, h.q, g->out);
+    h.v = cgp__cpu_at(type, h.k, g->out);
+    h.y = cgp__cpu_at(type, args->y, at + column);
     h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
-    h.room = room;
-    h.s = (float *)(void *)(room + product_bytes(&h.z));
+    room += product_bytes(&h.z);
+    h.s = (float *)(void *)room;
     if (kernel->spec.direction == CGP__FORWARD) return h;
-    h.dy = args->dy + at + column;
-    h.dq = args->dx[0] + 3 * at + column;
-    h.dk = h.dq + g->out;
-    h.dv = h.dk + g->out;
-    h.dp = (float *)(void *)((char *)h.s + scores_bytes(&h.z));
-    h.delta = (float *)(void *)((char *)h.dp + scores_bytes(&h.z));
+    h.dy = cgp__cpu_at(type, args->dy, at + column);
+    h.dq = cgp__cpu_at(type, args->dx[0], 3 * at + column);
+    h.dk = cgp__cpu_at(type, h.dq, g->out);
+    h.dv = cgp__cpu_at(type, h.dk, g->out);
+    room += scores_bytes(&h.z);
+    h.dp = (float *)(void *)room;
+    room += scores_bytes(&h.z);
+    if (type != CGP_F32) h.summed = (float *)(void *)room;
+    h.delta = (float *)(void *)(room + summed_bytes(&h.z));
     return h;
 }
 
@@ -236,14 +289,7 @@ static void run_heads(const void *work, int64_t begin, int64_t end, int thread) 
             mask.group = (uint32_t)(number * h.z.rows);
             h.mask = &mask;
         }
-        for (int64_t first = 0; first < h.z.rows; first += h.z.tile) {
-            const int64_t left = h.z.rows - first, rows = left < h.z.tile ? left : h.z.tile;
-            const tile t = {first, rows, first + rows};
-            if (spec->direction == CGP__FORWARD)
-                forward_tile(&h, &t);
-            else
-                backward_tile(&h, &t);
-        }
+        run_tiles(&h);
     }
 }
 

@@ -73,12 +73,17 @@ static void copy(cgp__device *device, void *to, const void *from, size_t bytes) 
     if (bytes) memcpy(to, from, bytes);
 }
 
+static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n) {
+    cgp__cpu_convert(device, to_type, to, from_type, from, n);
+}
+
 static void update(cgp__device *device, const cgp__update *what) {
     cgp__cpu_update(device, what);
 }
 
 static void add(cgp__device *device, float *to, const float *from, int64_t n) {
-    cgp__cpu_pass(device, to, from, n, true);
+    cgp__cpu_pass(device, CGP_F32, to, from, n, true);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
@@ -92,6 +97,7 @@ const cgp__backend cgp__backend_cpu = {
     .memory_create = cgp__cpu_memory_create,
     .memory_destroy = cgp__cpu_memory_destroy,
     .copy = copy,
+    .convert = convert,
     .workspace = workspace,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,

@@ -43,10 +43,14 @@ void cgp__cpu_device_destroy(cgp__device *device);
 cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes);
 
-/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from`. */
-void cgp__cpu_sum_rows(cgp__device *device, float *sum, const float *x, int64_t rows,
-                       int64_t width, bool add);
-void cgp__cpu_pass(cgp__device *device, float *to, const float *from, int64_t n, bool add);
+/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from`; to = from
+ * of another type. */
+void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+                       int64_t rows, int64_t width, bool add);
+void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
+                   bool add);
+void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                      const void *from, int64_t n);
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n);
 double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n);
 void cgp__cpu_update(cgp__device *device, const cgp__update *update);

@@ -4,8 +4,6 @@
  * outside training) and shares its memory, nothing is done. */
 #include "backend/cpu/cpu.h"
 
-#include <string.h>
-
 static int64_t sample_size(const cgp__kernel *kernel) {
     return kernel->spec.geometry.rows * kernel->spec.geometry.out;
 }
@@ -25,10 +23,12 @@ static void share_elements(const cgp__kernel *kernel, const cgp__kernel_args *ar
 
 static void add_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const float *a = call->args->x[0], *b = call->args->x[1];
-    float *y = call->args->y;
+    const cgp__kernel_args *args = call->args;
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
-    call->kernel->device->loops->add(y + begin, a + begin, b + begin, end - begin);
+    call->kernel->device->loops->add(type, cgp__cpu_at(type, args->y, begin),
+                                     cgp__cpu_at(type, args->x[0], begin), type,
+                                     cgp__cpu_at(type, args->x[1], begin), end - begin);
 }
 
 static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -40,7 +40,7 @@ static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args 
  * and both may be one value. */
 static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--)
-        cgp__cpu_pass(kernel->device, args->dx[k], args->dy, size_of(kernel),
+        cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy, size_of(kernel),
                       cgp__cpu_adds(kernel, k));
     return CGP_OK;
 }
@@ -55,13 +55,14 @@ const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
 static void position_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const int64_t size = sample_size(call->kernel);
-    const float *x = call->args->x[0], *weight = call->args->param[0];
-    float *y = call->args->y;
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t e = begin, n; e < end; e += n) {
         const int64_t at = e % size; /* in its sample */
         n = size - at < end - e ? size - at : end - e;
-        call->kernel->device->loops->add(y + e, x + e, weight + at, n);
+        call->kernel->device->loops->add(type, cgp__cpu_at(type, call->args->y, e),
+                                         cgp__cpu_at(type, call->args->x[0], e), CGP_F32,
+                                         call->args->param[0] + at, n);
     }
 }
 
@@ -71,15 +72,15 @@ static cgp_status position_forward(const cgp__kernel *kernel, const cgp__kernel_
 }
 
 static cgp_status position_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_pass(kernel->device, args->dx[0], args->dy, size_of(kernel),
+    cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[0], args->dy, size_of(kernel),
                   cgp__cpu_adds(kernel, 0));
     return CGP_OK;
 }
 
 /* A sample is one row of the sum. */
 static cgp_status position_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_sum_rows(kernel->device, args->dparam[0], args->dy, kernel->spec.n,
-                      sample_size(kernel), !args->first);
+    cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy,
+                      kernel->spec.n, sample_size(kernel), !args->first);
     return CGP_OK;
 }
 
@@ -93,18 +94,21 @@ const cgp__cpu_op cgp__cpu_position[CGP__DIRECTIONS] = {
 
 static void gelu_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const float *x = call->args->x[0];
-    float *y = call->args->y;
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
-    call->kernel->device->loops->gelu_forward(y + begin, x + begin, end - begin);
+    call->kernel->device->loops->gelu_forward(type, cgp__cpu_at(type, call->args->y, begin),
+                                              cgp__cpu_at(type, call->args->x[0], begin),
+                                              end - begin);
 }
 
 static void gelu_input_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const float *x = call->args->x[0], *dy = call->args->dy;
+    const cgp__kernel_args *args = call->args;
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
-    call->kernel->device->loops->gelu_backward(call->args->dx[0] + begin, x + begin, dy + begin,
-                                               end - begin, cgp__cpu_adds(call->kernel, 0));
+    call->kernel->device->loops->gelu_backward(
+        type, cgp__cpu_at(type, args->dx[0], begin), cgp__cpu_at(type, args->x[0], begin),
+        cgp__cpu_at(type, args->dy, begin), end - begin, cgp__cpu_adds(call->kernel, 0));
 }
 
 static cgp_status gelu_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -126,8 +130,8 @@ const cgp__cpu_op cgp__cpu_gelu[CGP__DIRECTIONS] = {
 
 typedef struct drop {
     cgp__cpu_call call;
-    float *to;
-    const float *from;
+    void *to;
+    const void *from;
     bool add;
     int64_t blocks; /* in a sample */
 } drop;
@@ -136,19 +140,21 @@ typedef struct drop {
 static void drop_part(const void *work, int64_t begin, int64_t end, int thread) {
     const drop *d = work;
     const int64_t size = sample_size(d->call.kernel);
+    const cgp_dtype type = d->call.kernel->spec.type;
     (void)thread;
     for (int64_t block = begin; block < end; block++) {
         const int64_t sample = block / d->blocks, first = block % d->blocks * CGP__CPU_SPLIT;
         const int64_t last = first + CGP__CPU_SPLIT < size ? first + CGP__CPU_SPLIT : size;
         cgp__cpu_mask mask;
         (void)cgp__cpu_mask_of(&mask, d->call.kernel, d->call.args, sample);
-        d->call.kernel->device->loops->dropout(d->to + sample * size, d->from + sample * size,
-                                               first, last, &mask, d->add);
+        d->call.kernel->device->loops->dropout(type, cgp__cpu_at(type, d->to, sample * size),
+                                               cgp__cpu_at(type, d->from, sample * size), first,
+                                               last, &mask, d->add);
     }
 }
 
-static void run_drop(const cgp__kernel *kernel, const cgp__kernel_args *args, float *to,
-                     const float *from, bool add) {
+static void run_drop(const cgp__kernel *kernel, const cgp__kernel_args *args, void *to,
+                     const void *from, bool add) {
     const int64_t size = sample_size(kernel);
     const int64_t blocks = (size + CGP__CPU_SPLIT - 1) / CGP__CPU_SPLIT;
     const drop work = {{kernel, args}, to, from, add, blocks};
@@ -157,7 +163,7 @@ static void run_drop(const cgp__kernel *kernel, const cgp__kernel_args *args, fl
         cgp__cpu_share(kernel->device, kernel->spec.n * blocks, cgp__cpu_block_rows(size),
                        drop_part, &work);
     else
-        cgp__cpu_pass(kernel->device, to, from, size_of(kernel), add);
+        cgp__cpu_pass(kernel->device, kernel->spec.type, to, from, size_of(kernel), add);
 }
 
 static cgp_status dropout_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -182,10 +188,12 @@ static void embedding_forward_part(const void *work, int64_t begin, int64_t end,
     const int64_t width = call->kernel->spec.geometry.out;
     const float *weight = call->args->param[0];
     const int32_t *ids = call->args->x[0];
-    float *y = call->args->y;
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t row = begin; row < end; row++)
-        memcpy(y + row * width, weight + ids[row] * width, (size_t)width * sizeof *y);
+        call->kernel->device->loops->convert(type,
+                                             cgp__cpu_at(type, call->args->y, row * width),
+                                             CGP_F32, weight + ids[row] * width, width);
 }
 
 static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -198,11 +206,12 @@ static void embedding_weight_part(const void *work, int64_t begin, int64_t end, 
     const cgp__cpu_call *call = work;
     const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.geometry.out;
     const int32_t *ids = call->args->x[0];
+    const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
     for (int64_t row = 0; row < rows; row++) {
         float *to = call->args->dparam[0] + ids[row] * width + begin;
-        call->kernel->device->loops->add(to, to, call->args->dy + row * width + begin,
-                                         end - begin);
+        const void *dy = cgp__cpu_at(type, call->args->dy, row * width + begin);
+        call->kernel->device->loops->add(CGP_F32, to, to, type, dy, end - begin);
     }
 }
 

@@ -22,12 +22,15 @@ typedef struct cgp__cpu_mask {
 
 /* Rows of LAYER_NORM, one after the other; C = width. Backward: at most a block of them. */
 typedef struct cgp__cpu_norm {
+    cgp_dtype type; /* of x, y, dy and dx */
     int64_t rows, width;
     float eps;
-    const float *x, *weight, *bias; /* [rows, C], [C], [C] */
-    float *y, *mean, *rstd; /* [rows, C], [rows], [rows]; backward reads mean and rstd */
-    const float *dy;
-    float *dx;   /* [rows, C], may be dy; NULL: not wanted */
+    const void *x;              /* [rows, C] */
+    const float *weight, *bias; /* [C] */
+    void *y;                    /* [rows, C] */
+    float *mean, *rstd;         /* [rows], backward reads them */
+    const void *dy;
+    void *dx;    /* [rows, C], may be dy; NULL: not wanted */
     bool add;    /* to dx */
     float *sums; /* [2, padded C] backward: of dweight and dbias, overwritten */
 } cgp__cpu_norm;
@@ -38,12 +41,13 @@ static inline int64_t cgp__cpu_padded(int64_t width) {
 }
 
 typedef struct cgp__cpu_loss {
+    cgp_dtype type; /* of x and dx */
     int64_t rows, classes, ignore;
-    const float *x; /* [rows, classes] */
+    const void *x; /* [rows, classes] */
     const int32_t *targets;
     float *lse;
     double *losses; /* [rows] forward */
-    float *dx;      /* [rows, classes], may be x */
+    void *dx;       /* [rows, classes], may be x */
     float scale;    /* of dx */
     bool add;       /* to dx */
 } cgp__cpu_loss;
@@ -61,53 +65,70 @@ typedef struct cgp__cpu_scores {
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of row 0 */
 } cgp__cpu_scores;
 
-/* A matrix in memory: floats from one row to the next and from one column to the next, one of
- * which is 1. */
+/* Memory from element i on, of a type; as strchr() it leaves it to the caller whether it may be
+ * written. */
+static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
+    return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
+}
+
+/* A matrix of f32 or bf16 in memory, from element [0, 0] on: elements from one row to the next
+ * and from one column to the next, one of which is 1. */
 typedef struct cgp__matrix {
+    cgp_dtype type;
+    const void *at;
     int64_t row, column;
 } cgp__matrix;
+
+/* The same from element [i, j] on. */
+static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) {
+    x.at = cgp__cpu_at(x.type, x.at, i * x.row + j * x.column);
+    return x;
+}
 
 /* Slivers of a product's blocks divide these on every instruction set. */
 #define CGP__PRODUCT_ROWS 16
 #define CGP__PRODUCT_COLUMNS 48
 
-/* Memory that will be read soon: runs of floats, and the floats from run to run. */
+/* Memory that will be read soon, in bytes: so many runs, and from one's beginning to the next. */
 typedef struct cgp__ahead {
-    const float *at;
+    const char *at;
     int64_t runs, length, stride;
 } cgp__ahead;
 
-/* c [rows, columns] = or += a [rows, k] b [k, columns] + bias [columns]. */
+/* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
     const float *a; /* packed by product_rows */
-    const float *b; /* element [0, 0] */
-    cgp__matrix b_layout;
-    float *c;
-    int64_t stride;    /* floats from row to row of c */
+    cgp__matrix b;
     const float *bias; /* NULL: none */
-    bool add;
+    cgp__matrix from;  /* its columns are contiguous; may be c. at == NULL: nothing is added */
+    cgp_dtype type;    /* of c */
+    void *c;
+    int64_t stride;   /* elements from row to row of c */
     cgp__ahead ahead; /* what is packed as the next block's a; no runs: nothing */
 } cgp__block;
 
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
- * An output may be the input of the same shape. */
+ * An output may be the input of the same shape. `type` is that of everything behind it which is
+ * `void`, f32 or bf16. */
 /* clang-format off */
 #define CGP__CPU_KERNELS(X)                                                                    \
     /* y = a + b */                                                                            \
-    X(add, (float *y, const float *a, const float *b, int64_t n))                              \
-    /* y[row, c] += bias[c] */                                                                 \
-    X(add_bias, (float *y, const float *bias, int64_t rows, int64_t width))                    \
+    X(add, (cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,           \
+            int64_t n))                                                                        \
+    /* to = from, of two types */                                                              \
+    X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
     /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \
-    X(sum_rows, (float *sum, const float *x, int64_t rows, int64_t width, int64_t stride,      \
-                 bool add))                                                                    \
+    X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
+                 int64_t stride, bool add))                                                    \
     /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
-    X(row_dots, (float *out, const float *a, const float *b, int64_t rows, int64_t width,      \
-                 int64_t stride))                                                              \
-    X(gelu_forward, (float *y, const float *x, int64_t n))                                     \
-    X(gelu_backward, (float *dx, const float *x, const float *dy, int64_t n, bool add))        \
+    X(row_dots, (float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,       \
+                 int64_t width, int64_t stride))                                               \
+    X(gelu_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                       \
+    X(gelu_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,      \
+                      bool add))                                                               \
     /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
-    X(dropout, (float *y, const float *x, int64_t begin, int64_t end,                          \
+    X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \
     X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
     X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
@@ -116,7 +137,7 @@ typedef struct cgp__block {
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \
-    X(product_rows, (float *to, const float *a, cgp__matrix layout, int64_t rows, int64_t k))  \
+    X(product_rows, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                \
     /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
      * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
     X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \

@@ -8,7 +8,8 @@
  *                               |      |  |                  for each sliver of 48 columns
  *                                                               pack b, run tiles (kernels/product.c)
  *
- * The block of a and two slivers of b lie in a core's L2 cache. c is met once for each depth.
+ * The block of a and two slivers of b lie in a core's L2 cache. c is met once for each depth; the
+ * sums of one in bf16 are kept in f32 until the last.
  * Threads share the packing of a block, then its slivers of columns, each with room of its own
  * for slivers of b. */
 #include "backend/cpu/cpu.h"
@@ -43,16 +44,21 @@ static int64_t slivers_bytes(int64_t k) {
     return cgp__align_up(2 * depth_of(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
 }
 
-int64_t cgp__product_bytes(int64_t m, int64_t k, int threads) {
-    return packed_bytes(m, k) + threads * slivers_bytes(k);
+/* Sums of a block of rows, if they are not kept in c. */
+static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
+    if (type == CGP_F32 || depth_of(k) >= k) return 0;
+    return cgp__align_up((m < rows_of(m) ? m : rows_of(m)) * n * (int64_t)sizeof(float));
+}
+
+int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
+    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * slivers_bytes(k);
 }
 
 /* A block at work. */
 typedef struct job {
     const cgp__cpu_kernels *loops;
     cgp__block block;
-    const float *a; /* of its first row, not packed */
-    cgp__matrix layout;
+    cgp__matrix a; /* of the block, not packed */
     float *packed;
     char *slivers; /* of thread 0; the others' follow */
     int64_t bytes; /* of one thread's */
@@ -63,9 +69,10 @@ static void pack_part(const void *work, int64_t begin, int64_t end, int thread) 
     const job *j = work;
     const int64_t first = begin * CGP__PRODUCT_ROWS, left = j->block.rows - first;
     const int64_t rows = (end - begin) * CGP__PRODUCT_ROWS;
+    const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
     (void)thread;
-    j->loops->product_rows(j->packed + first * j->block.k, j->a + first * j->layout.row,
-                           j->layout, rows < left ? rows : left, j->block.k);
+    j->loops->product_rows(j->packed + first * j->block.k, &a, rows < left ? rows : left,
+                           j->block.k);
 }
 
 /* Items are slivers of columns. */
@@ -98,40 +105,57 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
                    columns_part, j);
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* The part of a from row i and column q on that makes a block. */
 static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
-    const int64_t rows = rows_of(p->m), depth = depth_of(p->k);
-    const int64_t m = p->m - i < rows ? p->m - i : rows,
-                  k = p->k - q < depth ? p->k - q : depth;
-    const cgp__matrix layout = p->a_layout;
-    const float *at = p->a + i * layout.row + q * layout.column;
-    if (i >= p->m) return (cgp__ahead){0};
-    return layout.column == 1 ? (cgp__ahead){at, m, k, layout.row}
-                              : (cgp__ahead){at, k, m, layout.column};
+    const int64_t m = least(p->m - i, rows_of(p->m)), k = least(p->k - q, depth_of(p->k));
+    const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
+    const bool by_rows = p->a.column == 1;
+    if (m <= 0) return (cgp__ahead){0};
+    return (cgp__ahead){.at = cgp__matrix_from(p->a, i, q).at,
+                        .runs = by_rows ? m : k,
+                        .length = (by_rows ? k : m) * element,
+                        .stride = (by_rows ? p->a.row : p->a.column) * element};
+}
+
+/* Where the sums of a block come from and go to. They are in `sums` between depths, where there
+ * is such a place, else in c. */
+static void set_sums(cgp__block *block, const cgp__product *p, int64_t i, int64_t q,
+                     float *sums) {
+    const bool first = q == 0, last = q + block->k == p->k;
+    void *c = cgp__cpu_at(p->type, p->c, i * p->stride);
+    block->type = sums && !last ? CGP_F32 : p->type;
+    block->c = sums && !last ? sums : c;
+    block->stride = sums && !last ? p->n : p->stride;
+    if (sums && !first)
+        block->from = (cgp__matrix){CGP_F32, sums, p->n, 1};
+    else if (!first || p->add)
+        block->from = (cgp__matrix){p->type, c, p->stride, 1};
 }
 
 void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, void *workspace) {
     const int64_t depth = depth_of(p->k), rows = rows_of(p->m);
+    const int64_t sums = sums_bytes(p->m, p->n, p->k, p->type);
+    char *after = (char *)workspace + packed_bytes(p->m, p->k);
     job j = {.loops = device->loops,
-             .layout = p->a_layout,
              .packed = workspace,
-             .slivers = (char *)workspace + packed_bytes(p->m, p->k),
+             .slivers = after + sums,
              .bytes = slivers_bytes(p->k)};
     for (int64_t i = 0; i < p->m; i += rows)
         for (int64_t q = 0; q < p->k; q += depth) {
-            j.a = p->a + i * p->a_layout.row + q * p->a_layout.column;
-            j.block = (cgp__block){.rows = p->m - i < rows ? p->m - i : rows,
+            j.a = cgp__matrix_from(p->a, i, q);
+            j.block = (cgp__block){.rows = least(p->m - i, rows),
                                    .columns = p->n,
-                                   .k = p->k - q < depth ? p->k - q : depth,
+                                   .k = least(p->k - q, depth),
                                    .a = j.packed,
-                                   .b = p->b + q * p->b_layout.row,
-                                   .b_layout = p->b_layout,
-                                   .c = p->c + i * p->stride,
-                                   .stride = p->stride,
+                                   .b = cgp__matrix_from(p->b, q, 0),
                                    .bias = q == 0 ? p->bias : NULL,
-                                   .add = p->add || q > 0,
                                    .ahead = q + depth < p->k ? block_at(p, i, q + depth)
                                                              : block_at(p, i + rows, 0)};
+            set_sums(&j.block, p, i, q, sums ? (float *)(void *)after : NULL);
             run_block(device, alone, &j);
         }
 }

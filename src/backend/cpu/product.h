@@ -4,19 +4,20 @@
 
 #include "backend/cpu/kernels.h"
 
-/* c [m, n] = or += a [m, k] b [k, n] + bias [n]; c's columns are contiguous. Pointers are to
- * element [0, 0]; c overlaps no other operand. */
+/* c [m, n] = or += a [m, k] b [k, n] + bias [n], in f32; c's columns are contiguous and it
+ * overlaps no other operand. */
 typedef struct cgp__product {
     int64_t m, n, k;
-    const float *a, *b, *bias; /* bias: NULL is none */
-    cgp__matrix a_layout, b_layout;
-    float *c;
-    int64_t stride; /* floats from row to row of c */
+    cgp__matrix a, b;
+    const float *bias; /* NULL: none */
+    cgp_dtype type;    /* of c; bf16 is rounded once, at the end */
+    void *c;
+    int64_t stride; /* elements from row to row of c */
     bool add;
 } cgp__product;
 
-/* Bytes of workspace of a product of these sizes on so many threads. */
-int64_t cgp__product_bytes(int64_t m, int64_t k, int threads);
+/* Bytes of workspace of a product of these sizes, with a c of this type, on so many threads. */
+int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
 
 /* Run it on the threads of a device, or, if `alone`, on the calling one. An element of c depends
  * on its row of a, its column of b, k and what it was before: not on m, n, its place or the

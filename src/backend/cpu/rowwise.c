@@ -3,10 +3,13 @@
 
 #include <string.h>
 
+#include "tensor/bf16.h"
+
 /* --- LAYER_NORM: saves mean and rstd; dparam is made by the input half --- */
 
 static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    return (cgp__cpu_norm){.rows = cgp__cpu_rows(kernel),
+    return (cgp__cpu_norm){.type = kernel->spec.type,
+                           .rows = cgp__cpu_rows(kernel),
                            .width = kernel->spec.geometry.out,
                            .eps = kernel->spec.geometry.eps,
                            .x = args->x[0],
@@ -21,12 +24,12 @@ static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *
 static void norm_rows(cgp__cpu_norm *norm, int64_t begin, int64_t end) {
     const int64_t at = begin * norm->width;
     norm->rows = end - begin;
-    norm->x += at;
+    norm->x = cgp__cpu_at(norm->type, norm->x, at);
     norm->mean += begin;
     norm->rstd += begin;
-    if (norm->y) norm->y += at;
-    if (norm->dy) norm->dy += at;
-    if (norm->dx) norm->dx += at;
+    if (norm->y) norm->y = cgp__cpu_at(norm->type, norm->y, at);
+    if (norm->dy) norm->dy = cgp__cpu_at(norm->type, norm->dy, at);
+    if (norm->dx) norm->dx = cgp__cpu_at(norm->type, norm->dx, at);
 }
 
 static void norm_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
@@ -69,7 +72,7 @@ static void add_block(const cgp__kernel *kernel, float *whole, const float *sums
     if (block == 0)
         memcpy(whole, sums, (size_t)n * sizeof *whole);
     else
-        kernel->device->loops->add(whole, whole, sums, n);
+        kernel->device->loops->add(CGP_F32, whole, whole, CGP_F32, sums, n);
 }
 
 static void norm_input_part(const void *work, int64_t begin, int64_t end, int thread) {
@@ -97,7 +100,7 @@ static void finish(const cgp__kernel *kernel, float *dparam, const float *whole,
     if (dparam && first)
         memcpy(dparam, whole, (size_t)width * sizeof *dparam);
     else if (dparam)
-        kernel->device->loops->add(dparam, dparam, whole, width);
+        kernel->device->loops->add(CGP_F32, dparam, dparam, CGP_F32, whole, width);
 }
 
 static cgp_status norm_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -134,14 +137,16 @@ const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
 static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {
     const cgp__kernel_args *args = call->args;
     const int64_t classes = call->kernel->spec.geometry.in;
-    float *dx = args->dx[0];
-    return (cgp__cpu_loss){.rows = end - begin,
+    const cgp_dtype type = call->kernel->spec.type;
+    void *dx = args->dx[0];
+    return (cgp__cpu_loss){.type = type,
+                           .rows = end - begin,
                            .classes = classes,
                            .ignore = call->kernel->spec.geometry.ignore,
-                           .x = (const float *)args->x[0] + begin * classes,
+                           .x = cgp__cpu_at(type, args->x[0], begin * classes),
                            .targets = (const int32_t *)args->x[1] + begin,
                            .lse = args->saved[0] + begin,
-                           .dx = dx ? dx + begin * classes : NULL,
+                           .dx = dx ? cgp__cpu_at(type, dx, begin * classes) : NULL,
                            .scale = args->loss_scale,
                            .add = cgp__cpu_adds(call->kernel, 0)};
 }
@@ -189,17 +194,28 @@ const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
 
 /* --- ARGMAX --- */
 
+static inline float scalar(cgp_dtype type, const void *x, int64_t i) {
+    return type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x)[i])
+                            : ((const float *)x)[i];
+}
+
+static inline int64_t largest(cgp_dtype type, const void *x, int64_t width) {
+    int64_t best = 0;
+    for (int64_t c = 1; c < width; c++)
+        best = scalar(type, x, c) > scalar(type, x, best) ? c : best;
+    return best;
+}
+
 static void argmax_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const int64_t width = call->kernel->spec.geometry.in;
+    const cgp_dtype type = call->kernel->spec.type;
     int32_t *y = call->args->y;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
-        const float *x = (const float *)call->args->x[0] + row * width;
-        int64_t best = 0;
-        for (int64_t c = 1; c < width; c++)
-            best = x[c] > x[best] ? c : best;
-        y[row] = (int32_t)best;
+        const void *x = cgp__cpu_at(type, call->args->x[0], row * width);
+        y[row] = (int32_t)(type == CGP_BF16 ? largest(CGP_BF16, x, width)
+                                            : largest(CGP_F32, x, width));
     }
 }
 

@@ -8,8 +8,9 @@
 
 typedef struct flat {
     const cgp__cpu_kernels *loops;
-    float *to;
-    const float *from;
+    cgp_dtype to_type, from_type;
+    void *to;
+    const void *from;
     bool add;
     int64_t rows, width; /* sum_rows */
     double *sums;        /* sum_squares, [blocks] */
@@ -21,13 +22,20 @@ typedef struct flat {
 static void sum_columns(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     (void)thread;
-    w->loops->sum_rows(w->to + begin, w->from + begin, w->rows, end - begin, w->width, w->add);
+    w->loops->sum_rows((float *)w->to + begin, w->from_type,
+                       cgp__cpu_at(w->from_type, w->from, begin), w->rows, end - begin,
+                       w->width, w->add);
 }
 
-void cgp__cpu_sum_rows(cgp__device *device, float *sum, const float *x, int64_t rows,
-                       int64_t width, bool add) {
-    const flat work = {
-        .loops = device->loops, .to = sum, .from = x, .add = add, .rows = rows, .width = width};
+void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+                       int64_t rows, int64_t width, bool add) {
+    const flat work = {.loops = device->loops,
+                       .from_type = type,
+                       .to = sum,
+                       .from = x,
+                       .add = add,
+                       .rows = rows,
+                       .width = width};
     cgp__cpu_share(device, width, cgp__cpu_block_columns(rows, width), sum_columns, &work);
 }
 
@@ -36,19 +44,30 @@ void cgp__cpu_sum_rows(cgp__device *device, float *sum, const float *x, int64_t 
 static void pass_part(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     const int64_t n = end - begin;
+    void *to = cgp__cpu_at(w->to_type, w->to, begin);
     (void)thread;
+    if (!w->from) {
+        memset(to, 0, (size_t)n * cgp_dtype_bytes(w->to_type));
+        return;
+    }
+    const void *from = cgp__cpu_at(w->from_type, w->from, begin);
     if (w->add)
-        w->loops->add(w->to + begin, w->to + begin, w->from + begin, n);
-    else if (w->from)
-        memcpy(w->to + begin, w->from + begin, (size_t)n * sizeof *w->to);
+        w->loops->add(w->to_type, to, to, w->from_type, from, n);
     else
-        memset(w->to + begin, 0, (size_t)n * sizeof *w->to);
+        w->loops->convert(w->to_type, to, w->from_type, from, n);
 }
 
 /* `to` may be NULL. */
-void cgp__cpu_pass(cgp__device *device, float *to, const float *from, int64_t n, bool add) {
-    const flat work = {.loops = device->loops, .to = to, .from = from, .add = add};
+void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
+                   bool add) {
+    const flat work = {device->loops, type, type, to, from, add, 0, 0, NULL, NULL};
     if (to && (add || to != from)) cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+}
+
+void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                      const void *from, int64_t n) {
+    const flat work = {device->loops, to_type, from_type, to, from, false, 0, 0, NULL, NULL};
+    cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n) {
@@ -65,7 +84,7 @@ static void squares_part(const void *work, int64_t begin, int64_t end, int threa
     (void)thread;
     for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
         const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
-        w->loops->sum_squares(&w->sums[at / CGP__CPU_SPLIT], w->from + at, n);
+        w->loops->sum_squares(&w->sums[at / CGP__CPU_SPLIT], (const float *)w->from + at, n);
     }
 }
 

@@ -8,7 +8,6 @@
  * added. */
 #include "backend/ref/ref.h"
 
-
 static int64_t elements(const cgp__kernel_spec *spec) {
     return spec->n * spec->geometry.rows * spec->geometry.out;
 }
@@ -18,20 +17,22 @@ static int64_t elements(const cgp__kernel_spec *spec) {
 static void pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs) {
     const int64_t count = elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {
-        float *dx = args->dx[k];
+        void *dx = args->dx[k];
         const bool add = cgp__ref_adds(spec, k);
         if (!dx || (dx == args->dy && !add)) continue;
         for (int64_t i = 0; i < count; i++)
-            cgp__ref_store(&dx[i], add, args->dy[i]);
+            cgp__ref_store(spec->type, dx, i, add, cgp__ref_load(spec->type, args->dy, i));
     }
 }
 
 void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp_dtype type = spec->type;
     const int64_t count = elements(spec);
-    const float *a = args->x[0], *b = args->x[1];
-    float *y = args->y;
-    for (int64_t i = 0; i < count; i++)
-        y[i] = a[i] + b[i];
+    for (int64_t i = 0; i < count; i++) {
+        const float a = cgp__ref_load(type, args->x[0], i),
+                    b = cgp__ref_load(type, args->x[1], i);
+        cgp__ref_write(type, args->y, i, a + b);
+    }
 }
 
 void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
@@ -40,11 +41,12 @@ void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
 
 void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t sample = spec->geometry.rows * spec->geometry.out;
-    const float *x = args->x[0];
-    float *y = args->y;
     for (int64_t s = 0; s < spec->n; s++) {
-        for (int64_t i = 0; i < sample; i++)
-            y[s * sample + i] = x[s * sample + i] + args->param[0][i];
+        for (int64_t i = 0; i < sample; i++) {
+            const int64_t at = s * sample + i;
+            const float x = cgp__ref_load(spec->type, args->x[0], at);
+            cgp__ref_write(spec->type, args->y, at, x + args->param[0][i]);
+        }
     }
 }
 
@@ -57,7 +59,7 @@ void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_ar
     for (int64_t i = 0; i < sample; i++) {
         double sum = 0.0;
         for (int64_t s = 0; s < spec->n; s++)
-            sum += args->dy[s * sample + i];
-        cgp__ref_store(&args->dparam[0][i], !args->first, sum);
+            sum += cgp__ref_load(spec->type, args->dy, s * sample + i);
+        cgp__ref_store(CGP_F32, args->dparam[0], i, !args->first, sum);
     }
 }

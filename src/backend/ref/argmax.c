@@ -5,10 +5,13 @@ void cgp__ref_argmax_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
     const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.in;
     int32_t *y = args->y;
     for (int64_t row = 0; row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * width;
+        float most = cgp__ref_load(spec->type, args->x[0], row * width);
         y[row] = 0;
         for (int64_t c = 1; c < width; c++) {
-            if (x[c] > x[y[row]]) y[row] = (int32_t)c;
+            const float x = cgp__ref_load(spec->type, args->x[0], row * width + c);
+            if (!(x > most)) continue;
+            most = x;
+            y[row] = (int32_t)c;
         }
     }
 }

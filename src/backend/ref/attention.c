@@ -18,7 +18,9 @@
 
 /* One head of one sample. */
 typedef struct head {
-    const float *q, *k, *v; /* of row 0; the next row is `stride` on */
+    cgp_dtype type;
+    const void *x;
+    int64_t q, k, v; /* elements of x, in row 0; the next row is `stride` on */
     int64_t stride, depth;
     int64_t sample, group; /* dropout: query t is of group `group` + t */
 } head;
@@ -27,21 +29,25 @@ static head head_of(const cgp__kernel_spec *spec, const cgp__kernel_args *args, 
                     int64_t h) {
     const cgp__geometry *g = &spec->geometry;
     const int64_t depth = g->out / g->heads;
-    const float *x = (const float *)args->x[0] + sample * g->rows * 3 * g->out + h * depth;
-    return (head){x, x + g->out, x + 2 * g->out, 3 * g->out, depth, sample, h * g->rows};
+    const int64_t q = sample * g->rows * 3 * g->out + h * depth;
+    return (head){spec->type, args->x[0], q,      q + g->out, q + 2 * g->out,
+                  3 * g->out, depth,      sample, h * g->rows};
 }
 
-static double dot(const float *a, const float *b, int64_t n) {
+/* Of n elements, from number `i` of a and `j` of b on. */
+static double dot(cgp_dtype type, const void *a, int64_t i, const void *b, int64_t j,
+                  int64_t n) {
     double sum = 0.0;
-    for (int64_t i = 0; i < n; i++)
-        sum += (double)a[i] * b[i];
+    for (int64_t e = 0; e < n; e++)
+        sum += (double)cgp__ref_load(type, a, i + e) * cgp__ref_load(type, b, j + e);
     return sum;
 }
 
 /* s[j] for j <= t */
 static void scores(double *s, const head *at, int64_t t) {
     for (int64_t j = 0; j <= t; j++)
-        s[j] = dot(at->q + t * at->stride, at->k + j * at->stride, at->depth) /
+        s[j] = dot(at->type, at->x, at->q + t * at->stride, at->x, at->k + j * at->stride,
+                   at->depth) /
                sqrt((double)at->depth);
 }
 
@@ -61,9 +67,9 @@ int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec) {
     return (rows + sums) * (int64_t)sizeof(double);
 }
 
-/* y of query t, and its lse */
+/* y of query t, from its element `to` on, and its lse */
 static void forward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
-                        double *s, float *y, float *lse) {
+                        double *s, int64_t to, float *lse) {
     scores(s, at, t);
     const double log_sum = log_sum_exp(s, t + 1);
     for (int64_t j = 0; j <= t; j++)
@@ -71,8 +77,8 @@ static void forward_row(const cgp__kernel_args *args, const head *at, float p, i
     for (int64_t d = 0; d < at->depth; d++) {
         double sum = 0.0;
         for (int64_t j = 0; j <= t; j++)
-            sum += s[j] * at->v[j * at->stride + d];
-        y[d] = (float)sum;
+            sum += s[j] * cgp__ref_load(at->type, at->x, at->v + j * at->stride + d);
+        cgp__ref_write(at->type, args->y, to + d, (float)sum);
     }
     *lse = (float)log_sum;
 }
@@ -82,10 +88,10 @@ void cgp__ref_attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_
     for (int64_t sample = 0; sample < spec->n; sample++) {
         for (int64_t h = 0; h < g->heads; h++) {
             const head at = head_of(spec, args, sample, h);
-            float *y = (float *)args->y + sample * g->rows * g->out + h * at.depth;
+            const int64_t to = sample * g->rows * g->out + h * at.depth;
             float *lse = args->saved[0] + (sample * g->heads + h) * g->rows;
             for (int64_t t = 0; t < g->rows; t++)
-                forward_row(args, &at, g->p, t, args->workspace, y + t * g->out, lse + t);
+                forward_row(args, &at, g->p, t, args->workspace, to + t * g->out, lse + t);
         }
     }
 }
@@ -97,24 +103,25 @@ typedef struct sums {
     double *dk, *dv; /* [R, D] */
 } sums;
 
-/* dq of query t; adds its part to dk and dv */
+/* dq of query t, whose y and dy are from element `row` on; adds its part to dk and dv */
 static void backward_row(const cgp__kernel_args *args, const head *at, float p, int64_t t,
-                         const float *dy, const float *y, double lse, const sums *out) {
-    const float *q = at->q + t * at->stride;
-    const double delta = dot(dy, y, at->depth);
+                         int64_t row, double lse, const sums *out) {
+    const cgp_dtype type = at->type;
+    const int64_t q = at->q + t * at->stride;
+    const double delta = dot(type, args->dy, row, args->y, row, at->depth);
     scores(out->s, at, t);
     for (int64_t d = 0; d < at->depth; d++)
         out->dq[d] = 0.0;
     for (int64_t j = 0; j <= t; j++) {
-        const float *k = at->k + j * at->stride, *v = at->v + j * at->stride;
+        const int64_t k = at->k + j * at->stride, v = at->v + j * at->stride;
         const double keep = cgp__ref_keep(args, p, at->sample, at->group + t, j);
         const double share = exp(out->s[j] - lse);
-        const double ds =
-            share * (keep * dot(dy, v, at->depth) - delta) / sqrt((double)at->depth);
+        const double dp = dot(type, args->dy, row, at->x, v, at->depth);
+        const double ds = share * (keep * dp - delta) / sqrt((double)at->depth);
         for (int64_t d = 0; d < at->depth; d++) {
-            out->dq[d] += ds * k[d];
-            out->dk[j * at->depth + d] += ds * q[d];
-            out->dv[j * at->depth + d] += share * keep * dy[d];
+            out->dq[d] += ds * cgp__ref_load(type, at->x, k + d);
+            out->dk[j * at->depth + d] += ds * cgp__ref_load(type, at->x, q + d);
+            out->dv[j * at->depth + d] += share * keep * cgp__ref_load(type, args->dy, row + d);
         }
     }
 }
@@ -129,21 +136,20 @@ static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *
     double *s = args->workspace;
     const sums sum = {s, s + rows, s + rows + depth, s + rows + depth + rows * depth};
     const float *lse = args->saved[0] + (sample * g->heads + h) * rows;
-    float *dx = args->dx[0] + sample * rows * 3 * g->out + h * depth;
+    void *dx = args->dx[0];
     for (int64_t i = 0; i < rows * depth; i++)
         sum.dk[i] = sum.dv[i] = 0.0;
     for (int64_t t = 0; t < rows; t++) {
         const int64_t row = (sample * rows + t) * g->out + h * depth;
-        backward_row(args, &at, g->p, t, args->dy + row, (const float *)args->y + row, lse[t],
-                     &sum);
+        backward_row(args, &at, g->p, t, row, lse[t], &sum);
         for (int64_t d = 0; d < depth; d++)
-            cgp__ref_store(&dx[t * at.stride + d], add, sum.dq[d]);
+            cgp__ref_store(at.type, dx, at.q + t * at.stride + d, add, sum.dq[d]);
     }
     for (int64_t t = 0; t < rows; t++) {
         for (int64_t d = 0; d < depth; d++) {
-            float *dk = &dx[t * at.stride + g->out + d];
-            cgp__ref_store(dk, add, sum.dk[t * depth + d]);
-            cgp__ref_store(dk + g->out, add, sum.dv[t * depth + d]);
+            const int64_t on = t * at.stride + d;
+            cgp__ref_store(at.type, dx, at.k + on, add, sum.dk[t * depth + d]);
+            cgp__ref_store(at.type, dx, at.v + on, add, sum.dv[t * depth + d]);
         }
     }
 }

@@ -102,6 +102,17 @@ static void copy(cgp__device *device, void *to, const void *from, size_t bytes) 
     if (bytes) memcpy(to, from, bytes);
 }
 
+/* f32 to f32 as bits: a NaN passes on as it came, here too. */
+static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n) {
+    if (to_type == from_type) {
+        copy(device, to, from, (size_t)n * cgp_dtype_bytes(to_type));
+        return;
+    }
+    for (int64_t i = 0; i < n; i++)
+        cgp__ref_write(to_type, to, i, cgp__ref_load(from_type, from, i));
+}
+
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     (void)threads;
     cgp__ref_run *run = NULL;
@@ -153,6 +164,7 @@ const cgp__backend cgp__backend_ref = {
     .memory_create = memory_create,
     .memory_destroy = memory_destroy,
     .copy = copy,
+    .convert = convert,
     .workspace = workspace,
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,

@@ -10,12 +10,15 @@
 
 #include <math.h>
 
-static double log_sum_exp(const float *x, int64_t n) {
-    double most = x[0], sum = 0.0;
-    for (int64_t c = 1; c < n; c++)
-        most = x[c] > most ? x[c] : most;
+/* Of n elements from `first` on. */
+static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n) {
+    double most = cgp__ref_load(type, x, first), sum = 0.0;
+    for (int64_t c = 1; c < n; c++) {
+        const float one = cgp__ref_load(type, x, first + c);
+        most = one > most ? one : most;
+    }
     for (int64_t c = 0; c < n; c++)
-        sum += exp(x[c] - most);
+        sum += exp(cgp__ref_load(type, x, first + c) - most);
     return most + log(sum);
 }
 
@@ -25,9 +28,9 @@ void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
     const int32_t *targets = args->x[1];
     double loss = 0.0;
     for (int64_t row = 0; row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * classes;
-        const double lse = log_sum_exp(x, classes);
-        if (targets[row] != spec->geometry.ignore) loss += lse - x[targets[row]];
+        const double lse = log_sum_exp(spec->type, args->x[0], row * classes, classes);
+        if (targets[row] != spec->geometry.ignore)
+            loss += lse - cgp__ref_load(spec->type, args->x[0], row * classes + targets[row]);
         args->saved[0][row] = (float)lse;
     }
     *args->loss = loss;
@@ -37,13 +40,12 @@ void cgp__ref_cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kerne
     const int64_t rows = spec->n * spec->geometry.rows, classes = spec->geometry.in;
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * classes;
-        float *dx = args->dx[0] + row * classes;
         const double lse = args->saved[0][row];
         const bool counts = targets[row] != spec->geometry.ignore;
         for (int64_t c = 0; c < classes; c++) {
-            const double slope = exp(x[c] - lse) - (c == targets[row] ? 1.0 : 0.0);
-            cgp__ref_store(&dx[c], cgp__ref_adds(spec, 0),
+            const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
+            const double slope = exp(x - lse) - (c == targets[row] ? 1.0 : 0.0);
+            cgp__ref_store(spec->type, args->dx[0], row * classes + c, cgp__ref_adds(spec, 0),
                            counts ? args->loss_scale * slope : 0.0);
         }
     }

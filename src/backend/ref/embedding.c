@@ -8,14 +8,14 @@
  * others. */
 #include "backend/ref/ref.h"
 
-#include <string.h>
-
 void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
     const int32_t *ids = args->x[0];
-    float *y = args->y;
-    for (int64_t row = 0; row < rows; row++)
-        memcpy(y + row * width, args->param[0] + ids[row] * width, (size_t)width * sizeof *y);
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t c = 0; c < width; c++)
+            cgp__ref_write(spec->type, args->y, row * width + c,
+                           args->param[0][ids[row] * width + c]);
+    }
 }
 
 /* Sums of one row of dweight. */
@@ -33,9 +33,9 @@ void cgp__ref_embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_a
             sum[c] = 0.0;
         for (int64_t row = 0; row < rows; row++) {
             for (int64_t c = 0; ids[row] == v && c < width; c++)
-                sum[c] += args->dy[row * width + c];
+                sum[c] += cgp__ref_load(spec->type, args->dy, row * width + c);
         }
         for (int64_t c = 0; c < width; c++)
-            cgp__ref_store(&args->dparam[0][v * width + c], !args->first, sum[c]);
+            cgp__ref_store(CGP_F32, args->dparam[0], v * width + c, !args->first, sum[c]);
     }
 }

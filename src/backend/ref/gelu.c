@@ -22,17 +22,18 @@ static int64_t elements(const cgp__kernel_spec *spec) {
 
 void cgp__ref_gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t count = elements(spec);
-    const float *x = args->x[0];
-    float *y = args->y;
-    for (int64_t i = 0; i < count; i++)
-        y[i] = (float)(x[i] * distribution(x[i]));
+    for (int64_t i = 0; i < count; i++) {
+        const double x = cgp__ref_load(spec->type, args->x[0], i);
+        cgp__ref_write(spec->type, args->y, i, (float)(x * distribution(x)));
+    }
 }
 
 void cgp__ref_gelu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t count = elements(spec);
-    const float *x = args->x[0];
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
-        const double slope = distribution(x[i]) + x[i] * density(x[i]);
-        cgp__ref_store(&args->dx[0][i], cgp__ref_adds(spec, 0), args->dy[i] * slope);
+        const double x = cgp__ref_load(spec->type, args->x[0], i);
+        const double slope = distribution(x) + x * density(x);
+        cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
+                       cgp__ref_load(spec->type, args->dy, i) * slope);
     }
 }

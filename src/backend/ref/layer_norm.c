@@ -15,17 +15,21 @@
 void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
     for (int64_t row = 0; row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * width;
-        float *y = (float *)args->y + row * width;
+        const int64_t at = row * width;
         double sum = 0.0, squares = 0.0;
         for (int64_t c = 0; c < width; c++)
-            sum += x[c];
+            sum += cgp__ref_load(spec->type, args->x[0], at + c);
         const double mean = sum / (double)width;
-        for (int64_t c = 0; c < width; c++)
-            squares += (x[c] - mean) * (x[c] - mean);
+        for (int64_t c = 0; c < width; c++) {
+            const double x = cgp__ref_load(spec->type, args->x[0], at + c);
+            squares += (x - mean) * (x - mean);
+        }
         const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->geometry.eps);
-        for (int64_t c = 0; c < width; c++)
-            y[c] = (float)((x[c] - mean) * rstd * args->param[0][c] + args->param[1][c]);
+        for (int64_t c = 0; c < width; c++) {
+            const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
+            cgp__ref_write(spec->type, args->y, at + c,
+                           (float)(h * args->param[0][c] + args->param[1][c]));
+        }
         args->saved[0][row] = (float)mean;
         args->saved[1][row] = (float)rstd;
     }
@@ -37,19 +41,24 @@ int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec) {
     return 2 * spec->geometry.out * (int64_t)sizeof(double);
 }
 
-static void input_row(float *dx, bool add, const float *dy, const float *x, const float *weight,
-                      double mean, double rstd, int64_t width) {
+static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t row) {
+    const int64_t width = spec->geometry.out, at = row * width;
+    const double mean = args->saved[0][row], rstd = args->saved[1][row];
     double sum = 0.0, product = 0.0;
     for (int64_t c = 0; c < width; c++) {
-        const double g = (double)dy[c] * weight[c];
+        const double g =
+            (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
         sum += g;
-        product += g * (x[c] - mean) * rstd;
+        product += g * (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
     }
     sum /= (double)width;
     product /= (double)width;
     for (int64_t c = 0; c < width; c++) {
-        const double g = (double)dy[c] * weight[c], h = (x[c] - mean) * rstd;
-        cgp__ref_store(&dx[c], add, rstd * (g - sum - h * product));
+        const double g =
+            (double)cgp__ref_load(spec->type, args->dy, at + c) * args->param[0][c];
+        const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
+        cgp__ref_store(spec->type, args->dx[0], at + c, cgp__ref_adds(spec, 0),
+                       rstd * (g - sum - h * product));
     }
 }
 
@@ -59,18 +68,17 @@ void cgp__ref_layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_a
     for (int64_t c = 0; c < width; c++)
         dweight[c] = dbias[c] = 0.0;
     for (int64_t row = 0; row < rows; row++) {
-        const float *x = (const float *)args->x[0] + row * width, *dy = args->dy + row * width;
         const double mean = args->saved[0][row], rstd = args->saved[1][row];
         for (int64_t c = 0; c < width; c++) {
-            dweight[c] += dy[c] * ((x[c] - mean) * rstd);
-            dbias[c] += dy[c];
+            const double dy = cgp__ref_load(spec->type, args->dy, row * width + c);
+            const double x = cgp__ref_load(spec->type, args->x[0], row * width + c);
+            dweight[c] += dy * ((x - mean) * rstd);
+            dbias[c] += dy;
         }
-        if (args->dx[0])
-            input_row(args->dx[0] + row * width, cgp__ref_adds(spec, 0), dy, x, args->param[0],
-                      mean, rstd, width);
+        if (args->dx[0]) input_row(spec, args, row);
     }
     for (int64_t c = 0; c < width; c++) {
-        cgp__ref_store(&args->dparam[0][c], !args->first, dweight[c]);
-        cgp__ref_store(&args->dparam[1][c], !args->first, dbias[c]);
+        cgp__ref_store(CGP_F32, args->dparam[0], c, !args->first, dweight[c]);
+        cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
     }
 }

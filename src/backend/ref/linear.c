@@ -22,14 +22,14 @@ static strides weight_strides(const cgp__geometry *g) {
 void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__geometry *g = &spec->geometry;
     const strides at = weight_strides(g);
-    const float *x = args->x[0], *weight = args->param[0];
-    float *y = args->y;
+    const float *weight = args->param[0];
     for (int64_t row = 0; row < spec->n * g->rows; row++) {
         for (int64_t o = 0; o < g->out; o++) {
             double sum = g->has_bias ? args->param[1][o] : 0.0;
             for (int64_t i = 0; i < g->in; i++)
-                sum += (double)x[row * g->in + i] * weight[o * at.per_out + i * at.per_in];
-            y[row * g->out + o] = (float)sum;
+                sum += (double)cgp__ref_load(spec->type, args->x[0], row * g->in + i) *
+                       weight[o * at.per_out + i * at.per_in];
+            cgp__ref_write(spec->type, args->y, row * g->out + o, (float)sum);
         }
     }
 }
@@ -37,14 +37,15 @@ void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
 void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__geometry *g = &spec->geometry;
     const strides at = weight_strides(g);
-    const float *dy = args->dy, *weight = args->param[0];
-    float *dx = args->dx[0];
-    for (int64_t row = 0; dx && row < spec->n * g->rows; row++) {
+    const float *weight = args->param[0];
+    for (int64_t row = 0; args->dx[0] && row < spec->n * g->rows; row++) {
         for (int64_t i = 0; i < g->in; i++) {
             double sum = 0.0;
             for (int64_t o = 0; o < g->out; o++)
-                sum += (double)dy[row * g->out + o] * weight[o * at.per_out + i * at.per_in];
-            cgp__ref_store(&dx[row * g->in + i], cgp__ref_adds(spec, 0), sum);
+                sum += (double)cgp__ref_load(spec->type, args->dy, row * g->out + o) *
+                       weight[o * at.per_out + i * at.per_in];
+            cgp__ref_store(spec->type, args->dx[0], row * g->in + i, cgp__ref_adds(spec, 0),
+                           sum);
         }
     }
 }
@@ -53,20 +54,20 @@ void cgp__ref_linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args
     const cgp__geometry *g = &spec->geometry;
     const strides at = weight_strides(g);
     const int64_t rows = spec->n * g->rows;
-    const float *dy = args->dy, *x = args->x[0];
-    float *dweight = args->dparam[0];
     for (int64_t o = 0; o < g->out; o++) {
         for (int64_t i = 0; i < g->in; i++) {
             double sum = 0.0;
             for (int64_t row = 0; row < rows; row++)
-                sum += (double)dy[row * g->out + o] * x[row * g->in + i];
-            cgp__ref_store(&dweight[o * at.per_out + i * at.per_in], !args->first, sum);
+                sum += (double)cgp__ref_load(spec->type, args->dy, row * g->out + o) *
+                       cgp__ref_load(spec->type, args->x[0], row * g->in + i);
+            cgp__ref_store(CGP_F32, args->dparam[0], o * at.per_out + i * at.per_in,
+                           !args->first, sum);
         }
     }
     for (int64_t o = 0; g->has_bias && o < g->out; o++) {
         double sum = 0.0;
         for (int64_t row = 0; row < rows; row++)
-            sum += dy[row * g->out + o];
-        cgp__ref_store(&args->dparam[1][o], !args->first, sum);
+            sum += cgp__ref_load(spec->type, args->dy, row * g->out + o);
+        cgp__ref_store(CGP_F32, args->dparam[1], o, !args->first, sum);
     }
 }

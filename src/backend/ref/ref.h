@@ -4,13 +4,29 @@
 #define CGP_SRC_BACKEND_REF_H
 
 #include "backend/backend.h"
+#include "tensor/bf16.h"
 
 /* A kernel is a function of its spec and its operands; it cannot fail. */
 typedef void cgp__ref_run(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
 
-/* Gradients are rounded to float before they are added, as by a backend that sums aside. */
-static inline void cgp__ref_store(float *to, bool add, double value) {
-    *to = add ? *to + (float)value : (float)value;
+/* Element i of memory of a type, f32 or bf16. */
+static inline float cgp__ref_load(cgp_dtype type, const void *from, int64_t i) {
+    if (type == CGP_BF16) return cgp__bf16_to_float(((const uint16_t *)from)[i]);
+    return ((const float *)from)[i];
+}
+
+static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float value) {
+    if (type == CGP_BF16)
+        ((uint16_t *)to)[i] = cgp__bf16_from_float(value);
+    else
+        ((float *)to)[i] = value;
+}
+
+/* Element i = or += value. Gradients are rounded to float before they are added, as by a backend that
+ * sums aside. */
+static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
+    const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
+    cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);
 }
 
 /* Bit k of spec->add. */

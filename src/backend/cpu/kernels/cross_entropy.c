@@ -9,35 +9,39 @@
 
 #include <math.h>
 
-static float row_max(const float *x, int64_t n) {
+INLINE float row_max(cgp_dtype type, const void *x, int64_t n) {
     vec most[4];
     for (int k = 0; k < 4; k++)
         most[k] = splat(-INFINITY);
     int64_t c = 0;
     for (; c + 4 * LANES <= n; c += 4 * LANES) {
         for (int k = 0; k < 4; k++)
-            most[k] = larger(load(x + c + k * LANES), most[k]);
+            most[k] = larger(load_as(type, x, c + k * LANES), most[k]);
     }
     for (; c + LANES <= n; c += LANES)
-        most[0] = larger(load(x + c), most[0]);
+        most[0] = larger(load_as(type, x, c), most[0]);
     if (c < n) {
-        const vec tail = pick(lanes_below(n - c), load_part(x + c, n - c), splat(-INFINITY));
+        const vec part = load_part_as(type, x, c, n - c);
+        const vec tail = pick(lanes_below(n - c), part, splat(-INFINITY));
         most[0] = larger(tail, most[0]);
     }
     return max_lanes(larger(larger(most[0], most[1]), larger(most[2], most[3])));
 }
 
 /* sum of exp(x - most) */
-static double row_exp_sum(const float *x, int64_t n, float most) {
+INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float most) {
     vec sum[4] = {{0}};
     int64_t c = 0;
     for (; c + 4 * LANES <= n; c += 4 * LANES) {
         for (int k = 0; k < 4; k++)
-            sum[k] += exp_or_zero(load(x + c + k * LANES) - most);
+            sum[k] += exp_or_zero(load_as(type, x, c + k * LANES) - most);
     }
     for (; c + LANES <= n; c += LANES)
-        sum[0] += exp_or_zero(load(x + c) - most);
-    if (c < n) sum[1] += keep(lanes_below(n - c), exp_or_zero(load_part(x + c, n - c) - most));
+        sum[0] += exp_or_zero(load_as(type, x, c) - most);
+    if (c < n) {
+        const vec part = load_part_as(type, x, c, n - c);
+        sum[1] += keep(lanes_below(n - c), exp_or_zero(part - most));
+    }
     double total = 0.0;
     for (int k = 0; k < 4; k++) {
         for (int i = 0; i < LANES; i++)
@@ -46,46 +50,56 @@ static double row_exp_sum(const float *x, int64_t n, float most) {
     return total;
 }
 
+INLINE void forward(cgp_dtype type, const cgp__cpu_loss *a) {
+    for (int64_t row = 0; row < a->rows; row++) {
+        const void *x = cgp__cpu_at(type, a->x, row * a->classes);
+        const float most = row_max(type, x, a->classes);
+        const double lse = (double)most + log(row_exp_sum(type, x, a->classes, most));
+        a->lse[row] = (float)lse;
+        a->losses[row] = 0.0;
+        if (a->targets[row] != a->ignore)
+            a->losses[row] = lse - (double)load_part_as(type, x, a->targets[row], 1)[0];
+    }
+}
+
 void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
     const cgp__cpu_loss a = *loss;
-    for (int64_t row = 0; row < a.rows; row++) {
-        const float *x = a.x + row * a.classes;
-        const float most = row_max(x, a.classes);
-        const double lse = (double)most + log(row_exp_sum(x, a.classes, most));
-        a.lse[row] = (float)lse;
-        const bool counts = a.targets[row] != a.ignore;
-        a.losses[row] = counts ? lse - (double)x[a.targets[row]] : 0.0;
-    }
+    FOR_TYPE(a.type, forward, &a);
 }
 
 INLINE vec slope(vec x, float lse, float scale, ivec is_target) {
     return scale * (exp_or_zero(x - lse) - keep(is_target, splat(1.0f)));
 }
 
-INLINE void backward_row(float *dx, const float *x, int64_t n, float lse, float scale,
-                         int32_t target, bool add) {
+INLINE void backward_row(cgp_dtype type, void *dx, const void *x, int64_t n, float lse,
+                         float scale, int32_t target, bool add) {
     const ivec iota = IOTA;
     int64_t c = 0;
     for (; c + LANES <= n; c += LANES) {
-        const vec g = slope(load(x + c), lse, scale, iota + (int32_t)c == target);
-        store(dx + c, add ? load(dx + c) + g : g);
+        const vec g = slope(load_as(type, x, c), lse, scale, iota + (int32_t)c == target);
+        store_as(type, dx, c, add ? load_as(type, dx, c) + g : g);
     }
     if (c == n) return;
-    const vec g = slope(load_part(x + c, n - c), lse, scale, iota + (int32_t)c == target);
-    store_part(dx + c, add ? load_part(dx + c, n - c) + g : g, n - c);
+    const vec part = load_part_as(type, x, c, n - c);
+    const vec g = slope(part, lse, scale, iota + (int32_t)c == target);
+    store_part_as(type, dx, c, add ? load_part_as(type, dx, c, n - c) + g : g, n - c);
+}
+
+INLINE void backward(cgp_dtype type, const cgp__cpu_loss *a) {
+    for (int64_t row = 0; row < a->rows; row++) {
+        const void *x = cgp__cpu_at(type, a->x, row * a->classes);
+        void *dx = cgp__cpu_at(type, a->dx, row * a->classes);
+        const int32_t target = a->targets[row];
+        if (target != a->ignore && a->add)
+            backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, true);
+        else if (target != a->ignore)
+            backward_row(type, dx, x, a->classes, a->lse[row], a->scale, target, false);
+        else if (!a->add)
+            memset(dx, 0, (size_t)a->classes * (type == CGP_BF16 ? 2 : 4));
+    }
 }
 
 void CGP__CPU_NAME(cross_entropy_backward)(const cgp__cpu_loss *loss) {
     const cgp__cpu_loss a = *loss;
-    for (int64_t row = 0; row < a.rows; row++) {
-        const float *x = a.x + row * a.classes;
-        float *dx = a.dx + row * a.classes;
-        const int32_t target = a.targets[row];
-        if (target != a.ignore && a.add)
-            backward_row(dx, x, a.classes, a.lse[row], a.scale, target, true);
-        else if (target != a.ignore)
-            backward_row(dx, x, a.classes, a.lse[row], a.scale, target, false);
-        else if (!a.add)
-            memset(dx, 0, (size_t)a.classes * sizeof *dx);
-    }
+    FOR_TYPE(a.type, backward, &a);
 }

@@ -17,29 +17,34 @@ INLINE vec slope(vec x) {
     return half_erf + x * (SQRT_TWO_PI_INVERSE * exp_or_zero(-0.5f * x * x));
 }
 
-void CGP__CPU_NAME(gelu_forward)(float *y, const float *x, int64_t n) {
+INLINE void forward_all(cgp_dtype type, void *y, const void *x, int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        store(y + i, forward(load(x + i)));
-    if (i < n) store_part(y + i, forward(load_part(x + i, n - i)), n - i);
+        store_as(type, y, i, forward(load_as(type, x, i)));
+    if (i < n) store_part_as(type, y, i, forward(load_part_as(type, x, i, n - i)), n - i);
 }
 
-INLINE void backward(float *dx, const float *x, const float *dy, int64_t n, bool add) {
+void CGP__CPU_NAME(gelu_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
+    FOR_TYPE(type, forward_all, y, x, n);
+}
+
+INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
+                     bool add) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        const vec g = load(dy + i) * slope(load(x + i));
-        store(dx + i, add ? load(dx + i) + g : g);
+        const vec g = load_as(type, dy, i) * slope(load_as(type, x, i));
+        store_as(type, dx, i, add ? load_as(type, dx, i) + g : g);
     }
     if (i < n) {
-        const vec g = load_part(dy + i, n - i) * slope(load_part(x + i, n - i));
-        store_part(dx + i, add ? load_part(dx + i, n - i) + g : g, n - i);
+        const vec g = load_part_as(type, dy, i, n - i) * slope(load_part_as(type, x, i, n - i));
+        store_part_as(type, dx, i, add ? load_part_as(type, dx, i, n - i) + g : g, n - i);
     }
 }
 
-void CGP__CPU_NAME(gelu_backward)(float *dx, const float *x, const float *dy, int64_t n,
-                                  bool add) {
+void CGP__CPU_NAME(gelu_backward)(cgp_dtype type, void *dx, const void *x, const void *dy,
+                                  int64_t n, bool add) {
     if (add)
-        backward(dx, x, dy, n, true);
+        FOR_TYPE(type, backward, dx, x, dy, n, true);
     else
-        backward(dx, x, dy, n, false);
+        FOR_TYPE(type, backward, dx, x, dy, n, false);
 }

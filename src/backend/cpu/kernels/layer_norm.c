@@ -13,13 +13,13 @@
 #include <math.h>
 
 /* Sums of `count` rows of (x - shift)^power, power 1 or 2 */
-INLINE void row_sums(float *sums, const float *x, const float *shift, int64_t width, int count,
-                     bool square) {
+INLINE void row_sums(cgp_dtype type, float *sums, const void *x, const float *shift,
+                     int64_t width, int count, bool square) {
     vec sum[4] = {{0}};
     int64_t c = 0;
     for (; c + LANES <= width; c += LANES) {
         for (int k = 0; k < count; k++) {
-            vec v = load(x + k * width + c);
+            vec v = load_as(type, x, k * width + c);
             if (square) {
                 v -= shift[k];
                 v *= v;
@@ -28,7 +28,7 @@ INLINE void row_sums(float *sums, const float *x, const float *shift, int64_t wi
         }
     }
     for (int k = 0; c < width && k < count; k++) {
-        vec v = load_part(x + k * width + c, width - c);
+        vec v = load_part_as(type, x, k * width + c, width - c);
         if (square) {
             v = keep(lanes_below(width - c), v - shift[k]);
             v *= v;
@@ -39,14 +39,15 @@ INLINE void row_sums(float *sums, const float *x, const float *shift, int64_t wi
         sums[k] = sum_lanes(sum[k]);
 }
 
-INLINE void forward_rows(const cgp__cpu_norm *a, int64_t row, int count) {
+INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, int count) {
     const int64_t width = a->width;
-    const float *x = a->x + row * width;
-    float *y = a->y + row * width, mean[4] = {0}, rstd[4];
-    row_sums(mean, x, NULL, width, count, false);
+    const void *x = cgp__cpu_at(type, a->x, row * width);
+    void *y = cgp__cpu_at(type, a->y, row * width);
+    float mean[4] = {0}, rstd[4];
+    row_sums(type, mean, x, NULL, width, count, false);
     for (int k = 0; k < count; k++)
         a->mean[row + k] = mean[k] = mean[k] / (float)width;
-    row_sums(rstd, x, mean, width, count, true);
+    row_sums(type, rstd, x, mean, width, count, true);
     for (int k = 0; k < count; k++)
         a->rstd[row + k] = rstd[k] = 1.0f / sqrtf(rstd[k] / (float)width + a->eps);
     int64_t c = 0;
@@ -54,7 +55,7 @@ INLINE void forward_rows(const cgp__cpu_norm *a, int64_t row, int count) {
         const vec weight = load(a->weight + c), bias = load(a->bias + c);
         for (int k = 0; k < count; k++) {
             const int64_t at = k * width + c;
-            store(y + at, (load(x + at) - mean[k]) * rstd[k] * weight + bias);
+            store_as(type, y, at, (load_as(type, x, at) - mean[k]) * rstd[k] * weight + bias);
         }
     }
     if (c == width) return;
@@ -62,25 +63,30 @@ INLINE void forward_rows(const cgp__cpu_norm *a, int64_t row, int count) {
     const vec weight = load_part(a->weight + c, left), bias = load_part(a->bias + c, left);
     for (int k = 0; k < count; k++) {
         const int64_t at = k * width + c;
-        const vec normal = (load_part(x + at, left) - mean[k]) * rstd[k];
-        store_part(y + at, normal * weight + bias, left);
+        const vec normal = (load_part_as(type, x, at, left) - mean[k]) * rstd[k];
+        store_part_as(type, y, at, normal * weight + bias, left);
     }
+}
+
+INLINE void forward(cgp_dtype type, const cgp__cpu_norm *a) {
+    int64_t row = 0;
+    for (; row + 4 <= a->rows; row += 4)
+        forward_rows(type, a, row, 4);
+    for (; row < a->rows; row++)
+        forward_rows(type, a, row, 1);
 }
 
 void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
     const cgp__cpu_norm a = *norm;
-    int64_t row = 0;
-    for (; row + 4 <= a.rows; row += 4)
-        forward_rows(&a, row, 4);
-    for (; row < a.rows; row++)
-        forward_rows(&a, row, 1);
+    FOR_TYPE(a.type, forward, &a);
 }
 
 /* sum g and sum (g h) of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow */
-INLINE void backward_sums(const cgp__cpu_norm *a, int64_t row, int count, float sums[2][4],
-                          float *dweight, float *dbias) {
+INLINE void backward_sums(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, int count,
+                          float sums[2][4], float *dweight, float *dbias) {
     const int64_t width = a->width;
-    const float *x = a->x + row * width, *dy = a->dy + row * width;
+    const void *x = cgp__cpu_at(type, a->x, row * width);
+    const void *dy = cgp__cpu_at(type, a->dy, row * width);
     const float *mean = a->mean + row, *rstd = a->rstd + row;
     vec g_sum[4] = {{0}}, gh_sum[4] = {{0}};
     for (int64_t c = 0; c < width; c += LANES) {
@@ -90,8 +96,9 @@ INLINE void backward_sums(const cgp__cpu_norm *a, int64_t row, int count, float 
         vec dw = load(dweight + c), db = load(dbias + c); /* these are padded */
         for (int k = 0; k < count; k++) {
             const int64_t at = k * width + c;
-            const vec d = part ? load_part(dy + at, left) : load(dy + at);
-            const vec h = ((part ? load_part(x + at, left) : load(x + at)) - mean[k]) * rstd[k];
+            const vec d = part ? load_part_as(type, dy, at, left) : load_as(type, dy, at);
+            const vec in = part ? load_part_as(type, x, at, left) : load_as(type, x, at);
+            const vec h = (in - mean[k]) * rstd[k];
             const vec g = d * weight;
             g_sum[k] += g;
             gh_sum[k] += g * h;
@@ -108,45 +115,51 @@ INLINE void backward_sums(const cgp__cpu_norm *a, int64_t row, int count, float 
 }
 
 /* dx of one row; g and gh are the means of g and of g h */
-INLINE void backward_row(const cgp__cpu_norm *a, int64_t row, float g, float gh, bool add) {
+INLINE void backward_row(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, float g, float gh,
+                         bool add) {
     const int64_t width = a->width;
-    const float *x = a->x + row * width, *dy = a->dy + row * width;
+    const void *x = cgp__cpu_at(type, a->x, row * width);
+    const void *dy = cgp__cpu_at(type, a->dy, row * width);
     const float mean = a->mean[row], rstd = a->rstd[row];
-    float *dx = a->dx + row * width;
+    void *dx = cgp__cpu_at(type, a->dx, row * width);
     int64_t c = 0;
     for (; c + LANES <= width; c += LANES) {
-        const vec h = (load(x + c) - mean) * rstd;
-        const vec out = rstd * (load(dy + c) * load(a->weight + c) - g - h * gh);
-        store(dx + c, add ? load(dx + c) + out : out);
+        const vec h = (load_as(type, x, c) - mean) * rstd;
+        const vec out = rstd * (load_as(type, dy, c) * load(a->weight + c) - g - h * gh);
+        store_as(type, dx, c, add ? load_as(type, dx, c) + out : out);
     }
     if (c == width) return;
     const int64_t left = width - c;
-    const vec h = (load_part(x + c, left) - mean) * rstd;
-    const vec d = load_part(dy + c, left) * load_part(a->weight + c, left);
+    const vec h = (load_part_as(type, x, c, left) - mean) * rstd;
+    const vec d = load_part_as(type, dy, c, left) * load_part(a->weight + c, left);
     const vec out = rstd * (d - g - h * gh);
-    store_part(dx + c, add ? load_part(dx + c, left) + out : out, left);
+    store_part_as(type, dx, c, add ? load_part_as(type, dx, c, left) + out : out, left);
 }
 
-INLINE void backward_rows(const cgp__cpu_norm *a, int64_t row, int count, float *dweight,
-                          float *dbias) {
+INLINE void backward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, int count,
+                          float *dweight, float *dbias) {
     float sums[2][4];
-    backward_sums(a, row, count, sums, dweight, dbias);
+    backward_sums(type, a, row, count, sums, dweight, dbias);
     for (int k = 0; a->dx && k < count; k++) {
         if (a->add)
-            backward_row(a, row + k, sums[0][k], sums[1][k], true);
+            backward_row(type, a, row + k, sums[0][k], sums[1][k], true);
         else
-            backward_row(a, row + k, sums[0][k], sums[1][k], false);
+            backward_row(type, a, row + k, sums[0][k], sums[1][k], false);
     }
+}
+
+INLINE void backward(cgp_dtype type, const cgp__cpu_norm *a) {
+    const int64_t padded = cgp__cpu_padded(a->width);
+    float *dweight = a->sums, *dbias = dweight + padded;
+    memset(a->sums, 0, (size_t)(2 * padded) * sizeof *a->sums);
+    int64_t row = 0;
+    for (; row + 4 <= a->rows; row += 4)
+        backward_rows(type, a, row, 4, dweight, dbias);
+    for (; row < a->rows; row++)
+        backward_rows(type, a, row, 1, dweight, dbias);
 }
 
 void CGP__CPU_NAME(layer_norm_backward)(const cgp__cpu_norm *norm) {
     const cgp__cpu_norm a = *norm;
-    const int64_t padded = cgp__cpu_padded(a.width);
-    float *dweight = a.sums, *dbias = dweight + padded;
-    memset(a.sums, 0, (size_t)(2 * padded) * sizeof *a.sums);
-    int64_t row = 0;
-    for (; row + 4 <= a.rows; row += 4)
-        backward_rows(&a, row, 4, dweight, dbias);
-    for (; row < a.rows; row++)
-        backward_rows(&a, row, 1, dweight, dbias);
+    FOR_TYPE(a.type, backward, &a);
 }

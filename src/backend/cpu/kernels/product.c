@@ -21,7 +21,7 @@
 #define NR (NV * LANES)
 #define STEP 4   /* of k, between which other things are done */
 #define AHEAD 48 /* rows of b from what is packed to what is called from memory */
-#define LINE 16  /* floats in a cache line */
+#define LINE 64  /* bytes in a cache line */
 _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
                "blocks are whole slivers");
 
@@ -53,98 +53,99 @@ INLINE void transpose(vec r[LANES]) {
 #endif
 }
 
-/* LANES rows of `stride`, of which `rows` are there, n <= LANES columns of them, transposed. */
-INLINE void load_transposed(vec r[LANES], const float *from, int64_t stride, int64_t rows,
-                            int64_t n) {
+/* LANES rows of a matrix from element i on, `stride` apart, of which `rows` are there: n <= LANES
+ * elements of each, transposed. */
+INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
+                            int64_t stride, int64_t rows, int64_t n) {
     if (rows == LANES && n == LANES) {
-        UNROLL for (int i = 0; i < LANES; i++) r[i] = load(from + i * stride);
+        UNROLL for (int row = 0; row < LANES; row++) r[row] =
+            load_as(type, from, i + row * stride);
     } else {
-        for (int i = 0; i < LANES; i++)
-            r[i] = i < rows ? load_part(from + i * stride, n) : (vec){0};
+        for (int row = 0; row < LANES; row++)
+            r[row] = row < rows ? load_part_as(type, from, i + row * stride, n) : (vec){0};
     }
     transpose(r);
 }
 
 /* A vector of LANES rows at one k, to the two slivers they belong to. */
 INLINE void store_halves(float *to, vec x, int64_t sliver) {
-    const half low = LOW_HALF(x), high = HIGH_HALF(x);
+    const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
     memcpy(to, &low, sizeof low);
     memcpy(to + sliver, &high, sizeof high);
 }
 
-/* `rows` rows of a, LANES at a time, to slivers [k][MR] one after the other; missing ones are
- * zero. */
-void CGP__CPU_NAME(product_rows)(float *to, const float *a, cgp__matrix layout, int64_t rows,
-                                 int64_t k) {
+/* Rows of a, LANES at a time, to slivers [k][MR] one after the other; missing rows are zero. */
+INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
+                      int64_t k) {
     const int64_t sliver = k * MR;
-    for (int64_t i = 0; i < rows; i += LANES, to += 2 * sliver, a += LANES * layout.row) {
-        const int64_t there = rows - i < LANES ? rows - i : LANES;
-        if (layout.column != 1) {
-            for (int64_t p = 0; p < k; p++) {
-                const float *from = a + p * layout.column;
-                store_halves(to + p * MR, there == LANES ? load(from) : load_part(from, there),
-                             sliver);
-            }
-            continue;
+    for (int64_t i = 0; i < rows; i += LANES, to += 2 * sliver) {
+        const int64_t first = i * a->row, there = rows - i < LANES ? rows - i : LANES;
+        for (int64_t p = 0; a->column != 1 && p < k; p++) {
+            const int64_t at = first + p * a->column;
+            const vec x = there == LANES ? load_as(type, a->at, at)
+                                         : load_part_as(type, a->at, at, there);
+            store_halves(to + p * MR, x, sliver);
         }
-        for (int64_t p = 0; p < k; p += LANES) {
+        for (int64_t p = 0; a->column == 1 && p < k; p += LANES) {
             const int64_t n = k - p < LANES ? k - p : LANES;
             vec r[LANES];
-            load_transposed(r, a + p, layout.row, there, n);
+            load_transposed(type, r, a->at, first + p, a->row, there, n);
             for (int64_t q = 0; q < n; q++)
                 store_halves(to + (p + q) * MR, r[q], sliver);
         }
     }
 }
 
-/* `columns` <= NR of b from row p on, to [k][NR]; missing ones are zero. */
-static void pack_columns(float *to, const float *b, cgp__matrix layout, int64_t columns,
-                         int64_t p, int64_t k) {
-    if (layout.column == 1) {
-        for (; p < k; p++)
-            for (int64_t j = 0; j < NR; j += LANES) {
-                const float *from = b + p * layout.row + j;
-                const int64_t there = columns - j;
-                store(to + p * NR + j, there >= LANES ? load(from)
-                                       : there > 0    ? load_part(from, there)
-                                                      : (vec){0});
-            }
-        return;
-    }
+void CGP__CPU_NAME(product_rows)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
+    FOR_TYPE(a->type, pack_rows, to, a, rows, k);
+}
+
+/* `columns` <= NR of b, from row p on, to [k][NR]; missing ones are zero where rows are read. */
+INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
+                            int64_t p, int64_t k) {
+    for (; b->column == 1 && p < k; p++)
+        for (int64_t j = 0; j < NR; j += LANES) {
+            const int64_t at = p * b->row + j, there = columns - j;
+            store(to + p * NR + j, there >= LANES ? load_as(type, b->at, at)
+                                   : there > 0    ? load_part_as(type, b->at, at, there)
+                                                  : (vec){0});
+        }
     for (; p < k; p += LANES) {
         const int64_t n = k - p < LANES ? k - p : LANES;
         for (int64_t j = 0; j < columns; j += LANES) {
             const int64_t there = columns - j < LANES ? columns - j : LANES;
             vec r[LANES];
-            load_transposed(r, b + p + j * layout.column, layout.column, there, n);
+            load_transposed(type, r, b->at, p + j * b->column, b->column, there, n);
             for (int64_t q = 0; q < n; q++)
                 store(to + (p + q) * NR + j, r[q]);
         }
     }
 }
 
+static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64_t p,
+                         int64_t k) {
+    FOR_TYPE(b->type, pack_columns_as, to, b, columns, p, k);
+}
+
 /* --- tiles --- */
 
 /* Lines of memory to be called: `left` more in this run, then on to the next one. */
 typedef struct lines {
-    const float *at;
-    int64_t count, left, run, gap; /* gap: from the end of a run */
+    const char *at;
+    int64_t count, left, run, gap; /* gap: bytes from the end of a run */
 } lines;
 
-/* Vectors of the next sliver of b to be packed, NV in a row. */
+/* Vectors of the next sliver of b to be packed, NV in a row, from element `from` on. */
 typedef struct copies {
-    const float *from;
+    int64_t count, from, gap;
     float *to;
-    int64_t count, gap;
 } copies;
 
 typedef struct tile {
-    int64_t k, rows, columns; /* rows <= MR, columns <= NR: those to be stored */
-    const float *a, *b;       /* [k][MR], [k][NR] */
-    float *c;
-    int64_t stride;
-    const float *bias; /* of its columns, or NULL */
-    bool add;
+    const cgp__block *block;
+    int64_t rows, columns; /* <= MR, <= NR: those to be stored */
+    int64_t row, column;   /* in c */
+    const float *a, *b;    /* [k][MR], [k][NR] */
     copies copy;
     lines a_lines, b_lines, c_lines;
 } tile;
@@ -162,9 +163,9 @@ INLINE void call_line(lines *l, int write) {
     l->at += l->gap;
 }
 
-INLINE void copy_vector(copies *c, int64_t step) {
+INLINE void copy_vector(cgp_dtype type, const cgp__block *block, copies *c, int64_t step) {
     if (step >= c->count) return;
-    store(c->to, load(c->from));
+    store(c->to, load_as(type, block->b.at, c->from));
     c->to += LANES;
     c->from += step % NV == NV - 1 ? LANES + c->gap : LANES;
 }
@@ -179,63 +180,72 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv)
     }
 }
 
+/* n <= LANES elements of a row of c, from `sum`. */
+INLINE void store_sum(const tile *t, int64_t i, int64_t j, vec sum, int64_t n) {
+    const cgp__block *block = t->block;
+    const int64_t column = t->column + j, at = (t->row + i) * block->stride + column;
+    if (block->bias)
+        sum += n == LANES ? load(block->bias + column) : load_part(block->bias + column, n);
+    if (block->from.at) {
+        const int64_t from = (t->row + i) * block->from.row + column;
+        sum += n == LANES ? load_as(block->from.type, block->from.at, from)
+                          : load_part_as(block->from.type, block->from.at, from, n);
+    }
+    if (n == LANES)
+        store_as(block->type, block->c, at, sum);
+    else
+        store_part_as(block->type, block->c, at, sum, n);
+}
+
 /* A tile at an edge: its sums by way of memory. */
 static void store_edge(const tile *t, const float sums[MR][NR]) {
-    for (int64_t i = 0; i < t->rows; i++) {
-        float *c = t->c + i * t->stride;
-        for (int64_t j = 0; j < t->columns; j++) {
-            const float sum = t->bias ? sums[i][j] + t->bias[j] : sums[i][j];
-            c[j] = t->add ? c[j] + sum : sum;
+    for (int64_t i = 0; i < t->rows; i++)
+        for (int64_t j = 0; j < t->columns; j += LANES) {
+            const int64_t left = t->columns - j;
+            store_sum(t, i, j, load(&sums[i][j]), left < LANES ? left : LANES);
         }
-    }
 }
 
 INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
-    if (t->rows < MR || t->columns < nv * LANES) {
-        float edge[MR][NR];
+    if (t->rows == MR && t->columns == nv * LANES) {
         UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
-            store(&edge[i][j * LANES], sums[i][j]);
-        store_edge(t, edge);
+            store_sum(t, i, j * LANES, sums[i][j], LANES);
         return;
     }
-    if (t->bias) UNROLL for (int j = 0; j < nv; j++) {
-            const vec bias = load(t->bias + j * LANES);
-            UNROLL for (int i = 0; i < MR; i++) sums[i][j] += bias;
-        }
-    UNROLL for (int i = 0; i < MR; i++) {
-        float *c = t->c + i * t->stride;
-        UNROLL for (int j = 0; j < nv; j++)
-            store(c + j * LANES, t->add ? load(c + j * LANES) + sums[i][j] : sums[i][j]);
-    }
+    float edge[MR][NR];
+    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
+        store(&edge[i][j * LANES], sums[i][j]);
+    store_edge(t, edge);
 }
 
-INLINE void run_tile(tile *t, int nv) {
+/* b of `type`, nv vectors of columns. */
+INLINE void run_tile(cgp_dtype type, tile *t, int nv) {
     const float *a = t->a, *b = t->b;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
-    const int64_t steps = t->k / STEP;
+    const int64_t k = t->block->k, steps = k / STEP;
     for (int64_t step = 0; step < steps; step++) {
         UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, nv);
         a += STEP * MR;
         b += STEP * NR;
-        copy_vector(&t->copy, step);
+        copy_vector(type, t->block, &t->copy, step);
         call_line(&t->a_lines, 0);
         call_line(&t->b_lines, 0);
         call_line(&t->c_lines, 1);
     }
-    for (int64_t p = steps * STEP; p < t->k; p++, a += MR, b += NR)
+    for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
         accumulate(sums, a, b, nv);
     store_tile(t, sums, nv);
 }
 
 static void run_tile_of(tile *t) {
     if (t->columns > 2 * LANES)
-        run_tile(t, 3);
+        FOR_TYPE(t->block->b.type, run_tile, t, 3);
     else if (t->columns > LANES)
-        run_tile(t, 2);
+        FOR_TYPE(t->block->b.type, run_tile, t, 2);
     else
-        run_tile(t, 1);
+        FOR_TYPE(t->block->b.type, run_tile, t, 1);
 }
 
 /* --- a range of columns --- */
@@ -249,72 +259,85 @@ typedef struct range {
     float *now, *next; /* packed slivers */
 } range;
 
+INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
+    return type == CGP_BF16 ? 2 * n : 4 * n;
+}
+
+/* `count` lines in runs of `length` bytes that begin `stride` bytes apart. */
+INLINE lines lines_of(const void *at, int64_t count, int64_t length, int64_t stride) {
+    const int64_t run = (length + LINE - 1) / LINE;
+    return (lines){at, count, run, run, stride - run * LINE};
+}
+
 /* The part of a tile in packing the next sliver, whose rows are as they are packed, and in
  * calling what is packed after that. */
 static void share_rows(const range *r, tile *t) {
-    const cgp__block *block = r->block;
-    const int64_t k = block->k, stride = block->b_layout.row, left = k - r->packed;
+    const cgp__matrix *b = &r->block->b;
+    const int64_t k = r->block->k, left = k - r->packed, next = r->begin + NR;
     const int64_t most = k / STEP / NV, each = (k + r->tiles - 1) / r->tiles;
     int64_t rows = each < most ? each : most;
     if (r->end - r->begin < 2 * NR || left <= 0) return;
     if (rows > left) rows = left;
-    const float *next = block->b + r->begin + NR;
-    t->copy = (copies){.from = next + r->packed * stride,
-                       .to = r->next + r->packed * NR,
-                       .count = rows * NV,
-                       .gap = stride - NR};
-    const int64_t ahead = r->packed + AHEAD, run = (NR + LINE - 1) / LINE;
-    const float *line = ahead < k ? next + ahead * stride : next + NR + (ahead - k) * stride;
-    t->b_lines = (lines){line, rows * run, run, run, stride - run * LINE};
+    t->copy = (copies){.count = rows * NV,
+                       .from = r->packed * b->row + next,
+                       .gap = b->row - NR,
+                       .to = r->next + r->packed * NR};
+    const int64_t ahead = r->packed + AHEAD, length = bytes_of(b->type, NR);
+    const int64_t at = ahead < k ? ahead * b->row + next : (ahead - k) * b->row + next + NR;
+    t->b_lines = lines_of(cgp__cpu_at(b->type, b->at, at), rows * ((length + LINE - 1) / LINE),
+                          length, bytes_of(b->type, b->row));
 }
 
 /* The same where columns are contiguous: they are transposed when their turn comes. */
 static void share_columns(const range *r, tile *t, int64_t index) {
-    const cgp__block *block = r->block;
-    const int64_t stride = block->b_layout.column, run = (block->k + LINE - 1) / LINE;
-    const int64_t left = r->end - r->begin - NR, each = (NR + r->tiles - 1) / r->tiles;
-    const int64_t column = index * each, there = left < NR ? left : NR;
+    const cgp__matrix *b = &r->block->b;
+    const int64_t left = r->end - r->begin - NR, there = left < NR ? left : NR;
+    const int64_t each = (NR + r->tiles - 1) / r->tiles, column = index * each;
+    const int64_t length = bytes_of(b->type, r->block->k), run = (length + LINE - 1) / LINE;
     if (column >= there) return;
-    t->b_lines = (lines){block->b + (r->begin + NR + column) * stride,
-                         (there - column < each ? there - column : each) * run, run, run,
-                         stride - run * LINE};
+    t->b_lines = lines_of(cgp__cpu_at(b->type, b->at, (r->begin + NR + column) * b->column),
+                          (there - column < each ? there - column : each) * run, length,
+                          bytes_of(b->type, b->column));
 }
 
 /* The same for the next block of a: as many lines for each tile of this one. */
 static void share_ahead(const range *r, tile *t, int64_t index) {
     const cgp__ahead *ahead = &r->block->ahead;
     if (ahead->runs == 0) return;
-    const int64_t run = (ahead->length + LINE - 1) / LINE, lines_ahead = ahead->runs * run;
+    const int64_t run = (ahead->length + LINE - 1) / LINE, all = ahead->runs * run;
     const int64_t tiles = (r->block->columns + NR - 1) / NR * r->tiles;
-    const int64_t each = (lines_ahead + tiles - 1) / tiles;
-    const int64_t first = (r->begin / NR * r->tiles + index) * each, left = lines_ahead - first;
-    t->a_lines =
-        (lines){ahead->at + first / run * ahead->stride + first % run * LINE,
-                left < each ? left : each, run - first % run, run, ahead->stride - run * LINE};
+    const int64_t each = (all + tiles - 1) / tiles;
+    const int64_t first = (r->begin / NR * r->tiles + index) * each, left = all - first;
+    t->a_lines = lines_of(ahead->at + first / run * ahead->stride + first % run * LINE,
+                          left < each ? left : each, ahead->length, ahead->stride);
+    t->a_lines.left = run - first % run;
+}
+
+/* The next tile of c: below, or on top of the next sliver. */
+static lines next_tile(const range *r, int64_t i) {
+    const cgp__block *block = r->block;
+    const int64_t column = i + MR < block->rows ? r->begin : r->begin + NR;
+    const int64_t row = i + MR < block->rows ? i + MR : 0, length = bytes_of(block->type, NR);
+    return lines_of(cgp__cpu_at(block->type, block->c, row * block->stride + column),
+                    MR * ((length + LINE - 1) / LINE), length,
+                    bytes_of(block->type, block->stride));
 }
 
 static void run_sliver(range *r) {
     const cgp__block *block = r->block;
-    const int64_t left = r->end - r->begin, columns = left < NR ? left : NR;
-    const int64_t run = (columns + LINE - 1) / LINE;
+    const int64_t left = r->end - r->begin;
     r->packed = 0;
     for (int64_t i = 0; i < block->rows; i += MR) {
-        const int64_t rows = block->rows - i < MR ? block->rows - i : MR;
-        float *c = block->c + i * block->stride + r->begin;
-        tile t = {.k = block->k,
-                  .rows = rows,
-                  .columns = columns,
+        tile t = {.block = block,
+                  .rows = block->rows - i < MR ? block->rows - i : MR,
+                  .columns = left < NR ? left : NR,
+                  .row = i,
+                  .column = r->begin,
                   .a = block->a + i * block->k,
                   .b = r->now,
-                  .c = c,
-                  .stride = block->stride,
-                  .bias = block->bias ? block->bias + r->begin : NULL,
-                  .add = block->add};
-        const float *next =
-            i + MR < block->rows ? c + MR * block->stride : block->c + r->begin + columns;
-        t.c_lines = (lines){next, MR * run, run, run, block->stride - run * LINE};
+                  .c_lines = next_tile(r, i)};
         share_ahead(r, &t, i / MR);
-        if (block->b_layout.column == 1)
+        if (block->b.column == 1)
             share_rows(r, &t);
         else
             share_columns(r, &t, i / MR);
@@ -326,7 +349,6 @@ static void run_sliver(range *r) {
 
 void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int64_t end,
                                     float *room) {
-    const cgp__matrix layout = block->b_layout;
     range r = {.block = block,
                .begin = begin,
                .end = end,
@@ -335,11 +357,11 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
                .next = room};
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin;
+        const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
         float *const now = r.next;
         r.next = r.now;
         r.now = now;
-        pack_columns(now, block->b + r.begin * layout.column, layout, left < NR ? left : NR,
-                     r.packed, block->k);
+        pack_columns(now, &b, left < NR ? left : NR, r.packed, block->k);
         run_sliver(&r);
     }
 }

@@ -6,42 +6,77 @@
  * long sum. A column's sum is its own, so threads share the columns. */
 #include "backend/cpu/kernels/vec.h"
 
-void CGP__CPU_NAME(add)(float *y, const float *a, const float *b, int64_t n) {
+INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,
+                int64_t n) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES)
-        store(y + i, load(a + i) + load(b + i));
-    if (i < n) store_part(y + i, load_part(a + i, n - i) + load_part(b + i, n - i), n - i);
+        store_as(type, y, i, load_as(type, a, i) + load_as(b_type, b, i));
+    if (i == n) return;
+    const vec sum = load_part_as(type, a, i, n - i) + load_part_as(b_type, b, i, n - i);
+    store_part_as(type, y, i, sum, n - i);
 }
 
-void CGP__CPU_NAME(add_bias)(float *y, const float *bias, int64_t rows, int64_t width) {
-    for (int64_t row = 0; row < rows; row++)
-        CGP__CPU_NAME(add)(y + row * width, y + row * width, bias, width);
+/* An activation to f32. */
+INLINE void add_to_f32(cgp_dtype b_type, void *y, const void *a, const void *b, int64_t n) {
+    add(CGP_F32, b_type, y, a, b, n);
+}
+
+INLINE void add_to_bf16(cgp_dtype b_type, void *y, const void *a, const void *b, int64_t n) {
+    add(CGP_BF16, b_type, y, a, b, n);
+}
+
+void CGP__CPU_NAME(add)(cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,
+                        int64_t n) {
+    if (type == CGP_F32)
+        FOR_TYPE(b_type, add_to_f32, y, a, b, n);
+    else
+        FOR_TYPE(b_type, add_to_bf16, y, a, b, n);
+}
+
+INLINE void convert(cgp_dtype from_type, cgp_dtype to_type, void *to, const void *from,
+                    int64_t n) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store_as(to_type, to, i, load_as(from_type, from, i));
+    if (i < n) store_part_as(to_type, to, i, load_part_as(from_type, from, i, n - i), n - i);
+}
+
+void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from,
+                            int64_t n) {
+    if (to_type == from_type)
+        memcpy(to, from, (size_t)n * (to_type == CGP_BF16 ? 2 : 4));
+    else if (to_type == CGP_F32)
+        convert(CGP_BF16, CGP_F32, to, from, n);
+    else
+        convert(CGP_F32, CGP_BF16, to, from, n);
 }
 
 #define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
 
 /* partial[c] += rows of x, c < width, padded; four rows a time save loads and stores */
-static void add_block(float *partial, const float *x, int64_t rows, int64_t width,
-                      int64_t stride) {
+INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows,
+                      int64_t width, int64_t stride) {
     int64_t row = 0;
     for (; row + 4 <= rows; row += 4) {
-        const float *r = x + row * stride;
+        const void *r = cgp__cpu_at(type, x, row * stride);
         int64_t c = 0;
         for (; c + LANES <= width; c += LANES) {
-            vec sum = load(partial + c) + load(r + c);
-            sum = sum + load(r + c + stride);
-            sum = sum + load(r + c + 2 * stride);
-            store(partial + c, sum + load(r + c + 3 * stride));
+            vec sum = load(partial + c) + load_as(type, r, c);
+            sum = sum + load_as(type, r, c + stride);
+            sum = sum + load_as(type, r, c + 2 * stride);
+            store(partial + c, sum + load_as(type, r, c + 3 * stride));
         }
         for (int k = 0; c < width && k < 4; k++)
-            store(partial + c, load(partial + c) + load_part(r + c + k * stride, width - c));
+            store(partial + c,
+                  load(partial + c) + load_part_as(type, r, c + k * stride, width - c));
     }
     for (; row < rows; row++) {
-        const float *r = x + row * stride;
+        const void *r = cgp__cpu_at(type, x, row * stride);
         int64_t c = 0;
         for (; c + LANES <= width; c += LANES)
-            store(partial + c, load(partial + c) + load(r + c));
-        if (c < width) store(partial + c, load(partial + c) + load_part(r + c, width - c));
+            store(partial + c, load(partial + c) + load_as(type, r, c));
+        if (c < width)
+            store(partial + c, load(partial + c) + load_part_as(type, r, c, width - c));
     }
 }
 
@@ -55,35 +90,46 @@ static void end_block(float *whole, float *partial, int64_t width, bool first) {
     }
 }
 
-void CGP__CPU_NAME(sum_rows)(float *sum, const float *x, int64_t rows, int64_t width,
-                             int64_t stride, bool add) {
+INLINE void sum_rows(cgp_dtype type, float *sum, const void *x, int64_t rows, int64_t width,
+                     int64_t stride, bool adds) {
     float partial[CHUNK] = {0}, whole[CHUNK];
     for (int64_t begin = 0; begin < width; begin += CHUNK) {
         const int64_t columns = width - begin < CHUNK ? width - begin : CHUNK;
         for (int64_t row = 0; row < rows; row += CGP__CPU_BLOCK) {
             const int64_t left = rows - row;
-            add_block(partial, x + row * stride + begin,
+            add_block(type, partial, cgp__cpu_at(type, x, row * stride + begin),
                       left < CGP__CPU_BLOCK ? left : CGP__CPU_BLOCK, columns, stride);
             end_block(whole, partial, columns, row == 0);
         }
-        if (add)
-            CGP__CPU_NAME(add)(sum + begin, sum + begin, whole, columns);
+        if (adds)
+            add(CGP_F32, CGP_F32, sum + begin, sum + begin, whole, columns);
         else
             memcpy(sum + begin, whole, (size_t)columns * sizeof *sum);
     }
 }
 
-void CGP__CPU_NAME(row_dots)(float *out, const float *a, const float *b, int64_t rows,
-                             int64_t width, int64_t stride) {
+void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows,
+                             int64_t width, int64_t stride, bool add) {
+    FOR_TYPE(type, sum_rows, sum, x, rows, width, stride, add);
+}
+
+INLINE void dots(cgp_dtype type, float *out, const void *a, const void *b, int64_t rows,
+                 int64_t width, int64_t stride) {
     for (int64_t row = 0; row < rows; row++) {
-        const float *p = a + row * stride, *q = b + row * stride;
+        const int64_t end = row * stride + width;
         vec sum = {0};
-        int64_t c = 0;
-        for (; c + LANES <= width; c += LANES)
-            sum += load(p + c) * load(q + c);
-        if (c < width) sum += load_part(p + c, width - c) * load_part(q + c, width - c);
+        int64_t i = row * stride;
+        for (; i + LANES <= end; i += LANES)
+            sum += load_as(type, a, i) * load_as(type, b, i);
+        if (i < end)
+            sum += load_part_as(type, a, i, end - i) * load_part_as(type, b, i, end - i);
         out[row] = sum_lanes(sum);
     }
+}
+
+void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const void *b,
+                             int64_t rows, int64_t width, int64_t stride) {
+    FOR_TYPE(type, dots, out, a, b, rows, width, stride);
 }
 
 #define SQUARES 16 /* sums side by side, whatever the vectors' width */

@@ -19,7 +19,7 @@
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
-typedef float half __attribute__((vector_size(2 * LANES)));
+typedef float halfvec __attribute__((vector_size(2 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also masks: 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 64 bits */
@@ -76,6 +76,58 @@ INLINE vec load_part(const float *from, int64_t n) {
 INLINE void store_part(float *to, vec x, int64_t n) {
     memcpy(to, &x, (size_t)n * sizeof *to);
 }
+
+/* --- memory that is f32 or bf16, from element i on; arithmetic is f32 either way --- */
+
+typedef uint16_t hvec __attribute__((vector_size(2 * LANES)));
+
+INLINE vec widen(hvec x) {
+    return (vec)(__builtin_convertvector(x, uvec) << 16);
+}
+
+/* cgp__bf16_from_float() of each lane, in integers: v3 and v4 give the same bits. */
+INLINE hvec narrow(vec x) {
+    const uvec bits = (uvec)x, nan = (uvec)(ivec)(x != x);
+    const uvec rounded = (bits + 0x7FFFu + (bits >> 16 & 1u)) >> 16;
+    return __builtin_convertvector((nan & (bits >> 16 | 0x40u)) | (~nan & rounded), hvec);
+}
+
+INLINE vec load_as(cgp_dtype type, const void *from, int64_t i) {
+    if (type == CGP_F32) return load((const float *)from + i);
+    hvec x;
+    memcpy(&x, (const uint16_t *)from + i, sizeof x);
+    return widen(x);
+}
+
+INLINE void store_as(cgp_dtype type, void *to, int64_t i, vec x) {
+    if (type == CGP_F32) {
+        store((float *)to + i, x);
+        return;
+    }
+    const hvec half = narrow(x);
+    memcpy((uint16_t *)to + i, &half, sizeof half);
+}
+
+INLINE vec load_part_as(cgp_dtype type, const void *from, int64_t i, int64_t n) {
+    if (type == CGP_F32) return load_part((const float *)from + i, n);
+    hvec x = {0};
+    memcpy(&x, (const uint16_t *)from + i, (size_t)n * sizeof(uint16_t));
+    return widen(x);
+}
+
+INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n) {
+    if (type == CGP_F32) {
+        store_part((float *)to + i, x, n);
+        return;
+    }
+    const hvec half = narrow(x);
+    memcpy((uint16_t *)to + i, &half, (size_t)n * sizeof(uint16_t));
+}
+
+/* Call an INLINE function that begins with a type where that is a constant: each type has loops of
+ * its own. */
+#define FOR_TYPE(type, function, ...)                                                          \
+    ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
 /* --- lanes --- */
 

@@ -1,0 +1,37 @@
+/* precision.c -- what a plan's precision makes of the model's types, in which values are f32 or i32. */
+#include "plan/plan.h"
+
+static const char *const names[] = {[CGP_PRECISION_F32] = "f32", [CGP_PRECISION_BF16] = "bf16"};
+enum { COUNT = sizeof names / sizeof names[0] };
+
+cgp_status cgp_precision_parse(cgp_precision *out, const char *text) {
+    int i = 0;
+    CGP_TRY(cgp__parse_name(&i, text, "precision", "f32 or bf16", names, COUNT));
+    *out = (cgp_precision)i;
+    return CGP_OK;
+}
+
+const char *cgp_precision_name(cgp_precision precision) {
+    const int i = (int)precision;
+    return i >= 0 && i < COUNT ? names[i] : "unknown precision";
+}
+
+cgp_dtype cgp__plan_activation_type(const cgp_plan *plan) {
+    return plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
+}
+
+cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value) {
+    const cgp_dtype type = plan->model->values[value].type.dtype;
+    return type == CGP_F32 ? cgp__plan_activation_type(plan) : type;
+}
+
+int64_t cgp__plan_value_bytes(const cgp_plan *plan, int value, int64_t n) {
+    cgp__type type = plan->model->values[value].type;
+    type.dtype = cgp__plan_value_type(plan, value);
+    return cgp__type_bytes(&type, n);
+}
+
+bool cgp__plan_converts(const cgp_plan *plan, int value) {
+    return plan->model->values[value].node < 0 &&
+           plan->model->values[value].type.dtype != cgp__plan_value_type(plan, value);
+}

@@ -1,0 +1,165 @@
+/* test_op_bf16.c -- what a kernel gives in bf16 is what it gives in f32 for the same numbers, rounded.
+ *
+ *     operands that bf16 has ──► kernel in f32  ──► round ─┐
+ *                            └─► kernel in bf16 ───────────┴─ the same bits
+ *
+ * Loads widen without loss, arithmetic is that of f32 in the same order, and a store rounds once,
+ * also where it adds: so nothing is left to a tolerance. What is f32 in both (saved values, gradients of
+ * parameters, the loss) is equal as it is. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner ref, cpu;
+
+/* Widths around those of the vectors, of 8 and 16 lanes, twice of them and of four rows. */
+static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
+#define WIDTHS (int)(sizeof widths / sizeof *widths)
+
+static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width) {
+    const double p = test_random(&seed) & 1 ? 0.3 : 0.0;
+    switch (op) {
+    case CGP__OP_EMBEDDING:
+        return embedding_geometry(rows, 5, width);
+    case CGP__OP_LINEAR:
+        return linear_geometry(rows, width > 200 ? 500 : width, test_between(&seed, 1, 120),
+                               test_random(&seed) & 1, test_random(&seed) & 1);
+    case CGP__OP_LAYER_NORM:
+        return layer_norm_geometry(rows, width);
+    case CGP__OP_ATTENTION:
+        return attention_geometry(rows, test_between(&seed, 1, 3), width > 40 ? 40 : width, p);
+    case CGP__OP_DROPOUT:
+        return dropout_geometry(rows, width, p);
+    case CGP__OP_CROSS_ENTROPY:
+        return loss_geometry(rows, width);
+    case CGP__OP_ARGMAX:
+        return argmax_geometry(rows, width);
+    default:
+        return plain_geometry(rows, width);
+    }
+}
+
+static void assert_same(const operands *got, const operands *want, cgp__direction direction) {
+    for (int slot = 0; slot < SLOTS; slot++) {
+        for (int64_t i = 0; got->at[slot] && i < got->count[slot]; i++) {
+            if (memcmp(&got->at[slot][i], &want->at[slot][i], sizeof(float)) != 0)
+                fail_msg("%s: direction %d, slot %d [%" PRId64
+                         "] is %.9g, in f32 and rounded %.9g",
+                         case_text(&got->c), (int)direction, slot, i, (double)got->at[slot][i],
+                         (double)want->at[slot][i]);
+        }
+    }
+    if (memcmp(&got->loss, &want->loss, sizeof got->loss) != 0)
+        fail_msg("%s: loss is %.17g, in f32 %.17g", case_text(&got->c), got->loss, want->loss);
+}
+
+/* Slot `over`, if not -1, is written over by the result. */
+static void check(const runner *on, const operands *from, cgp__direction direction, int result,
+                  int over) {
+    operands f32, bf16;
+    operands_copy(&f32, from);
+    operands_copy(&bf16, from);
+    f32.c.type = CGP_F32;
+    bf16.c.type = CGP_BF16;
+    if (over >= 0) {
+        operands_share(&f32, result, over);
+        operands_share(&bf16, result, over);
+    }
+    op_run(on, &f32, direction);
+    operands_round(&f32);
+    op_run(on, &bf16, direction);
+    assert_same(&bf16, &f32, direction);
+    operands_destroy(&f32);
+    operands_destroy(&bf16);
+}
+
+/* Forward, then what forward left is backward's. In place where the op may be, and it adds nothing. */
+static void check_case(const runner *on, const op_case *c) {
+    const cgp__op *op = cgp__op_find(c->op);
+    operands o;
+    operands_create(&o, c, &seed);
+    operands_round(&o);
+    check(on, &o, CGP__FORWARD, SLOT_Y, -1);
+    for (int k = 0; k < op->n_inputs; k++) {
+        if (op->overwrites >> k & 1) check(on, &o, CGP__FORWARD, SLOT_Y, SLOT_X + k);
+    }
+    o.c.type = CGP_BF16;
+    op_run(on, &o, CGP__FORWARD);
+    for (int d = CGP__BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+        if (op_has(c->op, (cgp__direction)d)) check(on, &o, (cgp__direction)d, SLOT_DX, -1);
+    }
+    o.c.add = 0;
+    if (op->dx == CGP__DX_IN_PLACE || op->dx == CGP__DX_SAME)
+        check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_DY);
+    if (op->dx == CGP__DX_OVER_X) check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_X);
+    operands_destroy(&o);
+}
+
+static void bf16_is_f32_rounded(void **state) {
+    const runner *on = *state;
+    int checked = 0;
+    for (int op = 0; op < CGP__OP_KINDS; op++) {
+        for (int i = 0; i < 2 * WIDTHS; i++) {
+            op_case c = {.op = (cgp__op_kind)op,
+                         .n = test_between(&seed, 1, 3),
+                         .add = (uint32_t)test_random(&seed) & 3,
+                         .accumulate = test_random(&seed) & 1,
+                         .evaluate = test_random(&seed) % 4 == 0,
+                         .sample = (int64_t)(test_random(&seed) >> 30),
+                         .shift = test_between(&seed, 0, 3)};
+            c.geometry = geometry_of(c.op, test_between(&seed, 1, 70), widths[i / 2]);
+            check_case(on, &c);
+            checked++;
+        }
+    }
+    assert_int_equal(checked, CGP__OP_KINDS * 2 * WIDTHS);
+}
+
+/* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go through
+ * vectors and tails, at odd addresses. */
+static void converting_rounds_like_the_scalar_function(void **state) {
+    static const uint32_t odd[] = {0x7F800000u, 0xFF800000u, 0x7F800001u, 0x7FFFFFFFu,
+                                   0x00000001u, 0x80000000u, 0x00018000u, 0x00008000u,
+                                   0x3F808000u, 0x3F818000u, 0x7F7FFFFFu, 0x3F808001u};
+    const runner *on = *state;
+    enum { MOST = 150 };
+    float from[MOST + 4], back[MOST + 4];
+    uint16_t to[MOST + 8], to_same[MOST + 8];
+    for (int n = 0; n <= MOST; n++) {
+        const int shift = n % 4;
+        for (int i = 0; i < n; i++) {
+            const uint32_t bits =
+                i % 3 ? (uint32_t)test_random(&seed) : odd[test_random(&seed) % 12];
+            memcpy(&from[shift + i], &bits, sizeof bits);
+        }
+        memset(to, 0xA5, sizeof to);
+        on->backend->convert(on->device, CGP_BF16, to + shift, CGP_F32, from + shift, n);
+        on->backend->convert(on->device, CGP_BF16, to_same, CGP_BF16, to + shift, n);
+        on->backend->convert(on->device, CGP_F32, back + shift, CGP_BF16, to + shift, n);
+        for (int i = 0; i < n; i++) {
+            const float one = from[shift + i];
+            assert_int_equal(to[shift + i], cgp__bf16_from_float(one));
+            const float wide = cgp__bf16_to_float(to[shift + i]);
+            assert_memory_equal(&back[shift + i], &wide, sizeof wide);
+            assert_int_equal(to_same[i], to[shift + i]);
+        }
+        assert_int_equal(to[shift + n], 0xA5A5);
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    ref = runner_open(&cgp__backend_ref, 1);
+    cpu = runner_open(&cgp__backend_cpu, 1);
+#define LAW(name, runner)                                                                      \
+    { #name " (" #runner ")", name, NULL, NULL, &runner }
+    const struct CMUnitTest tests[] = {
+        LAW(bf16_is_f32_rounded, ref),
+        LAW(bf16_is_f32_rounded, cpu),
+        LAW(converting_rounds_like_the_scalar_function, ref),
+        LAW(converting_rounds_like_the_scalar_function, cpu),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&cpu);
+    runner_close(&ref);
+    return failed;
+}
