@@ -6,6 +6,11 @@
 
 enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
 
+typedef struct slot {
+    int64_t given_ns; /* when one side last let go of the buffer; 0: never */
+    int state;
+} slot;
+
 struct cgp__channel {
     pthread_mutex_t lock; /* a leaf: nothing else is locked under it */
     pthread_cond_t changed;
@@ -14,11 +19,11 @@ struct cgp__channel {
     int capacity;
     bool stopped;
     bool waits[2]; /* receiver, sender */
-    int state[];   /* [capacity] */
+    slot slots[];  /* [capacity] */
 };
 
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
-    const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(int);
+    const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
     pthread_mutex_init(&channel->lock, NULL);
@@ -27,7 +32,7 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
     channel->bytes = bytes;
     channel->capacity = capacity;
     for (int i = 0; i < capacity; i++)
-        channel->state[i] = FREE;
+        channel->slots[i].state = FREE;
     *out = channel;
     return CGP_OK;
 }
@@ -40,14 +45,15 @@ void cgp__channel_destroy(cgp__channel *channel) {
 }
 
 /* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
-static void *hold(cgp__channel *channel, int wanted) {
+static void *hold(cgp__channel *channel, int wanted, int64_t *given_ns) {
     const int side = wanted == FREE;
     void *buffer = NULL;
     pthread_mutex_lock(&channel->lock);
     while (!buffer && !channel->stopped) {
         for (int i = 0; i < channel->capacity && !buffer; i++) {
-            if (channel->state[i] == wanted) {
-                channel->state[i] = HELD;
+            if (channel->slots[i].state == wanted) {
+                channel->slots[i].state = HELD;
+                *given_ns = channel->slots[i].given_ns;
                 buffer = channel->memory + i * channel->bytes;
             }
         }
@@ -60,23 +66,25 @@ static void *hold(cgp__channel *channel, int wanted) {
 
 static void let_go(cgp__channel *channel, const void *buffer, int state) {
     const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
+    const int64_t now = cgp__now_ns();
     pthread_mutex_lock(&channel->lock);
-    channel->state[i] = state;
+    channel->slots[i].given_ns = now;
+    channel->slots[i].state = state;
     pthread_cond_signal(
         &channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
     pthread_mutex_unlock(&channel->lock);
 }
 
-void *cgp__channel_acquire(cgp__channel *channel) {
-    return hold(channel, FREE);
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *given_ns) {
+    return hold(channel, FREE, given_ns);
 }
 
 void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
     let_go(channel, buffer, microbatch);
 }
 
-const void *cgp__channel_take(cgp__channel *channel, int microbatch) {
-    return hold(channel, microbatch);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *given_ns) {
+    return hold(channel, microbatch, given_ns);
 }
 
 void cgp__channel_release(cgp__channel *channel, const void *buffer) {
