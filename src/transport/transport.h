@@ -13,8 +13,10 @@
 
 typedef struct cgp__channel cgp__channel;
 
-/* `memory`: capacity x bytes, borrowed. */
-cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity);
+/* `memory`: capacity x bytes, borrowed. `awake_ns`: who waits looks for so long before it sleeps,
+ * which keeps its core from others, but waking up takes longer than most messages. */
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
+                               int64_t awake_ns);
 void cgp__channel_destroy(cgp__channel *channel);
 
 void *cgp__channel_acquire(cgp__channel *channel, int64_t *given_ns);

@@ -2,6 +2,7 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
@@ -17,12 +18,15 @@ struct cgp__channel {
     char *memory;
     int64_t bytes;
     int capacity;
+    int64_t awake_ns; /* how long a side looks for a change before it sleeps */
     bool stopped;
-    bool waits[2]; /* receiver, sender */
-    slot slots[];  /* [capacity] */
+    atomic_uint changes; /* counted under the lock, looked at without it */
+    bool waits[2];       /* receiver, sender */
+    slot slots[];        /* [capacity] */
 };
 
-cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
+                               int64_t awake_ns) {
     const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
@@ -31,6 +35,7 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
     channel->memory = memory;
     channel->bytes = bytes;
     channel->capacity = capacity;
+    channel->awake_ns = awake_ns;
     for (int i = 0; i < capacity; i++)
         channel->slots[i].state = FREE;
     *out = channel;
@@ -44,22 +49,40 @@ void cgp__channel_destroy(cgp__channel *channel) {
     free(channel);
 }
 
+/* The first buffer in state `wanted`, held from now on; NULL: none. */
+static void *find(cgp__channel *channel, int wanted, int64_t *given_ns) {
+    for (int i = 0; i < channel->capacity; i++) {
+        if (channel->slots[i].state != wanted) continue;
+        channel->slots[i].state = HELD;
+        *given_ns = channel->slots[i].given_ns;
+        return channel->memory + i * channel->bytes;
+    }
+    return NULL;
+}
+
+/* Wait for a change: awake until `deadline_ns`, asleep from there on. Called and left locked. */
+static void wait_for_change(cgp__channel *channel, int64_t deadline_ns) {
+    const unsigned seen = atomic_load_explicit(&channel->changes, memory_order_relaxed);
+    pthread_mutex_unlock(&channel->lock);
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen &&
+           cgp__now_ns() < deadline_ns) {
+    }
+    pthread_mutex_lock(&channel->lock);
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen)
+        pthread_cond_wait(&channel->changed, &channel->lock);
+}
+
 /* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
 static void *hold(cgp__channel *channel, int wanted, int64_t *given_ns) {
     const int side = wanted == FREE;
     void *buffer = NULL;
     pthread_mutex_lock(&channel->lock);
-    while (!buffer && !channel->stopped) {
-        for (int i = 0; i < channel->capacity && !buffer; i++) {
-            if (channel->slots[i].state == wanted) {
-                channel->slots[i].state = HELD;
-                *given_ns = channel->slots[i].given_ns;
-                buffer = channel->memory + i * channel->bytes;
-            }
-        }
-        channel->waits[side] = !buffer;
-        if (!buffer) pthread_cond_wait(&channel->changed, &channel->lock);
+    const int64_t deadline = cgp__now_ns() + channel->awake_ns;
+    while (!channel->stopped && !(buffer = find(channel, wanted, given_ns))) {
+        channel->waits[side] = true;
+        wait_for_change(channel, deadline);
     }
+    channel->waits[side] = false;
     pthread_mutex_unlock(&channel->lock);
     return buffer;
 }
@@ -70,6 +93,7 @@ static void let_go(cgp__channel *channel, const void *buffer, int state) {
     pthread_mutex_lock(&channel->lock);
     channel->slots[i].given_ns = now;
     channel->slots[i].state = state;
+    atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_signal(
         &channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
     pthread_mutex_unlock(&channel->lock);
@@ -101,6 +125,7 @@ bool cgp__channel_waits(cgp__channel *channel, bool sender) {
 void cgp__channel_stop(cgp__channel *channel) {
     pthread_mutex_lock(&channel->lock);
     channel->stopped = true;
+    atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_broadcast(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }
