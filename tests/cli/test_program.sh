@@ -188,12 +188,12 @@ fi
 # --- plan ---
 
 plan_keys="model parameters layers stages chunks schedule recompute balance batch steps dropout
-    seed threads_per_device bubble_simulated activation_bytes_total planned_bytes_total devices
+    seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes
     activation_bytes planned_bytes"
 run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured
-    loss_first loss_last weights_sha256 allocated_bytes_total allocated_bytes busy"
+    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 allocated_bytes_total allocated_bytes busy"
 
 run plan gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128 --stages 4 \
     --balance 5,3,3,5 --batch 64
@@ -388,7 +388,22 @@ run bench gpt2 --model $small_model --stages 2 --chunks 2 --batch 4 --steps 4 --
 check "bench: exit code 0" exits 0
 check "bench: balance of 16 layers" has "balance 8,8" "$out"
 check "bench --json: all keys" keys bench.json $plan_keys $run_keys log_activation_gib
+# From an action to the next and from a message to who waits: more than nothing, less than a step.
+within_step() { # FILE KEY...
+    local file=$1 key
+    shift
+    for key in "$@"; do
+        awk -v x="$(value "$key" "$file")" -v step="$(value step_seconds "$file")" \
+            'BEGIN {exit !(x + 0 > 0 && x + 0 < step + 0)}' || return 1
+    done
+}
+check "bench --json: overheads of two stages" within_step bench.json gap_median_seconds wake_median_seconds
+check "bench: overheads as text" grep -qE '^overhead +[0-9.]+ us .* [0-9.]+ us .*[(]medians[)]$' "$out"
 check "bench: gpipe by default" test "$(value schedule bench.json)" = gpipe
+run bench gpt2 --model $small_model --chunks 2 --batch 4 --steps 4 --json bench.json
+check "bench --json: one stage waits for no other" test "$(value wake_median_seconds bench.json)" = null
+check "bench --json: an action follows another" within_step bench.json gap_median_seconds
+check "bench: nobody waits, as text" has "no stage waited for another" "$out"
 run bench gpt2 --model $small_model --grid --batch 8 --steps 3 --json grid.json
 check "bench --grid runs each cell" test "$(grep -c '"weights_sha256"' grid.json)" -eq 42
 check "bench --grid: the same bits for the same micro-batches" \
