@@ -180,42 +180,52 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv)
     }
 }
 
-/* n <= LANES elements of a row of c, from `sum`. */
-INLINE void store_sum(const tile *t, int64_t i, int64_t j, vec sum, int64_t n) {
-    const cgp__block *block = t->block;
-    const int64_t column = t->column + j, at = (t->row + i) * block->stride + column;
-    if (block->bias)
-        sum += n == LANES ? load(block->bias + column) : load_part(block->bias + column, n);
-    if (block->from.at) {
-        const int64_t from = (t->row + i) * block->from.row + column;
-        sum += n == LANES ? load_as(block->from.type, block->from.at, from)
-                          : load_part_as(block->from.type, block->from.at, from, n);
-    }
-    if (n == LANES)
-        store_as(block->type, block->c, at, sum);
-    else
-        store_part_as(block->type, block->c, at, sum, n);
-}
-
 /* A tile at an edge: its sums by way of memory. */
 static void store_edge(const tile *t, const float sums[MR][NR]) {
+    const cgp__block *block = t->block;
     for (int64_t i = 0; i < t->rows; i++)
         for (int64_t j = 0; j < t->columns; j += LANES) {
-            const int64_t left = t->columns - j;
-            store_sum(t, i, j, load(&sums[i][j]), left < LANES ? left : LANES);
+            const int64_t left = t->columns - j, n = left < LANES ? left : LANES;
+            const int64_t row = t->row + i, column = t->column + j;
+            vec sum = load(&sums[i][j]);
+            if (block->bias) sum += load_part(block->bias + column, n);
+            if (block->from.at)
+                sum += load_part_as(block->from.type, block->from.at,
+                                    row * block->from.row + column, n);
+            store_part_as(block->type, block->c, row * block->stride + column, sum, n);
         }
 }
 
+/* sums += what the tile is added to, of `type`. */
+INLINE void add_from(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
+    const cgp__matrix *from = &t->block->from;
+    const int64_t at = t->row * from->row + t->column;
+    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] +=
+        load_as(type, from->at, at + i * from->row + j * LANES);
+}
+
+INLINE void store_whole(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
+    const cgp__block *block = t->block;
+    const int64_t at = t->row * block->stride + t->column;
+    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
+        store_as(type, block->c, at + i * block->stride + j * LANES, sums[i][j]);
+}
+
 INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
-    if (t->rows == MR && t->columns == nv * LANES) {
+    const cgp__block *block = t->block;
+    if (t->rows < MR || t->columns < nv * LANES) {
+        float edge[MR][NR];
         UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
-            store_sum(t, i, j * LANES, sums[i][j], LANES);
+            store(&edge[i][j * LANES], sums[i][j]);
+        store_edge(t, edge);
         return;
     }
-    float edge[MR][NR];
-    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
-        store(&edge[i][j * LANES], sums[i][j]);
-    store_edge(t, edge);
+    if (block->bias) UNROLL for (int j = 0; j < nv; j++) {
+            const vec bias = load(block->bias + t->column + j * LANES);
+            UNROLL for (int i = 0; i < MR; i++) sums[i][j] += bias;
+        }
+    if (block->from.at) FOR_TYPE(block->from.type, add_from, t, sums, nv);
+    FOR_TYPE(block->type, store_whole, t, sums, nv);
 }
 
 /* b of `type`, nv vectors of columns. */
