@@ -24,8 +24,11 @@ demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's te
 	  --batch 8 --chunks 4 --steps 1200 --interval 100 --optimizer adamw --rate 1e-3 --seed 1 \
 	  --run $(DEMO_RUN) --overwrite --sample 200 --data $(DATA)
 
-bench: all ## measure one stage against two (bench/README.md says what and how)
-	@bench/stages.sh $(BUILD)/cgpipe
+QUESTIONS ?= gpt2 chunks peak small precision
+bench: all ## measure speed and memory, here and in PyTorch (bench/README.md says what and how)
+	@cmake --build $(BUILD) -j $(JOBS) --target bench_peak -- --quiet
+	@for question in $(QUESTIONS); do \
+	  BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/$$question.py || exit 1; done
 
 reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's python3-torch)
 	@/usr/bin/python3 -c 'import torch' 2>/dev/null || \

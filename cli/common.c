@@ -91,15 +91,13 @@ static int by_size(const void *a, const void *b) {
 }
 
 double cli_median(const double *values, int64_t count, int64_t skip) {
-    const int64_t first = count > skip ? skip : 0, n = count - first;
-    if (n < 1) return NAN;
-    for (int64_t i = first; i < count; i++) {
-        if (isnan(values[i])) return NAN;
+    double *sorted = cli_calloc((size_t)count, sizeof *sorted), median = NAN;
+    int64_t n = 0;
+    for (int64_t i = count > skip ? skip : 0; i < count; i++) {
+        if (!isnan(values[i])) sorted[n++] = values[i];
     }
-    double *sorted = cli_calloc((size_t)n, sizeof *sorted);
-    memcpy(sorted, values + first, (size_t)n * sizeof *sorted);
     qsort(sorted, (size_t)n, sizeof *sorted, by_size);
-    const double median = 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
+    if (n > 0) median = 0.5 * (sorted[(n - 1) / 2] + sorted[n / 2]);
     free(sorted);
     return median;
 }

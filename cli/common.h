@@ -35,7 +35,8 @@ double cli_seconds(void);
 /* Largest resident memory of the process so far (VmHWM), 0 if the system does not say. */
 int64_t cli_peak_resident_bytes(void);
 
-/* Median of values[skip .. count-1], of all if there are no more than `skip`; NaN if one is. */
+/* Median of values[skip .. count-1], of all if there are no more than `skip`, less those that are
+ * NaN; NaN if all are. */
 double cli_median(const double *values, int64_t count, int64_t skip);
 
 /* Strict numbers: no spaces, nothing left over, no overflow. */

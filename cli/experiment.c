@@ -125,6 +125,8 @@ cgp_status cli_experiment_start(cli_experiment *e) {
     m->forward = cli_calloc(room, sizeof *m->forward);
     m->backward = cli_calloc(room, sizeof *m->backward);
     m->bubble = cli_calloc(room, sizeof *m->bubble);
+    m->gap = cli_calloc(room, sizeof *m->gap);
+    m->wake = cli_calloc(room, sizeof *m->wake);
     m->busy = cli_calloc(room * (size_t)cgp_plan_devices(e->plan), sizeof *m->busy);
     m->loss_first = m->loss_last = NAN;
     e->tokens = cli_calloc(tokens, sizeof *e->tokens);
@@ -151,6 +153,8 @@ static void measure(cli_experiment *e, double seconds, double loss) {
     m->forward[i] = times.forward_seconds;
     m->backward[i] = times.backward_seconds;
     m->bubble[i] = times.bubble;
+    m->gap[i] = times.gap_seconds;
+    m->wake[i] = times.wake_seconds;
     for (int d = 0; d < devices; d++)
         m->busy[d * m->room + i] = busy[d];
     if (i == 0) m->loss_first = loss;
@@ -214,6 +218,8 @@ void cli_experiment_release(cli_experiment *e) {
     free(e->targets);
     free(e->tokens);
     free(e->measures.busy);
+    free(e->measures.wake);
+    free(e->measures.gap);
     free(e->measures.bubble);
     free(e->measures.backward);
     free(e->measures.forward);

@@ -12,6 +12,7 @@
 typedef struct cli_measures {
     int64_t steps;
     double *step, *forward, *backward, *bubble; /* seconds; share */
+    double *gap, *wake;                         /* seconds; NaN where there are none */
     double *busy;                               /* [devices][room] share */
     int64_t room;
     double loss_first, loss_last;

@@ -74,6 +74,14 @@ static json_t *device_json(const cgp_plan *plan, int d) {
 
 /* --- plan and run --- */
 
+/* The arithmetic of the model: recomputation and the loss are not counted. */
+static double flops_per_step(const cli_experiment *e) {
+    double flops = 0;
+    for (int i = 0; i < cgp_model_layers(e->model); i++)
+        flops += cgp_layer_flops(e->model, i);
+    return flops * (double)e->settings->batch;
+}
+
 json_t *cli_plan_json(const cli_experiment *e) {
     const cgp_plan *plan = e->plan;
     const int *balance = cgp_plan_balance(plan);
@@ -88,6 +96,7 @@ json_t *cli_plan_json(const cli_experiment *e) {
     for (int j = 0; j < cgp_plan_stages(plan); j++)
         json_array_append_new(layers_of_stages, json_integer(balance[j]));
     json_object_set_new(o, "balance", layers_of_stages);
+    put_real(o, "flops_per_step", flops_per_step(e));
     put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
     put_integer(o, "activation_bytes_total", cli_activation_bytes(plan));
     put_integer(o, "planned_bytes_total", cli_planned_bytes(plan));
@@ -108,6 +117,8 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     put_real(o, "forward_seconds", cli_measured(e, m->forward));
     put_real(o, "backward_seconds", cli_measured(e, m->backward));
     put_real(o, "bubble_measured", cli_measured(e, m->bubble));
+    put_real(o, "gap_median_seconds", cli_measured(e, m->gap));
+    put_real(o, "wake_median_seconds", cli_measured(e, m->wake));
     put_real(o, "loss_first", m->loss_first);
     put_real(o, "loss_last", m->loss_last);
     put_integer(o, "updates", cgp_pipeline_updates(e->pipeline));

@@ -168,6 +168,14 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
 
 /* --- results --- */
 
+static void print_overhead(FILE *out, double gap, double wake) {
+    fprintf(out, "overhead     %.2f us from an action to the next, ", 1e6 * gap);
+    if (isnan(wake))
+        fprintf(out, "no stage waited for another (median)\n");
+    else
+        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n", 1e6 * wake);
+}
+
 void cli_print_result(FILE *out, const cli_experiment *e) {
     const cli_measures *m = &e->measures;
     const double step = cli_measured(e, m->step), forward = cli_measured(e, m->forward);
@@ -186,6 +194,7 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
     fprintf(out, "bubble       %.1f %% measured, %.1f %% simulated\n",
             100 * cli_measured(e, m->bubble),
             100 * cgp_plan_timeline(e->plan)->bubble_makespan);
+    print_overhead(out, cli_measured(e, m->gap), cli_measured(e, m->wake));
     fprintf(out, "busy        ");
     for (int d = 0; d < cgp_plan_devices(e->plan); d++)
         fprintf(out, " %s %.1f %%", cgp_plan_device_at(e->plan, d)->name,

@@ -1,6 +1,6 @@
 /* backend.h -- a device: memory, copies, and one kernel per (op, direction).
  *
- * `ref` runs plain loops with double sums and is the oracle; `cpu` runs oneDNN and vector loops. Each backend is one table.
+ * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector loops. Each backend is one table.
  * A kernel is made once for a geometry and a number of samples, by the thread that will run it, and allocates nothing when
  * it runs: all memory, its workspace included, comes with the call.
  *

@@ -40,6 +40,10 @@ static int core_of(const cgp_plan *plan, int d) {
     return first + d * plan->threads;
 }
 
+bool cgp__devices_have_cores(const cgp_plan *plan) {
+    return core_of(plan, 0) >= 0;
+}
+
 static cgp_status set_initial_parameters(cgp__worker *worker) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];

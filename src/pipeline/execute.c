@@ -147,12 +147,13 @@ static void give_output(const scene *s) {
 }
 
 /* false once the run is stopped. */
-static bool transfer(const scene *s, cgp__channel *channel, bool send) {
+static bool transfer(const scene *s, cgp__channel *channel, bool send, cgp__event *event) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
     const int microbatch = s->bound->action.microbatch;
-    void *out = send ? cgp__channel_acquire(channel) : NULL;
-    const void *in = send ? NULL : cgp__channel_take(channel, microbatch);
+    void *out = send ? cgp__channel_acquire(channel, &event->given_ns) : NULL;
+    const void *in = send ? NULL : cgp__channel_take(channel, microbatch, &event->given_ns);
+    event->ready_ns = cgp__now_ns();
     if (!out && !in) return false;
     for (int i = 0; i < edge->n_parts; i++) {
         const cgp__part *part = &edge->parts[i];
@@ -184,7 +185,7 @@ static cgp_status meet_faults(const scene *s, bool *stopped) {
 }
 
 /* *stopped: the action was not ended, as another worker failed and has told why. */
-static cgp_status run_action(const scene *s, bool *stopped) {
+static cgp_status run_action(const scene *s, cgp__event *event, bool *stopped) {
     cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp_action *action = &s->bound->action;
     if (pipeline->n_faults > 0) CGP_TRY(meet_faults(s, stopped));
@@ -192,7 +193,7 @@ static cgp_status run_action(const scene *s, bool *stopped) {
     if (action->edge >= 0) {
         const bool send =
             action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
-        *stopped = !transfer(s, pipeline->channels[action->edge], send);
+        *stopped = !transfer(s, pipeline->channels[action->edge], send, event);
         return CGP_OK;
     }
     CGP_TRY(compute(s, stopped));
@@ -220,15 +221,20 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
         scene s;
         set_scene(&s, worker, &context, &actions[i]);
         const int64_t start = cgp__now_ns();
-        if (run_action(&s, &stopped) != CGP_OK) {
+        cgp__event event = {.start_ns = start,
+                            .ready_ns = start,
+                            .kind = (int)action->kind,
+                            .stage = action->stage,
+                            .microbatch = action->microbatch};
+        if (run_action(&s, &event, &stopped) != CGP_OK) {
             pthread_mutex_lock(&pipeline->lock);
             cgp__workers_give_up(pipeline, CGP_EDEVICE);
             pthread_mutex_unlock(&pipeline->lock);
             stopped = true;
         }
         if (stopped) return CGP_OK; /* reported through first_status */
-        cgp__trace_add(&worker->trace, (cgp__event){start, cgp__now_ns(), (int)action->kind,
-                                                    action->stage, action->microbatch});
+        event.end_ns = cgp__now_ns();
+        cgp__trace_add(&worker->trace, event);
     }
     return CGP_OK;
 }

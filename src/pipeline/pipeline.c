@@ -17,14 +17,19 @@ static cgp_status check_available(const cgp_plan *plan) {
                     (double)planned / mib, (double)available / mib, cgp__plan_advice(plan));
 }
 
+/* Where every device has cores of its own, who waits keeps its core so long before it sleeps: a
+ * thread that sleeps is woken up in some 50 us or more, often longer than it had to wait. */
+#define AWAKE_NS 1000000
+
 static cgp_status create_channels(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
+    const int64_t awake_ns = cgp__devices_have_cores(plan) ? AWAKE_NS : 0;
     for (int e = 0; e < plan->n_edges; e++) {
         const cgp__edge_plan *edge = &plan->edges[e];
         char *memory =
             pipeline->workers[plan->stages[edge->edge.from].info.device].memory + edge->offset;
-        CGP_TRY(
-            cgp__channel_create(&pipeline->channels[e], memory, edge->bytes, edge->capacity));
+        CGP_TRY(cgp__channel_create(&pipeline->channels[e], memory, edge->bytes, edge->capacity,
+                                    awake_ns));
     }
     return CGP_OK;
 }

@@ -199,6 +199,9 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);
 
+/* Whether each of several devices is pinned to cores that no other has. */
+bool cgp__devices_have_cores(const cgp_plan *plan);
+
 /* bind.c: the lists for N samples, made when first met. */
 cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only,
                          const cgp__run **out);

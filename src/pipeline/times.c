@@ -2,6 +2,7 @@
 #include "pipeline/pipeline.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
     if (device < 0 || device >= pipeline->plan->n_devices) return 0;
@@ -20,8 +21,55 @@ static int64_t most(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 
+static int by_size(const void *a, const void *b) {
+    const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Sorts `ns`. */
+static double median_seconds(int64_t *ns, int64_t n) {
+    if (n == 0) return NAN;
+    qsort(ns, (size_t)n, sizeof *ns, by_size);
+    return 0.5e-9 * (double)(ns[(n - 1) / 2] + ns[n / 2]);
+}
+
+/* Which durations of a run are collected. */
+typedef enum overhead { GAPS, WAKES } overhead;
+
+/* The duration that event k of a trace adds; -1: none. What was there when the action before it
+ * ended did not wait; what came after its own start did. */
+static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
+    const cgp__event *event = cgp__trace_event(&worker->trace, k);
+    const bool receives = event->kind == CGP_ACTION_RECV_F || event->kind == CGP_ACTION_RECV_B;
+    if (which == WAKES)
+        return receives && event->given_ns > event->start_ns ? event->ready_ns - event->given_ns
+                                                             : -1;
+    if (k == worker->trace_start) return -1;
+    const int64_t before = cgp__trace_event(&worker->trace, k - 1)->end_ns;
+    return event->given_ns <= before ? event->ready_ns - before : -1;
+}
+
+/* The median over all devices; NaN if there is none, or no memory. */
+static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
+    int64_t events = 0, n = 0;
+    const int devices = pipeline->plan->n_devices;
+    for (int d = 0; d < devices; d++)
+        events += pipeline->workers[d].trace.written - pipeline->workers[d].trace_start;
+    int64_t *ns = cgp__calloc((size_t)events, sizeof *ns);
+    for (int d = 0; ns && d < devices; d++) {
+        const cgp__worker *worker = &pipeline->workers[d];
+        for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
+            const int64_t duration = overhead_of(worker, k, which);
+            if (duration >= 0) ns[n++] = duration;
+        }
+    }
+    const double median = median_seconds(ns, n);
+    free(ns);
+    return median;
+}
+
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
-    cgp_pipeline_times times = {NAN, NAN, NAN, NAN};
+    cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
     const int n = pipeline->plan->n_devices;
     double total = 0;
@@ -45,6 +93,8 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
     if (end == 0) return times;
     times.seconds = (double)(end - start) * 1e-9;
     times.bubble = 1 - total / (n * (double)(end - start));
+    times.gap_seconds = median_overhead(pipeline, GAPS);
+    times.wake_seconds = median_overhead(pipeline, WAKES);
     if (first_backward == INT64_MAX) {
         times.forward_seconds = times.seconds;
         times.backward_seconds = 0;

@@ -141,7 +141,7 @@ check "what changed is told" has "changed      --batch 8 -> 16" "$out"
 check "another precision: none unless it is given" \
     test -z "$(grep '^warning      precision' "$out")"
 cp -r kept layout4
-run train --resume --run layout4 --devices ref --precision bf16
+run train --resume --run layout4 --precision bf16
 check "another precision: exit code 0" exits 0
 check "another precision: a warning" \
     has "warning      precision: f32 before, bf16 now: other rounding from here on" "$out"

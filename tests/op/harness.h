@@ -367,12 +367,6 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     free(room);
 }
 
-/* Whether a backend runs an op in a type. */
-static inline bool runs_in(const cgp__backend *backend, cgp__op_kind op, cgp_dtype type) {
-    const bool products = op == CGP__OP_LINEAR || op == CGP__OP_ATTENTION;
-    return type == CGP_F32 || backend == &cgp__backend_ref || !products;
-}
-
 /* "op 3 n 2 rows 5 in 17 ..." for messages */
 static inline const char *case_text(const op_case *c) {
     static char text[256];

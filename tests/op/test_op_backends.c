@@ -12,8 +12,6 @@
  * of the value, afterwards. */
 #include "harness.h"
 
-#include <oneapi/dnnl/dnnl.h>
-
 #define U ((double)FLT_EPSILON)
 
 static uint64_t seed;
@@ -183,8 +181,6 @@ static void for_each_case(cgp__op_kind op, check_function *check) {
             for (int v = 0; v < (op == CGP__OP_LINEAR ? WIDTHS : 1); v++) {
                 op_case c = {.op = op};
                 draw(&c);
-                if (!runs_in(judged ? judged->backend : &cgp__backend_cpu, op, c.type))
-                    c.type = CGP_F32;
                 c.geometry = geometry_of(op, lengths[t], widths[w], widths[v]);
                 if (work(&c) > 4e6) c.n = 1;
                 if (work(&c) <= 1e7) check(&c);
@@ -352,16 +348,8 @@ static void check_rows_alone(const op_case *c) {
 
 static void a_row_depends_on_that_row_alone(void **state) {
     judged = *state;
-    /* oneDNN's products for AVX2 choose their blocks by the number of rows: there the law holds for
-     * one size of micro-batch, which is all that bit equality needs. */
-    const bool products =
-        judged == &ref || dnnl_get_effective_cpu_isa() >= dnnl_cpu_isa_avx512_core;
-    if (!products)
-        print_message("skip: rows alone, linear and attention (oneDNN runs without AVX-512)\n");
-    for (int op = 0; op < CGP__OP_KINDS; op++) {
-        if (products || (op != CGP__OP_LINEAR && op != CGP__OP_ATTENTION))
-            for_each_case((cgp__op_kind)op, check_rows_alone);
-    }
+    for (int op = 0; op < CGP__OP_KINDS; op++)
+        for_each_case((cgp__op_kind)op, check_rows_alone);
 }
 
 /* --- dropout's rule (backend.h) --- */

@@ -21,8 +21,8 @@ static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width) {
     case CGP__OP_EMBEDDING:
         return embedding_geometry(rows, 5, width);
     case CGP__OP_LINEAR:
-        return linear_geometry(rows, width, test_between(&seed, 1, 20), test_random(&seed) & 1,
-                               test_random(&seed) & 1);
+        return linear_geometry(rows, width > 200 ? 500 : width, test_between(&seed, 1, 120),
+                               test_random(&seed) & 1, test_random(&seed) & 1);
     case CGP__OP_LAYER_NORM:
         return layer_norm_geometry(rows, width);
     case CGP__OP_ATTENTION:
@@ -98,8 +98,7 @@ static void bf16_is_f32_rounded(void **state) {
     const runner *on = *state;
     int checked = 0;
     for (int op = 0; op < CGP__OP_KINDS; op++) {
-        for (int i = 0; i < 2 * WIDTHS && runs_in(on->backend, (cgp__op_kind)op, CGP_BF16);
-             i++) {
+        for (int i = 0; i < 2 * WIDTHS; i++) {
             op_case c = {.op = (cgp__op_kind)op,
                          .n = test_between(&seed, 1, 3),
                          .add = (uint32_t)test_random(&seed) & 3,
@@ -112,9 +111,7 @@ static void bf16_is_f32_rounded(void **state) {
             checked++;
         }
     }
-    const int ops =
-        on == &cpu ? CGP__OP_KINDS - 2 : CGP__OP_KINDS; /* but linear and attention */
-    assert_int_equal(checked, ops * 2 * WIDTHS);
+    assert_int_equal(checked, CGP__OP_KINDS * 2 * WIDTHS);
 }
 
 /* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go through
@@ -149,23 +146,6 @@ static void converting_rounds_like_the_scalar_function(void **state) {
     }
 }
 
-static void what_the_cpu_cannot_yet_is_refused(void **state) {
-    static const char *const names[] = {"cpu: linear expects activations of f32, got bf16",
-                                        "cpu: attention expects activations of f32, got bf16"};
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        const cgp__kernel_spec spec = {.op = i ? CGP__OP_ATTENTION : CGP__OP_LINEAR,
-                                       .geometry = i ? attention_geometry(4, 2, 8, 0)
-                                                     : linear_geometry(4, 8, 8, true, false),
-                                       .n = 1,
-                                       .type = CGP_BF16};
-        int64_t bytes = 0;
-        assert_status(cgp__backend_cpu.workspace(&spec, 1, &bytes), CGP_EDEVICE);
-        assert_message(names[i]);
-        assert_message("use precision f32, or device ref");
-    }
-}
-
 int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
@@ -177,7 +157,6 @@ int main(void) {
         LAW(bf16_is_f32_rounded, cpu),
         LAW(converting_rounds_like_the_scalar_function, ref),
         LAW(converting_rounds_like_the_scalar_function, cpu),
-        cmocka_unit_test(what_the_cpu_cannot_yet_is_refused),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

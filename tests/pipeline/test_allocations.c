@@ -1,8 +1,8 @@
 /* test_allocations.c -- every allocation of models, schedules, plans and pipelines fails once
  * (support/scenario.h says what is checked; files: test_allocations_files.c).
  *
- * Out of reach: what libraries allocate for themselves. oneDNN's functions fail as a whole, as
- * they do when its own `new` throws; of the C library, what returns NULL (support/wrapped.txt). */
+ * Out of reach: what the C library allocates for itself; of its functions, those that return
+ * what they allocate fail (support/wrapped.txt). */
 #include "scenario.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -258,21 +258,6 @@ static cgp_status train_from_outside(outcome *out) {
 
 /* --- tests --- */
 
-/* The first of this program to use oneDNN: it makes its engine once in a process. */
-static void the_engine_of_onednn_is_asked_for_again(void **state) {
-    (void)state;
-    const cgp_plan_options o = options_for("cpu", CGP_RECOMPUTE_NEVER);
-    cgp_plan *made = NULL;
-    shortage_begin((shortage){.only = "dnnl_engine_create"});
-    const cgp_status status = cgp_plan_create(&made, gpt2, &o);
-    shortage_end();
-    assert_non_null(shortage_function());
-    assert_status(status, CGP_ENOMEM);
-    assert_message("cpu: oneDNN engine: out of memory");
-    assert_ok(cgp_plan_create(&made, gpt2, &o));
-    cgp_plan_destroy(made);
-}
-
 static void every_allocation_of_a_model_fails_cleanly(void **state) {
     (void)state;
     scenario_check("models", make_models);
@@ -358,7 +343,6 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_engine_of_onednn_is_asked_for_again),
         cmocka_unit_test(every_allocation_of_a_model_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_schedule_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),

@@ -114,16 +114,22 @@ static void random_graphs_are_bit_equal_on_the_cpu(void **unused) {
     random_graphs_are_bit_equal("cpu", CGP_PRECISION_F32, 12);
 }
 
+static void random_graphs_are_bit_equal_in_bf16_on_the_cpu(void **unused) {
+    (void)unused;
+    random_graphs_are_bit_equal("cpu", CGP_PRECISION_BF16, 12);
+}
+
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         test_sizes sizes = draw_sizes(&state);
         sizes.layers = test_between(&state, 1, 3);
-        sizes.sequence = i == 0 ? test_between(&state, 120, 140)
-                                : sizes.sequence; /* over the tile of attention */
+        sizes.sequence = i < 2 ? test_between(&state, 120, 140)
+                               : sizes.sequence; /* over the tile of attention */
         cgp_model *model = test_gpt2(&sizes);
-        check_model(model, &sizes, "cpu", CGP_PRECISION_F32, &state, 5);
+        check_model(model, &sizes, "cpu", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
+                    &state, 5);
         cgp_model_destroy(model);
     }
 }
@@ -133,6 +139,7 @@ int main(void) {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_cpu),
+        cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

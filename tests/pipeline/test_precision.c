@@ -1,6 +1,6 @@
 /* test_precision.c -- what precision bf16 promises: half the activation bytes, almost the same losses, f32
  * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_loss_outside.c, that
- * its plans waste nothing in test_plan_replay.c.) On device ref, which runs every op in bf16. */
+ * its plans waste nothing in test_plan_replay.c.) */
 #include "graphs.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -8,7 +8,6 @@
 #include "tensor/bf16.h"
 
 enum { STEPS = 60, BATCH = 8, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
-static const char *const devices[] = {"ref", "ref", "ref", "ref"};
 
 static int64_t activation_bytes(const cgp_plan *plan) {
     int64_t bytes = 0;
@@ -38,7 +37,6 @@ static void activations_of_gpt2_take_half_the_bytes(void **unused) {
         o.recompute = (cgp_recompute)(c / 6);
         o.batch = 8;
         o.chunks = 4;
-        o.devices = devices;
         for (int p = 0; p < 2; p++) {
             o.precision = p ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
             assert_ok(cgp_plan_create(&plans[p], model, &o));
@@ -71,8 +69,9 @@ static void fill_sequences(test_batch *batch, int64_t vocabulary, uint64_t *stat
     }
 }
 
-static void train(const cgp_model *model, cgp_precision precision, const test_batch *batches,
-                  double *losses, float *output) {
+static void train(const cgp_model *model, const char *device, cgp_precision precision,
+                  const test_batch *batches, double *losses, float *output) {
+    const char *devices[] = {device, device};
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = 2;
     o.batch = BATCH;
@@ -98,8 +97,7 @@ static void train(const cgp_model *model, cgp_precision precision, const test_ba
 
 /* Losses of both stay within 1 % while they halve. The outputs come as f32, of numbers that
  * bf16 has. */
-static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
-    (void)unused;
+static void check_losses(const char *device) {
     uint64_t state = test_seed();
     const test_sizes sizes = {2, 12, 32, 2, 17, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -110,16 +108,17 @@ static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
         test_batch_fill(&batches[s], model, &sizes, BATCH, &state);
         fill_sequences(&batches[s], sizes.vocabulary, &state);
     }
-    train(model, CGP_PRECISION_F32, batches, f32, logits[0]);
-    train(model, CGP_PRECISION_BF16, batches, bf16, logits[1]);
+    train(model, device, CGP_PRECISION_F32, batches, f32, logits[0]);
+    train(model, device, CGP_PRECISION_BF16, batches, bf16, logits[1]);
     for (int s = 0; s < STEPS; s++) {
         const double off = fabs(bf16[s] - f32[s]) / f32[s];
         worst = off > worst ? off : worst;
         if (!(off <= 0.01))
             fail_msg("step %d: loss %.6f in bf16, %.6f in f32", s, bf16[s], f32[s]);
     }
-    print_message("losses %.4f to %.4f in f32, %.4f to %.4f in bf16, at most %.3f %% apart\n",
-                  f32[0], f32[STEPS - 1], bf16[0], bf16[STEPS - 1], 100 * worst);
+    print_message(
+        "%s: losses %.4f to %.4f in f32, %.4f to %.4f in bf16, at most %.3f %% apart\n", device,
+        f32[0], f32[STEPS - 1], bf16[0], bf16[STEPS - 1], 100 * worst);
     assert_true(worst > 0);
     assert_true(f32[STEPS - 1] < f32[0] / 2);
     for (int i = 0; i < BATCH * 12 * 17; i++) {
@@ -133,6 +132,12 @@ static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
     cgp_model_destroy(model);
 }
 
+static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
+    (void)unused;
+    check_losses("ref");
+    check_losses("cpu");
+}
+
 static void what_is_not_possible_is_refused(void **unused) {
     (void)unused;
     const test_sizes sizes = {1, 4, 8, 2, 5, 0, false, false};
@@ -142,9 +147,6 @@ static void what_is_not_possible_is_refused(void **unused) {
     o.precision = (cgp_precision)7;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("precision: expected f32 or bf16, got number 7");
-    o.precision = CGP_PRECISION_BF16; /* the cpu's products are f32 */
-    assert_status(cgp_plan_create(&plan, model, &o), CGP_EDEVICE);
-    assert_message("expects activations of f32, got bf16 (use precision f32, or device ref)");
     assert_null(plan);
     cgp_model_destroy(model);
     cgp_precision precision = CGP_PRECISION_BF16;

@@ -19,8 +19,6 @@ harmless='
     clock_gettime sched_getaffinity
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
     omp_(get|set)_[a-z_]+ omp_pause_resource GOMP_parallel
-    dnnl_(get_effective_cpu_isa|matmul_desc_init|memory_desc_get_size|memory_desc_init_by_strides)
-    dnnl_(memory_set_data_handle|primitive_attr_set_scratchpad_mode|primitive_desc_query_md|stream_wait)
     json_[a-z_]+ EVP_[A-Za-z0-9_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
 # The last line: shortage.c fails what jansson and libcrypto allocate, from inside.

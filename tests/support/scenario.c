@@ -44,19 +44,12 @@ static bool is_clean(cgp_status status) {
            (strstr(message, "memory") || strstr(message, "thread could not be started"));
 }
 
-/* A step that oneDNN has no memory for cannot be taken back: its pipeline is to be destroyed. */
-static bool is_final(void) {
-    const char *function = shortage_function();
-    return function && strcmp(function, "dnnl_primitive_execute") == 0;
-}
-
 bool scenario_came_short(const char *call, cgp_status status) {
     if (status == CGP_OK || !shortage_function()) return false;
-    if (is_final() ? status != CGP_EDEVICE || !strstr(cgp_message(), "memory")
-                   : !is_clean(status))
+    if (!is_clean(status))
         complain("%s: %s: \"%s\"", call, cgp_status_name(status), cgp_message());
     told = true;
-    return !place.lasting && !is_final();
+    return !place.lasting;
 }
 
 /* --- running a scenario --- */
@@ -93,12 +86,10 @@ static void check_footprint(const footprint *before) {
     const footprint now = measure();
     const shortage_alive *a = &before->alive, *b = &now.alive;
     if (memcmp(a, b, sizeof *a) != 0)
-        complain("leaks %lld blocks, %lld mapped bytes, %lld streams, %lld threads, %lld of "
-                 "oneDNN",
+        complain("leaks %lld blocks, %lld mapped bytes, %lld streams, %lld threads",
                  (long long)(b->blocks - a->blocks),
                  (long long)(b->mapped_bytes - a->mapped_bytes),
-                 (long long)(b->streams - a->streams), (long long)(b->threads - a->threads),
-                 (long long)(b->onednn - a->onednn));
+                 (long long)(b->streams - a->streams), (long long)(b->threads - a->threads));
     if (now.tasks > TEST_THREADS || now.descriptors != before->descriptors)
         complain("%d threads and %d descriptors before, %d and %d now", TEST_THREADS,
                  before->descriptors, now.tasks, now.descriptors);
@@ -114,7 +105,7 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     if (status == CGP_OK && strcmp(got.text, expected->text) != 0)
         complain("got\n%sexpected\n%s", got.text, expected->text);
     if (status != CGP_OK && !told) complain("not reported as a shortage: %s", cgp_message());
-    if (status != CGP_OK && !chosen.lasting && !is_final())
+    if (status != CGP_OK && !chosen.lasting)
         complain("does not work when tried again: %s", cgp_message());
     check_footprint(before);
     return status == CGP_OK && !told;

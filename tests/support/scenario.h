@@ -6,7 +6,7 @@
  *                    made again; the result is R
  *     lasting        that one and all later ones fail: an error, or R where nothing was needed
  *
- * After each: no block, map, stream, thread, descriptor or oneDNN object more than before, and no
+ * After each: no block, map, stream, thread or descriptor more than before, and no
  * temporary file. All places are taken, so there is nothing to draw; one that is complained about
  * can be repeated with CGP_TEST_PLACE=<scenario>:<thread>:<call>. */
 #ifndef CGP_TESTS_SCENARIO_H

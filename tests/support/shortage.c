@@ -7,7 +7,6 @@
 #include <dirent.h>
 #include <errno.h>
 #include <jansson.h>
-#include <oneapi/dnnl/dnnl.h>
 #include <openssl/crypto.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -23,7 +22,7 @@ static _Atomic(const char *) failed;
 static atomic_int asked[SHORTAGE_THREADS], threads_made;
 static _Thread_local int self; /* number of the thread */
 
-static atomic_llong blocks, mapped, streams, threads, onednn;
+static atomic_llong blocks, mapped, streams, threads;
 
 /* Count a call; whether it is to fail. */
 static bool denied(const char *function) {
@@ -58,7 +57,7 @@ int shortage_asked(int thread) {
 
 shortage_alive shortage_count_alive(void) {
     return (shortage_alive){atomic_load(&blocks), atomic_load(&mapped), atomic_load(&streams),
-                            atomic_load(&threads), atomic_load(&onednn)};
+                            atomic_load(&threads)};
 }
 
 /* --- the C library --- */
@@ -209,53 +208,6 @@ int __wrap_pthread_create(pthread_t *out, const pthread_attr_t *attributes,
     }
     return error;
 }
-
-/* --- oneDNN: its functions, from outside --- */
-
-/* A function that makes `more` things. */
-#define ONEDNN(function, more, parameters, ...)                                                \
-    dnnl_status_t __real_##function parameters;                                                \
-    dnnl_status_t __wrap_##function parameters;                                                \
-    dnnl_status_t __wrap_##function parameters {                                               \
-        if (denied(#function)) return dnnl_out_of_memory;                                      \
-        const dnnl_status_t status = __real_##function(__VA_ARGS__);                           \
-        if (status == dnnl_success) atomic_fetch_add(&onednn, more);                           \
-        return status;                                                                         \
-    }
-
-ONEDNN(dnnl_engine_create, 1, (dnnl_engine_t * out, dnnl_engine_kind_t kind, size_t index), out,
-       kind, index)
-ONEDNN(dnnl_stream_create, 1, (dnnl_stream_t * out, dnnl_engine_t engine, unsigned flags), out,
-       engine, flags)
-ONEDNN(dnnl_memory_create, 1,
-       (dnnl_memory_t * out, const dnnl_memory_desc_t *descriptor, dnnl_engine_t engine,
-        void *handle),
-       out, descriptor, engine, handle)
-ONEDNN(dnnl_primitive_create, 1,
-       (dnnl_primitive_t * out, const_dnnl_primitive_desc_t descriptor), out, descriptor)
-ONEDNN(dnnl_primitive_desc_create, 1,
-       (dnnl_primitive_desc_t * out, const_dnnl_op_desc_t operation,
-        const_dnnl_primitive_attr_t attributes, dnnl_engine_t engine,
-        const_dnnl_primitive_desc_t hint),
-       out, operation, attributes, engine, hint)
-ONEDNN(dnnl_primitive_attr_create, 1, (dnnl_primitive_attr_t * out), out)
-ONEDNN(dnnl_primitive_attr_set_post_ops, 0,
-       (dnnl_primitive_attr_t attributes, const_dnnl_post_ops_t operations), attributes,
-       operations)
-ONEDNN(dnnl_post_ops_create, 1, (dnnl_post_ops_t * out), out)
-ONEDNN(dnnl_post_ops_append_sum, 0, (dnnl_post_ops_t operations, float scale), operations,
-       scale)
-ONEDNN(dnnl_primitive_execute, 0,
-       (const_dnnl_primitive_t primitive, dnnl_stream_t stream, int n,
-        const dnnl_exec_arg_t *arguments),
-       primitive, stream, n, arguments)
-
-END(dnnl_stream_t, dnnl_status_t, dnnl_stream_destroy, onednn)
-END(dnnl_memory_t, dnnl_status_t, dnnl_memory_destroy, onednn)
-END(dnnl_primitive_t, dnnl_status_t, dnnl_primitive_destroy, onednn)
-END(dnnl_primitive_desc_t, dnnl_status_t, dnnl_primitive_desc_destroy, onednn)
-END(dnnl_primitive_attr_t, dnnl_status_t, dnnl_primitive_attr_destroy, onednn)
-END(dnnl_post_ops_t, dnnl_status_t, dnnl_post_ops_destroy, onednn)
 
 /* --- jansson and libcrypto: from inside, through their own hooks --- */
 

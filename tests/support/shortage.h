@@ -35,7 +35,7 @@ int shortage_asked(int thread);
 
 /* What is alive of what was given out, by kind. */
 typedef struct shortage_alive {
-    int64_t blocks, mapped_bytes, streams, threads, onednn;
+    int64_t blocks, mapped_bytes, streams, threads;
 } shortage_alive;
 shortage_alive shortage_count_alive(void);
 

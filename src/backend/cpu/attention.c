@@ -1,83 +1,71 @@
-/* attention.c -- causal attention, y = softmax(scale q k^T) v per head; products by oneDNN.
+/* attention.c -- causal attention, y = softmax(scale q k^T) v per head.
  *
- * One head of one sample after the other, in tiles of 128 queries; never a matrix of R x R.
- * Threads take heads: each has products (of one thread) and a workspace of its own.
+ * One head of one sample after the other, in tiles of 64 queries; never a matrix of R x R.
+ * Threads take heads, each with a workspace of its own.
  *
- *                 keys 0   1   2            S  [128, R]  one tile of queries, all their keys
- *     queries 0      [\]                    dP [128, R]  the same, backward
- *             1      [#] [\]                \ masked by the softmax, # whole,
- *             2      [#] [#] [\]              the upper triangle is skipped
+ *                 keys 0 .. first .. width     S  [128, width]  a tile of queries, their keys
+ *     queries          [########\  ]           dP [128, width]  the same, backward
+ *     first ..         [#########\ ]           \  masked by the softmax
+ *     width            [##########\]
  *
  * Forward     S = q k^T     P = softmax(scale S) keep     y = P v     saves lse [n, heads, R]
  * Backward    S, P again from lse     dP = dy v^T     delta = rowsum(dy y)
  *             dS = scale P (keep dP - delta)
- *             dv += (P keep)^T dy      dq += dS k      dk += dS^T q
+ *             dv += (P keep)^T dy      dq = dS k      dk += dS^T q
  *
- * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. A tile's
- * first product overwrites and the following add (sum post-op); where dqkv is added to, all
- * add. dk and dv of a tile of keys are first met by the queries of the same tile.
- *
- * All tiles but the last of each side are full, so each product comes in three shapes. */
+ * q, k, v and their gradients are strided views of rows of 3 C; nothing is gathered. dk and dv
+ * of a tile of keys are first met by the queries of the same tile, which overwrite where dqkv
+ * is not added to. In bf16 they are summed in f32, in the workspace, and rounded once. */
 #include "backend/cpu/cpu.h"
 
 #include <math.h>
 
-#define TILE 128
-
-enum { FULL_FULL, LAST_FULL, LAST_LAST, SHAPES }; /* tile of queries, tile of keys */
-
-/* The products of the two directions, and their places in the kernel's list. */
-enum { SCORES, OUTPUT };
-enum { DSCORES = OUTPUT, DQ, DK, DV, BACKWARD_PRODUCTS };
-_Static_assert(BACKWARD_PRODUCTS * 2 * SHAPES <= CGP__CPU_PRODUCTS, "room for all products");
-
-static int place(int name, int shape, bool add) {
-    return (name * SHAPES + shape) * 2 + add;
-}
+#define TILE 64
 
 /* --- sizes --- */
 
 typedef struct sizes {
     int64_t rows, depth;
-    int64_t tile, tiles, last; /* queries (keys) in a tile, how many, in the last one */
-    int64_t qkv, y, s;         /* floats from row to row */
+    int64_t tile;      /* queries in a tile; the last may have fewer */
+    int64_t qkv, y, s; /* elements from row to row */
+    cgp_dtype type;    /* of all but S and dP */
 } sizes;
 
 static sizes sizes_of(const cgp__kernel_spec *spec) {
     const cgp__geometry *g = &spec->geometry;
-    sizes z = {.rows = g->rows, .depth = g->out / g->heads, .qkv = 3 * g->out, .y = g->out};
+    sizes z = {.rows = g->rows,
+               .depth = g->out / g->heads,
+               .qkv = 3 * g->out,
+               .y = g->out,
+               .type = spec->type};
     z.tile = z.rows < TILE ? z.rows : TILE;
-    z.tiles = (z.rows + z.tile - 1) / z.tile;
-    z.last = z.rows - (z.tiles - 1) * z.tile;
     /* One vector more than whole vectors: rows a power of two apart would share cache sets. */
     z.s = cgp__cpu_padded(z.rows) + 16;
     return z;
-}
-
-static int64_t tile_length(const sizes *z, int64_t tile) {
-    return tile == z->tiles - 1 ? z->last : z->tile;
-}
-
-/* Tiles of queries and keys; the last tile is FULL if it is as long as the others. */
-static int shape_of(const sizes *z, int64_t queries, int64_t keys) {
-    if (tile_length(z, queries) == z->tile) return FULL_FULL;
-    return tile_length(z, keys) == z->tile ? LAST_FULL : LAST_LAST;
 }
 
 static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-static int64_t forward_temporaries(const cgp__kernel_spec *spec, int threads) {
-    const sizes z = sizes_of(spec);
-    (void)threads;
-    return scores_bytes(&z);
+/* The largest of what a product of this op asks for. */
+static int64_t product_bytes(const sizes *z) {
+    const int64_t keys = z->rows, depth = z->depth, most = keys > depth ? keys : depth;
+    return cgp__product_bytes(most, most, most, z->type, 1);
 }
 
-static int64_t backward_temporaries(const cgp__kernel_spec *spec, int threads) {
+/* Of dk and dv in f32. */
+static int64_t summed_bytes(const sizes *z) {
+    return z->type == CGP_F32 ? 0
+                              : cgp__align_up(2 * z->rows * z->depth * (int64_t)sizeof(float));
+}
+
+/* Of one thread. */
+static int64_t room_bytes(const cgp__kernel_spec *spec) {
     const sizes z = sizes_of(spec);
-    (void)threads;
-    return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float));
+    if (spec->direction == CGP__FORWARD) return scores_bytes(&z) + product_bytes(&z);
+    return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
+           summed_bytes(&z) + product_bytes(&z);
 }
 
 /* Heads of all samples, and how many make a block: each is some R R (depth + 16) operations of a
@@ -92,59 +80,9 @@ static int64_t block_of(const cgp__kernel_spec *spec) {
     return 1 + 8 * CGP__CPU_SPLIT / work;
 }
 
-static bool is_shared(const cgp__kernel_spec *spec, int threads) {
-    return cgp__cpu_shares(threads, heads_of(spec), block_of(spec));
-}
-
-/* --- products --- */
-
-/* A product in its three shapes, overwriting and adding; m, n, k are QUERIES, KEYS or DEPTH. */
-typedef enum extent { QUERIES, KEYS, DEPTH } extent;
-
-static void put_product(cgp__product *out, const sizes *z, int name, const extent extents[3],
-                        cgp__matrix a, cgp__matrix b, cgp__matrix c) {
-    for (int shape = 0; shape < SHAPES; shape++) {
-        if (shape == LAST_FULL && (z->last == z->tile || z->tiles == 1)) continue;
-        if (shape == LAST_LAST && z->last == z->tile) continue;
-        const int64_t lengths[] = {[QUERIES] = shape == FULL_FULL ? z->tile : z->last,
-                                   [KEYS] = shape == LAST_LAST ? z->last : z->tile,
-                                   [DEPTH] = z->depth};
-        for (int add = 0; add < 2; add++)
-            out[place(name, shape, add)] = (cgp__product){.m = lengths[extents[0]],
-                                                          .n = lengths[extents[1]],
-                                                          .k = lengths[extents[2]],
-                                                          .a = a,
-                                                          .b = b,
-                                                          .c = c,
-                                                          .add = add};
-    }
-}
-
-/* Scores are written once each, by one product. */
-static void drop_adding(cgp__product *out, int name) {
-    for (int shape = 0; shape < SHAPES; shape++)
-        out[place(name, shape, true)] = (cgp__product){0};
-}
-
-static void forward_products(const cgp__kernel_spec *spec, cgp__product *out) {
-    const sizes z = sizes_of(spec);
-    const cgp__matrix qkv = {z.qkv, 1}, qkv_t = {1, z.qkv}, y = {z.y, 1}, s = {z.s, 1};
-    put_product(out, &z, SCORES, (extent[]){QUERIES, KEYS, DEPTH}, qkv, qkv_t, s);
-    put_product(out, &z, OUTPUT, (extent[]){QUERIES, DEPTH, KEYS}, s, qkv, y);
-    drop_adding(out, SCORES);
-}
-
-static void backward_products(const cgp__kernel_spec *spec, cgp__product *out) {
-    const sizes z = sizes_of(spec);
-    const cgp__matrix qkv = {z.qkv, 1}, qkv_t = {1, z.qkv}, y = {z.y, 1};
-    const cgp__matrix s = {z.s, 1}, s_t = {1, z.s};
-    put_product(out, &z, SCORES, (extent[]){QUERIES, KEYS, DEPTH}, qkv, qkv_t, s);
-    put_product(out, &z, DSCORES, (extent[]){QUERIES, KEYS, DEPTH}, y, qkv_t, s);
-    put_product(out, &z, DQ, (extent[]){QUERIES, DEPTH, KEYS}, s, qkv, qkv);
-    put_product(out, &z, DK, (extent[]){KEYS, DEPTH, QUERIES}, s_t, qkv, qkv);
-    put_product(out, &z, DV, (extent[]){KEYS, DEPTH, QUERIES}, s_t, y, qkv);
-    drop_adding(out, SCORES);
-    drop_adding(out, DSCORES);
+static int64_t workspace_bytes(const cgp__kernel_spec *spec, int threads) {
+    const bool shares = cgp__cpu_shares(threads, heads_of(spec), block_of(spec));
+    return (shares ? threads : 1) * room_bytes(spec);
 }
 
 /* --- runs --- */
@@ -152,171 +90,218 @@ static void backward_products(const cgp__kernel_spec *spec, cgp__product *out) {
 /* One head of one sample: addresses of its row 0. */
 typedef struct head {
     const cgp__kernel *kernel;
-    const cgp__kernel_args *args;
     sizes z;
-    int thread; /* that runs it */
-    char *room; /* its workspace */
-    const float *q, *k, *v;
-    float *y, *lse;
-    const float *dy;
-    float *dq, *dk, *dv;
+    const void *q, *k, *v;
+    void *y;
+    float *lse;
+    const void *dy;
+    void *dq, *dk, *dv;
+    float *summed;             /* dk, dv [2, R, depth] if they are summed apart, else NULL */
     float *s, *dp, *delta;     /* of one tile of queries */
+    void *room;                /* of products */
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of query 0 */
 } head;
 
-static cgp_status multiply(const head *h, int name, int shape, bool add, const float *a,
-                           const float *b, float *c) {
-    const int index = h->thread * CGP__CPU_PRODUCTS + place(name, shape, add);
-    return cgp__cpu_multiply(h->kernel, index, h->args, a, b, NULL, c);
+/* One tile of queries: those from `first` on, and the keys they see. */
+typedef struct tile {
+    int64_t first, rows, width;
+} tile;
+
+static cgp__matrix rows_of(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, stride, 1};
 }
 
-static cgp__cpu_scores scores_of(const head *h, int64_t queries, cgp__cpu_mask *mask) {
-    const int64_t first = queries * h->z.tile;
-    cgp__cpu_scores scores = {.rows = tile_length(&h->z, queries),
-                              .first = first,
-                              .width = first + tile_length(&h->z, queries),
+static cgp__matrix columns_of(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, 1, stride};
+}
+
+static void multiply(const head *h, const cgp__product *product) {
+    cgp__product_run(h->kernel->device, true, product, h->room);
+}
+
+/* s [rows, width] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
+static void multiply_rows(const head *h, const tile *t, float *s, const void *x,
+                          int64_t x_stride, const void *y) {
+    multiply(
+        h, &(cgp__product){.m = t->rows,
+                           .n = t->width,
+                           .k = h->z.depth,
+                           .a = cgp__matrix_from(rows_of(h->z.type, x, x_stride), t->first, 0),
+                           .b = columns_of(h->z.type, y, h->z.qkv),
+                           .type = CGP_F32,
+                           .c = s,
+                           .stride = h->z.s});
+}
+
+/* out [rows, depth] = or += s x, x [width, depth] of keys: P v or dS k. */
+static void multiply_keys(const head *h, const tile *t, const float *s, const void *x,
+                          void *out, int64_t stride, bool add) {
+    multiply(h, &(cgp__product){.m = t->rows,
+                                .n = h->z.depth,
+                                .k = t->width,
+                                .a = rows_of(CGP_F32, s, h->z.s),
+                                .b = rows_of(h->z.type, x, h->z.qkv),
+                                .type = h->z.type,
+                                .c = cgp__cpu_at(h->z.type, out, t->first * stride),
+                                .stride = stride,
+                                .add = add});
+}
+
+/* dx [width, depth] of keys = or += s^T y, y of queries: dv or dk. The last keys, those of the
+ * tile itself, are met for the first time. */
+static void multiply_queries(const head *h, const tile *t, const float *s, const void *y,
+                             int64_t y_stride, void *dx, float *summed) {
+    const bool add = cgp__cpu_adds(h->kernel, 0);
+    const int64_t stride = summed ? h->z.depth : h->z.qkv;
+    for (int64_t begin = 0; begin < t->width; begin = begin < t->first ? t->first : t->width) {
+        const int64_t end = begin < t->first ? t->first : t->width;
+        const cgp_dtype type = summed ? CGP_F32 : h->z.type;
+        multiply(h, &(cgp__product){
+                        .m = end - begin,
+                        .n = h->z.depth,
+                        .k = t->rows,
+                        .a = columns_of(CGP_F32, s + begin, h->z.s),
+                        .b = cgp__matrix_from(rows_of(h->z.type, y, y_stride), t->first, 0),
+                        .type = type,
+                        .c = cgp__cpu_at(type, summed ? summed : dx, begin * stride),
+                        .stride = stride,
+                        .add = begin < t->first || add});
+    }
+}
+
+static cgp__cpu_scores scores_of(const head *h, const tile *t, cgp__cpu_mask *mask) {
+    cgp__cpu_scores scores = {.rows = t->rows,
+                              .first = t->first,
+                              .width = t->width,
                               .stride = h->z.s,
                               .scale = (float)(1.0 / sqrt((double)h->z.depth)),
                               .s = h->s,
                               .dp = h->dp,
-                              .lse = h->lse + first,
+                              .lse = h->lse + t->first,
                               .delta = h->delta};
     if (h->mask) {
         *mask = *h->mask;
-        mask->group += (uint32_t)first;
+        mask->group += (uint32_t)t->first;
         scores.mask = mask;
     }
     return scores;
 }
 
-static cgp_status forward_tile(const head *h, int64_t queries) {
-    const sizes *z = &h->z;
-    const int64_t first = queries * z->tile;
-    for (int64_t keys = 0; keys <= queries; keys++)
-        CGP_TRY(multiply(h, SCORES, shape_of(z, queries, keys), false, h->q + first * z->qkv,
-                         h->k + keys * z->tile * z->qkv, h->s + keys * z->tile));
+static void forward_tile(const head *h, const tile *t) {
     cgp__cpu_mask mask;
-    const cgp__cpu_scores scores = scores_of(h, queries, &mask);
+    const cgp__cpu_scores scores = scores_of(h, t, &mask);
+    multiply_rows(h, t, h->s, h->q, h->z.qkv, h->k);
     h->kernel->device->loops->softmax_forward(&scores);
-    for (int64_t keys = 0; keys <= queries; keys++)
-        CGP_TRY(multiply(h, OUTPUT, shape_of(z, queries, keys), keys > 0, h->s + keys * z->tile,
-                         h->v + keys * z->tile * z->qkv, h->y + first * z->y));
-    return CGP_OK;
+    multiply_keys(h, t, h->s, h->v, h->y, h->z.y, false);
 }
 
 /* Probabilities and the gradients of the scores of one tile of queries, to s and dp. */
-static cgp_status backward_scores(const head *h, int64_t queries) {
-    const sizes *z = &h->z;
-    const int64_t first = queries * z->tile;
-    for (int64_t keys = 0; keys <= queries; keys++) {
-        const int shape = shape_of(z, queries, keys);
-        const int64_t row = keys * z->tile * z->qkv, column = keys * z->tile;
-        CGP_TRY(multiply(h, SCORES, shape, false, h->q + first * z->qkv, h->k + row,
-                         h->s + column));
-        CGP_TRY(multiply(h, DSCORES, shape, false, h->dy + first * z->y, h->v + row,
-                         h->dp + column));
-    }
+static void backward_scores(const head *h, const tile *t) {
     const cgp__cpu_kernels *loops = h->kernel->device->loops;
-    loops->row_dots(h->delta, h->dy + first * z->y, h->y + first * z->y,
-                    tile_length(z, queries), z->depth, z->y);
+    const cgp_dtype type = h->z.type;
+    const int64_t at = t->first * h->z.y;
     cgp__cpu_mask mask;
-    const cgp__cpu_scores scores = scores_of(h, queries, &mask);
+    const cgp__cpu_scores scores = scores_of(h, t, &mask);
+    multiply_rows(h, t, h->s, h->q, h->z.qkv, h->k);
+    multiply_rows(h, t, h->dp, h->dy, h->z.y, h->v);
+    loops->row_dots(h->delta, type, cgp__cpu_at(type, h->dy, at), cgp__cpu_at(type, h->y, at),
+                    t->rows, h->z.depth, h->z.y);
     loops->softmax_backward(&scores);
-    return CGP_OK;
 }
 
-static cgp_status backward_tile(const head *h, int64_t queries) {
-    const sizes *z = &h->z;
-    const bool add = cgp__cpu_adds(h->kernel, 0);
-    const int64_t first = queries * z->tile;
-    CGP_TRY(backward_scores(h, queries));
-    for (int64_t keys = 0; keys <= queries; keys++) {
-        const int shape = shape_of(z, queries, keys);
-        const int64_t row = keys * z->tile * z->qkv, column = keys * z->tile;
-        const bool met = add || keys < queries;
-        CGP_TRY(multiply(h, DV, shape, met, h->s + column, h->dy + first * z->y, h->dv + row));
-        CGP_TRY(
-            multiply(h, DK, shape, met, h->dp + column, h->q + first * z->qkv, h->dk + row));
-        CGP_TRY(multiply(h, DQ, shape, add || keys > 0, h->dp + column, h->k + row,
-                         h->dq + first * z->qkv));
+static void backward_tile(const head *h, const tile *t) {
+    float *dk = h->summed, *dv = dk ? dk + h->z.rows * h->z.depth : NULL;
+    backward_scores(h, t);
+    multiply_queries(h, t, h->s, h->dy, h->z.y, h->dv, dv);
+    multiply_queries(h, t, h->dp, h->q, h->z.qkv, h->dk, dk);
+    multiply_keys(h, t, h->dp, h->k, h->dq, h->z.qkv, cgp__cpu_adds(h->kernel, 0));
+}
+
+/* dk or dv [R, depth] to where they are summed apart, or back. */
+static void convert_sums(const head *h, float *summed, void *dx, bool back) {
+    const cgp__cpu_kernels *loops = h->kernel->device->loops;
+    const cgp_dtype type = h->z.type;
+    for (int64_t row = 0; row < h->z.rows; row++, summed += h->z.depth) {
+        void *at = cgp__cpu_at(type, dx, row * h->z.qkv);
+        if (back)
+            loops->convert(type, at, CGP_F32, summed, h->z.depth);
+        else
+            loops->convert(CGP_F32, summed, type, at, h->z.depth);
     }
-    return CGP_OK;
 }
 
-static void set_forward(head *h, int64_t sample, int64_t number) {
-    const cgp__geometry *g = &h->kernel->spec.geometry;
-    const int64_t at = sample * g->rows * g->out, column = number * h->z.depth;
-    h->q = (const float *)h->args->x[0] + 3 * at + column;
-    h->k = h->q + g->out;
-    h->v = h->k + g->out;
-    h->y = (float *)h->args->y + at + column;
-    h->lse = h->args->saved[0] + (sample * g->heads + number) * g->rows;
-    h->s = (float *)(void *)h->room;
+static void convert_both(const head *h, bool back) {
+    convert_sums(h, h->summed, h->dk, back);
+    convert_sums(h, h->summed + h->z.rows * h->z.depth, h->dv, back);
 }
 
-static void set_backward(head *h, int64_t sample, int64_t number) {
-    const cgp__geometry *g = &h->kernel->spec.geometry;
-    const int64_t at = sample * g->rows * g->out, column = number * h->z.depth;
-    h->dy = (const float *)h->args->dy + at + column;
-    h->dq = (float *)h->args->dx[0] + 3 * at + column;
-    h->dk = h->dq + g->out;
-    h->dv = h->dk + g->out;
-    h->dp = (float *)(void *)(h->room + scores_bytes(&h->z));
-    h->delta = (float *)(void *)(h->room + 2 * scores_bytes(&h->z));
-}
-
-static cgp_status run_head(const cgp__kernel *kernel, const cgp__kernel_args *args,
-                           int64_t index, int thread) {
-    const bool forward = kernel->spec.direction == CGP__FORWARD;
-    const int64_t sample = index / kernel->spec.geometry.heads;
-    const int64_t number = index % kernel->spec.geometry.heads;
-    head h = {.kernel = kernel,
-              .args = args,
-              .z = sizes_of(&kernel->spec),
-              .thread = thread,
-              .room = cgp__cpu_workspace(kernel, args, thread)};
-    set_forward(&h, sample, number);
-    if (!forward) set_backward(&h, sample, number);
-    cgp__cpu_mask mask;
-    if (cgp__cpu_mask_of(&mask, kernel, args, sample)) {
-        mask.group = (uint32_t)(number * h.z.rows);
-        h.mask = &mask;
+static void run_tiles(const head *h) {
+    const bool forward = h->kernel->spec.direction == CGP__FORWARD;
+    if (h->summed && cgp__cpu_adds(h->kernel, 0)) convert_both(h, false);
+    for (int64_t first = 0; first < h->z.rows; first += h->z.tile) {
+        const int64_t left = h->z.rows - first, rows = left < h->z.tile ? left : h->z.tile;
+        const tile t = {first, rows, first + rows};
+        if (forward)
+            forward_tile(h, &t);
+        else
+            backward_tile(h, &t);
     }
-    for (int64_t queries = 0; queries < h.z.tiles; queries++)
-        CGP_TRY(forward ? forward_tile(&h, queries) : backward_tile(&h, queries));
-    return CGP_OK;
+    if (h->summed) convert_both(h, true);
 }
 
-typedef struct heads {
-    cgp__cpu_call call;
-    _Atomic int *failed; /* a cgp_status, of whichever thread */
-} heads;
+/* Addresses of one head; `room` is its workspace. */
+static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int64_t sample,
+                    int64_t number, char *room) {
+    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp_dtype type = kernel->spec.type;
+    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .room = room};
+    const int64_t at = sample * g->rows * g->out, column = number * h.z.depth;
+    h.q = cgp__cpu_at(type, args->x[0], 3 * at + column);
+    h.k = cgp__cpu_at(type, h.q, g->out);
+    h.v = cgp__cpu_at(type, h.k, g->out);
+    h.y = cgp__cpu_at(type, args->y, at + column);
+    h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
+    room += product_bytes(&h.z);
+    h.s = (float *)(void *)room;
+    if (kernel->spec.direction == CGP__FORWARD) return h;
+    h.dy = cgp__cpu_at(type, args->dy, at + column);
+    h.dq = cgp__cpu_at(type, args->dx[0], 3 * at + column);
+    h.dk = cgp__cpu_at(type, h.dq, g->out);
+    h.dv = cgp__cpu_at(type, h.dk, g->out);
+    room += scores_bytes(&h.z);
+    h.dp = (float *)(void *)room;
+    room += scores_bytes(&h.z);
+    if (type != CGP_F32) h.summed = (float *)(void *)room;
+    h.delta = (float *)(void *)(room + summed_bytes(&h.z));
+    return h;
+}
 
 static void run_heads(const void *work, int64_t begin, int64_t end, int thread) {
-    const heads *all = work;
+    const cgp__cpu_call *call = work;
+    const cgp__kernel_spec *spec = &call->kernel->spec;
+    const int64_t heads = spec->geometry.heads;
     for (int64_t index = begin; index < end; index++) {
-        const cgp_status status = run_head(all->call.kernel, all->call.args, index, thread);
-        if (status != CGP_OK) atomic_store(all->failed, (int)status);
+        const int64_t sample = index / heads, number = index % heads;
+        char *room = (char *)call->args->workspace + thread * room_bytes(spec);
+        head h = head_of(call->kernel, call->args, sample, number, room);
+        cgp__cpu_mask mask;
+        if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
+            mask.group = (uint32_t)(number * h.z.rows);
+            h.mask = &mask;
+        }
+        run_tiles(&h);
     }
 }
 
-/* The message of a failure is its thread's; that of another than the owner is lost. */
 static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    _Atomic int failed = CGP_OK;
-    const heads all = {{kernel, args}, &failed};
+    const cgp__cpu_call call = {kernel, args};
     if (kernel->spec.direction != CGP__FORWARD && !args->dx[0]) return CGP_OK;
     cgp__cpu_share(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec), run_heads,
-                   &all);
-    const cgp_status status = (cgp_status)atomic_load(&failed);
-    if (status != CGP_OK && kernel->workspaces > 1)
-        return cgp_fail(status,
-                        "cpu: attention: expects oneDNN to run its products, got a "
-                        "failure in one of %d threads",
-                        kernel->device->threads);
-    return status;
+                   &call);
+    return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_attention[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {run, forward_products, forward_temporaries, is_shared},
-    [CGP__BACKWARD_INPUT] = {run, backward_products, backward_temporaries, is_shared},
+    [CGP__FORWARD] = {run, workspace_bytes},
+    [CGP__BACKWARD_INPUT] = {run, workspace_bytes},
 };

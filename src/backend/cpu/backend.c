@@ -1,12 +1,10 @@
-/* backend.c -- the `cpu` backend's table; kernels made, measured and run.
+/* backend.c -- the `cpu` backend's table.
  *
- * What a kernel needs follows from its spec and the number of threads alone: a list of matrix
- * products and some bytes of temporaries (cpu.h). The plan measures it without a device, and a
- * kernel that turns out to need more than that is refused when it is made. */
+ * A kernel is its spec and the function that runs it: what it needs while it runs follows from
+ * the spec and the number of threads, so the plan knows it without a device. */
 #include "backend/cpu/cpu.h"
 
 #include <inttypes.h>
-#include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -40,90 +38,18 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
                         "cpu: expects %s of 1 or more rows, got %" PRId64
                         " samples of %" PRId64,
                         ops[spec->op].name, spec->n, spec->geometry.rows);
-    if (spec->type != CGP_F32 && (spec->op == CGP__OP_LINEAR || spec->op == CGP__OP_ATTENTION))
-        return cgp_fail(CGP_EDEVICE,
-                        "cpu: %s expects activations of f32, got %s "
-                        "(use precision f32, or device ref)",
-                        ops[spec->op].name, cgp_dtype_name(spec->type));
     *out = op;
     return CGP_OK;
 }
 
-static int64_t temporaries(const cgp__cpu_op *op, const cgp__kernel_spec *spec, int threads) {
-    return op->temporaries ? cgp__align_up(op->temporaries(spec, threads)) : 0;
-}
-
-/* Workspaces of a kernel, each for one of so many threads. */
-static int workspaces(const cgp__cpu_op *op, const cgp__kernel_spec *spec, int threads) {
-    return op->alone && op->alone(spec, threads) ? threads : 1;
-}
-
-static cgp_status scratchpad(const cgp__cpu_op *op, const cgp__kernel_spec *spec,
-                             int64_t *most) {
-    cgp__product products[CGP__CPU_PRODUCTS] = {0};
-    *most = 0;
-    if (op->products) op->products(spec, products);
-    for (int i = 0; i < CGP__CPU_PRODUCTS; i++) {
-        int64_t bytes = 0;
-        CGP_TRY(cgp__product_scratchpad(&products[i], &bytes));
-        *most = bytes > *most ? bytes : *most;
-    }
-    return CGP_OK;
-}
-
-/* oneDNN's answer depends on the threads OpenMP would give the caller, so it is asked with
- * those that will run a product: all of the device, or one. */
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     const cgp__cpu_op *op = NULL;
     CGP_TRY(find_op(spec, &op));
-    int64_t most = 0;
-    const int before = omp_get_max_threads(), each = workspaces(op, spec, threads);
-    omp_set_num_threads(each > 1 ? 1 : threads);
-    const cgp_status status = scratchpad(op, spec, &most);
-    omp_set_num_threads(before);
-    if (status == CGP_OK)
-        *bytes = each * (temporaries(op, spec, threads) + cgp__align_up(most));
-    return status;
-}
-
-static cgp_status make_products(cgp__kernel *kernel, int64_t *most) {
-    cgp__product products[CGP__CPU_PRODUCTS] = {0};
-    *most = 0;
-    if (kernel->op->products) kernel->op->products(&kernel->spec, products);
-    for (int i = 0; i < kernel->workspaces * CGP__CPU_PRODUCTS; i++) {
-        CGP_TRY(cgp__matmul_create(&kernel->matmuls[i], &products[i % CGP__CPU_PRODUCTS]));
-        const int64_t bytes = kernel->matmuls[i].scratchpad_bytes;
-        *most = bytes > *most ? bytes : *most;
-    }
-    return CGP_OK;
-}
-
-/* The kernel as specified; matmuls are there, empty. */
-static cgp_status fill(cgp__kernel *kernel) {
-    const int threads = kernel->device->threads;
-    int64_t planned = 0, most = 0;
-    CGP_TRY(workspace(&kernel->spec, threads, &planned));
-    const int before = omp_get_max_threads();
-    if (kernel->workspaces > 1) omp_set_num_threads(1);
-    const cgp_status status = make_products(kernel, &most);
-    omp_set_num_threads(before);
-    CGP_TRY(status);
-    kernel->temporaries = temporaries(kernel->op, &kernel->spec, threads);
-    kernel->bytes = kernel->temporaries + cgp__align_up(most);
-    const int64_t needed = kernel->workspaces * kernel->bytes;
-    if (needed > planned)
-        return cgp_fail(CGP_EDEVICE,
-                        "cpu: %s: expects a workspace of %" PRId64 " bytes, as planned, "
-                        "got one of %" PRId64 " from oneDNN",
-                        ops[kernel->spec.op].name, planned, needed);
+    *bytes = op->workspace ? cgp__align_up(op->workspace(spec, threads)) : 0;
     return CGP_OK;
 }
 
 static void kernel_destroy(cgp__kernel *kernel) {
-    if (!kernel) return;
-    for (int i = 0; kernel->matmuls && i < kernel->workspaces * CGP__CPU_PRODUCTS; i++)
-        cgp__matmul_destroy(&kernel->matmuls[i]);
-    free(kernel->matmuls);
     free(kernel);
 }
 
@@ -133,19 +59,7 @@ static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spe
     CGP_TRY(find_op(spec, &op));
     cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("cpu: kernel", sizeof *kernel);
-    kernel->device = device;
-    kernel->spec = *spec;
-    kernel->op = op;
-    kernel->workspaces = workspaces(op, spec, device->threads);
-    const size_t count = (size_t)kernel->workspaces * CGP__CPU_PRODUCTS;
-    kernel->matmuls = cgp__calloc(count, sizeof *kernel->matmuls);
-    const cgp_status status = kernel->matmuls
-                                  ? fill(kernel)
-                                  : cgp__no_memory("cpu: kernel", count * sizeof(cgp__matmul));
-    if (status != CGP_OK) {
-        kernel_destroy(kernel);
-        return status;
-    }
+    *kernel = (cgp__kernel){.device = device, .spec = *spec, .op = op};
     *out = kernel;
     return CGP_OK;
 }

@@ -6,42 +6,28 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/onednn.h"
+#include "backend/cpu/product.h"
 #include "backend/cpu/threads.h"
-
-#define CGP__CPU_PRODUCTS 30 /* room for the matrix products of one kernel */
 
 struct cgp__device {
     int threads;
     const cgp__cpu_kernels *loops;  /* of this machine's instruction set */
-    dnnl_stream_t *streams;         /* [threads] */
     struct cgp__cpu_thread *thread; /* how the owner was before */
     cgp__cpu_shared shared;
     _Atomic int64_t taken; /* grains of it */
 };
 
-/* How an op runs in one direction. Its products are run by all threads of the device together;
- * or, where it says `alone`, each by one, and every thread has products and a workspace of its
- * own. A workspace is the temporaries, then the largest scratchpad of the products, each at a
- * multiple of 64 bytes. */
+/* How an op runs in one direction. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp__kernel *kernel, const cgp__kernel_args *args);
-    /* Fill `out` (zeroed) with the products to be made; NULL: there are none. */
-    void (*products)(const cgp__kernel_spec *spec, cgp__product out[CGP__CPU_PRODUCTS]);
-    /* Bytes of temporaries on a device with so many threads (for one of them, if `alone`);
-     * NULL: none. */
-    int64_t (*temporaries)(const cgp__kernel_spec *spec, int threads);
-    bool (*alone)(const cgp__kernel_spec *spec, int threads); /* NULL: no */
+    /* Bytes of workspace on a device with so many threads; NULL: none. */
+    int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
 } cgp__cpu_op;
 
 struct cgp__kernel {
     cgp__device *device;
     cgp__kernel_spec spec;
     const cgp__cpu_op *op;
-    int workspaces;       /* 1, or the threads of the device if each runs alone */
-    int64_t temporaries;  /* bytes, a multiple of 64 */
-    int64_t bytes;        /* of one workspace */
-    cgp__matmul *matmuls; /* [workspaces, CGP__CPU_PRODUCTS] */
 };
 
 extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
@@ -59,8 +45,8 @@ void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes);
 
 /* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from`; to = from
  * of another type. */
-void cgp__cpu_sum_rows_as(cgp__device *device, float *sum, cgp_dtype type, const void *x,
-                          int64_t rows, int64_t width, bool add);
+void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+                       int64_t rows, int64_t width, bool add);
 void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add);
 void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
@@ -68,11 +54,6 @@ void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtyp
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n);
 double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n);
 void cgp__cpu_update(cgp__device *device, const cgp__update *update);
-
-static inline void cgp__cpu_sum_rows(cgp__device *device, float *sum, const float *x,
-                                     int64_t rows, int64_t width, bool add) {
-    cgp__cpu_sum_rows_as(device, sum, CGP_F32, x, rows, width, add);
-}
 
 /* Whether dx[k] is added to. */
 static inline bool cgp__cpu_adds(const cgp__kernel *kernel, int k) {
@@ -96,22 +77,6 @@ static inline void cgp__cpu_share_rows(const cgp__kernel *kernel, const cgp__ker
     const cgp__cpu_call call = {kernel, args};
     cgp__cpu_share(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width), part,
                    &call);
-}
-
-/* The workspace of a thread. */
-static inline void *cgp__cpu_workspace(const cgp__kernel *kernel, const cgp__kernel_args *args,
-                                       int thread) {
-    return args->workspace ? (char *)args->workspace + thread * kernel->bytes : NULL;
-}
-
-/* Run product `index` of the kernel's list; thread t's begin at t CGP__CPU_PRODUCTS. */
-static inline cgp_status cgp__cpu_multiply(const cgp__kernel *kernel, int index,
-                                           const cgp__kernel_args *args, const float *a,
-                                           const float *b, const float *bias, float *c) {
-    const int thread = index / CGP__CPU_PRODUCTS;
-    char *room = cgp__cpu_workspace(kernel, args, thread);
-    return cgp__matmul_run(&kernel->matmuls[index], kernel->device->streams[thread], a, b, bias,
-                           c, room ? room + kernel->temporaries : NULL);
 }
 
 /* The mask of dropout for one sample; false if nothing is dropped. */

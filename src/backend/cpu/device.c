@@ -1,8 +1,7 @@
-/* device.c -- a CPU device: its owner thread, oneDNN's stream, its memory.
+/* device.c -- a CPU device: its owner thread, its memory.
  *
- * oneDNN takes its threads from OpenMP, and OpenMP keeps their number per calling thread: so
- * the owner sets it here, before any kernel is made. Our own kernels run on the same threads
- * (threads.c). They inherit the owner's cores, hence a device of T threads is pinned to T cores,
+ * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: so the
+ * owner sets it here. They inherit the owner's cores, hence a device of T threads is pinned to T cores,
  * from `core` on. They start with the first kernel and end with the device. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
@@ -80,16 +79,6 @@ static cgp_status start(cgp__device *device, int core) {
         cgp__log(CGP_LOG_WARN, "cpu",
                  "OpenMP binds every device to the same core, which halves the speed "
                  "(unset OMP_PROC_BIND and OMP_PLACES)");
-    dnnl_engine_t engine = NULL;
-    CGP_TRY(cgp__onednn_engine(&engine));
-    device->streams = cgp__calloc((size_t)device->threads, sizeof(dnnl_stream_t));
-    if (!device->streams)
-        return cgp__no_memory("cpu: streams", (size_t)device->threads * sizeof(dnnl_stream_t));
-    for (int t = 0; t < device->threads; t++) {
-        const dnnl_status_t status =
-            dnnl_stream_create(&device->streams[t], engine, dnnl_stream_default_flags);
-        if (status != dnnl_success) return cgp__onednn_failed("stream", status);
-    }
     return CGP_OK;
 }
 
@@ -119,9 +108,6 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
 /* The owner goes back to the cores and threads it came with, if it is the one to destroy. */
 void cgp__cpu_device_destroy(cgp__device *device) {
     if (!device) return;
-    for (int t = 0; device->streams && t < device->threads; t++)
-        dnnl_stream_destroy(device->streams[t]);
-    free(device->streams);
     struct cgp__cpu_thread *thread = device->thread;
     if (pthread_equal(thread->owner, pthread_self())) {
         if (device->threads > 1) cgp__cpu_threads_end();

@@ -46,8 +46,8 @@ static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *a
 }
 
 const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {add_forward, NULL, NULL},
-    [CGP__BACKWARD_INPUT] = {add_input, NULL, NULL},
+    [CGP__FORWARD] = {add_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {add_input, NULL},
 };
 
 /* --- POSITION: y = x + weight [R, C], the same for every sample --- */
@@ -79,15 +79,15 @@ static cgp_status position_input(const cgp__kernel *kernel, const cgp__kernel_ar
 
 /* A sample is one row of the sum. */
 static cgp_status position_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_sum_rows_as(kernel->device, args->dparam[0], kernel->spec.type, args->dy,
-                         kernel->spec.n, sample_size(kernel), !args->first);
+    cgp__cpu_sum_rows(kernel->device, args->dparam[0], kernel->spec.type, args->dy,
+                      kernel->spec.n, sample_size(kernel), !args->first);
     return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_position[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {position_forward, NULL, NULL},
-    [CGP__BACKWARD_INPUT] = {position_input, NULL, NULL},
-    [CGP__BACKWARD_WEIGHT] = {position_weight, NULL, NULL},
+    [CGP__FORWARD] = {position_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {position_input, NULL},
+    [CGP__BACKWARD_WEIGHT] = {position_weight, NULL},
 };
 
 /* --- GELU --- */
@@ -122,8 +122,8 @@ static cgp_status gelu_input(const cgp__kernel *kernel, const cgp__kernel_args *
 }
 
 const cgp__cpu_op cgp__cpu_gelu[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {gelu_forward, NULL, NULL},
-    [CGP__BACKWARD_INPUT] = {gelu_input, NULL, NULL},
+    [CGP__FORWARD] = {gelu_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {gelu_input, NULL},
 };
 
 /* --- DROPOUT: elements are numbered within a sample, so that is what blocks are of --- */
@@ -177,8 +177,8 @@ static cgp_status dropout_input(const cgp__kernel *kernel, const cgp__kernel_arg
 }
 
 const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {dropout_forward, NULL, NULL},
-    [CGP__BACKWARD_INPUT] = {dropout_input, NULL, NULL},
+    [CGP__FORWARD] = {dropout_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {dropout_input, NULL},
 };
 
 /* --- EMBEDDING: y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows --- */
@@ -226,6 +226,6 @@ static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_
 }
 
 const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {embedding_forward, NULL, NULL},
-    [CGP__BACKWARD_WEIGHT] = {embedding_weight, NULL, NULL},
+    [CGP__FORWARD] = {embedding_forward, NULL},
+    [CGP__BACKWARD_WEIGHT] = {embedding_weight, NULL},
 };

@@ -71,6 +71,43 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     return (char *)memory + i * (type == CGP_BF16 ? 2 : 4);
 }
 
+/* A matrix of f32 or bf16 in memory, from element [0, 0] on: elements from one row to the next
+ * and from one column to the next, one of which is 1. */
+typedef struct cgp__matrix {
+    cgp_dtype type;
+    const void *at;
+    int64_t row, column;
+} cgp__matrix;
+
+/* The same from element [i, j] on. */
+static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) {
+    x.at = cgp__cpu_at(x.type, x.at, i * x.row + j * x.column);
+    return x;
+}
+
+/* Slivers of a product's blocks divide these on every instruction set. */
+#define CGP__PRODUCT_ROWS 16
+#define CGP__PRODUCT_COLUMNS 48
+
+/* Memory that will be read soon, in bytes: so many runs, and from one's beginning to the next. */
+typedef struct cgp__ahead {
+    const char *at;
+    int64_t runs, length, stride;
+} cgp__ahead;
+
+/* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
+typedef struct cgp__block {
+    int64_t rows, columns, k;
+    const float *a; /* packed by product_rows */
+    cgp__matrix b;
+    const float *bias; /* NULL: none */
+    cgp__matrix from;  /* its columns are contiguous; may be c. at == NULL: nothing is added */
+    cgp_dtype type;    /* of c */
+    void *c;
+    int64_t stride;   /* elements from row to row of c */
+    cgp__ahead ahead; /* what is packed as the next block's a; no runs: nothing */
+} cgp__block;
+
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
  * An output may be the input of the same shape. `type` is that of everything behind it which is
  * `void`, f32 or bf16. */
@@ -81,14 +118,12 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
             int64_t n))                                                                        \
     /* to = from, of two types */                                                              \
     X(convert, (cgp_dtype to_type, void *to, cgp_dtype from_type, const void *from, int64_t n)) \
-    /* y[row, c] += bias[c] */                                                                 \
-    X(add_bias, (float *y, const float *bias, int64_t rows, int64_t width))                    \
     /* sum[c] = or += sum over rows of x[row, c], in blocks of 64 rows that are `stride` apart */ \
     X(sum_rows, (float *sum, cgp_dtype type, const void *x, int64_t rows, int64_t width,       \
                  int64_t stride, bool add))                                                    \
     /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
-    X(row_dots, (float *out, const float *a, const float *b, int64_t rows, int64_t width,      \
-                 int64_t stride))                                                              \
+    X(row_dots, (float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,       \
+                 int64_t width, int64_t stride))                                               \
     X(gelu_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                       \
     X(gelu_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,      \
                       bool add))                                                               \
@@ -101,6 +136,11 @@ static inline void *cgp__cpu_at(cgp_dtype type, const void *memory, int64_t i) {
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
+    /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \
+    X(product_rows, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                \
+    /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
+     * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
+    X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     X(update, (const cgp__update *update))

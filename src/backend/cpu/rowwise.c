@@ -126,9 +126,9 @@ static cgp_status norm_weight(const cgp__kernel *kernel, const cgp__kernel_args 
 }
 
 const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {norm_forward, NULL, NULL},
-    [CGP__BACKWARD_INPUT] = {norm_input, NULL, norm_temporaries},
-    [CGP__BACKWARD_WEIGHT] = {norm_weight, NULL, NULL},
+    [CGP__FORWARD] = {norm_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {norm_input, norm_temporaries},
+    [CGP__BACKWARD_WEIGHT] = {norm_weight, NULL},
 };
 
 /* --- CROSS_ENTROPY: saves lse; dx may overwrite the logits --- */
@@ -188,8 +188,8 @@ static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *
 }
 
 const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {loss_forward, NULL, loss_temporaries},
-    [CGP__BACKWARD_INPUT] = {loss_input, NULL, NULL},
+    [CGP__FORWARD] = {loss_forward, loss_temporaries},
+    [CGP__BACKWARD_INPUT] = {loss_input, NULL},
 };
 
 /* --- ARGMAX --- */
@@ -225,5 +225,5 @@ static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_ar
 }
 
 const cgp__cpu_op cgp__cpu_argmax[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {argmax_forward, NULL, NULL},
+    [CGP__FORWARD] = {argmax_forward, NULL},
 };

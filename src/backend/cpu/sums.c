@@ -27,8 +27,8 @@ static void sum_columns(const void *work, int64_t begin, int64_t end, int thread
                        w->width, w->add);
 }
 
-void cgp__cpu_sum_rows_as(cgp__device *device, float *sum, cgp_dtype type, const void *x,
-                          int64_t rows, int64_t width, bool add) {
+void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
+                       int64_t rows, int64_t width, bool add) {
     const flat work = {.loops = device->loops,
                        .from_type = type,
                        .to = sum,

@@ -2,9 +2,15 @@
 #include "transport/transport.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 
 enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
+
+typedef struct slot {
+    int64_t given_ns; /* when one side last let go of the buffer; 0: never */
+    int state;
+} slot;
 
 struct cgp__channel {
     pthread_mutex_t lock; /* a leaf: nothing else is locked under it */
@@ -12,13 +18,16 @@ struct cgp__channel {
     char *memory;
     int64_t bytes;
     int capacity;
+    int64_t awake_ns; /* how long a side looks for a change before it sleeps */
     bool stopped;
-    bool waits[2]; /* receiver, sender */
-    int state[];   /* [capacity] */
+    atomic_uint changes; /* counted under the lock, looked at without it */
+    bool waits[2];       /* receiver, sender */
+    slot slots[];        /* [capacity] */
 };
 
-cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity) {
-    const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(int);
+cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
+                               int64_t awake_ns) {
+    const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
     pthread_mutex_init(&channel->lock, NULL);
@@ -26,8 +35,9 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
     channel->memory = memory;
     channel->bytes = bytes;
     channel->capacity = capacity;
+    channel->awake_ns = awake_ns;
     for (int i = 0; i < capacity; i++)
-        channel->state[i] = FREE;
+        channel->slots[i].state = FREE;
     *out = channel;
     return CGP_OK;
 }
@@ -39,44 +49,66 @@ void cgp__channel_destroy(cgp__channel *channel) {
     free(channel);
 }
 
+/* The first buffer in state `wanted`, held from now on; NULL: none. */
+static void *find(cgp__channel *channel, int wanted, int64_t *given_ns) {
+    for (int i = 0; i < channel->capacity; i++) {
+        if (channel->slots[i].state != wanted) continue;
+        channel->slots[i].state = HELD;
+        *given_ns = channel->slots[i].given_ns;
+        return channel->memory + i * channel->bytes;
+    }
+    return NULL;
+}
+
+/* Wait for a change: awake until `deadline_ns`, asleep from there on. Called and left locked. */
+static void wait_for_change(cgp__channel *channel, int64_t deadline_ns) {
+    const unsigned seen = atomic_load_explicit(&channel->changes, memory_order_relaxed);
+    pthread_mutex_unlock(&channel->lock);
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen &&
+           cgp__now_ns() < deadline_ns) {
+    }
+    pthread_mutex_lock(&channel->lock);
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen)
+        pthread_cond_wait(&channel->changed, &channel->lock);
+}
+
 /* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
-static void *hold(cgp__channel *channel, int wanted) {
+static void *hold(cgp__channel *channel, int wanted, int64_t *given_ns) {
     const int side = wanted == FREE;
     void *buffer = NULL;
     pthread_mutex_lock(&channel->lock);
-    while (!buffer && !channel->stopped) {
-        for (int i = 0; i < channel->capacity && !buffer; i++) {
-            if (channel->state[i] == wanted) {
-                channel->state[i] = HELD;
-                buffer = channel->memory + i * channel->bytes;
-            }
-        }
-        channel->waits[side] = !buffer;
-        if (!buffer) pthread_cond_wait(&channel->changed, &channel->lock);
+    const int64_t deadline = cgp__now_ns() + channel->awake_ns;
+    while (!channel->stopped && !(buffer = find(channel, wanted, given_ns))) {
+        channel->waits[side] = true;
+        wait_for_change(channel, deadline);
     }
+    channel->waits[side] = false;
     pthread_mutex_unlock(&channel->lock);
     return buffer;
 }
 
 static void let_go(cgp__channel *channel, const void *buffer, int state) {
     const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
+    const int64_t now = cgp__now_ns();
     pthread_mutex_lock(&channel->lock);
-    channel->state[i] = state;
+    channel->slots[i].given_ns = now;
+    channel->slots[i].state = state;
+    atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_signal(
         &channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
     pthread_mutex_unlock(&channel->lock);
 }
 
-void *cgp__channel_acquire(cgp__channel *channel) {
-    return hold(channel, FREE);
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *given_ns) {
+    return hold(channel, FREE, given_ns);
 }
 
 void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
     let_go(channel, buffer, microbatch);
 }
 
-const void *cgp__channel_take(cgp__channel *channel, int microbatch) {
-    return hold(channel, microbatch);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *given_ns) {
+    return hold(channel, microbatch, given_ns);
 }
 
 void cgp__channel_release(cgp__channel *channel, const void *buffer) {
@@ -93,6 +125,7 @@ bool cgp__channel_waits(cgp__channel *channel, bool sender) {
 void cgp__channel_stop(cgp__channel *channel) {
     pthread_mutex_lock(&channel->lock);
     channel->stopped = true;
+    atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_broadcast(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }

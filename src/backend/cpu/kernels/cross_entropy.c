@@ -64,7 +64,7 @@ TYPED(forward, (const cgp__cpu_loss *loss, int64_t row), loss, row)
 
 void CGP__CPU_NAME(cross_entropy_forward)(const cgp__cpu_loss *loss) {
     for (int64_t row = 0; row < loss->rows; row++)
-        FOR_TYPE(loss->type, forward, loss, row);
+        CALL_TYPED(loss->type, forward, loss, row);
 }
 
 INLINE vec slope(vec x, float lse, float scale, ivec is_target) {
@@ -101,5 +101,5 @@ TYPED(backward, (const cgp__cpu_loss *loss, int64_t row), loss, row)
 
 void CGP__CPU_NAME(cross_entropy_backward)(const cgp__cpu_loss *loss) {
     for (int64_t row = 0; row < loss->rows; row++)
-        FOR_TYPE(loss->type, backward, loss, row);
+        CALL_TYPED(loss->type, backward, loss, row);
 }

@@ -51,5 +51,5 @@ TYPED(dropout,
 
 void CGP__CPU_NAME(dropout)(cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,
                             const cgp__cpu_mask *mask, bool add) {
-    FOR_TYPE(type, dropout, y, x, begin, end, mask, add);
+    CALL_TYPED(type, dropout, y, x, begin, end, mask, add);
 }

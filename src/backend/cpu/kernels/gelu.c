@@ -27,7 +27,7 @@ INLINE void forward_all(cgp_dtype type, void *y, const void *x, int64_t n) {
 TYPED(forward_all, (void *y, const void *x, int64_t n), y, x, n)
 
 void CGP__CPU_NAME(gelu_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
-    FOR_TYPE(type, forward_all, y, x, n);
+    CALL_TYPED(type, forward_all, y, x, n);
 }
 
 INLINE void backward_all(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
@@ -56,5 +56,5 @@ TYPED(backward, (void *dx, const void *x, const void *dy, int64_t n, bool add), 
 
 void CGP__CPU_NAME(gelu_backward)(cgp_dtype type, void *dx, const void *x, const void *dy,
                                   int64_t n, bool add) {
-    FOR_TYPE(type, backward, dx, x, dy, n, add);
+    CALL_TYPED(type, backward, dx, x, dy, n, add);
 }

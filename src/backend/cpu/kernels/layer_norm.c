@@ -83,9 +83,9 @@ TYPED(forward, (const cgp__cpu_norm *norm, int64_t row, bool four), norm, row, f
 void CGP__CPU_NAME(layer_norm_forward)(const cgp__cpu_norm *norm) {
     int64_t row = 0;
     for (; row + 4 <= norm->rows; row += 4)
-        FOR_TYPE(norm->type, forward, norm, row, true);
+        CALL_TYPED(norm->type, forward, norm, row, true);
     for (; row < norm->rows; row++)
-        FOR_TYPE(norm->type, forward, norm, row, false);
+        CALL_TYPED(norm->type, forward, norm, row, false);
 }
 
 /* sum g and sum (g h) of `count` rows, to sums[0][k] and sums[1][k]; dweight and dbias grow */
@@ -174,5 +174,5 @@ INLINE void backward(cgp_dtype type, const cgp__cpu_norm *norm) {
 TYPED(backward, (const cgp__cpu_norm *norm), norm)
 
 void CGP__CPU_NAME(layer_norm_backward)(const cgp__cpu_norm *norm) {
-    FOR_TYPE(norm->type, backward, norm);
+    CALL_TYPED(norm->type, backward, norm);
 }

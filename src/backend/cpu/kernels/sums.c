@@ -31,9 +31,9 @@ TYPED(add_to_bf16, (void *y, const void *a, const void *b, int64_t n), y, a, b, 
 void CGP__CPU_NAME(add)(cgp_dtype type, void *y, const void *a, cgp_dtype b_type, const void *b,
                         int64_t n) {
     if (type == CGP_F32)
-        FOR_TYPE(b_type, add_to_f32, y, a, b, n);
+        CALL_TYPED(b_type, add_to_f32, y, a, b, n);
     else
-        FOR_TYPE(b_type, add_to_bf16, y, a, b, n);
+        CALL_TYPED(b_type, add_to_bf16, y, a, b, n);
 }
 
 INLINE void convert(cgp_dtype from_type, cgp_dtype to_type, void *to, const void *from,
@@ -52,11 +52,6 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
         convert(CGP_BF16, CGP_F32, to, from, n);
     else
         convert(CGP_F32, CGP_BF16, to, from, n);
-}
-
-void CGP__CPU_NAME(add_bias)(float *y, const float *bias, int64_t rows, int64_t width) {
-    for (int64_t row = 0; row < rows; row++)
-        add(CGP_F32, CGP_F32, y + row * width, y + row * width, bias, width);
 }
 
 #define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
@@ -122,20 +117,26 @@ TYPED(sum_rows,
 
 void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows,
                              int64_t width, int64_t stride, bool add) {
-    FOR_TYPE(type, sum_rows, sum, x, rows, width, stride, add);
+    CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
 }
 
-void CGP__CPU_NAME(row_dots)(float *out, const float *a, const float *b, int64_t rows,
-                             int64_t width, int64_t stride) {
+INLINE void dots(cgp_dtype type, float *out, const void *a, const void *b, int64_t rows,
+                 int64_t width, int64_t stride) {
     for (int64_t row = 0; row < rows; row++) {
-        const float *p = a + row * stride, *q = b + row * stride;
+        const int64_t end = row * stride + width;
         vec sum = {0};
-        int64_t c = 0;
-        for (; c + LANES <= width; c += LANES)
-            sum += load(p + c) * load(q + c);
-        if (c < width) sum += load_part(p + c, width - c) * load_part(q + c, width - c);
+        int64_t i = row * stride;
+        for (; i + LANES <= end; i += LANES)
+            sum += load_as(type, a, i) * load_as(type, b, i);
+        if (i < end)
+            sum += load_part_as(type, a, i, end - i) * load_part_as(type, b, i, end - i);
         out[row] = sum_lanes(sum);
     }
+}
+
+void CGP__CPU_NAME(row_dots)(float *out, cgp_dtype type, const void *a, const void *b,
+                             int64_t rows, int64_t width, int64_t stride) {
+    FOR_TYPE(type, dots, out, a, b, rows, width, stride);
 }
 
 #define SQUARES 16 /* sums side by side, whatever the vectors' width */

@@ -19,6 +19,7 @@
 #endif
 
 typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef float halfvec __attribute__((vector_size(2 * LANES)));
 typedef int32_t ivec __attribute__((vector_size(4 * LANES))); /* also masks: 0 or -1 */
 typedef uint32_t uvec __attribute__((vector_size(4 * LANES)));
 typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 64 bits */
@@ -33,6 +34,8 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
                             (4 + by) % 16, (5 + by) % 16, (6 + by) % 16, (7 + by) % 16,        \
                             (8 + by) % 16, (9 + by) % 16, (10 + by) % 16, (11 + by) % 16,      \
                             (12 + by) % 16, (13 + by) % 16, (14 + by) % 16, (15 + by) % 16)
+#define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3, 4, 5, 6, 7)
+#define HIGH_HALF(x) __builtin_shufflevector(x, x, 8, 9, 10, 11, 12, 13, 14, 15)
 #define WIDE_IOTA                                                                              \
     { 0, 1, 2, 3, 4, 5, 6, 7 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 8, 1, 9, 2, 10, 3, 11)
@@ -43,6 +46,8 @@ typedef uint64_t wvec __attribute__((vector_size(4 * LANES))); /* LANES / 2 of 6
 #define ROTATE(x, by)                                                                          \
     __builtin_shufflevector(x, x, (0 + by) % 8, (1 + by) % 8, (2 + by) % 8, (3 + by) % 8,      \
                             (4 + by) % 8, (5 + by) % 8, (6 + by) % 8, (7 + by) % 8)
+#define LOW_HALF(x) __builtin_shufflevector(x, x, 0, 1, 2, 3)
+#define HIGH_HALF(x) __builtin_shufflevector(x, x, 4, 5, 6, 7)
 #define WIDE_IOTA                                                                              \
     { 0, 1, 2, 3 }
 #define WIDE_LOW(a, b) __builtin_shufflevector(a, b, 0, 4, 1, 5)
@@ -111,7 +116,7 @@ INLINE hvec narrow(vec x) {
 }
 
 /* The first n < LANES halves; AVX2 has no masks for them. */
-INLINE hvec load_halves(const uint16_t *from, int64_t n) {
+INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
 #else
@@ -122,7 +127,7 @@ INLINE hvec load_halves(const uint16_t *from, int64_t n) {
 #endif
 }
 
-INLINE void store_halves(uint16_t *to, hvec x, int64_t n) {
+INLINE void store_part_bf16(uint16_t *to, hvec x, int64_t n) {
 #ifdef CGP_ISA_v4
     _mm256_mask_storeu_epi16(to, (__mmask16)((1u << n) - 1), (__m256i)x);
 #else
@@ -149,7 +154,7 @@ INLINE void store_as(cgp_dtype type, void *to, int64_t i, vec x) {
 
 INLINE vec load_part_as(cgp_dtype type, const void *from, int64_t i, int64_t n) {
     if (type == CGP_F32) return load_part((const float *)from + i, n);
-    return widen(load_halves((const uint16_t *)from + i, n));
+    return widen(load_part_bf16((const uint16_t *)from + i, n));
 }
 
 INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n) {
@@ -157,12 +162,16 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
         store_part((float *)to + i, x, n);
         return;
     }
-    store_halves((uint16_t *)to + i, narrow(x), n);
+    store_part_bf16((uint16_t *)to + i, narrow(x), n);
 }
 
-/* From an INLINE function that begins with a type, functions for f32 and for bf16, in which it is a
- * constant. They are compiled apart: in one function the loops of one type would take registers for what
- * those of the other read. FOR_TYPE calls the one that is meant. */
+/* Call an INLINE function that begins with a type where that is a constant: each type has loops of
+ * its own. */
+#define FOR_TYPE(type, function, ...)                                                          \
+    ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
+
+/* The same for whole kernels, as functions that are compiled apart: in one function the loops of a
+ * type would keep in registers what those of the other read. TYPED makes them, CALL_TYPED calls one. */
 #define TYPED(name, parameters, ...)                                                           \
     static __attribute__((noinline)) void name##_f32 parameters {                              \
         name(CGP_F32, __VA_ARGS__);                                                            \
@@ -170,7 +179,7 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
     static __attribute__((noinline)) void name##_bf16 parameters {                             \
         name(CGP_BF16, __VA_ARGS__);                                                           \
     }
-#define FOR_TYPE(type, name, ...)                                                              \
+#define CALL_TYPED(type, name, ...)                                                            \
     ((type) == CGP_BF16 ? name##_bf16(__VA_ARGS__) : name##_f32(__VA_ARGS__))
 
 /* --- lanes --- */

@@ -1,0 +1,134 @@
+"""The one way in which every benchmark here measures.
+
+A question has cases: commands that measure themselves and print JSON. They run in turn, A B C A B C ..., so that whatever
+else happens on the machine meets all of them; a case's figure is the median over the rounds. All samples go to
+RESULTS/QUESTION.csv, what is printed to RESULTS/QUESTION.txt.
+
+    bench/QUESTION.py [ROUNDS]       or in the environment, with the defaults:
+
+    ROUNDS=5                         rounds, at least 5 for figures to publish
+    STEPS=                           steps of a run, the first two not counted [the question's]
+    BUILD=build                      where cgpipe and bench_peak are
+    RESULTS=bench/results            where the CSV, text and SVG files go
+    TINY=                            1: tiny models, to try a script (with another RESULTS)
+"""
+import csv
+import json
+import os
+import pathlib
+import shutil
+import statistics
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROUNDS = int(sys.argv[1] if len(sys.argv) > 1 else os.environ.get("ROUNDS") or 5)
+BUILD = pathlib.Path(os.environ.get("BUILD") or ROOT / "build")
+RESULTS = pathlib.Path(os.environ.get("RESULTS") or ROOT / "bench" / "results")
+PROGRAM = BUILD / "cgpipe"
+PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's PyTorch
+SPEED = "samples_per_second"
+
+# The seed experiment's GPT-2, and one so small that an interpreter would show.
+SEED = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
+SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
+for sizes in (SEED, SMALL):
+    sizes.update({"width": 16, "heads": 2, "vocab": 50, "seq": 8} if os.environ.get("TINY") else {})
+    sizes.update({"steps": int(os.environ["STEPS"])} if os.environ.get("STEPS") else {})
+
+
+def options_of(options):
+    return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
+
+
+def model_text(sizes):
+    return "gpt2:" + ",".join(f"{key}={sizes[key]}" for key in ("layers", "width", "heads", "vocab", "seq"))
+
+
+def training_options(sizes, options):
+    return options_of({"batch": sizes["batch"], "dropout": 0, "steps": sizes["steps"], "schedule": "gpipe", **options})
+
+
+def ours(sizes, **options):
+    """The command of a case of ours; options as cgpipe has them, `_` for `-`."""
+    return [PROGRAM, "bench", "gpt2", "--model", model_text(sizes), "--json", "-", *training_options(sizes, options)]
+
+
+def plan(sizes, **options):
+    return [PROGRAM, "plan", model_text(sizes), "--json", "-", *training_options(sizes, options)]
+
+
+def torch(sizes, **options):
+    """The same model in PyTorch; options of gpt2_torch.py."""
+    return [PYTHON, ROOT / "bench" / "gpt2_torch.py", *options_of({**sizes, **options})]
+
+
+def run(command):
+    """What the command prints, as JSON."""
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(map(str, command))}\n{done.stderr}exit code {done.returncode}")
+    return json.loads(done.stdout)
+
+
+def check_needs():
+    """Say what is missing before an hour has been measured."""
+    if not PROGRAM.exists():
+        sys.exit(f"{PROGRAM}: no such file (make, or BUILD=FOLDER)")
+    missing = [] if shutil.which("gnuplot") else ["gnuplot-nox"]
+    if subprocess.run([PYTHON, "-c", "import torch"], stderr=subprocess.DEVNULL).returncode != 0:
+        missing += ["python3-torch", "libopenblas0-openmp"]
+    if missing:
+        sys.exit(f"bench: needs {' '.join(missing)} (apt-get install {' '.join(missing)})")
+
+
+def measure(question, cases, keys=(SPEED,)):
+    """Run the cases {name: command} in turn. The medians of `keys`, and what else a case's last run said, by name."""
+    check_needs()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    results = {name: [] for name in cases}
+    with open(RESULTS / f"{question}.csv", "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["round", "case", *keys])
+        for number in range(1, ROUNDS + 1):
+            for name, command in cases.items():
+                print(f"{question}: round {number} of {ROUNDS}, {name}", file=sys.stderr)
+                results[name].append(run(command))
+                writer.writerow([number, name, *(results[name][-1].get(key, "") for key in keys)])
+                file.flush()
+    return {name: {**runs[-1], **{key: statistics.median(result[key] for result in runs)
+                                  for key in keys if key in runs[-1]}}
+            for name, runs in results.items()}
+
+
+def cpu_name():
+    with open("/proc/cpuinfo") as file:
+        return next((line.split(":")[1].strip() for line in file if line.startswith("model name")), "unknown CPU")
+
+
+def conditions(medians):
+    """Where and how it was measured, and that all cases ran the same model."""
+    counts = {result["parameters"] for result in medians.values() if "parameters" in result}
+    if len(counts) > 1:
+        sys.exit(f"bench: the cases have models of different sizes: {sorted(counts)} parameters")
+    lines = [f"{cpu_name()}, {os.cpu_count()} cores; rounds: {ROUNDS}; models of {counts.pop():,} parameters"]
+    peers = {f"PyTorch {result['torch']}, {result['blas']}" for result in medians.values() if "torch" in result}
+    return lines + sorted(peers) + [""]
+
+
+def report(question, lines):
+    text = "\n".join(lines) + "\n"
+    (RESULTS / f"{question}.txt").write_text(text)
+    print(text)
+
+
+def answer(question, cases, ratios):
+    """Measure, then tell each case's samples/s and the `ratios`: (a case, over another, what that means)."""
+    medians = measure(question, cases)
+    width = max(map(len, cases))
+    lines = conditions(medians) + [f"{'samples/s':>{width + 11}}"]
+    lines += [f"{name:{width}} {medians[name][SPEED]:10.3f}" for name in cases] + ["", "ratios of samples/s"]
+    lines += [f"{medians[above][SPEED] / medians[below][SPEED]:10.3f}  {above} / {below}: {meaning}"
+              for above, below, meaning in ratios]
+    report(question, lines)
+    return medians

@@ -1,0 +1,198 @@
+#!/usr/bin/python3
+"""PyTorch on models/gpt2.c's GPT-2, as `cgpipe bench gpt2` runs it: the yardstick.
+
+    /usr/bin/python3 bench/gpt2_torch.py --batch 8 --chunks 1      (Debian's python3-torch)
+
+Eager PyTorch on --threads threads. --chunks M > 1 adds up the gradients of M micro-batches. --pipeline K runs K
+partitions on a thread each, written by hand: all forwards, then all backwards, with queues between the partitions. As with
+cgpipe the figure is the median of all --steps but the first two.
+
+Prints one JSON line. `activation_mib` is the largest resident memory during the steps less that after the first optimizer
+step, when weights, gradients and momentum are there.
+"""
+import argparse
+import ctypes
+import gc
+import json
+import math
+import os
+import queue
+import statistics
+import sys
+import threading
+import time
+
+
+def parse():
+    parser = argparse.ArgumentParser()
+    for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1), ("steps", 5), ("layers", 12),
+                          ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128)]:
+        parser.add_argument("--" + name, type=int, default=default)
+    return parser.parse_args()
+
+
+def cpu_has(flag):
+    with open("/proc/cpuinfo") as file:
+        return any(line.startswith("flags") and flag in line.split() for line in file)
+
+
+def best_blas():
+    """Name the BLAS. OpenBLAS that does not know the CPU takes its slowest kernels: then start anew with better ones."""
+    try:
+        corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
+    except (OSError, AttributeError):
+        return "a BLAS that is not OpenBLAS (apt-get install libopenblas0-openmp is faster)"
+    corename.restype = ctypes.c_char_p
+    core = corename().decode()
+    better = "SkylakeX" if cpu_has("avx512f") else "Haswell" if cpu_has("avx2") else core
+    if core == "Prescott" and core != better:
+        os.environ["OPENBLAS_CORETYPE"] = better
+        os.execv(sys.executable, [sys.executable] + sys.argv)
+    told = " (OPENBLAS_CORETYPE is set)" if "OPENBLAS_CORETYPE" in os.environ else ""
+    return f"OpenBLAS for {core}{told}"
+
+
+options = parse()
+os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for each thread that a pipeline starts too
+blas = best_blas()
+
+import torch  # noqa: E402, after the variables that it reads
+import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
+
+WIDTH, HEADS = options.width, options.heads
+
+
+class Position(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(options.seq, WIDTH) * 0.02)
+
+    def forward(self, x):
+        return x + self.weight
+
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.ln_1, self.ln_2 = nn.LayerNorm(WIDTH), nn.LayerNorm(WIDTH)
+        self.c_attn, self.attn_proj = nn.Linear(WIDTH, 3 * WIDTH), nn.Linear(WIDTH, WIDTH)
+        self.c_fc, self.mlp_proj = nn.Linear(WIDTH, 4 * WIDTH), nn.Linear(4 * WIDTH, WIDTH)
+        mask = torch.full((options.seq, options.seq), float("-inf")).triu(1)
+        self.register_buffer("mask", mask, persistent=False)
+
+    def attention(self, x):
+        n, t, c = x.shape
+        q, k, v = self.c_attn(x).view(n, t, 3, HEADS, c // HEADS).permute(2, 0, 3, 1, 4)
+        weights = F.softmax((q / math.sqrt(c // HEADS)) @ k.transpose(-1, -2) + self.mask, -1)
+        return self.attn_proj((weights @ v).transpose(1, 2).reshape(n, t, c))
+
+    def forward(self, x):
+        x = x + self.attention(self.ln_1(x))
+        return x + self.mlp_proj(F.gelu(self.c_fc(self.ln_2(x))))
+
+
+def make_model():
+    layers = [nn.Embedding(options.vocab, WIDTH), Position()]
+    layers += [Block() for _ in range(options.layers)]
+    layers += [nn.LayerNorm(WIDTH), nn.Linear(WIDTH, options.vocab, bias=False)]
+    return nn.Sequential(*layers).train()
+
+
+def loss_of(logits, targets):
+    """A micro-batch's part of the loss of the mini-batch."""
+    return F.cross_entropy(logits.reshape(-1, options.vocab), targets.reshape(-1)) / options.chunks
+
+
+class Serial:
+    def __init__(self, model):
+        self.model = model
+
+    def step(self, tokens, targets):
+        total = 0.0
+        for x, t in zip(tokens.chunk(options.chunks), targets.chunk(options.chunks)):
+            loss = loss_of(self.model(x), t)
+            loss.backward()
+            total += float(loss)
+        return total
+
+
+class Pipeline:
+    """Partition j takes its inputs from forwards[j] and its outputs' gradients from backwards[j]."""
+
+    def __init__(self, model, stages):
+        cuts = [len(model) * j // stages for j in range(stages + 1)]
+        self.parts = [model[a:b] for a, b in zip(cuts, cuts[1:])]
+        self.forwards = [queue.SimpleQueue() for _ in self.parts]
+        self.backwards = [queue.SimpleQueue() for _ in self.parts]
+
+    def run(self, j):
+        last, inputs, outputs = j == len(self.parts) - 1, [], []
+        for _ in range(options.chunks):
+            x = self.forwards[j].get()
+            inputs.append(x.requires_grad_() if j > 0 else x)
+            outputs.append(self.parts[j](inputs[-1]))
+            if not last:
+                self.forwards[j + 1].put(outputs[-1].detach())
+        for i in reversed(range(options.chunks)):
+            if last:
+                outputs[i] = loss_of(outputs[i], self.targets[i])
+                self.total += float(outputs[i])
+            torch.autograd.backward(outputs[i], None if last else self.backwards[j].get())
+            if j > 0:
+                self.backwards[j - 1].put(inputs[i].grad)
+            inputs[i] = outputs[i] = None
+
+    def step(self, tokens, targets):
+        self.targets, self.total = targets.chunk(options.chunks), 0.0
+        for x in tokens.chunk(options.chunks):
+            self.forwards[0].put(x)
+        threads = [threading.Thread(target=self.run, args=(j,)) for j in range(len(self.parts))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return self.total
+
+
+def resident_mib(key):
+    with open("/proc/self/status") as file:
+        return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
+
+
+def make_optimizer(model):
+    """That of `cgpipe bench`, with gradients and momentum made."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    optimizer.step()
+    return optimizer
+
+
+def main():
+    torch.set_num_threads(options.threads)
+    torch.manual_seed(0)
+    model = make_model()
+    runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(model)
+    optimizer = make_optimizer(model)
+    tokens = torch.randint(options.vocab, (options.batch, options.seq))
+    targets = torch.randint(options.vocab, (options.batch, options.seq))
+    gc.collect()
+    before = resident_mib("VmRSS")
+    with open("/proc/self/clear_refs", "w") as file:
+        file.write("5")  # VmHWM begins anew
+    seconds, losses = [], []
+    for _ in range(options.steps):
+        start = time.perf_counter()
+        optimizer.zero_grad(set_to_none=False)
+        losses.append(runner.step(tokens, targets))
+        optimizer.step()
+        seconds.append(time.perf_counter() - start)
+    median = statistics.median(seconds[2:] or seconds)
+    print(json.dumps({
+        "torch": torch.__version__, "blas": blas, "parameters": sum(p.numel() for p in model.parameters()),
+        "step_seconds": median, "samples_per_second": options.batch / median,
+        "activation_mib": round(resident_mib("VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses]}))
+
+
+main()

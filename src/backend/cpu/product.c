@@ -1,0 +1,161 @@
+/* product.c -- matrix products in blocks: ROWS rows of a by DEPTH of k, packed, by all of b.
+ *
+ *               DEPTH                   48
+ *         +------+------+       +------+--+-----
+ *    ROWS | a    |      |       | b    |  |            for each block of rows
+ *         +------+------+       |      |  |  DEPTH        for each depth
+ *         |      |      |       +------+--+-----             pack a
+ *                               |      |  |                  for each sliver of 48 columns
+ *                                                               pack b, run tiles (kernels/product.c)
+ *
+ * The block of a and two slivers of b lie in a core's L2 cache. c is met once for each depth; the
+ * sums of one in bf16 are kept in f32 until the last.
+ * Threads share the packing of a block, then its slivers of columns, each with room of its own
+ * for slivers of b. */
+#include "backend/cpu/cpu.h"
+
+#define ROWS 256  /* a multiple of CGP__PRODUCT_ROWS */
+#define DEPTH 384 /* a multiple of 16 */
+_Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
+
+/* Products of a vector and a scalar that are worth handing to another thread. */
+#define WORTH 2000000
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+/* Equal parts of k, none longer than DEPTH, whole vectors but for the last: all a function of k. */
+static int64_t depth_of(int64_t k) {
+    const int64_t even = ceil_div(k, ceil_div(k, DEPTH));
+    return ceil_div(even, 16) * 16;
+}
+
+static int64_t rows_of(int64_t m) {
+    const int64_t even = ceil_div(m, ceil_div(m, ROWS));
+    return ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
+}
+
+static int64_t packed_bytes(int64_t m, int64_t k) {
+    return cgp__align_up(rows_of(m) * depth_of(k) * (int64_t)sizeof(float));
+}
+
+static int64_t slivers_bytes(int64_t k) {
+    return cgp__align_up(2 * depth_of(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
+}
+
+/* Sums of a block of rows, if they are not kept in c. */
+static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
+    if (type == CGP_F32 || depth_of(k) >= k) return 0;
+    return cgp__align_up((m < rows_of(m) ? m : rows_of(m)) * n * (int64_t)sizeof(float));
+}
+
+int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
+    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * slivers_bytes(k);
+}
+
+/* A block at work. */
+typedef struct job {
+    const cgp__cpu_kernels *loops;
+    cgp__block block;
+    cgp__matrix a; /* of the block, not packed */
+    float *packed;
+    char *slivers; /* of thread 0; the others' follow */
+    int64_t bytes; /* of one thread's */
+} job;
+
+/* Items are runs of CGP__PRODUCT_ROWS rows. */
+static void pack_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    const int64_t first = begin * CGP__PRODUCT_ROWS, left = j->block.rows - first;
+    const int64_t rows = (end - begin) * CGP__PRODUCT_ROWS;
+    const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
+    (void)thread;
+    j->loops->product_rows(j->packed + first * j->block.k, &a, rows < left ? rows : left,
+                           j->block.k);
+}
+
+/* Items are slivers of columns. */
+static void columns_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    const int64_t last = end * CGP__PRODUCT_COLUMNS;
+    j->loops->product_columns(&j->block, begin * CGP__PRODUCT_COLUMNS,
+                              last < j->block.columns ? last : j->block.columns,
+                              (float *)(void *)(j->slivers + thread * j->bytes));
+}
+
+/* How many of `items` a thread takes at a time: all if that is little work, else so many that
+ * each has two goes. */
+static int64_t at_a_time(const cgp__device *device, int64_t items, int64_t work) {
+    if (device->threads == 1 || work < WORTH) return items;
+    return ceil_div(items, 2 * device->threads);
+}
+
+static void run_block(cgp__device *device, bool alone, const job *j) {
+    const int64_t rows = ceil_div(j->block.rows, CGP__PRODUCT_ROWS);
+    const int64_t slivers = ceil_div(j->block.columns, CGP__PRODUCT_COLUMNS);
+    if (alone) {
+        pack_part(j, 0, rows, 0);
+        columns_part(j, 0, slivers, 0);
+        return;
+    }
+    const int64_t size = j->block.rows * j->block.k;
+    cgp__cpu_share(device, rows, at_a_time(device, rows, size * 16), pack_part, j);
+    cgp__cpu_share(device, slivers, at_a_time(device, slivers, size * j->block.columns / 16),
+                   columns_part, j);
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* The part of a from row i and column q on that makes a block. */
+static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
+    const int64_t m = least(p->m - i, rows_of(p->m)), k = least(p->k - q, depth_of(p->k));
+    const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
+    const bool by_rows = p->a.column == 1;
+    if (m <= 0) return (cgp__ahead){0};
+    return (cgp__ahead){.at = cgp__matrix_from(p->a, i, q).at,
+                        .runs = by_rows ? m : k,
+                        .length = (by_rows ? k : m) * element,
+                        .stride = (by_rows ? p->a.row : p->a.column) * element};
+}
+
+/* Where the sums of a block come from and go to. They are in `sums` between depths, where there
+ * is such a place, else in c. */
+static void set_sums(cgp__block *block, const cgp__product *p, int64_t i, int64_t q,
+                     float *sums) {
+    const bool first = q == 0, last = q + block->k == p->k;
+    void *c = cgp__cpu_at(p->type, p->c, i * p->stride);
+    block->type = sums && !last ? CGP_F32 : p->type;
+    block->c = sums && !last ? sums : c;
+    block->stride = sums && !last ? p->n : p->stride;
+    if (sums && !first)
+        block->from = (cgp__matrix){CGP_F32, sums, p->n, 1};
+    else if (!first || p->add)
+        block->from = (cgp__matrix){p->type, c, p->stride, 1};
+}
+
+void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, void *workspace) {
+    const int64_t depth = depth_of(p->k), rows = rows_of(p->m);
+    const int64_t sums = sums_bytes(p->m, p->n, p->k, p->type);
+    char *after = (char *)workspace + packed_bytes(p->m, p->k);
+    job j = {.loops = device->loops,
+             .packed = workspace,
+             .slivers = after + sums,
+             .bytes = slivers_bytes(p->k)};
+    for (int64_t i = 0; i < p->m; i += rows)
+        for (int64_t q = 0; q < p->k; q += depth) {
+            j.a = cgp__matrix_from(p->a, i, q);
+            j.block = (cgp__block){.rows = least(p->m - i, rows),
+                                   .columns = p->n,
+                                   .k = least(p->k - q, depth),
+                                   .a = j.packed,
+                                   .b = cgp__matrix_from(p->b, q, 0),
+                                   .bias = q == 0 ? p->bias : NULL,
+                                   .ahead = q + depth < p->k ? block_at(p, i, q + depth)
+                                                             : block_at(p, i + rows, 0)};
+            set_sums(&j.block, p, i, q, sums ? (float *)(void *)after : NULL);
+            run_block(device, alone, &j);
+        }
+}
