@@ -1,21 +1,21 @@
-/* product.c -- matrix products in blocks: ROWS rows of a by DEPTH of k, packed, by all of b.
+/* product.c -- matrix products in blocks: ROWS rows of a by DEPTH of k, by all of b.
  *
  *               DEPTH                   48
  *         +------+------+       +------+--+-----
  *    ROWS | a    |      |       | b    |  |            for each block of rows
  *         +------+------+       |      |  |  DEPTH        for each depth
- *         |      |      |       +------+--+-----             pack a
+ *         |      |      |       +------+--+-----             pack a, if it must be
  *                               |      |  |                  for each sliver of 48 columns
  *                                                               pack b, run tiles (kernels/product.c)
  *
- * The block of a and two slivers of b lie in a core's L2 cache. c is met once for each depth; the
- * sums of one in bf16 are kept in f32 until the last.
- * Threads share the packing of a block, then its slivers of columns, each with room of its own
- * for slivers of b. */
+ * The block of a and two slivers of b lie in a core's L2 cache. Rows of floats are read as they
+ * are; columns, and bf16, are packed. c is met once for each depth; the sums of one in bf16 are
+ * kept in f32 until the last. Threads share the packing of a block, then its slivers of columns,
+ * each with room of its own for slivers of b. */
 #include "backend/cpu/cpu.h"
 
 #define ROWS 256  /* a multiple of CGP__PRODUCT_ROWS */
-#define DEPTH 384 /* a multiple of 16 */
+#define DEPTH 512 /* a multiple of 16 */
 _Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
 
 /* Products of a vector and a scalar that are worth handing to another thread. */
@@ -71,6 +71,7 @@ static void pack_part(const void *work, int64_t begin, int64_t end, int thread) 
     const int64_t rows = (end - begin) * CGP__PRODUCT_ROWS;
     const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
     (void)thread;
+    if (begin == end) return;
     j->loops->product_rows(j->packed + first * j->block.k, &a, rows < left ? rows : left,
                            j->block.k);
 }
@@ -94,15 +95,19 @@ static int64_t at_a_time(const cgp__device *device, int64_t items, int64_t work)
 static void run_block(cgp__device *device, bool alone, const job *j) {
     const int64_t rows = ceil_div(j->block.rows, CGP__PRODUCT_ROWS);
     const int64_t slivers = ceil_div(j->block.columns, CGP__PRODUCT_COLUMNS);
-    if (alone) {
-        pack_part(j, 0, rows, 0);
-        columns_part(j, 0, slivers, 0);
-        return;
-    }
     const int64_t size = j->block.rows * j->block.k;
-    cgp__cpu_share(device, rows, at_a_time(device, rows, size * 16), pack_part, j);
-    cgp__cpu_share(device, slivers, at_a_time(device, slivers, size * j->block.columns / 16),
-                   columns_part, j);
+    if (j->block.rows_at) /* but the rows of tiles at the edge */
+        pack_part(j, j->block.rows / CGP__PRODUCT_ROWS, rows, 0);
+    else if (alone)
+        pack_part(j, 0, rows, 0);
+    else
+        cgp__cpu_share(device, rows, at_a_time(device, rows, size * 16), pack_part, j);
+    if (alone)
+        columns_part(j, 0, slivers, 0);
+    else
+        cgp__cpu_share(device, slivers,
+                       at_a_time(device, slivers, size * j->block.columns / 16), columns_part,
+                       j);
 }
 
 static int64_t least(int64_t a, int64_t b) {
@@ -155,6 +160,10 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
                                    .bias = q == 0 ? p->bias : NULL,
                                    .ahead = q + depth < p->k ? block_at(p, i, q + depth)
                                                              : block_at(p, i + rows, 0)};
+            if (p->a.type == CGP_F32 && p->a.column == 1) {
+                j.block.rows_at = j.a.at;
+                j.block.row = p->a.row;
+            }
             set_sums(&j.block, p, i, q, sums ? (float *)(void *)after : NULL);
             run_block(device, alone, &j);
         }

@@ -1,7 +1,7 @@
 /* product.c -- c [m, n] = or += a [m, k] b [k, n]: a block of rows of a by a range of columns of b.
  *
  *       k                 n
- *     +---+      +---+---+---+---+       a  packed: slivers of MR rows, each [k][MR]
+ *     +---+      +---+---+---+---+       a  in slivers of MR rows, packed to [k][MR] or as it is
  *   m |   |    k |   |###|   |   | k     #  the sliver of NR columns at work, packed [k][NR]
  *     |===|      |   |###|   |   |       =  the sliver of rows at work
  *     |   |      +---+---+---+---+
@@ -146,6 +146,7 @@ typedef struct tile {
     int64_t rows, columns; /* <= MR, <= NR: those to be stored */
     int64_t row, column;   /* in c */
     const float *a, *b;    /* [k][MR], [k][NR] */
+    int64_t stride;        /* of rows of a where it is not packed; else 0 */
     copies copy;
     lines a_lines, b_lines, c_lines;
 } tile;
@@ -170,11 +171,13 @@ INLINE void copy_vector(cgp_dtype type, const cgp__block *block, copies *c, int6
     c->from += step % NV == NV - 1 ? LANES + c->gap : LANES;
 }
 
-INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv) {
+/* The rows of a at one k are `stride` apart. */
+INLINE void accumulate(vec sums[MR][NV], const float *a, int64_t stride, const float *b,
+                       int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
     UNROLL for (int i = 0; i < MR; i++) {
-        const vec x = splat(a[i]);
+        const vec x = splat(a[i * stride]);
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
             multiply_add(x, columns[j], sums[i][j]);
     }
@@ -229,24 +232,33 @@ INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
 }
 
 /* b of `type`, nv vectors of columns. */
-INLINE void run_tile(cgp_dtype type, tile *t, int nv) {
+INLINE void run_tile_as(cgp_dtype type, tile *t, int nv, bool packed) {
     const float *a = t->a, *b = t->b;
+    const int64_t stride = packed ? 1 : t->stride, next = packed ? MR : 1;
+    const int64_t k = t->block->k, steps = k / STEP;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
-    const int64_t k = t->block->k, steps = k / STEP;
     for (int64_t step = 0; step < steps; step++) {
-        UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, nv);
-        a += STEP * MR;
+        UNROLL for (int p = 0; p < STEP; p++)
+            accumulate(sums, a + p * next, stride, b + p * NR, nv);
+        a += STEP * next;
         b += STEP * NR;
         copy_vector(type, t->block, &t->copy, step);
         call_line(&t->a_lines, 0);
         call_line(&t->b_lines, 0);
         call_line(&t->c_lines, 1);
     }
-    for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
-        accumulate(sums, a, b, nv);
+    for (int64_t p = steps * STEP; p < k; p++, a += next, b += NR)
+        accumulate(sums, a, stride, b, nv);
     store_tile(t, sums, nv);
+}
+
+INLINE void run_tile(cgp_dtype type, tile *t, int nv) {
+    if (t->stride)
+        run_tile_as(type, t, nv, false);
+    else
+        run_tile_as(type, t, nv, true);
 }
 
 static void run_tile_of(tile *t) {
@@ -333,6 +345,14 @@ static lines next_tile(const range *r, int64_t i) {
                     bytes_of(block->type, block->stride));
 }
 
+/* Whole tiles read a as it is, if that can be. */
+static void set_rows(tile *t) {
+    const cgp__block *block = t->block;
+    const bool packed = !block->rows_at || t->rows < MR;
+    t->a = packed ? block->a + t->row * block->k : block->rows_at + t->row * block->row;
+    t->stride = packed ? 0 : block->row;
+}
+
 static void run_sliver(range *r) {
     const cgp__block *block = r->block;
     const int64_t left = r->end - r->begin;
@@ -343,9 +363,9 @@ static void run_sliver(range *r) {
                   .columns = left < NR ? left : NR,
                   .row = i,
                   .column = r->begin,
-                  .a = block->a + i * block->k,
                   .b = r->now,
                   .c_lines = next_tile(r, i)};
+        set_rows(&t);
         share_ahead(r, &t, i / MR);
         if (block->b.column == 1)
             share_rows(r, &t);
