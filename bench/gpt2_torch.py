@@ -28,7 +28,10 @@ def parse():
     for name, default in [("threads", 1), ("batch", 8), ("chunks", 1), ("pipeline", 1), ("steps", 5), ("layers", 12),
                           ("width", 768), ("heads", 12), ("vocab", 3000), ("seq", 128)]:
         parser.add_argument("--" + name, type=int, default=default)
-    return parser.parse_args()
+    options = parser.parse_args()
+    if options.batch % options.chunks:
+        parser.error(f"--chunks: expects a divisor of the batch, {options.batch}, got {options.chunks}")
+    return options
 
 
 def cpu_has(flag):

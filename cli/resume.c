@@ -127,18 +127,13 @@ cgp_status cli_resume_save(training *t) {
 
 /* Rounding may differ, but nothing else does. */
 static void warn_rounding(const training *t, const json_t *note, const json_t *now) {
-    static const struct {
-        const char *key, *what;
-    } kept[] = {{"microbatch", "samples in a micro-batch"},
-                {"threads_per_device", "threads per device"}};
-    for (size_t i = 0; i < sizeof kept / sizeof kept[0]; i++) {
-        const json_int_t before = json_integer_value(json_object_get(note, kept[i].key));
-        const json_int_t after = json_integer_value(json_object_get(now, kept[i].key));
-        if (before != after)
-            fprintf(t->out,
-                    "warning      %s: %lld before, %lld now: equal up to rounding only\n",
-                    kept[i].what, (long long)before, (long long)after);
-    }
+    const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
+    const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
+    if (before != after)
+        fprintf(t->out,
+                "warning      samples in a micro-batch: %lld before, %lld now: equal up to "
+                "rounding only\n",
+                (long long)before, (long long)after);
     if (!json_equal(json_object_get(note, "devices"), json_object_get(now, "devices")))
         fprintf(t->out, "warning      devices: %s before, %s now: equal up to rounding only\n",
                 json_string_value(json_object_get(note, "devices")),

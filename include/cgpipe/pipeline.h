@@ -230,13 +230,14 @@ typedef struct cgp_pipeline_times {
     double backward_seconds; /**< From there to the end; NaN likewise; all without forward. */
     double bubble; /**< 1 - sum of the times of F, B, I, W, R / (devices x seconds). */
     /** From the end of an action (a transfer is one) to the start of the device's next, where what that needs was there
-     * before; median, NaN if there is none. A transfer starts when it has its buffer. */
+     * before; median, NaN if there is none, or no memory to sort them. A transfer starts when it has its buffer. */
     double gap_seconds;
-    /** From the end of a SEND to the start of the RECV that waited for it; median, NaN if none did. */
+    /** From the end of a SEND to the start of the RECV that waited for it; median, NaN if none did, or likewise. */
     double wake_seconds;
 } cgp_pipeline_times;
 
-/** Return the times of the last run; all NaN before the first. `busy`: [devices] share of `seconds`; may be NULL. */
+/** Return the times of the last run; all NaN before the first. `busy`: [devices] share of `seconds`; may be NULL.
+ *  Cost: sorts the run's events. */
 CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
 #ifdef __cplusplus

@@ -159,7 +159,7 @@ typedef struct cgp__backend {
     void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n);
 
-    /* Bytes of workspace of a kernel on a device with so many threads; needs no device. */
+    /* Bytes of workspace of a kernel on a device with so many threads; needs no device. Fewer samples never need more. */
     cgp_status (*workspace)(const cgp__kernel_spec *spec, int threads, int64_t *bytes);
 
     cgp_status (*kernel_create)(cgp__device *device, const cgp__kernel_spec *spec,

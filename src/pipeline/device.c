@@ -41,6 +41,9 @@ static int core_of(const cgp_plan *plan, int d) {
 }
 
 bool cgp__devices_have_cores(const cgp_plan *plan) {
+    for (int d = 0; d < plan->n_devices; d++) {
+        if (plan->devices[d].backend != &cgp__backend_cpu) return false; /* ref pins nothing */
+    }
     return core_of(plan, 0) >= 0;
 }
 

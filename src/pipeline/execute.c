@@ -82,6 +82,9 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
 static void copy_values(const scene *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_dtype type = cgp__plan_activation_type(s->plan);
+    if (call->dy.arena == CGP__HOST &&
+        !cgp__input_is_read(s->plan->model, (int)call->dy.offset, s->context->with_loss))
+        return; /* the caller need not give it */
     s->plan->devices[s->worker->index].backend->convert(
         s->worker->device, type, at(s, call->dx[0]), host ? CGP_F32 : type, at(s, call->dy),
         call->copy_count * s->bound->samples);

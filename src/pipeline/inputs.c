@@ -1,8 +1,7 @@
 /* inputs.c -- the caller's tensors, checked before anything runs. */
 #include "pipeline/pipeline.h"
 
-/* Whether a node that will run reads input k; the loss does only if it runs. */
-static bool is_read(const cgp_model *model, int k, bool with_loss) {
+bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->op->n_inputs && (with_loss || !node->op->is_loss); j++) {
@@ -72,10 +71,11 @@ cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *con
                         n_inputs);
     *samples = 0;
     for (int k = 0; k < n_inputs; k++) {
-        if (is_read(model, k, with_loss)) CGP_TRY(check_tensor(model, k, inputs[k], samples));
+        if (cgp__input_is_read(model, k, with_loss))
+            CGP_TRY(check_tensor(model, k, inputs[k], samples));
     }
     for (int k = 0; k < n_inputs; k++) {
-        if (is_read(model, k, with_loss) && inputs[k]->dtype == CGP_I32)
+        if (cgp__input_is_read(model, k, with_loss) && inputs[k]->dtype == CGP_I32)
             CGP_TRY(check_range(model, k, inputs[k], with_loss));
     }
     if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");

@@ -231,6 +231,8 @@ cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *
 cgp_status cgp__pipeline_sum_shared(cgp_pipeline *pipeline);
 
 /* inputs.c: check the caller's tensors before anything runs. */
+/* Whether a node that will run reads input k; the loss does only if it runs. */
+bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss);
 cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, bool with_loss, int64_t *samples);
 cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples);

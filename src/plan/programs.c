@@ -36,23 +36,8 @@ cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int
     return spec;
 }
 
-/* The most that a kernel needs for a full micro-batch, for a smaller last one, and for some
- * sizes below. */
-static cgp_status most_workspace(const cgp_plan *plan, const cgp__backend *backend,
-                                 cgp__kernel_spec spec, int64_t *most) {
-    *most = 0;
-    const int64_t last = (plan->batch - 1) % plan->microbatch + 1;
-    for (int64_t n = plan->microbatch; n > 0;
-         n = n == plan->microbatch && last < n ? last : n / 2) {
-        int64_t bytes = 0;
-        spec.n = n;
-        CGP_TRY(backend->workspace(&spec, plan->threads, &bytes));
-        *most = bytes > *most ? bytes : *most;
-    }
-    return CGP_OK;
-}
-
-/* Bytes of workspace of a call, asked of the backend once for each kernel. */
+/* Bytes of workspace of a call, asked of the backend once for each kernel; fewer samples need no
+ * more. */
 static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
                                   int64_t *bytes) {
     cgp_plan *plan = b->plan;
@@ -68,7 +53,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
     }
     if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo))
         return cgp__no_memory("plan", sizeof *plan->memo);
-    CGP_TRY(most_workspace(plan, plan->devices[device].backend, spec, bytes));
+    CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
     plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
     return CGP_OK;
 }

@@ -11,7 +11,8 @@ size_t cgp_dtype_bytes(cgp_dtype dtype) {
 const char *cgp_dtype_name(cgp_dtype dtype) {
     static const char *const names[] = {
         [CGP_F32] = "f32", [CGP_I32] = "i32", [CGP_BF16] = "bf16"};
-    return names[dtype];
+    const int i = (int)dtype;
+    return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i] : "unknown type";
 }
 
 cgp_shape cgp_shape_make(int rank, const int64_t *dims) {

@@ -367,6 +367,25 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     free(room);
 }
 
+/* Cases of products on both sides of what a block of the cpu holds, 256 rows and a depth of 512; and
+ * whose blocks of columns are packed by several threads. */
+#define BLOCK_CASES 4
+
+static inline op_case block_case(int i) {
+    static const struct {
+        int64_t rows, in, out;
+    } sizes[] = {{300, 530, 60}, {530, 40, 530}, {512, 512, 96}};
+    op_case c = {.n = 1, .add = 1, .accumulate = true};
+    if (i == BLOCK_CASES - 1) {
+        c.op = CGP__OP_ATTENTION;
+        c.geometry = attention_geometry(520, 1, 64, 0.0);
+        return c;
+    }
+    c.op = CGP__OP_LINEAR;
+    c.geometry = linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
+    return c;
+}
+
 /* "op 3 n 2 rows 5 in 17 ..." for messages */
 static inline const char *case_text(const op_case *c) {
     static char text[256];

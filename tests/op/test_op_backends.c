@@ -258,6 +258,44 @@ static void cross_entropy_over_a_vocabulary_is_what_ref_gives(void **state) {
     }
 }
 
+static void products_of_several_blocks_are_what_ref_gives(void **state) {
+    (void)state;
+    for (int i = 0; i < BLOCK_CASES; i++) {
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            op_case c = block_case(i);
+            c.type = bf16 ? CGP_BF16 : CGP_F32;
+            check_against_ref(&c);
+        }
+    }
+}
+
+/* A plan made for some samples serves fewer. */
+static void fewer_samples_need_no_more_workspace(void **state) {
+    const runner *on = *state;
+    static const int threads[] = {1, 2, 5};
+    for (int i = 0; i < 3000; i++) {
+        const cgp__op_kind op = (cgp__op_kind)test_between(&seed, 0, CGP__OP_KINDS - 1);
+        cgp__kernel_spec spec = {
+            .op = op,
+            .direction = (cgp__direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
+            .geometry = geometry_of(op, test_between(&seed, 1, 300),
+                                    test_between(&seed, 1, 1100), test_between(&seed, 1, 1100)),
+            .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
+        const int t = threads[test_random(&seed) % 3], most = test_between(&seed, 2, 12);
+        int64_t before = 0, bytes = 0;
+        if (!op_has(op, spec.direction)) continue;
+        for (spec.n = 1; spec.n <= most; spec.n++, before = bytes) {
+            assert_ok(on->backend->workspace(&spec, t, &bytes));
+            if (bytes < before)
+                fail_msg("op %d, direction %d, %d threads, rows %" PRId64 ", %" PRId64
+                         " -> %" PRId64 ": %" PRId64 " samples need %" PRId64
+                         " bytes, one less %" PRId64,
+                         (int)op, (int)spec.direction, t, spec.geometry.rows, spec.geometry.in,
+                         spec.geometry.out, spec.n, bytes, before);
+        }
+    }
+}
+
 /* --- in place is apart, bit for bit --- */
 
 static void check_shared(const operands *from, const operands *apart, cgp__direction direction,
@@ -431,6 +469,9 @@ int main(void) {
         cmocka_unit_test(cross_entropy_is_what_ref_gives),
         cmocka_unit_test(argmax_is_what_ref_gives),
         cmocka_unit_test(cross_entropy_over_a_vocabulary_is_what_ref_gives),
+        cmocka_unit_test(products_of_several_blocks_are_what_ref_gives),
+        LAW(fewer_samples_need_no_more_workspace, ref),
+        LAW(fewer_samples_need_no_more_workspace, cpu),
         LAW(in_place_gives_the_same_bits, ref),
         LAW(in_place_gives_the_same_bits, cpu),
         LAW(a_row_depends_on_that_row_alone, ref),

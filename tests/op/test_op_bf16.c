@@ -112,6 +112,10 @@ static void bf16_is_f32_rounded(void **state) {
         }
     }
     assert_int_equal(checked, CGP__OP_KINDS * 2 * WIDTHS);
+    for (int i = 0; on == &cpu && i < BLOCK_CASES; i++) {
+        const op_case c = block_case(i);
+        check_case(on, &c);
+    }
 }
 
 /* Not every float: infinities, NaNs, denormal and halfway ones are in test_bf16.c. Here they go through

@@ -112,6 +112,11 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
             check_threads(&c);
         }
     }
+    for (int i = 0; i < 2 * BLOCK_CASES; i++) {
+        op_case c = block_case(i / 2);
+        c.type = i % 2 ? CGP_BF16 : CGP_F32;
+        check_threads(&c);
+    }
 }
 
 /* --- the optimizer's part --- */

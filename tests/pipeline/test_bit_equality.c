@@ -48,7 +48,6 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
                                         : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     o.devices = devices;
     o.precision = precision;
-    o.threads_per_device = test_between(state, 1, 2); /* the same for all */
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++) /* the second mini-batch may be smaller than planned */
@@ -65,6 +64,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
         for (int c = 0; c < 2 * MODES; c++) {
             o.schedule = schedules[c % 2];
             o.recompute = (cgp_recompute)(c / 2);
+            o.threads_per_device = test_between(state, 1, 2);
             test_random_balance(state, layers, stages, balance);
             test_train(model, &o, seed, batches, STEPS, &got);
             assert_same(&o, &expected, &got);

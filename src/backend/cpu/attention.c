@@ -48,10 +48,15 @@ static int64_t scores_bytes(const sizes *z) {
     return cgp__align_up(z->tile * z->s * (int64_t)sizeof(float));
 }
 
-/* The largest of what a product of this op asks for. */
+/* The most that a product of a tile asks for: S or dP; y or dq; dk or dv. */
 static int64_t product_bytes(const sizes *z) {
-    const int64_t keys = z->rows, depth = z->depth, most = keys > depth ? keys : depth;
-    return cgp__product_bytes(most, most, most, z->type, 1);
+    const int64_t bytes[] = {cgp__product_bytes(z->tile, z->rows, z->depth, CGP_F32, 1),
+                             cgp__product_bytes(z->tile, z->depth, z->rows, z->type, 1),
+                             cgp__product_bytes(z->rows, z->depth, z->tile, CGP_F32, 1)};
+    int64_t most = 0;
+    for (int i = 0; i < 3; i++)
+        most = bytes[i] > most ? bytes[i] : most;
+    return most;
 }
 
 /* Of dk and dv in f32. */
@@ -107,14 +112,6 @@ typedef struct tile {
     int64_t first, rows, width;
 } tile;
 
-static cgp__matrix rows_of(cgp_dtype type, const void *at, int64_t stride) {
-    return (cgp__matrix){type, at, stride, 1};
-}
-
-static cgp__matrix columns_of(cgp_dtype type, const void *at, int64_t stride) {
-    return (cgp__matrix){type, at, 1, stride};
-}
-
 static void multiply(const head *h, const cgp__product *product) {
     cgp__product_run(h->kernel->device, true, product, h->room);
 }
@@ -122,15 +119,15 @@ static void multiply(const head *h, const cgp__product *product) {
 /* s [rows, width] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
 static void multiply_rows(const head *h, const tile *t, float *s, const void *x,
                           int64_t x_stride, const void *y) {
-    multiply(
-        h, &(cgp__product){.m = t->rows,
-                           .n = t->width,
-                           .k = h->z.depth,
-                           .a = cgp__matrix_from(rows_of(h->z.type, x, x_stride), t->first, 0),
-                           .b = columns_of(h->z.type, y, h->z.qkv),
-                           .type = CGP_F32,
-                           .c = s,
-                           .stride = h->z.s});
+    multiply(h, &(cgp__product){
+                    .m = t->rows,
+                    .n = t->width,
+                    .k = h->z.depth,
+                    .a = cgp__matrix_from(cgp__rows(h->z.type, x, x_stride), t->first, 0),
+                    .b = cgp__columns(h->z.type, y, h->z.qkv),
+                    .type = CGP_F32,
+                    .c = s,
+                    .stride = h->z.s});
 }
 
 /* out [rows, depth] = or += s x, x [width, depth] of keys: P v or dS k. */
@@ -139,8 +136,8 @@ static void multiply_keys(const head *h, const tile *t, const float *s, const vo
     multiply(h, &(cgp__product){.m = t->rows,
                                 .n = h->z.depth,
                                 .k = t->width,
-                                .a = rows_of(CGP_F32, s, h->z.s),
-                                .b = rows_of(h->z.type, x, h->z.qkv),
+                                .a = cgp__rows(CGP_F32, s, h->z.s),
+                                .b = cgp__rows(h->z.type, x, h->z.qkv),
                                 .type = h->z.type,
                                 .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                                 .stride = stride,
@@ -160,8 +157,8 @@ static void multiply_queries(const head *h, const tile *t, const float *s, const
                         .m = end - begin,
                         .n = h->z.depth,
                         .k = t->rows,
-                        .a = columns_of(CGP_F32, s + begin, h->z.s),
-                        .b = cgp__matrix_from(rows_of(h->z.type, y, y_stride), t->first, 0),
+                        .a = cgp__columns(CGP_F32, s + begin, h->z.s),
+                        .b = cgp__matrix_from(cgp__rows(h->z.type, y, y_stride), t->first, 0),
                         .type = type,
                         .c = cgp__cpu_at(type, summed ? summed : dx, begin * stride),
                         .stride = stride,

@@ -98,7 +98,8 @@ typedef struct cgp__ahead {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    const float *a; /* packed by product_rows: all rows, or with rows_at the last, fewer than 16 */
+    const float
+        *a; /* packed by product_rows: all rows, or with rows_at the last, fewer than 16 */
     const float *rows_at; /* a as it is, if its columns are contiguous floats; else NULL */
     int64_t row;          /* floats from row to row there */
     cgp__matrix b;
@@ -107,7 +108,7 @@ typedef struct cgp__block {
     cgp_dtype type;    /* of c */
     void *c;
     int64_t stride;   /* elements from row to row of c */
-    cgp__ahead ahead; /* what is packed as the next block's a; no runs: nothing */
+    cgp__ahead ahead; /* what the next block's a is made of; no runs: nothing */
 } cgp__block;
 
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.

@@ -8,14 +8,6 @@
  * its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. */
 #include "backend/cpu/cpu.h"
 
-static cgp__matrix rows_of(cgp_dtype type, const void *at, int64_t width) {
-    return (cgp__matrix){type, at, width, 1};
-}
-
-static cgp__matrix columns_of(cgp_dtype type, const void *at, int64_t width) {
-    return (cgp__matrix){type, at, 1, width};
-}
-
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__geometry *g = &kernel->spec.geometry;
     const cgp_dtype type = kernel->spec.type;
@@ -23,9 +15,9 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
     const cgp__product product = {.m = cgp__cpu_rows(kernel),
                                   .n = g->out,
                                   .k = g->in,
-                                  .a = rows_of(type, args->x[0], g->in),
-                                  .b = g->in_out ? rows_of(CGP_F32, weight, g->out)
-                                                 : columns_of(CGP_F32, weight, g->in),
+                                  .a = cgp__rows(type, args->x[0], g->in),
+                                  .b = g->in_out ? cgp__rows(CGP_F32, weight, g->out)
+                                                 : cgp__columns(CGP_F32, weight, g->in),
                                   .bias = g->has_bias ? args->param[1] : NULL,
                                   .type = type,
                                   .c = args->y,
@@ -42,9 +34,9 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
     const cgp__product product = {.m = cgp__cpu_rows(kernel),
                                   .n = g->in,
                                   .k = g->out,
-                                  .a = rows_of(type, args->dy, g->out),
-                                  .b = g->in_out ? columns_of(CGP_F32, weight, g->out)
-                                                 : rows_of(CGP_F32, weight, g->in),
+                                  .a = cgp__rows(type, args->dy, g->out),
+                                  .b = g->in_out ? cgp__columns(CGP_F32, weight, g->out)
+                                                 : cgp__rows(CGP_F32, weight, g->in),
                                   .type = type,
                                   .c = args->dx[0],
                                   .stride = g->in,
@@ -61,8 +53,8 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
     const cgp__product product = {.m = m,
                                   .n = n,
                                   .k = cgp__cpu_rows(kernel),
-                                  .a = columns_of(type, g->in_out ? x : dy, m),
-                                  .b = rows_of(type, g->in_out ? dy : x, n),
+                                  .a = cgp__columns(type, g->in_out ? x : dy, m),
+                                  .b = cgp__rows(type, g->in_out ? dy : x, n),
                                   .type = CGP_F32,
                                   .c = args->dparam[0],
                                   .stride = n,

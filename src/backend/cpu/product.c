@@ -25,29 +25,43 @@ static int64_t ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
 /* Equal parts of k, none longer than DEPTH, whole vectors but for the last: all a function of k. */
-static int64_t depth_of(int64_t k) {
+static int64_t block_depth(int64_t k) {
     const int64_t even = ceil_div(k, ceil_div(k, DEPTH));
     return ceil_div(even, 16) * 16;
 }
 
-static int64_t rows_of(int64_t m) {
+static int64_t block_rows(int64_t m) {
     const int64_t even = ceil_div(m, ceil_div(m, ROWS));
     return ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
 }
 
+/* What a block may take, the same or more for a larger product, though equal parts of 513 are
+ * smaller than those of 512: a plan made for a micro-batch serves all smaller ones. */
+static int64_t most_rows(int64_t m) {
+    return least(ceil_div(m, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS, ROWS);
+}
+
+static int64_t most_depth(int64_t k) {
+    return least(ceil_div(k, 16) * 16, DEPTH);
+}
+
 static int64_t packed_bytes(int64_t m, int64_t k) {
-    return cgp__align_up(rows_of(m) * depth_of(k) * (int64_t)sizeof(float));
+    return cgp__align_up(most_rows(m) * most_depth(k) * (int64_t)sizeof(float));
 }
 
 static int64_t slivers_bytes(int64_t k) {
-    return cgp__align_up(2 * depth_of(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
+    return cgp__align_up(2 * most_depth(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
 }
 
 /* Sums of a block of rows, if they are not kept in c. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
-    if (type == CGP_F32 || depth_of(k) >= k) return 0;
-    return cgp__align_up((m < rows_of(m) ? m : rows_of(m)) * n * (int64_t)sizeof(float));
+    if (type == CGP_F32 || k <= DEPTH) return 0;
+    return cgp__align_up(least(m, ROWS) * n * (int64_t)sizeof(float));
 }
 
 int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
@@ -110,13 +124,9 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
                        j);
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-/* The part of a from row i and column q on that makes a block. */
+/* The part of a from row i and column q on, of which a block is made. */
 static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
-    const int64_t m = least(p->m - i, rows_of(p->m)), k = least(p->k - q, depth_of(p->k));
+    const int64_t m = least(p->m - i, block_rows(p->m)), k = least(p->k - q, block_depth(p->k));
     const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
     const bool by_rows = p->a.column == 1;
     if (m <= 0) return (cgp__ahead){0};
@@ -142,7 +152,7 @@ static void set_sums(cgp__block *block, const cgp__product *p, int64_t i, int64_
 }
 
 void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, void *workspace) {
-    const int64_t depth = depth_of(p->k), rows = rows_of(p->m);
+    const int64_t depth = block_depth(p->k), rows = block_rows(p->m);
     const int64_t sums = sums_bytes(p->m, p->n, p->k, p->type);
     char *after = (char *)workspace + packed_bytes(p->m, p->k);
     job j = {.loops = device->loops,

@@ -16,7 +16,17 @@ typedef struct cgp__product {
     bool add;
 } cgp__product;
 
-/* Bytes of workspace of a product of these sizes, with a c of this type, on so many threads. */
+/* A matrix whose rows, or columns, are contiguous and `stride` elements apart. */
+static inline cgp__matrix cgp__rows(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, stride, 1};
+}
+
+static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, 1, stride};
+}
+
+/* Bytes of workspace of a product of these sizes, with a c of this type, on so many threads: no
+ * fewer than any smaller product needs. */
 int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
 
 /* Run it on the threads of a device, or, if `alone`, on the calling one. An element of c depends

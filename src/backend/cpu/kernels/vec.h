@@ -66,7 +66,7 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n < LANES lanes; the others are 0. By masks: memcpy might be called for them, and a call
+/* The first n <= LANES lanes; the others are 0. By masks: memcpy might be called for them, and a call
  * throws out all vectors of the loop around it. */
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
@@ -115,7 +115,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* The first n < LANES halves; AVX2 has no masks for them. */
+/* The first n <= LANES halves; AVX2 has no masks for them. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
