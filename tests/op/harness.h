@@ -367,14 +367,11 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     free(room);
 }
 
-/* Cases of products on both sides of what a block of the cpu holds, 256 rows and a depth of 512; and
- * whose blocks of columns are packed by several threads. */
-#define BLOCK_CASES 4
+/* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
+#define BLOCK_CASES 3
 
 static inline op_case block_case(int i) {
-    static const struct {
-        int64_t rows, in, out;
-    } sizes[] = {{300, 530, 60}, {530, 40, 530}, {512, 512, 96}};
+    static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     op_case c = {.n = 1, .add = 1, .accumulate = true};
     if (i == BLOCK_CASES - 1) {
         c.op = CGP__OP_ATTENTION;
