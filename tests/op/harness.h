@@ -367,6 +367,13 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     free(room);
 }
 
+/* Sanitizers make a kernel ten to fifty times slower: one case in so many for them. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define FEWER 5
+#else
+#define FEWER 1
+#endif
+
 /* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
 #define BLOCK_CASES 3
 
