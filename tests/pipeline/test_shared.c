@@ -268,7 +268,7 @@ static void several_losses_add_up_by_their_weights(void **unused) {
         assert_true(fabs(losses[2] - (0.25 * losses[0] + 3 * losses[1])) < 1e-12);
         for (int i = 0; i < 30; i++) {
             const double expected = 0.25 * gradients[0][i] + 3 * gradients[1][i];
-            if (fabs(gradients[2][i] - expected) > 1e-6)
+            if (!(fabs(gradients[2][i] - expected) <= 1e-6))
                 fail_msg("element %d: %.9g, expected %.9g", i, gradients[2][i], expected);
         }
         for (int k = 0; k < 3; k++)
