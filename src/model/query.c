@@ -33,6 +33,22 @@ int64_t cgp_model_parameter_count(const cgp_model *model) {
     return count;
 }
 
+int cgp_model_states(const cgp_model *model) {
+    return model->n_states;
+}
+
+const char *cgp_model_state_name(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? model->states[state].name : NULL;
+}
+
+const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? &model->states[state].info.shape : NULL;
+}
+
+cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? model->states[state].info.dtype : CGP_F32;
+}
+
 int cgp_model_inputs(const cgp_model *model) {
     return model->n_inputs;
 }
@@ -48,4 +64,14 @@ cgp_dtype cgp_model_output_dtype(const cgp_model *model) {
 cgp_shape cgp_model_output_shape(const cgp_model *model) {
     if (model->output < 0) return (cgp_shape){.rank = -1};
     return model->values[model->output].type.shape;
+}
+
+cgp_shape cgp_model_input_shape(const cgp_model *model, int input) {
+    if (input < 0 || input >= model->n_inputs) return (cgp_shape){.rank = -1};
+    return model->values[model->input_values[input]].type.shape;
+}
+
+cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input) {
+    if (input < 0 || input >= model->n_inputs) return CGP_F32;
+    return model->values[model->input_values[input]].type.dtype;
 }

@@ -111,7 +111,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
                                 calls[j].y.offset != calls[i].y.offset);
             needed[i] = needed[i] || last;
         }
-        for (int k = 0; needed[i] && k < node->op->n_inputs; k++) {
+        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
             const int maker = b->model->values[node->inputs[k]].node - stage->first_node;
             if (maker >= 0 && maker < stage->n_nodes) needed[maker] = true;
         }

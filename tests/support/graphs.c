@@ -47,8 +47,10 @@ static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
     if (in_out == g->in_out) maybe_tie(g, name, "weight", g->square);
     snprintf(g->square, sizeof g->square, "%s", name);
     g->in_out = in_out;
-    return cgp_linear(g->model, x, name,
-                      (cgp_linear_options){g->sizes->width, true, in_out, normal});
+    return cgp_linear(
+        g->model, x, name,
+        (cgp_linear_options){
+            .out = g->sizes->width, .bias = true, .in_out = in_out, .init = normal});
 }
 
 /* eps is large, so that rows of nearly equal numbers stay harmless. */
@@ -81,8 +83,10 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     case 4: {
         char qkv[NAME + 8];
         snprintf(qkv, sizeof qkv, "%s.qkv", name);
-        x = cgp_linear(g->model, x, qkv,
-                       (cgp_linear_options){3 * g->sizes->width, true, true, normal});
+        x = cgp_linear(
+            g->model, x, qkv,
+            (cgp_linear_options){
+                .out = 3 * g->sizes->width, .bias = true, .in_out = true, .init = normal});
         return cgp_causal_attention(g->model, x, g->sizes->heads, g->sizes->dropout);
     }
     case 5:
@@ -105,11 +109,12 @@ static cgp_value middle(graph *g, cgp_value x, cgp_value kinds, cgp_value featur
         cgp_embedding(g->model, kinds, "kinds", sizes->vocabulary, sizes->width, normal);
     x = cgp_add(g->model, x, y);
     y = cgp_linear(g->model, features, "features",
-                   (cgp_linear_options){sizes->width, false, false, normal});
+                   (cgp_linear_options){.out = sizes->width, .init = normal});
     x = cgp_add(g->model, x, y);
     if (test_between(g->state, 0, 2)) return x;
-    y = cgp_linear(g->model, x, "side",
-                   (cgp_linear_options){sizes->vocabulary, true, false, normal});
+    y = cgp_linear(
+        g->model, x, "side",
+        (cgp_linear_options){.out = sizes->vocabulary, .bias = true, .init = normal});
     cgp_model_loss_cross_entropy(g->model, y, targets, -100, 0.5);
     return x;
 }
@@ -132,7 +137,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
     x = cgp_layer_norm(g->model, x, "norm", 0.1);
     maybe_tie(g, "head", "weight", "embed");
     x = cgp_linear(g->model, x, "head",
-                   (cgp_linear_options){g->sizes->vocabulary, false, false, normal});
+                   (cgp_linear_options){.out = g->sizes->vocabulary, .init = normal});
     cgp_model_output(g->model, x);
     if (g->sizes->no_loss) {
         assert_ok(cgp_model_finish(g->model));

@@ -1,6 +1,7 @@
 /* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
  * tested against. One thread, host memory; a kernel is its spec and a function. */
 #include "backend/ref/ref.h"
+#include "backend/running.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -157,6 +158,12 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return sum;
 }
 
+static void commit(cgp__device *device, const cgp__kernel_spec *spec,
+                   const cgp__kernel_args *args) {
+    (void)device;
+    cgp__running_commit(spec, args);
+}
+
 const cgp__backend cgp__backend_ref = {
     .name = "ref",
     .device_create = device_create,
@@ -169,6 +176,7 @@ const cgp__backend cgp__backend_ref = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
+    .commit = commit,
     .update = cgp__ref_update,
     .add = add,
     .sum_squares = sum_squares,
