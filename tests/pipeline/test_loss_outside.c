@@ -97,7 +97,7 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 6);
     sizes.vocabulary = test_between(state, 2, 20);
-    sizes.integers = test_between(state, 0, 1);
+    sizes.rough = test_between(state, 0, 1);
     cgp_model *model = test_random_graph(state, &sizes);
     const char *devices[4] = {device, device, device, device};
     int balance[4];
