@@ -45,13 +45,14 @@
  *
  * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
  * (running.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
- * training forward normalises with the state.
+ * training forward normalises with the state and saves that; backward is not run then.
  *
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
  * BACKWARD_WEIGHT. No kernel of another pair is asked for.
  *
  * What may share memory: y with x[k] where the op says so (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
- * dx[0] of CROSS_ENTROPY with its x[0]. Nothing else overlaps. */
+ * dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one value: dx is
+ * made from the last input to the first). Nothing else overlaps. */
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
