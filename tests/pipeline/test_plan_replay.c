@@ -55,7 +55,7 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
         const cgp__node *node = &plan->model->nodes[i];
         if (stage_of(plan, i) != stage ||
             (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)))
-            fail();
+            continue;
         for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == value) return true;
         }
