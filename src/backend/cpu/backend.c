@@ -23,6 +23,7 @@ static const struct {
     [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
     [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},
     [CGP__OP_ARGMAX] = {"argmax", cgp__cpu_argmax},
+    [CGP__OP_CONV2D] = {"conv2d", cgp__cpu_conv2d},
 };
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
