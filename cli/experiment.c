@@ -100,6 +100,7 @@ static cgp_status make_plan(cli_experiment *e) {
     options.devices = devices;
     options.threads_per_device = (int)s->threads_per_device;
     options.device_memory = s->device_memory;
+    options.deferred_batch_norm = s->deferred_batch_norm;
     const cgp_status status = cgp_plan_create(&e->plan, e->model, &options);
     free(devices);
     return status;
