@@ -9,29 +9,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BENCH_DROPOUT 0.1 /* of the seed experiment */
+
 /* --- model --- */
 
-cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text, int64_t vocabulary) {
-    static const char *const known[] = {"gpt2"};
-    const int length = (int)strcspn(text, ":");
-    char name[32];
-    snprintf(name, sizeof name, "%.*s", length, text);
-    if (strcmp(name, known[0]) != 0) {
-        const char *near = cgp_nearest(name, known, 1);
-        return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
-                        near ? "did you mean " : "models: ", known[0], near ? "?" : "");
-    }
-    *options = cgp_gpt2_options_default();
-    options->vocabulary = vocabulary;
-    return cgp_gpt2_parse(options, text);
+cgp_status cli_model_parse(cgp_named_model *named, const char *text, int64_t vocabulary) {
+    *named = cgp_named_model_default();
+    if (vocabulary > 0) named->gpt2.vocabulary = vocabulary;
+    return cgp_named_model_parse(named, text);
 }
 
-void cli_model_text(const cgp_gpt2_options *o, char *text, size_t size) {
-    snprintf(text, size,
-             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64 ",seq=%" PRId64
-             "%s",
-             o->layers, o->width, o->heads, o->vocabulary, o->sequence,
-             o->tied ? ",tied=1" : "");
+/* The field of the model's options, NULL if it has no dropout. */
+static double *dropout_of(cgp_named_model *named) {
+    if (named->kind == CGP_MODEL_GPT2) return &named->gpt2.dropout;
+    return named->kind == CGP_MODEL_UNET ? &named->unet.dropout : NULL;
+}
+
+cgp_status cli_model_settle(cgp_named_model *named, cli_settings *s) {
+    double *dropout = dropout_of(named);
+    if (!dropout && s->dropout > 0)
+        return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)", s->dropout,
+                        cgp_model_kind_name(named->kind));
+    if (isnan(s->dropout) && dropout)
+        s->dropout =
+            s->command == CLI_BENCH && named->kind == CGP_MODEL_GPT2 ? BENCH_DROPOUT : *dropout;
+    if (isnan(s->dropout)) s->dropout = 0;
+    if (dropout) *dropout = s->dropout;
+    return CGP_OK;
+}
+
+cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what) {
+    if (named->kind == CGP_MODEL_GPT2) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what,
+                    cgp_model_kind_name(named->kind));
 }
 
 /* --- plan --- */
@@ -107,11 +117,10 @@ static cgp_status make_plan(cli_experiment *e) {
 }
 
 cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
-                               const cgp_gpt2_options *gpt2) {
-    *e = (cli_experiment){.settings = settings, .gpt2 = *gpt2};
-    e->gpt2.dropout = settings->dropout;
-    cli_model_text(gpt2, e->model_text, sizeof e->model_text);
-    CGP_TRY(cgp_gpt2_create(&e->model, &e->gpt2));
+                               const cgp_named_model *named) {
+    *e = (cli_experiment){.settings = settings, .named = *named};
+    CGP_TRY(cgp_named_model_text(named, e->model_text, sizeof e->model_text));
+    CGP_TRY(cgp_named_model_create(&e->model, &e->named));
     return make_plan(e);
 }
 
@@ -119,7 +128,7 @@ cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
 
 cgp_status cli_experiment_start(cli_experiment *e) {
     const size_t room = (size_t)e->settings->steps;
-    const size_t tokens = (size_t)(e->settings->batch * e->gpt2.sequence);
+    const size_t tokens = (size_t)(e->settings->batch * e->named.gpt2.sequence);
     cli_measures *m = &e->measures;
     m->room = e->settings->steps;
     m->step = cli_calloc(room, sizeof *m->step);
@@ -139,7 +148,7 @@ cgp_status cli_experiment_start(cli_experiment *e) {
 /* Tokens and targets of `count` windows as the model's two inputs. */
 static void make_inputs(const cli_experiment *e, int64_t count, int32_t *tokens,
                         int32_t *targets, cgp_tensor inputs[2]) {
-    const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){count, e->gpt2.sequence});
+    const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){count, e->named.gpt2.sequence});
     inputs[0] = (cgp_tensor){CGP_I32, shape, tokens};
     inputs[1] = (cgp_tensor){CGP_I32, shape, targets};
 }

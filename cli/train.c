@@ -30,26 +30,28 @@ static cgp_status check_words(const cli_settings *s) {
 /* What can be said of the command line alone, and of the run.json that it goes on with. */
 static cgp_status prepare(training *t) {
     const cli_settings *s = &t->settings;
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     CGP_TRY(cli_resume_settings(t));
     CGP_TRY(check_words(s));
     CGP_TRY(cli_data_kind_of(s, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
-    CGP_TRY(
-        cli_model_parse(&gpt2, s->operand, text ? 256 : cgp_gpt2_options_default().vocabulary));
-    if (text && gpt2.vocabulary < 256)
+    CGP_TRY(cli_model_parse(&named, s->operand, text ? 256 : 0));
+    CGP_TRY(cli_model_expect_gpt2(&named, "train"));
+    CGP_TRY(cli_model_settle(&named, &t->settings));
+    if (text && named.gpt2.vocabulary < 256)
         return cgp_fail(CGP_EINVAL,
                         "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
-                        gpt2.vocabulary);
-    if (s->sample > 0) CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &gpt2));
-    CGP_TRY(cli_experiment_plan(&t->experiment, s, &gpt2));
+                        named.gpt2.vocabulary);
+    if (s->sample > 0)
+        CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2));
+    CGP_TRY(cli_experiment_plan(&t->experiment, s, &named));
     return cli_resume_check_model(t);
 }
 
 /* What depends on files. The folder is made last, when nothing else is in the way, and goes
  * again if nothing comes into it. */
 static cgp_status check_files(training *t) {
-    const cgp_gpt2_options *gpt2 = &t->experiment.gpt2;
+    const cgp_gpt2_options *gpt2 = &t->experiment.named.gpt2;
     const cli_settings *s = &t->settings;
     CGP_TRY(cli_folder_check(&t->folder));
     if (!s->resume && !s->overwrite && cli_folder_has_run(&t->folder))
@@ -71,7 +73,8 @@ static void print_data(const training *t) {
     else
         fprintf(t->out, "data         %s windows of %" PRId64 " %s, %s for validation\n",
                 cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train),
-                t->experiment.gpt2.sequence, t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
+                t->experiment.named.gpt2.sequence,
+                t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
                 cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_VALIDATION), validation));
     fprintf(t->out, "run          %s\n", t->folder.path);
 }

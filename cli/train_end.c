@@ -14,7 +14,7 @@
 
 static cgp_status make_report(const training *t, json_t **report) {
     const cli_experiment *e = &t->experiment;
-    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    const int64_t tokens = t->settings.batch * e->named.gpt2.sequence;
     CGP_TRY(cli_run_json(e, report));
     json_t *o = *report;
     json_object_set_new(o, "tokens_per_second",
@@ -60,7 +60,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .seed = (uint64_t)s->seed,
                                    .out = t->out,
                                    .escape = true};
-    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.gpt2, (int)s->threads_per_device));
+    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.named.gpt2, (int)s->threads_per_device));
     CGP_TRY(cli_sampler_start(sampler));
     CGP_TRY(cli_weights_copy(t->experiment.pipeline, sampler->pipeline, sampler->model));
     fprintf(t->out, "\nsample of %" PRId64 " characters\n", s->sample);

@@ -51,7 +51,7 @@ static cgp_status validate_step(training *t, int64_t i) {
 static void print_line(training *t, int64_t i, double loss, bool last) {
     const cli_measures *m = &t->experiment.measures;
     const bool terminal = isatty(fileno(t->out)) == 1;
-    const int64_t tokens = t->settings.batch * t->experiment.gpt2.sequence;
+    const int64_t tokens = t->settings.batch * t->experiment.named.gpt2.sequence;
     const double per_second = (double)((i - t->steps_shown) * tokens) / t->seconds_since;
     char rate[CLI_NUMBER], peak[CLI_NUMBER], validation[CLI_NUMBER] = "";
     if (!isnan(t->validation_loss))
@@ -87,7 +87,7 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     const cli_experiment *e = &t->experiment;
     const cli_measures *m = &e->measures;
     const double seconds = m->step[m->steps - 1];
-    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    const int64_t tokens = t->settings.batch * e->named.gpt2.sequence;
     json_t *line = json_object();
     json_object_set_new(line, "loss", cli_real_json(loss));
     json_object_set_new(line, "rate", cli_real_json(cgp_optim_rate_at(&e->optim, i)));
