@@ -3,6 +3,7 @@
  * A kernel is its spec and the function that runs it: what it needs while it runs follows from
  * the spec and the number of threads, so the plan knows it without a device. */
 #include "backend/cpu/cpu.h"
+#include "backend/running.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -22,6 +23,7 @@ static const struct {
     [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
     [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},
     [CGP__OP_ARGMAX] = {"argmax", cgp__cpu_argmax},
+    [CGP__OP_CONV2D] = {"conv2d", cgp__cpu_conv2d},
 };
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
@@ -90,6 +92,12 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return cgp__cpu_sum_squares(device, x, n);
 }
 
+static void commit(cgp__device *device, const cgp__kernel_spec *spec,
+                   const cgp__kernel_args *args) {
+    (void)device;
+    cgp__running_commit(spec, args);
+}
+
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
@@ -102,6 +110,7 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
+    .commit = commit,
     .update = update,
     .add = add,
     .sum_squares = sum_squares,
