@@ -11,7 +11,7 @@
  *     ./fuzz -max_len=4096
  */
 #include "fuzz.h"
-#include "images.h"
+#include "pictures.h"
 
 #include "data/image.h"
 

@@ -4,7 +4,7 @@
 #include "scenario.h"
 
 #include "checkpoints.h"
-#include "images.h"
+#include "pictures.h"
 
 #include <png.h>
 

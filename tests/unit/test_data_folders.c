@@ -2,7 +2,7 @@
  * whatever the workers, and what happens to broken files. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
-#include "images.h"
+#include "pictures.h"
 
 #include <cgpipe/images.h>
 

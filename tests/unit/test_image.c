@@ -1,6 +1,6 @@
 /* test_image.c -- decoding against pixels that are known, resizing against its formula, crops by
  * their laws. */
-#include "images.h"
+#include "pictures.h"
 
 #include "data/image.h"
 

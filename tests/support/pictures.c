@@ -1,5 +1,5 @@
-/* images.c -- see images.h. */
-#include "images.h"
+/* pictures.c -- see pictures.h. */
+#include "pictures.h"
 
 #include <jpeglib.h>
 #include <png.h>

@@ -1,6 +1,6 @@
-/* images.h -- small JPEG and PNG files for tests, made by the libraries that also read them. */
-#ifndef CGP_TESTS_IMAGES_H
-#define CGP_TESTS_IMAGES_H
+/* pictures.h -- small JPEG and PNG files for tests, made by the libraries that also read them. */
+#ifndef CGP_TESTS_PICTURES_H
+#define CGP_TESTS_PICTURES_H
 
 #include "support.h"
 
