@@ -148,9 +148,11 @@ CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int paramet
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 
-/** Inputs in order of declaration. */
+/** Inputs in order of declaration; shape for one sample (rank -1: there is no such input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
+CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
+CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 
 /** Shape for one sample, and type, of the output of cgp_model_output(); rank -1 if the model has none. */
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model);

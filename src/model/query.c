@@ -49,3 +49,13 @@ cgp_shape cgp_model_output_shape(const cgp_model *model) {
     if (model->output < 0) return (cgp_shape){.rank = -1};
     return model->values[model->output].type.shape;
 }
+
+cgp_shape cgp_model_input_shape(const cgp_model *model, int input) {
+    if (input < 0 || input >= model->n_inputs) return (cgp_shape){.rank = -1};
+    return model->values[model->input_values[input]].type.shape;
+}
+
+cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input) {
+    if (input < 0 || input >= model->n_inputs) return CGP_F32;
+    return model->values[model->input_values[input]].type.dtype;
+}
