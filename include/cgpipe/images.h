@@ -151,7 +151,7 @@ static inline cgp_images_options cgp_images_options_default(void) {
  * Training: a random part of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x size; mirrored half of the time.
  * Validation: the shorter side resized to round(size 256 / 224), the other one in proportion, rounded down, and the middle cut
  * out. Resizing is bilinear with antialiasing: a triangle filter, as wide as the reduction asks, on 8-bit values, in f32, as
- * Pillow's (which rounds to 8 bits in between: the two differ by up to 1 of 255). Values are normalised with ImageNet's mean
+ * Pillow's (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with ImageNet's mean
  * (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
  *
  * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is left out, as torchvision's loader does.
