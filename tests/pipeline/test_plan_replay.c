@@ -14,6 +14,9 @@
  * largest piece; for the seed experiment nothing. */
 #include "graphs.h"
 
+#include <cgpipe/models/resnet.h>
+#include <cgpipe/models/unet.h>
+
 #include "plan/plan.h"
 
 typedef struct replay {
@@ -656,6 +659,48 @@ static void plans_of_images_exceed_the_replay_by_at_most_three_percent(void **un
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
 }
 
+static cgp_model *make_resnet(void) {
+    cgp_resnet_options options = cgp_resnet_options_default();
+    cgp_model *model = NULL;
+    options.depth = 50;
+    options.image = 64;
+    assert_ok(cgp_resnet_create(&model, &options));
+    return model;
+}
+
+static cgp_model *make_unet(void) {
+    cgp_unet_options options = cgp_unet_options_default();
+    cgp_model *model = NULL;
+    options.convs = 2;
+    options.channels = 16;
+    options.depth = 3;
+    options.image = 64;
+    assert_ok(cgp_unet_create(&model, &options));
+    return model;
+}
+
+/* With balances by FLOPs. */
+static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
+    (void)unused;
+    double worst = 0;
+    for (int k = 0; k < 2; k++) {
+        cgp_model *model = k ? make_unet() : make_resnet();
+        for (int stages = 1; stages <= 4; stages++) {
+            for (int c = 0; c < 2 * MODES; c++) {
+                cgp_plan_options o = cgp_plan_options_default();
+                o.stages = stages;
+                o.batch = 64;
+                o.chunks = 8;
+                o.schedule = schedules[c % 2];
+                o.recompute = (cgp_recompute)(c / 2);
+                check_plan(model, &o, NOTHING, &worst);
+            }
+        }
+        cgp_model_destroy(model);
+    }
+    print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
+}
+
 /* The seed experiment: 16 layers in its balances, batch 64. */
 static void
 plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **unused) {
@@ -687,6 +732,7 @@ plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **u
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent),
         cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
         cmocka_unit_test(
             plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent),

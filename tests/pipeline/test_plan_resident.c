@@ -5,6 +5,9 @@
  * Each configuration runs in a process of its own, whose high-water mark is its own. */
 #include "graphs.h"
 
+#include <cgpipe/models/resnet.h>
+#include <cgpipe/models/unet.h>
+
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -25,13 +28,40 @@ typedef struct configuration {
     int stages, batch, chunks;
     const char *schedule;
     cgp_recompute recompute;
+    cgp_model *(*make)(void);
 } configuration;
+
+static const test_sizes sizes = {4, 128, 384, 6, 10, 0.1, false, false};
+
+static cgp_model *gpt2(void) {
+    test_sizes large = sizes;
+    large.vocabulary = 1000;
+    return test_gpt2(&large);
+}
+
+static cgp_model *resnet(void) {
+    cgp_resnet_options options = cgp_resnet_options_default();
+    cgp_model *model = NULL;
+    options.depth = 20;
+    assert_ok(cgp_resnet_create(&model, &options));
+    return model;
+}
+
+static cgp_model *unet(void) {
+    cgp_unet_options options = cgp_unet_options_default();
+    cgp_model *model = NULL;
+    options.convs = 1;
+    options.channels = 16;
+    options.depth = 3;
+    options.image = 64;
+    assert_ok(cgp_unet_create(&model, &options));
+    return model;
+}
 
 /* In a child: 0 if the law holds. */
 static int run(const configuration *c) {
     uint64_t state = 1;
-    const test_sizes sizes = {4, 128, 384, 6, 1000, 0.1, false, false};
-    cgp_model *model = test_gpt2(&sizes);
+    cgp_model *model = c->make();
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = c->stages;
     o.batch = c->batch;
@@ -62,10 +92,11 @@ static int run(const configuration *c) {
         assert_ok(cgp_optim_step(pipeline));
     }
     const double growth = status_bytes("VmHWM") - before;
-    print_message("stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated %.1f, "
-                  "grew by %.1f (%+.1f)\n",
-                  c->stages, c->batch, c->chunks, c->schedule, cgp_recompute_name(c->recompute),
-                  planned / mib, allocated / mib, growth / mib, (growth - planned) / mib);
+    print_message("%s, stages %d, batch %d, chunks %d, %s, %s: planned %.1f MiB, allocated "
+                  "%.1f, grew by %.1f (%+.1f)\n",
+                  cgp_model_name(model), c->stages, c->batch, c->chunks, c->schedule,
+                  cgp_recompute_name(c->recompute), planned / mib, allocated / mib,
+                  growth / mib, (growth - planned) / mib);
     const bool holds = growth <= planned + 48 * mib && growth >= 0.95 * planned;
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);
@@ -77,21 +108,25 @@ static int run(const configuration *c) {
 static void resident_memory_is_what_was_planned(void **unused) {
     (void)unused;
     static const configuration all[] = {
-        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER},
-        {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
-        {1, 8, 4, "1f1b", CGP_RECOMPUTE_ALWAYS},
-        {2, 8, 1, "1f1b", CGP_RECOMPUTE_NEVER},
-        {2, 8, 4, "gpipe", CGP_RECOMPUTE_NEVER},
-        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER},
-        {2, 7, 4, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST},
-        {3, 8, 8, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
-        {4, 8, 2, "gpipe", CGP_RECOMPUTE_ALWAYS},
-        {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER},
-        {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER},
-        {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST},
-        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER_SELECTIVE},
-        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER_SELECTIVE},
-        {3, 8, 8, "gpipe", CGP_RECOMPUTE_ALWAYS_SELECTIVE},
+        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER, gpt2},
+        {1, 8, 8, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST, gpt2},
+        {1, 8, 4, "1f1b", CGP_RECOMPUTE_ALWAYS, gpt2},
+        {2, 8, 1, "1f1b", CGP_RECOMPUTE_NEVER, gpt2},
+        {2, 8, 4, "gpipe", CGP_RECOMPUTE_NEVER, gpt2},
+        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER, gpt2},
+        {2, 7, 4, "gpipe", CGP_RECOMPUTE_EXCEPT_LAST, gpt2},
+        {3, 8, 8, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST, gpt2},
+        {4, 8, 2, "gpipe", CGP_RECOMPUTE_ALWAYS, gpt2},
+        {4, 8, 8, "gpipe", CGP_RECOMPUTE_NEVER, gpt2},
+        {4, 16, 16, "1f1b", CGP_RECOMPUTE_NEVER, gpt2},
+        {5, 5, 5, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST, gpt2},
+        {1, 8, 1, "gpipe", CGP_RECOMPUTE_NEVER_SELECTIVE, gpt2},
+        {2, 8, 4, "1f1b", CGP_RECOMPUTE_NEVER_SELECTIVE, gpt2},
+        {3, 8, 8, "gpipe", CGP_RECOMPUTE_ALWAYS_SELECTIVE, gpt2},
+        {1, 64, 2, "gpipe", CGP_RECOMPUTE_NEVER, resnet},
+        {3, 64, 4, "1f1b", CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE, resnet},
+        {1, 32, 4, "1f1b", CGP_RECOMPUTE_ALWAYS, unet},
+        {2, 32, 4, "gpipe", CGP_RECOMPUTE_NEVER_SELECTIVE, unet},
     };
     int failed = 0;
     for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {

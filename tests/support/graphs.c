@@ -194,7 +194,7 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
     batch->n = cgp_model_inputs(model);
     for (int k = 0; k < batch->n; k++) {
         const char *name = cgp_model_input_name(model, k);
-        const int least = strcmp(name, "mask") == 0 ? 0 : -1000;
+        const int least = strncmp(name, "mask", 4) == 0 ? 0 : -1000;
         batch->tensors[k] = new_tensor(model, k, samples);
         batch->inputs[k] = &batch->tensors[k];
         const int64_t count = cgp_shape_count(&batch->tensors[k].shape);
