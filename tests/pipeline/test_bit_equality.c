@@ -138,7 +138,12 @@ static void random_images_are_bit_equal(const char *device, int graphs) {
 
 static void random_images_are_bit_equal_on_the_reference(void **unused) {
     (void)unused;
-    random_images_are_bit_equal("ref", 24);
+    random_images_are_bit_equal("ref", 12);
+}
+
+static void random_images_are_bit_equal_on_the_cpu(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("cpu", 12);
 }
 
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
@@ -163,6 +168,7 @@ int main(void) {
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_cpu),
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_cpu),
         cmocka_unit_test(random_images_are_bit_equal_on_the_reference),
+        cmocka_unit_test(random_images_are_bit_equal_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

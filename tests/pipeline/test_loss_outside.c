@@ -145,7 +145,8 @@ static void two_calls_are_bit_equal_over_layouts(void **unused) {
         check_graph(&state, i % 2 ? "cpu" : "ref",
                     i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, false);
     for (int i = 0; i < 8; i++)
-        check_graph(&state, "ref", i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, true);
+        check_graph(&state, i % 2 ? "cpu" : "ref",
+                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, true);
 }
 
 static cgp_model *gpt2(bool loss) {

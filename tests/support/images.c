@@ -166,9 +166,12 @@ static void finish(graph *g, image x, cgp_value targets) {
     cgp_model_layer(g->model, "head");
     cgp_value y = test_between(g->state, 0, 1) ? cgp_flatten(g->model, x.value)
                                                : cgp_global_average_pool(g->model, x.value);
-    y = cgp_linear(
-        g->model, y, "head",
-        (cgp_linear_options){.out = g->sizes->vocabulary, .bias = true, .init = normal});
+    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss all but 0 has no gradient */
+    y = cgp_linear(g->model, y, "head",
+                   (cgp_linear_options){.out = g->sizes->vocabulary,
+                                        .bias = true,
+                                        .init = {CGP_INIT_NORMAL, 0.1},
+                                        .bias_init = normal});
     const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
     cgp_model_output(
         g->model, /* trained by nothing, its statistics are collected all the same */

@@ -133,6 +133,22 @@ static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int
     return pixel;
 }
 
+/* The rows of the image that runs first .. first + count - 1 see, one after the other in memory. */
+static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
+    const int64_t lines = g->n * g->out_height;
+    const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
+    if (begin >= lines) return (cgp__ahead){0};
+    const int64_t end = least(last, lines - 1);
+    const int64_t from = begin / g->out_height * g->height +
+                         most(begin % g->out_height * g->stride_height - g->top, 0);
+    const int64_t to =
+        end / g->out_height * g->height +
+        least(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
+    const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
+    if (to <= from) return (cgp__ahead){0};
+    return (cgp__ahead){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
+}
+
 /* --- windows times weights --- */
 
 /* Where the pixels of a grid are in memory, in elements. */
@@ -256,7 +272,7 @@ static void set_c(cgp__block *block, const gathered *p, const room *r, bool firs
 }
 
 static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_t begin,
-                        int64_t end) {
+                        int64_t end, cgp__ahead ahead) {
     const grid *g = &p->grid;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
@@ -268,7 +284,8 @@ static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_
             cgp__block block = {.rows = pixels,
                                 .columns = p->columns,
                                 .k = count * length,
-                                .bias = first ? p->bias : NULL};
+                                .bias = first ? p->bias : NULL,
+                                .ahead = last ? ahead : (cgp__ahead){0}};
             block.windows = (cgp__windows){
                 .at = r->strip + u * g->strip_width * g->channels + q,
                 .rows = r->windows,
@@ -299,7 +316,8 @@ static void gathered_part(const void *work, int64_t begin, int64_t end, int thre
             made = block;
         }
         run_columns(p, &r, pixels, column,
-                    least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns));
+                    least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+                    seen_by(g, first + p->runs, p->runs));
     }
 }
 
@@ -439,10 +457,10 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
     p.grid.image = args->dy;
     p.add = add;
     p.to = (pixels_at){kernel->spec.type,
-                    cgp__cpu_at(kernel->spec.type, args->dx[0],
-                                (vertical->first * s->width + horizontal->first) * s->in),
-                    s->height * s->width * s->in, s->stride_height * s->width * s->in,
-                    s->stride_width * s->in};
+                       cgp__cpu_at(kernel->spec.type, args->dx[0],
+                                   (vertical->first * s->width + horizontal->first) * s->in),
+                       s->height * s->width * s->in, s->stride_height * s->width * s->in,
+                       s->stride_width * s->in};
     p.b = (cgp__matrix){CGP_F32, args->param[0] + vertical->tap * row + horizontal->tap * tap,
                         1, s->out};
     p.taps = (cgp__taps){
@@ -477,8 +495,9 @@ typedef struct summed {
     const int64_t *windows;
     float *dw;
     bool add;
-    int64_t slivers; /* of columns that an item has */
-    char *workspace; /* of thread 0; the others' follow */
+    cgp__ahead ahead[2]; /* what the next block of pixels reads, of x and of dy */
+    int64_t slivers;     /* of columns that an item has */
+    char *workspace;     /* of thread 0; the others' follow */
     int64_t bytes;
 } summed;
 
@@ -531,6 +550,7 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
                         .type = CGP_F32,
                         .c = c,
                         .stride = p->columns};
+        if (block < 2) b.ahead = p->ahead[block];
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
         p->device->loops->product_columns(
             &b, column, least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
@@ -547,6 +567,15 @@ static void run_summed(summed *p) {
     p->slivers = blocks >= 2 * threads ? all : ceil_div(all, ceil_div(2 * threads, blocks));
     const int64_t items = blocks * ceil_div(all, p->slivers);
     cgp__cpu_share(p->device, items, work < WORTH ? items : 1, summed_part, p);
+}
+
+/* dy of the next block, from so many pixels on. */
+static cgp__ahead pixels_ahead(const grid *g, const summed *p, int64_t done) {
+    const int64_t left = g->n * g->out_height * g->out_width - done;
+    const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
+    const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
+    if (left <= 0) return (cgp__ahead){0};
+    return (cgp__ahead){next.at, 1, least(left, p->pixels) * bytes, 0};
 }
 
 static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -570,6 +599,8 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
         p.dy = cgp__rows(kernel->spec.type,
                          cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
         p.add = first > 0 || !args->first;
+        p.ahead[0] = seen_by(&g, first + runs, runs);
+        p.ahead[1] = pixels_ahead(&g, &p, done + p.pixels);
         run_summed(&p);
     }
     if (s->has_bias)

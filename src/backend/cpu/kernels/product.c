@@ -328,6 +328,7 @@ INLINE void run_windows(cgp_dtype type, tile *t, int nv) {
             UNROLL for (int p = 0; p < STEP; p++)
                 accumulate_windows(sums, rows, q + p, b + p * NR, nv);
             copy_vector(type, block, &t->copy, s * steps + step);
+            call_line(&t->a_lines, 0);
             call_line(&t->b_lines, 0);
             call_line(&t->c_lines, 1);
         }
