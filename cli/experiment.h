@@ -7,6 +7,7 @@
 #include <cgpipe/models/named.h>
 
 #include "options.h"
+#include "score.h"
 
 /* One entry a step, room for all of them. */
 typedef struct cli_measures {
@@ -26,7 +27,8 @@ typedef struct cli_experiment {
     cgp_plan *plan;
     cgp_pipeline *pipeline;
     cgp_optim optim;
-    int32_t *tokens, *targets; /* [batch, T] */
+    void *inputs, *targets; /* [batch, ...] of the model's two inputs */
+    float *output;          /* [batch, ...] of what it predicts, where that is scored */
     cli_measures measures;
     int64_t steps_before;    /* updates before this process */
     int64_t position;        /* training samples read so far, over all processes */
@@ -58,9 +60,9 @@ CGP_MUST_CHECK cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data,
 /* Updates so far, over all processes. */
 int64_t cli_experiment_steps(const cli_experiment *e);
 
-/* Mean loss over the first `samples` windows of the validation split; NaN if a signal came. */
+/* Loss and scores over the first `samples` of the validation split; all NaN if a signal came. */
 CGP_MUST_CHECK cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data,
-                                                  int64_t samples, double *loss);
+                                                  int64_t samples, cli_scores *scores);
 
 void cli_experiment_release(cli_experiment *e);
 

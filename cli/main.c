@@ -15,7 +15,7 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"train", "MODEL --data PATH...", "train a model on text",
+    {"train", "MODEL --data PATH...", "train a model on text or images",
      "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN,
      cli_train},
     {"sample", "RUN", "sample text from a trained GPT-2", "run --prompt \"Once\" --length 500",

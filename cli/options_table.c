@@ -14,9 +14,17 @@
 /* clang-format off */
 const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
-        NULL, "text files and folders, read as bytes; or token files (.bin); or \"random\""},
+        NULL, "text files and folders, read as bytes; token files (.bin); or \"random\";\n"
+        "                           for images shapes[:size=S,masks=0|1,validation=N],\n"
+        "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR"},
     [CLI_OPTION_VALIDATION] = {"validation", "SHARE", CLI_TEXT, AT(validation), TRAIN, 0,
         "0.1", "share of the data kept for validation; or a file or folder"},
+    [CLI_OPTION_PLAIN] = {"plain", NULL, CLI_FLAG, AT(plain), TRAIN, 0,
+        NULL, "training images as they are, not cut, shifted and mirrored at random"},
+    [CLI_OPTION_STRICT] = {"strict", NULL, CLI_FLAG, AT(strict), TRAIN, 0,
+        NULL, "stop at a broken image instead of leaving it out"},
+    [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
+        "2", "threads that prepare images ahead; 0: none"},
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
         "run", "folder for checkpoints, metrics and settings; made if missing"},
     [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite), TRAIN, ONCE,

@@ -45,7 +45,7 @@
  *
  * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
  * (running.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
- * training forward normalises with the state and saves that; backward is not run then.
+ * training forward normalises with the state and saves nothing, and backward is not run.
  *
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
  * BACKWARD_WEIGHT. No kernel of another pair is asked for.

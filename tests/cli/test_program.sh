@@ -199,13 +199,13 @@ fi
 
 # --- plan ---
 
-plan_keys="model parameters layers stages chunks schedule recompute precision balance batch steps dropout
+plan_keys="model parameters layers stages chunks schedule recompute precision deferred_batch_norm balance batch steps dropout
     seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes
     activation_bytes planned_bytes"
 run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured
-    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 allocated_bytes_total allocated_bytes busy"
+    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 state_sha256 allocated_bytes_total allocated_bytes busy"
 
 run plan gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128 --stages 4 \
     --balance 5,3,3,5 --batch 64
@@ -232,6 +232,10 @@ run plan $model --device-memory 1G
 check "plan: fits into 1G" exits 0
 run plan $model --stages 2 --chunks 4 --json f32.json
 check "plan: f32 by default" test "$(value precision f32.json)" = f32
+check "plan: no deferred batch norm by default" test "$(value deferred_batch_norm f32.json)" = false
+run plan $model --stages 2 --chunks 4 --deferred-batch-norm --json deferred.json
+check "plan --deferred-batch-norm: in the text" has "deferred batch norm" "$out"
+check "plan --deferred-batch-norm: in the JSON" test "$(value deferred_batch_norm deferred.json)" = true
 run plan $model --stages 2 --chunks 4 --precision bf16 --json bf16.json
 check "plan --precision bf16: exit code 0" exits 0
 check "plan --precision bf16: in the text" has "precision bf16" "$out"
@@ -271,6 +275,7 @@ check "train --json -: standard output is JSON alone" \
 check "train --json -: the text goes to stderr" has "weights_sha256" "$err"
 check "one stage and two: the same weights" \
     test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
+check "no running statistics: state_sha256 is null" test "$(value state_sha256 one.json)" = null
 check "one stage and two: the same last loss" \
     test "$(value loss_last one.json)" = "$(value loss_last two.json)"
 check "one stage and two: the same files" diff -r one/step-00000004 two/step-00000004 >/dev/null

@@ -220,6 +220,34 @@ static inline op_case draw_case(cgp__op_kind op, int most, uint64_t *seed) {
 #define FEWER 1
 #endif
 
+/* Multiply-adds of ref, roughly. */
+static inline double case_work(const op_case *c) {
+    const cgp__geometry *g = &c->geometry;
+    const double rows = (double)(c->n * g->rows);
+    const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
+                          (g->kernel_width > 0 ? g->kernel_width : 1);
+    if (c->op == CGP__OP_LINEAR || c->op == CGP__OP_CONV2D)
+        return rows * window * (double)g->in * (double)g->out;
+    if (c->op == CGP__OP_ATTENTION)
+        return rows * (double)g->rows * ((double)g->out + 20.0 * (double)g->heads);
+    return rows * window * (double)g->out;
+}
+
+/* Each length x width, of products each length x width x width, with the rest drawn; of these one in `rarely`. */
+static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(const op_case *c),
+                                 uint64_t *seed) {
+    static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
+    static const int64_t widths[] = {1, 3, 17, 64, 768};
+    const bool product = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+    for (int i = 0; i < 8 * 5 * (product ? 5 : 1); i++) {
+        op_case c = draw_case(op, 5, seed);
+        c.geometry = draw_geometry(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
+        if (case_work(&c) > 4e6) c.n = 1;
+        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, rarely * FEWER) == 1)
+            check(&c);
+    }
+}
+
 /* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
 #define BLOCK_CASES 3
 

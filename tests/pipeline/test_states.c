@@ -35,14 +35,15 @@ static cgp_model *make_model(double momentum, int channels, bool loss) {
     return model;
 }
 
-static const char *const ref[] = {"ref", "ref", "ref"};
+/* By the parity of `chunks` each norm is on both backends. */
+static const char *const devices[2][3] = {{"ref", "cpu", "ref"}, {"cpu", "ref", "cpu"}};
 
 static cgp_plan_options options(int stages, int chunks) {
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = stages;
     o.batch = BATCH;
     o.chunks = chunks;
-    o.devices = ref;
+    o.devices = devices[chunks % 2];
     return o;
 }
 
