@@ -34,6 +34,7 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 	@/usr/bin/python3 -c 'import torch' 2>/dev/null || \
 	  { echo "reference-numbers: needs PyTorch for /usr/bin/python3 (apt-get install python3-torch)" >&2; exit 1; }
 	@/usr/bin/python3 tools/reference_numbers.py
+	@/usr/bin/python3 tools/reference_models.py
 
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null

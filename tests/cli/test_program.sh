@@ -98,7 +98,7 @@ fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha
 fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
 fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
-fails 2 'rate schedule: expected constant, cosine or step, got "cosin" ...' \
+fails 2 'rate schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
     plan $model --rate-schedule cosin
 fails 2 "--rate-least: expected --rate-schedule cosine, got constant" plan $model --rate-least 0
 fails 2 "--rate-interval: expected --rate-schedule step, got cosine" \
@@ -122,7 +122,8 @@ fails 2 "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 ..." plan re
 fails 2 "amoebanetd: L: expected a multiple of 3, got 4" plan amoebanetd:L=4
 fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:image=32
 fails 2 "--dropout 0.1: resnet has none (leave it out)" plan resnet20 --dropout 0.1
-fails 2 "train: expected a gpt2, got unet" train unet --data random
+fails 1 '--data random: gives i32 [1], expected f32 [192, 192, 3], the input "images" of unet ...' \
+    train unet --data random
 fails 2 "bench memory: MODEL is missing ..." bench memory
 fails 2 "vgg: unknown model ..." bench memory vgg
 fails 2 "surprise: unexpected word after memory" bench memory resnet20 surprise
