@@ -9,29 +9,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BENCH_DROPOUT 0.1 /* of the seed experiment */
+
 /* --- model --- */
 
-cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text, int64_t vocabulary) {
-    static const char *const known[] = {"gpt2"};
-    const int length = (int)strcspn(text, ":");
-    char name[32];
-    snprintf(name, sizeof name, "%.*s", length, text);
-    if (strcmp(name, known[0]) != 0) {
-        const char *near = cgp_nearest(name, known, 1);
-        return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
-                        near ? "did you mean " : "models: ", known[0], near ? "?" : "");
-    }
-    *options = cgp_gpt2_options_default();
-    options->vocabulary = vocabulary;
-    return cgp_gpt2_parse(options, text);
+cgp_status cli_model_parse(cgp_named_model *named, const char *text, int64_t vocabulary) {
+    *named = cgp_named_model_default();
+    if (vocabulary > 0) named->gpt2.vocabulary = vocabulary;
+    return cgp_named_model_parse(named, text);
 }
 
-void cli_model_text(const cgp_gpt2_options *o, char *text, size_t size) {
-    snprintf(text, size,
-             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64 ",seq=%" PRId64
-             "%s",
-             o->layers, o->width, o->heads, o->vocabulary, o->sequence,
-             o->tied ? ",tied=1" : "");
+/* The field of the model's options, NULL if it has no dropout. */
+static double *dropout_of(cgp_named_model *named) {
+    if (named->kind == CGP_MODEL_GPT2) return &named->gpt2.dropout;
+    return named->kind == CGP_MODEL_UNET ? &named->unet.dropout : NULL;
+}
+
+cgp_status cli_model_settle(cgp_named_model *named, cli_settings *s) {
+    double *dropout = dropout_of(named);
+    if (!dropout && s->dropout > 0)
+        return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)", s->dropout,
+                        cgp_model_kind_name(named->kind));
+    if (isnan(s->dropout) && dropout)
+        s->dropout =
+            s->command == CLI_BENCH && named->kind == CGP_MODEL_GPT2 ? BENCH_DROPOUT : *dropout;
+    if (isnan(s->dropout)) s->dropout = 0;
+    if (dropout) *dropout = s->dropout;
+    return CGP_OK;
+}
+
+cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what) {
+    if (named->kind == CGP_MODEL_GPT2) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what,
+                    cgp_model_kind_name(named->kind));
 }
 
 /* --- plan --- */
@@ -100,17 +110,17 @@ static cgp_status make_plan(cli_experiment *e) {
     options.devices = devices;
     options.threads_per_device = (int)s->threads_per_device;
     options.device_memory = s->device_memory;
+    options.deferred_batch_norm = s->deferred_batch_norm;
     const cgp_status status = cgp_plan_create(&e->plan, e->model, &options);
     free(devices);
     return status;
 }
 
 cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
-                               const cgp_gpt2_options *gpt2) {
-    *e = (cli_experiment){.settings = settings, .gpt2 = *gpt2};
-    e->gpt2.dropout = settings->dropout;
-    cli_model_text(gpt2, e->model_text, sizeof e->model_text);
-    CGP_TRY(cgp_gpt2_create(&e->model, &e->gpt2));
+                               const cgp_named_model *named) {
+    *e = (cli_experiment){.settings = settings, .named = *named};
+    CGP_TRY(cgp_named_model_text(named, e->model_text, sizeof e->model_text));
+    CGP_TRY(cgp_named_model_create(&e->model, &e->named));
     return make_plan(e);
 }
 

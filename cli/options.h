@@ -44,6 +44,7 @@ typedef enum cli_option_id {
     CLI_OPTION_SCHEDULE,
     CLI_OPTION_RECOMPUTE,
     CLI_OPTION_PRECISION,
+    CLI_OPTION_DEFERRED_BATCH_NORM,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
     CLI_OPTION_SEED,
@@ -107,6 +108,7 @@ typedef struct cli_settings {
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *rate_schedule;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help;
+    bool deferred_batch_norm;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
     int64_t sample, length, top_k, workers;

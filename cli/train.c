@@ -31,19 +31,21 @@ static cgp_status check_words(const cli_settings *s) {
 /* What can be said of the command line alone, and of the run.json that it goes on with. */
 static cgp_status prepare(training *t) {
     const cli_settings *s = &t->settings;
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     CGP_TRY(cli_resume_settings(t));
     CGP_TRY(check_words(s));
     CGP_TRY(cli_data_kind_of(s, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
-    CGP_TRY(
-        cli_model_parse(&gpt2, s->operand, text ? 256 : cgp_gpt2_options_default().vocabulary));
-    if (text && gpt2.vocabulary < 256)
+    CGP_TRY(cli_model_parse(&named, s->operand, text ? 256 : 0));
+    CGP_TRY(cli_model_settle(&named, &t->settings));
+    if (text && named.kind == CGP_MODEL_GPT2 && named.gpt2.vocabulary < 256)
         return cgp_fail(CGP_EINVAL,
                         "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
-                        gpt2.vocabulary);
-    if (s->sample > 0) CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &gpt2));
-    CGP_TRY(cli_experiment_plan(&t->experiment, s, &gpt2));
+                        named.gpt2.vocabulary);
+    if (s->sample > 0) CGP_TRY(cli_model_expect_gpt2(&named, "--sample"));
+    if (s->sample > 0)
+        CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2));
+    CGP_TRY(cli_experiment_plan(&t->experiment, s, &named));
     t->words = cli_data_words_of(t->experiment.model);
     return cli_resume_check_model(t);
 }

@@ -76,9 +76,10 @@ CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 /** A plain value, complete in itself; what is not named is zero. */
 typedef struct cgp_linear_options {
     int64_t out;   /**< Columns of the result, >= 1. */
-    bool bias;     /**< Parameter `<name>.bias` [out], from zero. */
+    bool bias;     /**< Parameter `<name>.bias` [out]. */
     bool in_out;   /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
     cgp_init init; /**< Of the weight. */
+    cgp_init bias_init; /**< Of the bias. */
 } cgp_linear_options;
 
 /** Multiply rows by a weight: x [..., in] -> [..., out]. */
@@ -107,6 +108,97 @@ CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
  * it is [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
+/* Images are [H, W, C], the channels of a pixel side by side. */
+
+/** Pixels of zeros around an image; where negative, pixels taken off it. */
+typedef struct cgp_padding {
+    int top, bottom, left, right;
+} cgp_padding;
+
+/** The same padding on all sides. */
+static inline cgp_padding cgp_padding_all(int pixels) {
+    cgp_padding padding = {pixels, pixels, pixels, pixels};
+    return padding;
+}
+
+/** A plain value, complete in itself; what is not named is zero. */
+typedef struct cgp_conv2d_options {
+    int64_t out;         /**< Channels of the result, >= 1. */
+    int kernel[2];       /**< Height, width, >= 1. */
+    int stride[2];       /**< Height, width, >= 1. */
+    cgp_padding padding; /**< Any sign: {-1, 1, -1, 1} shifts the image by a pixel. */
+    bool bias;           /**< Parameter `<name>.bias` [out]. */
+    cgp_init init;       /**< Of the weight. */
+    cgp_init bias_init;  /**< Of the bias. */
+} cgp_conv2d_options;
+
+/** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) / stride + 1, rounded down.
+ * Parameter `<name>.weight` [kernel height, kernel width, in, out] (PyTorch's order is [out, in, height, width]). */
+CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
+                             cgp_conv2d_options options);
+
+/** Windows of a pool; a plain value. */
+typedef struct cgp_pool_options {
+    int kernel[2];       /**< Height, width, >= 1. */
+    int stride[2];       /**< Height, width, >= 1. */
+    cgp_padding padding; /**< 0 .. kernel - 1; not counted by a mean, never a maximum. */
+} cgp_pool_options;
+
+/** Take the largest of each window, per channel: x [H, W, C] -> [OH, OW, C], sizes as of cgp_conv2d(). Its gradient goes to
+ * the first of equals. */
+CGP_API cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
+
+/** Take the mean of each window, per channel: x [H, W, C] -> [OH, OW, C]. */
+CGP_API cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_options options);
+
+/** Take the mean over all pixels: x [H, W, C] -> [C]. */
+CGP_API cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x);
+
+/** Make each pixel a block of `scale` x `scale` equal ones: x [H, W, C] -> [H scale, W scale, C]. */
+CGP_API cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale);
+
+/** Pad with zeros, or crop where padding is negative: x [H, W, C] -> [H + top + bottom, W + left + right, C]. */
+CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
+
+/** Momentum of a batch norm whose running statistics are the mean over all steps. */
+#define CGP_MOMENTUM_CUMULATIVE (-1.0)
+
+/**
+ * Normalise each channel over the samples of a micro-batch and all rows to mean 0 and variance 1, then scale and shift:
+ * [..., C] -> [..., C].
+ *
+ * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros), `<name>.running_var`
+ * (ones; unbiased), `<name>.num_batches_tracked`: evaluation normalises with it. Training changes it when a step has
+ * succeeded: new = (1 - momentum) old + momentum x what was seen, for each micro-batch in turn, or, in a plan with
+ * `deferred_batch_norm`, once, with the statistics of the whole mini-batch. Recomputation never counts.
+ *
+ * @param[in] eps       Added to the variance, > 0 (PyTorch: 1e-5).
+ * @param[in] momentum  0 to 1 (PyTorch: 0.1), or CGP_MOMENTUM_CUMULATIVE.
+ * Source: Ioffe and Szegedy 2015, arXiv:1502.03167.
+ */
+CGP_API cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
+                                 double momentum);
+
+/** Normalise each channel of each sample over its pixels to mean 0 and variance 1: [H, W, C] -> [H, W, C]. No parameters.
+ * Source: Ulyanov et al. 2016, arXiv:1607.08022. @param[in] eps Added to the variance, > 0. */
+CGP_API cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps);
+
+/** max(x, 0). */
+CGP_API cgp_value cgp_relu(cgp_model *model, cgp_value x);
+
+/** x above 0, slope x below. @param[in] slope 0 to 1. */
+CGP_API cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope);
+
+/** Set whole channels of a sample to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1:
+ * [H, W, C] -> [H, W, C]. The mask is a function of (seed, step, op, sample, channel). p = 0 adds nothing to the graph. */
+CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
+
+/** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values [n], Borrowed. */
+CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
+
+/** All elements of a sample in one row, in the order they lie in: [H, W, C] -> [H W C]. */
+CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
+
 /**
  * Let a later op use a parameter that exists already: where it would make one called `name`, it shares `existing` instead.
  *
@@ -123,6 +215,11 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
  * times its `weight` > 0 (1 for a single one). */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                           int64_t ignore, double weight);
+
+/** End in sigmoid and binary cross-entropy, the mean over all elements: logits [...], targets of the same shape, f32 in 0..1.
+ * Otherwise as cgp_model_loss_cross_entropy(). */
+CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits,
+                                            cgp_value targets, double weight);
 
 /** Name a value as the model's output, which cgp_pipeline_predict() returns, and which is trained from outside where the
  * model has no loss (cgp_pipeline_forward). One per model. */
@@ -147,6 +244,12 @@ CGP_API int cgp_model_parameters(const cgp_model *model);
 CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int parameter);
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
+
+/** What ops keep across steps besides parameters (running statistics), in order of the ops; f32, or i32 for a count. */
+CGP_API int cgp_model_states(const cgp_model *model);
+CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
+CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
+CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
 /** Inputs in order of declaration; shape for one sample (rank -1: there is no such input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);

@@ -19,15 +19,40 @@
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
+ *   BCE            logits [n,R,C]   targets, same  -        -                       -
+ *   RELU           [n,R,C]          -              [n,R,C]  -                       -
+ *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
+ *   FLATTEN        [n,R,C]          -              [n,R,C]  -                       -
+ *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
+ *   MAX_POOL       [n,H,W,C]        -              [n,R,C]  -                       -
+ *   AVERAGE_POOL   [n,H,W,C]        -              [n,R,C]  -                       -
+ *   UPSAMPLE       [n,H,W,C]        -              [n,R,C]  -                       -
+ *   PAD            [n,H,W,C]        -              [n,R,C]  -                       -
+ *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
+ *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
+ *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
- * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal.
+ * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal. BCE's
+ * targets are of the spec's type.
  *
- * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION and LINEAR have BACKWARD_WEIGHT. No
- * kernel of another pair is asked for.
+ * Images: R = out_height x out_width. Pixel (i, j) of the output sees, through element (u, v) of its window, pixel (i
+ * stride_height + u - top, j stride_width + v - left) of the input, if there is one: CONV2D sees zero elsewhere, the
+ * pools nothing (a window always sees a pixel; the first of equals is the maximum). CONV2D's weight is
+ * [kernel_height,kernel_width,in,C]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
+ * top, j - left), or zero. BATCH_NORM's mean and variance are over all samples and rows of the run, INSTANCE_NORM's over
+ * the rows of a sample, both per channel.
+ *
+ * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
+ * (running.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
+ * training forward normalises with the state and saves nothing, and backward is not run.
+ *
+ * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
+ * BACKWARD_WEIGHT. No kernel of another pair is asked for.
  *
  * What may share memory: y with x[k] where the op says so (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
- * dx[0] of CROSS_ENTROPY with its x[0]. Nothing else overlaps. */
+ * dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one value: dx is
+ * made from the last input to the first). Nothing else overlaps. */
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
@@ -46,19 +71,32 @@ typedef enum cgp__op_kind {
     CGP__OP_DROPOUT,
     CGP__OP_CROSS_ENTROPY,
     CGP__OP_ARGMAX,
+    CGP__OP_BCE,
+    CGP__OP_RELU,
+    CGP__OP_DROPOUT2D,
+    CGP__OP_FLATTEN,
+    CGP__OP_CONV2D,
+    CGP__OP_MAX_POOL,
+    CGP__OP_AVERAGE_POOL,
+    CGP__OP_UPSAMPLE,
+    CGP__OP_PAD,
+    CGP__OP_CONCAT,
+    CGP__OP_BATCH_NORM,
+    CGP__OP_INSTANCE_NORM,
     CGP__OP_KINDS
 } cgp__op_kind;
 
 typedef enum cgp__direction {
     CGP__FORWARD,
-    CGP__BACKWARD_INPUT,  /* dx; LAYER_NORM also its dparam */
+    CGP__BACKWARD_INPUT,  /* dx; norms also their dparam */
     CGP__BACKWARD_WEIGHT, /* dparam */
     CGP__DIRECTIONS
 } cgp__direction;
 
-#define CGP__MAX_INPUTS 2
+#define CGP__MAX_INPUTS 4
 #define CGP__MAX_SAVED 2
 #define CGP__MAX_PARAMS 2
+#define CGP__MAX_STATE 3
 
 /* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
  * when their bytes are. */
@@ -67,9 +105,17 @@ typedef struct cgp__geometry {
     int64_t in,
         out; /* width of a row before and after; vocabulary or classes where the table says so */
     int64_t heads;
-    int64_t ignore; /* CROSS_ENTROPY: the target that counts nothing */
-    float p;        /* DROPOUT, ATTENTION: share of elements set to zero, 0 <= p < 1 */
-    float eps;      /* LAYER_NORM */
+    int64_t ignore;                 /* CROSS_ENTROPY: the target that counts nothing */
+    int64_t parts[CGP__MAX_INPUTS]; /* CONCAT: width of each input, 0 from the last one on */
+    float p;   /* DROPOUT, DROPOUT2D, ATTENTION: share of elements set to zero, 0 <= p < 1 */
+    float eps; /* norms */
+    float momentum; /* BATCH_NORM: share of what is new in running statistics; < 0: 1 / steps */
+    float slope;    /* RELU: y = slope x below 0 */
+    int32_t height, width; /* images: of the input */
+    int32_t out_height, out_width;
+    int32_t kernel_height, kernel_width;
+    int32_t stride_height, stride_width;
+    int32_t top, left; /* pixels of padding in front of the input; below 0: left out */
     int32_t has_bias;
     int32_t
         in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
@@ -94,13 +140,16 @@ typedef struct cgp__kernel_args {
     const void *x[CGP__MAX_INPUTS];
     void *y; /* written by forward, read by backward */
     float *saved[CGP__MAX_SAVED];
+    void *state[CGP__MAX_STATE]; /* as the op's table lists it */
+    void *pending;               /* NULL: nothing is collected */
     const float *param[CGP__MAX_PARAMS];
     const void *dy;
     void *dx[CGP__MAX_INPUTS];
     float *dparam[CGP__MAX_PARAMS];
     void *workspace;  /* as many bytes as the backend asked for */
-    bool first;       /* dparam is overwritten; otherwise added to */
-    bool training;    /* dropout is on */
+    bool first;       /* dparam, or pending, is overwritten; otherwise added to */
+    bool training;    /* dropout is on; BATCH_NORM takes its statistics from x */
+    bool deferred;    /* BATCH_NORM: running statistics of whole mini-batches */
     cgp__rng_key key; /* of (seed, step, op) */
     int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
     double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
@@ -166,6 +215,10 @@ typedef struct cgp__backend {
                                 cgp__kernel **out);
     cgp_status (*kernel_run)(cgp__kernel *kernel, const cgp__kernel_args *args);
     void (*kernel_destroy)(cgp__kernel *kernel);
+
+    /* The end of a step: move what forward collected in args->pending to args->state. */
+    void (*commit)(cgp__device *device, const cgp__kernel_spec *spec,
+                   const cgp__kernel_args *args);
 
     void (*update)(cgp__device *device, const cgp__update *update);
 

@@ -1,14 +1,11 @@
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
  * cgpipe/model.h). */
-#include "model/model.h"
+#include "model/builder.h"
 
-#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const cgp_value invalid = {-1};
 
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
     cgp_model *model = cgp__calloc(1, sizeof *model);
@@ -27,6 +24,9 @@ void cgp_model_destroy(cgp_model *model) {
     if (!model) return;
     for (int i = 0; i < model->n_params; i++)
         free(model->params[i].name);
+    for (int i = 0; i < model->n_states; i++)
+        free(model->states[i].name);
+    free(model->states);
     for (int i = 0; i < model->n_layers; i++)
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
@@ -46,12 +46,8 @@ void cgp_model_destroy(cgp_model *model) {
     free(model);
 }
 
-/* Record the first error, with the layer and op it happened in. */
-static void stick(cgp_model *model, cgp_status status, const char *op, const char *format, ...)
-    CGP_PRINTF(4, 5);
-
-static void stick(cgp_model *model, cgp_status status, const char *op, const char *format,
-                  ...) {
+void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
+                        ...) {
     if (model->status != CGP_OK) return;
     char text[512];
     va_list args;
@@ -66,8 +62,7 @@ static void stick(cgp_model *model, cgp_status status, const char *op, const cha
         model->error = cgp__format("%s: %s", op, text);
 }
 
-/* Building is possible: not finished, no error yet. A finished model stays as it is. */
-static bool open_for(cgp_model *model, const char *op) {
+bool cgp__builder_open(cgp_model *model, const char *op) {
     if (model->finished && model->status == CGP_OK)
         (void)cgp_fail(CGP_ESTATE, "%s: the model is finished and takes no more ops", op);
     return model->status == CGP_OK && !model->finished;
@@ -75,18 +70,21 @@ static bool open_for(cgp_model *model, const char *op) {
 
 static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
     if (cgp__grow(array, room, need, bytes)) return true;
-    stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)", need, bytes);
+    cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)",
+                       need, bytes);
     return false;
 }
 
 static char *strdup_or_stick(cgp_model *model, const char *text) {
     char *copy = cgp__strdup(text);
-    if (!copy) stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)", strlen(text));
+    if (!copy)
+        cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%zu bytes)",
+                           strlen(text));
     return copy;
 }
 
 void cgp_model_layer(cgp_model *model, const char *name) {
-    if (!open_for(model, "layer")) return;
+    if (!cgp__builder_open(model, "layer")) return;
     const int n = model->n_layers;
     if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1,
                        sizeof *model->layers))
@@ -99,7 +97,7 @@ static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, in
     const int n = model->n_values;
     if (!grow_or_stick(model, &model->values, &model->values_room, n + 1,
                        sizeof *model->values))
-        return invalid;
+        return cgp__no_value;
     model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input};
     model->n_values = n + 1;
     return (cgp_value){n};
@@ -107,31 +105,34 @@ static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, in
 
 cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                           const int64_t *dims) {
-    if (!open_for(model, name)) return invalid;
+    if (!cgp__builder_open(model, name)) return cgp__no_value;
     if (dtype != CGP_F32 && dtype != CGP_I32) {
-        stick(model, CGP_EINVAL, name, "an input is of f32 or i32, got %s",
-              dtype == CGP_BF16 ? "bf16 (a plan's precision says how devices keep values)"
-                                : "no element type");
-        return invalid;
+        cgp__builder_stick(model, CGP_EINVAL, name, "an input is of f32 or i32, got %s",
+                           dtype == CGP_BF16
+                               ? "bf16 (a plan's precision says how devices keep values)"
+                               : "no element type");
+        return cgp__no_value;
     }
     if (rank < 1 || rank >= CGP_MAX_RANK) {
-        stick(model, CGP_EINVAL, name, "an input has 1 to %d dimensions besides N, got %d",
-              CGP_MAX_RANK - 1, rank);
-        return invalid;
+        cgp__builder_stick(model, CGP_EINVAL, name,
+                           "an input has 1 to %d dimensions besides N, got %d",
+                           CGP_MAX_RANK - 1, rank);
+        return cgp__no_value;
     }
     int64_t count = 1;
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 1 || dims[i] > ((int64_t)1 << 40) / count) {
-            stick(model, CGP_EINVAL, name, "dimension %d is out of range: %lld", i,
-                  (long long)dims[i]);
-            return invalid;
+            cgp__builder_stick(model, CGP_EINVAL, name, "dimension %d is out of range: %lld", i,
+                               (long long)dims[i]);
+            return cgp__no_value;
         }
         count *= dims[i];
     }
     for (int i = 0; i < model->n_inputs; i++) {
         if (strcmp(model->inputs[i], name) == 0) {
-            stick(model, CGP_EINVAL, name, "there is an input of this name already");
-            return invalid;
+            cgp__builder_stick(model, CGP_EINVAL, name,
+                               "there is an input of this name already");
+            return cgp__no_value;
         }
     }
     const int n = model->n_inputs;
@@ -139,10 +140,10 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
                        sizeof *model->inputs) ||
         !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1,
                        sizeof *model->input_values))
-        return invalid;
-    const cgp__type type = {dtype, cgp_shape_make(rank, dims), 0};
+        return cgp__no_value;
+    const cgp__type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
     model->inputs[n] = strdup_or_stick(model, name);
-    if (!model->inputs[n]) return invalid;
+    if (!model->inputs[n]) return cgp__no_value;
     model->n_inputs = n + 1;
     const cgp_value value = new_value(model, &type, -1, n);
     model->input_values[n] = value.id;
@@ -174,12 +175,13 @@ static bool share_param(cgp_model *model, cgp__node *node, int k,
         return true;
     }
     if (tie->used)
-        stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already", tie->name);
+        cgp__builder_stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already",
+                           tie->name);
     else
-        stick(model, CGP_EINVAL, node->op->name,
-              "parameter %s: expected shape %s, got %s of %s, which it is tied to", tie->name,
-              cgp_shape_text(&wanted->shape, expected, sizeof expected),
-              cgp_shape_text(&param->shape, got, sizeof got), param->name);
+        cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+                           "parameter %s: expected shape %s, got %s of %s, which it is tied to",
+                           tie->name, cgp_shape_text(&wanted->shape, expected, sizeof expected),
+                           cgp_shape_text(&param->shape, got, sizeof got), param->name);
     return false;
 }
 
@@ -188,8 +190,8 @@ static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_pa
                       char *name, cgp_init init) {
     const int n = model->n_params;
     if (find_parameter(model, name) >= 0)
-        stick(model, CGP_EINVAL, node->op->name,
-              "parameter %s exists already (cgp_model_tie shares one)", name);
+        cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+                           "parameter %s exists already (cgp_model_tie shares one)", name);
     else if (grow_or_stick(model, &model->params, &model->params_room, n + 1,
                            sizeof *model->params)) {
         model->params[n] = (cgp__parameter){
@@ -209,7 +211,7 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
         const cgp__op_parameter *wanted = &inferred->params[k];
         char *full = cgp__format("%s.%s", name, wanted->suffix);
         if (!full) {
-            stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
+            cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
             return false;
         }
         cgp__tie *tie = find_tie(model, full);
@@ -222,17 +224,18 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
 }
 
 void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
-    if (!open_for(model, "tie")) return;
+    if (!cgp__builder_open(model, "tie")) return;
     const cgp__tie *through = find_tie(model, existing);
     const int parameter =
         through && through->used ? through->parameter : find_parameter(model, existing);
     if (parameter < 0) {
-        stick(model, CGP_EINVAL, "tie", "%s: there is no parameter of this name yet", existing);
+        cgp__builder_stick(model, CGP_EINVAL, "tie",
+                           "%s: there is no parameter of this name yet", existing);
         return;
     }
     if (find_parameter(model, name) >= 0 || find_tie(model, name)) {
-        stick(model, CGP_EINVAL, "tie", "%s: exists already (tie before the op that makes it)",
-              name);
+        cgp__builder_stick(model, CGP_EINVAL, "tie",
+                           "%s: exists already (tie before the op that makes it)", name);
         return;
     }
     const int n = model->n_ties;
@@ -242,45 +245,77 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     if (model->ties[n].name) model->n_ties = n + 1;
 }
 
-/* Add a node. `name` and `inits` are for its parameters. */
-static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_kind kind,
-                          const char *name, const cgp__attributes *attributes,
-                          const cgp_init *inits) {
-    const cgp__op *op = cgp__op_find(kind);
-    if (!open_for(model, op->name)) return invalid;
-    if (model->n_layers == 0) {
-        stick(model, CGP_EINVAL, op->name,
-              "is outside of any layer (call cgp_model_layer first)");
-        return invalid;
-    }
-    const cgp_value x[CGP__MAX_INPUTS] = {x0, x1};
-    cgp__type types[CGP__MAX_INPUTS] = {0};
-    cgp__node node = {
-        .op = op, .layer = model->n_layers - 1, .id = (uint32_t)model->n_nodes, .output = -1};
-    for (int k = 0; k < op->n_inputs; k++) {
-        if (x[k].id < 0 || x[k].id >= model->n_values) {
-            stick(model, CGP_EINVAL, op->name, "input %d is not a value of this model", k);
-            return invalid;
+/* List what a node keeps across steps: `<name>.<suffix>`. */
+static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
+                       const char *name) {
+    node->first_state = model->n_states;
+    node->n_state = inferred->n_state;
+    for (int k = 0; k < inferred->n_state; k++) {
+        if (!grow_or_stick(model, &model->states, &model->states_room, model->n_states + 1,
+                           sizeof *model->states))
+            return false;
+        cgp__state *state = &model->states[model->n_states];
+        state->info = inferred->state[k];
+        state->name = cgp__format("%s.%s", name, inferred->state[k].suffix);
+        if (!state->name) {
+            cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
+            return false;
         }
-        node.inputs[k] = x[k].id;
+        model->n_states++;
+    }
+    return true;
+}
+
+/* Values of this model, and their types; false if one is not. */
+static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x,
+                        cgp__type *types) {
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (x[k].id < 0 || x[k].id >= model->n_values) {
+            cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+                               "input %d is not a value of this model", k);
+            return false;
+        }
+        node->inputs[k] = x[k].id;
         types[k] = model->values[x[k].id].type;
     }
+    return true;
+}
+
+cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
+                           const char *name, const cgp__attributes *attributes,
+                           const cgp_init *inits) {
+    const cgp__op *op = cgp__op_find(kind);
+    if (!cgp__builder_open(model, op->name)) return cgp__no_value;
+    if (model->n_layers == 0) {
+        cgp__builder_stick(model, CGP_EINVAL, op->name,
+                           "is outside of any layer (call cgp_model_layer first)");
+        return cgp__no_value;
+    }
+    cgp__type types[CGP__MAX_INPUTS] = {0};
+    cgp__node node = {.op = op,
+                      .layer = model->n_layers - 1,
+                      .id = (uint32_t)model->n_nodes,
+                      .n_inputs = attributes->n_inputs ? attributes->n_inputs : op->n_inputs,
+                      .output = -1};
+    if (!take_inputs(model, &node, x, types)) return cgp__no_value;
     cgp__inferred inferred;
     memset(&inferred, 0, sizeof inferred);
     const cgp_status status = op->infer(attributes, types, &inferred);
     if (status != CGP_OK) {
-        stick(model, status, op->name, "%s", cgp_message());
-        return invalid;
+        cgp__builder_stick(model, status, op->name, "%s", cgp_message());
+        return cgp__no_value;
     }
     node.geometry = inferred.geometry;
     node.n_saved = inferred.n_saved;
     node.n_params = inferred.n_params;
+    node.pending_bytes = inferred.pending_bytes;
     memcpy(node.saved, inferred.saved, sizeof node.saved);
     if (!grow_or_stick(model, &model->nodes, &model->nodes_room, model->n_nodes + 1,
                        sizeof *model->nodes) ||
-        !add_params(model, &node, &inferred, name, inits))
-        return invalid;
-    cgp_value y = invalid;
+        !add_params(model, &node, &inferred, name, inits) ||
+        !add_states(model, &node, &inferred, name))
+        return cgp__no_value;
+    cgp_value y = cgp__no_value;
     if (!op->is_loss) {
         y = new_value(model, &inferred.output, model->n_nodes, -1);
         node.output = y.id;
@@ -289,81 +324,15 @@ static cgp_value add_node(cgp_model *model, cgp_value x0, cgp_value x1, cgp__op_
     return y;
 }
 
-cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
-                        int64_t width, cgp_init init) {
-    const cgp__attributes attributes = {.size = vocabulary, .width = width};
-    return add_node(model, ids, invalid, CGP__OP_EMBEDDING, name, &attributes, &init);
-}
-
-cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
-                                 cgp_init init) {
-    const cgp__attributes attributes = {0};
-    return add_node(model, x, invalid, CGP__OP_POSITION, name, &attributes, &init);
-}
-
-cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
-    const cgp__attributes attributes = {0};
-    return add_node(model, a, b, CGP__OP_ADD, NULL, &attributes, NULL);
-}
-
-cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
-                     cgp_linear_options options) {
-    const cgp__attributes attributes = {
-        .size = options.out, .bias = options.bias, .in_out = options.in_out};
-    const cgp_init inits[2] = {options.init, {CGP_INIT_ZERO, 0}};
-    return add_node(model, x, invalid, CGP__OP_LINEAR, name, &attributes, inits);
-}
-
-cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
-    const cgp__attributes attributes = {.eps = eps};
-    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
-    return add_node(model, x, invalid, CGP__OP_LAYER_NORM, name, &attributes, inits);
-}
-
-cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
-    const cgp__attributes attributes = {0};
-    return add_node(model, x, invalid, CGP__OP_GELU, NULL, &attributes, NULL);
-}
-
-cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
-    const cgp__attributes attributes = {.heads = heads, .p = p};
-    return add_node(model, qkv, invalid, CGP__OP_ATTENTION, NULL, &attributes, NULL);
-}
-
-cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
-    if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
-    const cgp__attributes attributes = {.p = p};
-    return add_node(model, x, invalid, CGP__OP_DROPOUT, NULL, &attributes, NULL);
-}
-
-void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
-                                  int64_t ignore, double weight) {
-    if (!open_for(model, "cross_entropy")) return;
-    if (!(isfinite(weight) && weight > 0)) {
-        stick(model, CGP_EINVAL, "cross_entropy", "expects a weight above 0, got %g", weight);
-        return;
-    }
-    const cgp__attributes attributes = {.ignore = ignore};
-    const int before = model->n_nodes;
-    (void)add_node(model, logits, targets, CGP__OP_CROSS_ENTROPY, NULL, &attributes, NULL);
-    if (model->n_nodes == before) return;
-    model->nodes[before].loss_weight = weight;
-    model->n_losses++;
-}
-
-cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
-    const cgp__attributes attributes = {0};
-    return add_node(model, x, invalid, CGP__OP_ARGMAX, NULL, &attributes, NULL);
-}
-
 void cgp_model_output(cgp_model *model, cgp_value value) {
-    if (!open_for(model, "output")) return;
+    if (!cgp__builder_open(model, "output")) return;
     if (value.id < 0 || value.id >= model->n_values)
-        stick(model, CGP_EINVAL, "output", "is not a value of this model");
+        cgp__builder_stick(model, CGP_EINVAL, "output", "is not a value of this model");
     else if (model->values[value.id].node < 0)
-        stick(model, CGP_EINVAL, "output", "is an input of the model, not a result");
+        cgp__builder_stick(model, CGP_EINVAL, "output",
+                           "is an input of the model, not a result");
     else if (model->output >= 0)
-        stick(model, CGP_EINVAL, "output", "the model has an output already");
+        cgp__builder_stick(model, CGP_EINVAL, "output", "the model has an output already");
     else
         model->output = value.id;
 }

@@ -11,7 +11,7 @@ static void mark_needed(const cgp_model *model, bool *wanted, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
         if (!wanted[i] || (gradient && node->op->dx == CGP__DX_NONE)) continue;
-        for (int k = 0; k < node->op->n_inputs; k++) {
+        for (int k = 0; k < node->n_inputs; k++) {
             const cgp__value_info *value = &model->values[node->inputs[k]];
             if (value->node >= 0 && (!gradient || value->type.dtype == CGP_F32))
                 wanted[value->node] = true;
@@ -75,6 +75,26 @@ static void keep_parameters(cgp_model *model, int *number) {
     }
 }
 
+/* Keep the states of the nodes that are left. */
+static void keep_states(cgp_model *model) {
+    int states = 0, seen = 0;
+    for (int i = 0; i < model->n_nodes; i++) {
+        cgp__node *node = &model->nodes[i];
+        for (; node->n_state > 0 && seen < node->first_state; seen++)
+            free(model->states[seen].name);
+        for (int k = 0; k < node->n_state; k++, seen++) {
+            model->states[states + k] = model->states[seen];
+            model->states[states + k].node = i;
+            model->states[states + k].k = k;
+        }
+        node->first_state = states;
+        states += node->n_state;
+    }
+    for (; seen < model->n_states; seen++)
+        free(model->states[seen].name);
+    model->n_states = states;
+}
+
 /* List the uses by parameter, in order of the nodes. */
 static bool list_uses(cgp_model *model) {
     for (int p = 0; p < model->n_params; p++) {
@@ -97,7 +117,7 @@ static void mark_gradients(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
         bool depends = node->n_params > 0; /* on a parameter */
-        for (int k = 0; k < node->op->n_inputs; k++)
+        for (int k = 0; k < node->n_inputs; k++)
             depends = depends || model->values[node->inputs[k]].has_grad;
         if (node->output >= 0)
             model->values[node->output].has_grad =
@@ -145,6 +165,7 @@ static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *n
     mark_needed(model, wanted, false);
     keep_nodes(model, wanted);
     keep_parameters(model, number);
+    keep_states(model);
     if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
     mark_on_loss(model, wanted);
     mark_gradients(model);
@@ -183,12 +204,13 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
     if (direction == CGP__BACKWARD_WEIGHT)
         return node->n_params > 0 && !node->op->weight_in_input;
     if (node->op->weight_in_input && node->n_params > 0) return true;
-    for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->op->n_inputs; k++) {
+    for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
         if (model->values[node->inputs[k]].has_grad) return true;
     }
     return false;
 }
 
 int64_t cgp__type_bytes(const cgp__type *type, int64_t n) {
-    return n * cgp_shape_count(&type->shape) * (int64_t)cgp_dtype_bytes(type->dtype);
+    return (type->whole ? 1 : n) * cgp_shape_count(&type->shape) *
+           (int64_t)cgp_dtype_bytes(type->dtype);
 }

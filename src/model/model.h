@@ -23,9 +23,11 @@ typedef struct cgp__node {
                     later */
     int inputs[CGP__MAX_INPUTS];
     int output; /* value, -1 for a loss */
-    int n_saved, n_params;
+    int n_inputs, n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     int params[CGP__MAX_PARAMS];
+    int first_state; /* of its n_state in the model's, in their order */
+    int64_t pending_bytes;
     double loss_weight; /* of a loss, in the sum of all */
     bool on_loss; /* what is trained depends on it: the losses, or the output of a model without
                      one; known after finish */
@@ -39,6 +41,13 @@ typedef struct cgp__parameter {
     int first_use, n_uses; /* in the model's uses; known after finish */
     bool on_loss;          /* a node that uses it is; known after finish */
 } cgp__parameter;
+
+/* What a node keeps across steps: its state k, `name` = `<node's name>.<suffix>`. */
+typedef struct cgp__state {
+    char *name;
+    cgp__op_state info;
+    int node, k; /* known after finish */
+} cgp__state;
 
 /* A node that reads a parameter: its params[k]. */
 typedef struct cgp__use {
@@ -58,11 +67,12 @@ struct cgp_model {
     cgp_status status; /* the first error of the building */
     char *error;
 
-    int n_values, n_nodes, n_params, n_layers, n_inputs;
-    int values_room, nodes_room, params_room, layers_room, inputs_room;
+    int n_values, n_nodes, n_params, n_states, n_layers, n_inputs;
+    int values_room, nodes_room, params_room, states_room, layers_room, inputs_room;
     cgp__value_info *values;
     cgp__node *nodes; /* in order; layers ascend; losses come last */
     cgp__parameter *params;
+    cgp__state *states; /* in order of the nodes */
     char **layers;
     char **inputs; /* names */
     int *input_values;

@@ -33,6 +33,22 @@ int64_t cgp_model_parameter_count(const cgp_model *model) {
     return count;
 }
 
+int cgp_model_states(const cgp_model *model) {
+    return model->n_states;
+}
+
+const char *cgp_model_state_name(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? model->states[state].name : NULL;
+}
+
+const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? &model->states[state].info.shape : NULL;
+}
+
+cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state) {
+    return state >= 0 && state < model->n_states ? model->states[state].info.dtype : CGP_F32;
+}
+
 int cgp_model_inputs(const cgp_model *model) {
     return model->n_inputs;
 }

@@ -64,11 +64,12 @@ static bool valid(const cgp__geometry *geometry, int k, const int32_t *data, int
     return true;
 }
 
-static int64_t count_targets(const cgp__geometry *geometry, const int32_t *targets,
+static int64_t count_targets(const cgp__geometry *geometry, const void *targets,
                              int64_t count) {
+    const int32_t *ids = targets;
     int64_t counted = 0;
     for (int64_t i = 0; i < count; i++)
-        counted += targets[i] != geometry->ignore;
+        counted += ids[i] != geometry->ignore;
     return counted;
 }
 

@@ -5,7 +5,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-_Static_assert(sizeof(cgp__geometry) == 5 * sizeof(int64_t) + 4 * sizeof(int32_t),
+_Static_assert(sizeof(cgp__geometry) ==
+                   (5 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
                "geometries are compared by their bytes: no padding");
 
 const cgp__op *cgp__op_find(cgp__op_kind kind) {
@@ -20,6 +21,18 @@ const cgp__op *cgp__op_find(cgp__op_kind kind) {
         [CGP__OP_DROPOUT] = &cgp__op_dropout,
         [CGP__OP_CROSS_ENTROPY] = &cgp__op_cross_entropy,
         [CGP__OP_ARGMAX] = &cgp__op_argmax,
+        [CGP__OP_BCE] = &cgp__op_bce,
+        [CGP__OP_RELU] = &cgp__op_relu,
+        [CGP__OP_DROPOUT2D] = &cgp__op_dropout2d,
+        [CGP__OP_FLATTEN] = &cgp__op_flatten,
+        [CGP__OP_CONV2D] = &cgp__op_conv2d,
+        [CGP__OP_MAX_POOL] = &cgp__op_max_pool,
+        [CGP__OP_AVERAGE_POOL] = &cgp__op_average_pool,
+        [CGP__OP_UPSAMPLE] = &cgp__op_upsample,
+        [CGP__OP_PAD] = &cgp__op_pad,
+        [CGP__OP_CONCAT] = &cgp__op_concat,
+        [CGP__OP_BATCH_NORM] = &cgp__op_batch_norm,
+        [CGP__OP_INSTANCE_NORM] = &cgp__op_instance_norm,
     };
     return (unsigned)kind < CGP__OP_KINDS ? tables[kind] : NULL;
 }

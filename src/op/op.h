@@ -13,8 +13,9 @@ typedef struct cgp__type {
     cgp_dtype dtype;
     cgp_shape shape;
     int64_t
-        high; /* integers that the graph makes are 0 .. high - 1; 0: the caller's, checked on
+        high;   /* integers that the graph makes are 0 .. high - 1; 0: the caller's, checked on
                      the host */
+    bool whole; /* one for all samples of a micro-batch; of saved values only */
 } cgp__type;
 
 /* What a builder call says besides its inputs. Unused fields are zero. */
@@ -23,8 +24,12 @@ typedef struct cgp__attributes {
     int64_t width;  /* EMBEDDING */
     int64_t heads;  /* ATTENTION */
     int64_t ignore; /* CROSS_ENTROPY */
-    double p, eps;
+    double p, eps, momentum, slope;
     bool bias, in_out;
+    bool global; /* AVERAGE_POOL: one window, and [C] instead of [1,1,C] */
+    int n_inputs;
+    int kernel[2], stride[2]; /* height, width. UPSAMPLE: stride */
+    int padding[4];           /* top, bottom, left, right */
 } cgp__attributes;
 
 typedef struct cgp__op_parameter {
@@ -33,13 +38,23 @@ typedef struct cgp__op_parameter {
     bool decays; /* not a bias, nor of a norm */
 } cgp__op_parameter;
 
+/* What a node keeps across steps: begins as `begin`, counts if dtype is CGP_I32. */
+typedef struct cgp__op_state {
+    const char *suffix; /* "running_mean" */
+    cgp_dtype dtype;
+    cgp_shape shape;
+    float begin;
+} cgp__op_state;
+
 /* What follows from attributes and input types. */
 typedef struct cgp__inferred {
     cgp__geometry geometry;
     cgp__type output; /* not for a loss */
-    int n_saved, n_params;
+    int n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     cgp__op_parameter params[CGP__MAX_PARAMS];
+    cgp__op_state state[CGP__MAX_STATE];
+    int64_t pending_bytes; /* to collect what a step changes in the state */
 } cgp__inferred;
 
 /* Where the gradient of an input is made. */
@@ -54,7 +69,7 @@ typedef enum cgp__dx {
 typedef struct cgp__op {
     const char *name;
     cgp__op_kind kind;
-    int n_inputs;
+    int n_inputs; /* the fewest, if there is no one number */
     bool is_loss;
 
     /* Check the input types and fill `out` (zeroed before). The message says what was expected
@@ -81,7 +96,7 @@ typedef struct cgp__op {
                   int64_t *bad, int64_t *high);
 
     /* Losses: how many of `count` targets count. */
-    int64_t (*count)(const cgp__geometry *geometry, const int32_t *targets, int64_t count);
+    int64_t (*count)(const cgp__geometry *geometry, const void *targets, int64_t count);
 } cgp__op;
 
 /* The table of a kind. */
@@ -89,6 +104,8 @@ const cgp__op *cgp__op_find(cgp__op_kind kind);
 
 extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear,
     cgp__op_layer_norm, cgp__op_gelu, cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy,
-    cgp__op_argmax;
+    cgp__op_argmax, cgp__op_bce, cgp__op_relu, cgp__op_dropout2d, cgp__op_flatten,
+    cgp__op_conv2d, cgp__op_max_pool, cgp__op_average_pool, cgp__op_upsample, cgp__op_pad,
+    cgp__op_concat, cgp__op_batch_norm, cgp__op_instance_norm;
 
 #endif

@@ -31,4 +31,19 @@ cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 /* An elementwise op over f32 input 0: geometry and output. */
 cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out);
 
+/* images.c: `type` is f32 [H, W, C], and its sides fit in a geometry. */
+cgp_status cgp__op_check_image(const cgp__type *type);
+
+/* Windows of `attributes` over an image: geometry (but for `out`, as `in`) and output [OH, OW, C]. Padding may be
+ * negative where `crops`; otherwise every window sees a pixel. */
+cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp__type *image,
+                                 bool crops, cgp__inferred *out);
+
+/* Sides of the output: geometry's, rows, and the output's type with `channels`. */
+cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
+                              int64_t channels);
+
+/* Multiply-adds of windows for one sample, each element of a window once: rows x in x kernel. */
+double cgp__op_window_elements(const cgp__geometry *geometry);
+
 #endif

@@ -4,7 +4,7 @@
 bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int j = 0; j < node->op->n_inputs && (with_loss || !node->op->is_loss); j++) {
+        for (int j = 0; j < node->n_inputs && (with_loss || !node->op->is_loss); j++) {
             if (node->inputs[j] == model->input_values[k]) return true;
         }
     }
@@ -44,7 +44,7 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     const int64_t count = cgp_shape_count(&tensor->shape);
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int j = 0; j < node->op->n_inputs; j++) {
+        for (int j = 0; j < node->n_inputs; j++) {
             int64_t bad = 0, high = 0;
             if (node->inputs[j] != model->input_values[k] || !node->op->valid ||
                 (node->op->is_loss && !with_loss) ||
@@ -92,7 +92,8 @@ cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
     const int input = model->values[loss->inputs[1]].input;
-    const int64_t targets = samples * loss->geometry.rows;
+    const int64_t targets =
+        samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
     *count =
         input < 0 ? targets : loss->op->count(&loss->geometry, inputs[input]->data, targets);
     if (*count > 0) return CGP_OK;

@@ -18,7 +18,7 @@ static bool used_in(const cgp_plan *plan, int value, int stage, bool gradient) {
     for (int i = s->first_node; i < s->first_node + s->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         if (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)) continue;
-        for (int k = 0; k < node->op->n_inputs; k++) {
+        for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == value) return true;
         }
     }

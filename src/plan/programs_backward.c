@@ -126,7 +126,7 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
 /* Place the gradients of a node's inputs. *work tells whether anything is left to compute. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int moment, cgp__place *dx, uint32_t *add, bool *work) {
-    for (int k = node->op->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+    for (int k = node->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
         const int value = node->inputs[k];
         if (!b->model->values[value].has_grad) continue;
         if (b->gradient[value].arena == CGP__NOWHERE) {
@@ -147,7 +147,7 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
                        int moment) {
     const bool input = call->direction == CGP__BACKWARD_INPUT;
     const uint32_t needs_x = input ? node->op->input_needs_x : node->op->weight_needs_x;
-    for (int k = 0; k < node->op->n_inputs; k++) {
+    for (int k = 0; k < node->n_inputs; k++) {
         if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
     }
     if (input && node->op->input_needs_y) call->y = cgp__builder_operand(b, node->output);
@@ -178,7 +178,7 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
             CGP_TRY(
                 cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, moment, &call));
             bind_reads(b, call, node, moment);
-            for (int k = 0; k < node->op->n_inputs; k++)
+            for (int k = 0; k < node->n_inputs; k++)
                 call->dx[k] = dx[k];
         }
     }

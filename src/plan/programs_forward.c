@@ -17,7 +17,7 @@ static bool is_stored(const cgp__stage_builder *b, int value) {
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
     if (value == b->model->output || is_stored(b, value)) return true;
     for (int j = b->stage->first_node + i + 1; j < b->model->n_nodes; j++) {
-        for (int k = 0; k < b->model->nodes[j].op->n_inputs; k++) {
+        for (int k = 0; k < b->model->nodes[j].n_inputs; k++) {
             if (b->model->nodes[j].inputs[k] == value) return true;
         }
     }
@@ -28,7 +28,7 @@ static bool read_after(const cgp__stage_builder *b, int value, int i) {
 static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (b->separate && is_stored(b, node->output)) return -1;
-    for (int k = 0; k < node->op->n_inputs; k++) {
+    for (int k = 0; k < node->n_inputs; k++) {
         const int value = node->inputs[k];
         const cgp__place place = b->where[value];
         if ((node->op->overwrites & (1u << k)) && place.arena == CGP__ITEM &&
@@ -82,7 +82,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
 
 static bool read_here(const cgp__stage_builder *b, int value) {
     for (int i = b->stage->first_node; i < b->stage->first_node + b->stage->n_nodes; i++) {
-        for (int k = 0; k < b->model->nodes[i].op->n_inputs; k++) {
+        for (int k = 0; k < b->model->nodes[i].n_inputs; k++) {
             if (b->model->nodes[i].inputs[k] == value) return true;
         }
     }
@@ -119,11 +119,13 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         cgp__call *call = NULL;
         CGP_TRY(
             cgp__builder_call(b, program, b->stage->first_node + i, CGP__FORWARD, 0, i, &call));
-        for (int k = 0; k < node->op->n_inputs; k++) {
+        for (int k = 0; k < node->n_inputs; k++) {
             call->x[k] = b->where[node->inputs[k]];
             cgp__builder_keep(b, call->x[k], i);
         }
         if (node->output >= 0) call->y = b->where[node->output];
+        const int64_t pending = b->plan->pending[b->stage->first_node + i];
+        if (pending >= 0) call->pending = (cgp__place){CGP__STATE, pending};
     }
     return CGP_OK;
 }

@@ -44,7 +44,7 @@ static bool visit_reads(cgp__stage_builder *b, visit *each) {
             const int moment = cgp__moment_backward(b->stage, i, order[d]);
             bool y;
             const uint32_t x = operands_read(b, i, order[d], &y);
-            for (int k = 0; k < node->op->n_inputs; k++) {
+            for (int k = 0; k < node->n_inputs; k++) {
                 if (x & (1u << k)) each(b, node->inputs[k], moment, &failed);
             }
             if (y) each(b, node->output, moment, &failed);
@@ -65,7 +65,7 @@ static void find_redone(cgp__stage_builder *b) {
         if (!node->op->cheap || b->last_read[node->output] < 0) continue;
         /* its own saved values are there, to be written again */
         bool possible = cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT);
-        for (int k = 0; k < node->op->n_inputs; k++) {
+        for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k];
             possible = possible && (maker_of(b, x) < 0 || b->last_read[x] >= 0);
         }
@@ -80,7 +80,7 @@ static bool add_redo(cgp__stage_builder *b, int i, int moment) {
     b->redos[b->n_redos++] = (cgp__redo){i, moment};
     b->live[node->output] = true;
     b->last_read[node->output] = moment;
-    for (int k = 0; k < node->op->n_inputs; k++)
+    for (int k = 0; k < node->n_inputs; k++)
         b->last_read[node->inputs[k]] = moment;
     return true;
 }
@@ -95,7 +95,7 @@ static void read_value(cgp__stage_builder *b, int value, int moment, bool *faile
     b->wanted[last] = true;
     for (int i = last; i >= first; i--) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        for (int k = 0; b->wanted[i] && k < node->op->n_inputs; k++) {
+        for (int k = 0; b->wanted[i] && k < node->n_inputs; k++) {
             const int x = node->inputs[k], maker = maker_of(b, x);
             if (maker < 0 || !b->redone[x] || b->live[x]) continue;
             b->wanted[maker] = true;
@@ -135,7 +135,7 @@ cgp_status cgp__builder_redo(cgp__stage_builder *b, cgp__program *program, int m
         cgp__builder_keep(b, b->again[node->output], b->last_read[node->output]);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP__FORWARD, 0, moment, &call));
-        for (int k = 0; k < node->op->n_inputs; k++)
+        for (int k = 0; k < node->n_inputs; k++)
             call->x[k] = cgp__builder_operand(b, node->inputs[k]);
         call->y = b->again[node->output];
     }

@@ -4,7 +4,7 @@
 #include "support.h"
 
 static cgp__type type_of(cgp_dtype dtype, int rank, const int64_t *dims) {
-    return (cgp__type){dtype, cgp_shape_make(rank, dims), 0};
+    return (cgp__type){.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
 }
 
 #define DIMS(...)                                                                              \

@@ -21,7 +21,8 @@ static cgp_status create_model(cgp_model **out) {
     CGP_TRY(cgp_model_create(&m, "small"));
     const cgp_value x = cgp_model_input(m, "x", CGP_I32, 1, (int64_t[]){SEQUENCE});
     cgp_model_layer(m, "embed");
-    const cgp_value y = cgp_embedding(m, x, "embed", 4, 2, init);
+    const cgp_value y =
+        cgp_batch_norm(m, cgp_embedding(m, x, "embed", 4, 2, init), "norm", 0.1, 0.1);
     cgp_model_layer(m, "head");
     cgp_model_loss_cross_entropy(
         m, cgp_linear(m, y, "head", (cgp_linear_options){.out = 4, .bias = true, .init = init}),
@@ -78,12 +79,13 @@ static char saved[128], ahead[128], damaged[128]; /* folders; see make_folders()
 static cgp_status load(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
-    char hex[65] = "", *text = NULL;
+    char hex[65] = "", states[65] = "", *text = NULL;
     DO(cgp_pipeline_create(&pipeline, plans[1], 8));
     DO(cgp_pipeline_load(pipeline, saved, &text));
     DO(train_one_step(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
-    note(out, "%s %s\n", text ? text : "", hex);
+    DO(cgp_pipeline_state_sha256(pipeline, states));
+    note(out, "%s %s %s\n", text ? text : "", hex, states);
     free(text);
     cgp_pipeline_destroy(pipeline);
     return status;

@@ -300,8 +300,9 @@ static cgp_model *all_sorts(void) {
     x = cgp_position_embedding(model, x, "position", normal);
     cgp_model_layer(model, "second");
     x = cgp_layer_norm(model, x, "norm", 1e-5);
-    cgp_model_output(
-        model, cgp_linear(model, x, "linear", (cgp_linear_options){6, true, false, normal}));
+    cgp_model_output(model,
+                     cgp_linear(model, x, "linear",
+                                (cgp_linear_options){.out = 6, .bias = true, .init = normal}));
     assert_ok(cgp_model_finish(model));
     return model;
 }

@@ -20,7 +20,8 @@ static cgp_value input(cgp_model *model, const char *name, cgp_dtype dtype, int6
 }
 
 static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t out) {
-    return cgp_linear(model, x, name, (cgp_linear_options){out, true, false, zero});
+    return cgp_linear(model, x, name,
+                      (cgp_linear_options){.out = out, .bias = true, .init = zero});
 }
 
 static void the_first_error_sticks_and_names_layer_and_op(void **unused) {

@@ -3,6 +3,7 @@
  * A kernel is its spec and the function that runs it: what it needs while it runs follows from
  * the spec and the number of threads, so the plan knows it without a device. */
 #include "backend/cpu/cpu.h"
+#include "backend/running.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 
 static const struct {
     const char *name;
-    const cgp__cpu_op *op; /* [CGP__DIRECTIONS]; run == NULL: the op has no such direction */
+    const cgp__cpu_op *op; /* [CGP__DIRECTIONS]; NULL, or run == NULL: no such kernel */
 } ops[CGP__OP_KINDS] = {
     [CGP__OP_EMBEDDING] = {"embedding", cgp__cpu_embedding},
     [CGP__OP_POSITION] = {"position", cgp__cpu_position},
@@ -22,6 +23,18 @@ static const struct {
     [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
     [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},
     [CGP__OP_ARGMAX] = {"argmax", cgp__cpu_argmax},
+    [CGP__OP_BCE] = {"bce_with_logits", cgp__cpu_bce},
+    [CGP__OP_RELU] = {"relu", cgp__cpu_relu},
+    [CGP__OP_DROPOUT2D] = {"dropout2d", cgp__cpu_dropout2d},
+    [CGP__OP_FLATTEN] = {"flatten", cgp__cpu_flatten},
+    [CGP__OP_CONV2D] = {"conv2d", cgp__cpu_conv2d},
+    [CGP__OP_MAX_POOL] = {"max_pool", cgp__cpu_max_pool},
+    [CGP__OP_AVERAGE_POOL] = {"average_pool", cgp__cpu_average_pool},
+    [CGP__OP_UPSAMPLE] = {"upsample", cgp__cpu_upsample},
+    [CGP__OP_PAD] = {"pad", cgp__cpu_pad},
+    [CGP__OP_CONCAT] = {"concat", cgp__cpu_concat},
+    [CGP__OP_BATCH_NORM] = {"batch_norm", cgp__cpu_batch_norm},
+    [CGP__OP_INSTANCE_NORM] = {"instance_norm", cgp__cpu_instance_norm},
 };
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
@@ -29,8 +42,8 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
     if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
         return cgp_fail(CGP_EINVAL, "cpu: expects an op and a direction, got %d and %d",
                         (int)spec->op, (int)spec->direction);
-    const cgp__cpu_op *op = &ops[spec->op].op[spec->direction];
-    if (!op->run)
+    const cgp__cpu_op *op = ops[spec->op].op;
+    if (!op || !op[spec->direction].run)
         return cgp_fail(CGP_EINVAL, "cpu: expects a direction that %s has, got %s",
                         ops[spec->op].name, directions[spec->direction]);
     if (spec->n < 1 || spec->geometry.rows < 1)
@@ -38,7 +51,7 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
                         "cpu: expects %s of 1 or more rows, got %" PRId64
                         " samples of %" PRId64,
                         ops[spec->op].name, spec->n, spec->geometry.rows);
-    *out = op;
+    *out = &op[spec->direction];
     return CGP_OK;
 }
 
@@ -90,6 +103,12 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return cgp__cpu_sum_squares(device, x, n);
 }
 
+static void commit(cgp__device *device, const cgp__kernel_spec *spec,
+                   const cgp__kernel_args *args) {
+    (void)device;
+    cgp__running_commit(spec, args);
+}
+
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
@@ -102,6 +121,7 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
+    .commit = commit,
     .update = update,
     .add = add,
     .sum_squares = sum_squares,

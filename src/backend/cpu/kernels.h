@@ -89,6 +89,23 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
 #define CGP__PRODUCT_ROWS 16
 #define CGP__PRODUCT_COLUMNS 48
 
+/* Windows of an image, each a row of k = segments x length floats: `length` contiguous ones for each row of a window,
+ * `jump` floats from one to the next. */
+typedef struct cgp__windows {
+    const float *at;
+    const int64_t *rows; /* [rows] floats from `at` to a window */
+    int64_t segments, jump;
+} cgp__windows;
+
+/* How a matrix b [k, columns] lies that is made of taps [columns, depth], depth contiguous: k runs through the depth of
+ * a tap, the taps of a segment, the segments; each is so many elements behind the one before. */
+typedef struct cgp__taps {
+    int64_t depth, tap, segment;
+    int64_t
+        first; /* of the block, in its segment: k is from there to the segment's end, or whole segments */
+    int64_t length; /* of a segment of the block */
+} cgp__taps;
+
 /* Memory that will be read soon, in bytes: so many runs, and from one's beginning to the next. */
 typedef struct cgp__ahead {
     const char *at;
@@ -102,14 +119,36 @@ typedef struct cgp__block {
         *a; /* packed by product_rows: all rows, or with rows_at the last, fewer than 16 */
     const float *rows_at; /* a as it is, if its columns are contiguous floats; else NULL */
     int64_t row;          /* floats from row to row there */
+    cgp__windows windows; /* of an image, that a's rows are instead; no table: they are not */
     cgp__matrix b;
+    cgp__taps
+        taps; /* of b, if its columns are contiguous by taps only; no depth: it has none */
     const float *bias; /* NULL: none */
     cgp__matrix from;  /* its columns are contiguous; may be c. at == NULL: nothing is added */
     cgp_dtype type;    /* of c */
     void *c;
-    int64_t stride;   /* elements from row to row of c */
+    int64_t stride; /* elements from row to row of c */
+    const int64_t *c_rows,
+        *from_rows;   /* [rows] elements to each row instead; NULL: by stride */
     cgp__ahead ahead; /* what the next block's a is made of; no runs: nothing */
 } cgp__block;
+
+/* Rows of BATCH_NORM and INSTANCE_NORM, `stride` elements from one to the next, whose columns are
+ * normalised. All that is indexed by column may be read up to the padded width. */
+typedef struct cgp__cpu_columns {
+    cgp_dtype type; /* of x, y, dy and dx */
+    int64_t rows, width, stride;
+    const void *x, *dy; /* backward: dy */
+    const float *mean;  /* of a column */
+    const float *scale; /* weight rstd */
+    const float *shift; /* forward: bias. backward: mean of dy */
+    const float *slope; /* backward: - rstd mean of dy h */
+    void *to;           /* y, or dx, which may be dy */
+    bool add;           /* to dx */
+    int64_t before;     /* rows that sums[] holds; 0: nothing */
+    double *sums[2]; /* of a column: mean and sum of squared differences from it, or the sums of
+                           dy and of dy (x - mean) */
+} cgp__cpu_columns;
 
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
  * An output may be the input of the same shape. `type` is that of everything behind it which is
@@ -133,14 +172,49 @@ typedef struct cgp__block {
     /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
     X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \
+    /* rows of one sample, channels times factors; where a factor is 0, 0 */                   \
+    X(dropout_channels, (cgp_dtype type, void *y, const void *x, int64_t rows, int64_t width,  \
+                         const float *factors, bool add))                                      \
+    X(relu_forward, (cgp_dtype type, void *y, const void *x, int64_t n, float slope))          \
+    X(relu_backward, (cgp_dtype type, void *dx, const void *y, const void *dy, int64_t n,      \
+                      float slope, bool add))                                                  \
     X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
     X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
     X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                      \
     X(cross_entropy_backward, (const cgp__cpu_loss *loss))                                     \
+    /* *sum = sum over n logits, in double */                                                  \
+    X(bce_forward, (double *sum, cgp_dtype type, const void *x, const void *targets,           \
+                    int64_t n))                                                                \
+    X(bce_backward, (cgp_dtype type, void *dx, const void *x, const void *targets, int64_t n,  \
+                     float scale, bool add))                                                   \
+    /* sums[] of a's rows, together with those it holds */                                     \
+    X(columns_moments, (const cgp__cpu_columns *a))                                            \
+    X(columns_sums, (const cgp__cpu_columns *a))                                               \
+    X(columns_forward, (const cgp__cpu_columns *a))                                            \
+    X(columns_backward, (const cgp__cpu_columns *a))                                           \
+    /* rows of `width`, so many elements from one to the next: to = or += from */              \
+    X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
+                  int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
+    /* Windows over the image x of one sample. y: row i of their maxima. */                    \
+    X(pool_max, (cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i))   \
+    /* dy of row i added to sums, rows begin .. end - 1 of the image, where the maxima are */  \
+    X(pool_max_back, (cgp_dtype type, float *sums, int64_t begin, int64_t end, const void *x,  \
+                      const void *dy, const cgp__geometry *g, int64_t i))                      \
+    /* y: row i of their sums, or means */                                                     \
+    X(pool_sum, (cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i,    \
+                 bool mean, bool add))                                                         \
+    /* x: row i of the image whose pixels are the sums of the windows' y that see them, or of  \
+     * y over the pixels its window sees */                                                    \
+    X(pool_spread, (cgp_dtype type, void *x, const void *y, const cgp__geometry *g, int64_t i, \
+                    bool mean, bool add))                                                      \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \
     X(product_rows, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                \
+    /* windows, of which rows first .. first + rows - 1 of k are wanted, as a packed a of `rows` rows \
+     * and a column each */                                                                    \
+    X(product_windows, (float *to, const float *at, const int64_t *windows, int64_t count,     \
+                        int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
      * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
     X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \

@@ -8,14 +8,10 @@
  * added. */
 #include "backend/ref/ref.h"
 
-static int64_t elements(const cgp__kernel_spec *spec) {
-    return spec->n * spec->geometry.rows * spec->geometry.out;
-}
-
 /* From the last input to the first, the order in which gradients of a value are added: dx[0]
  * may add to what dx[1] has just written when both inputs are one value. */
-static void pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs) {
-    const int64_t count = elements(spec);
+void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs) {
+    const int64_t count = cgp__ref_elements(spec);
     for (int k = inputs - 1; k >= 0; k--) {
         void *dx = args->dx[k];
         const bool add = cgp__ref_adds(spec, k);
@@ -27,7 +23,7 @@ static void pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, 
 
 void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp_dtype type = spec->type;
-    const int64_t count = elements(spec);
+    const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
         const float a = cgp__ref_load(type, args->x[0], i),
                     b = cgp__ref_load(type, args->x[1], i);
@@ -36,7 +32,7 @@ void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *
 }
 
 void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    pass_dy(spec, args, 2);
+    cgp__ref_pass_dy(spec, args, 2);
 }
 
 void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
@@ -51,7 +47,7 @@ void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_a
 }
 
 void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    pass_dy(spec, args, 1);
+    cgp__ref_pass_dy(spec, args, 1);
 }
 
 void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {

@@ -1,6 +1,7 @@
 /* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
  * tested against. One thread, host memory; a kernel is its spec and a function. */
 #include "backend/ref/ref.h"
+#include "backend/running.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -15,8 +16,8 @@ struct cgp__kernel {
     cgp__ref_run *run;
 };
 
-/* NULL: the op has no such direction. POSITION and ADD have an input half for the cases where
- * dy cannot stand for dx; LAYER_NORM makes its weight gradients in the input half. */
+/* NULL: the op has no such direction. POSITION, ADD and FLATTEN have an input half for the cases where
+ * dy cannot stand for dx; norms make their weight gradients in the input half. */
 static const struct {
     const char *name;
     cgp__ref_run *run[CGP__DIRECTIONS];
@@ -49,12 +50,43 @@ static const struct {
                                 NULL},
                                NULL},
     [CGP__OP_ARGMAX] = {"argmax", {cgp__ref_argmax_forward, NULL, NULL}, NULL},
+    [CGP__OP_BCE] = {"bce_with_logits", {cgp__ref_bce_forward, cgp__ref_bce_input, NULL}, NULL},
+    [CGP__OP_RELU] = {"relu", {cgp__ref_relu_forward, cgp__ref_relu_input, NULL}, NULL},
+    [CGP__OP_DROPOUT2D] = {"dropout2d",
+                           {cgp__ref_dropout_forward, cgp__ref_dropout_input, NULL},
+                           NULL},
+    [CGP__OP_FLATTEN] = {"flatten",
+                         {cgp__ref_flatten_forward, cgp__ref_flatten_input, NULL},
+                         NULL},
+    [CGP__OP_CONV2D] = {"conv2d",
+                        {cgp__ref_conv2d_forward, cgp__ref_conv2d_input,
+                         cgp__ref_conv2d_weight},
+                        NULL},
+    [CGP__OP_MAX_POOL] = {"max_pool",
+                          {cgp__ref_pool_forward, cgp__ref_pool_input, NULL},
+                          cgp__ref_pool_workspace},
+    [CGP__OP_AVERAGE_POOL] = {"average_pool",
+                              {cgp__ref_pool_forward, cgp__ref_pool_input, NULL},
+                              cgp__ref_pool_workspace},
+    [CGP__OP_UPSAMPLE] = {"upsample",
+                          {cgp__ref_place_forward, cgp__ref_place_input, NULL},
+                          NULL},
+    [CGP__OP_PAD] = {"pad", {cgp__ref_place_forward, cgp__ref_place_input, NULL}, NULL},
+    [CGP__OP_CONCAT] = {"concat", {cgp__ref_concat_forward, cgp__ref_concat_input, NULL}, NULL},
+    [CGP__OP_BATCH_NORM] = {"batch_norm",
+                            {cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input, NULL},
+                            cgp__ref_channel_norm_workspace},
+    [CGP__OP_INSTANCE_NORM] = {"instance_norm",
+                               {cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input,
+                                NULL},
+                               cgp__ref_channel_norm_workspace},
 };
 
 static cgp_status find_run(const cgp__kernel_spec *spec, cgp__ref_run **out) {
     static const char *const directions[CGP__DIRECTIONS] = {"forward", "backward input",
                                                             "backward weight"};
-    if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
+    if ((unsigned)spec->op >= CGP__OP_KINDS || !ops[spec->op].name ||
+        (unsigned)spec->direction >= CGP__DIRECTIONS)
         return cgp_fail(CGP_EINVAL, "ref: expects an op and a direction, got %d and %d",
                         (int)spec->op, (int)spec->direction);
     if (!ops[spec->op].run[spec->direction])
@@ -157,6 +189,12 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return sum;
 }
 
+static void commit(cgp__device *device, const cgp__kernel_spec *spec,
+                   const cgp__kernel_args *args) {
+    (void)device;
+    cgp__running_commit(spec, args);
+}
+
 const cgp__backend cgp__backend_ref = {
     .name = "ref",
     .device_create = device_create,
@@ -169,6 +207,7 @@ const cgp__backend cgp__backend_ref = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
+    .commit = commit,
     .update = cgp__ref_update,
     .add = add,
     .sum_squares = sum_squares,

@@ -1,6 +1,6 @@
 /* dropout.c -- y = x keep, keep = 0 with probability p, else 1 / (1 - p), reference kernels.
  *
- *     dx = dy keep
+ *     dx = dy keep          keep is one of each element, for DROPOUT2D of each channel of a sample
  *
  * Backward needs nothing of forward: keep is made again from key, sample and element (the rule
  * is in backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
@@ -21,9 +21,10 @@ double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int6
 static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, void *to,
                   bool add, const void *from) {
     const int64_t size = spec->geometry.rows * spec->geometry.out;
+    const int64_t own = spec->op == CGP__OP_DROPOUT2D ? spec->geometry.out : size;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t e = 0; e < size; e++) {
-            const double keep = cgp__ref_keep(args, spec->geometry.p, s, 0, e);
+            const double keep = cgp__ref_keep(args, spec->geometry.p, s, 0, e % own);
             const float x = cgp__ref_load(spec->type, from, s * size + e);
             cgp__ref_store(spec->type, to, s * size + e, add, keep == 0.0 ? 0.0 : x * keep);
         }

@@ -16,12 +16,8 @@ static double density(double x) {
     return exp(-0.5 * x * x) * 0.39894228040143267794;
 }
 
-static int64_t elements(const cgp__kernel_spec *spec) {
-    return spec->n * spec->geometry.rows * spec->geometry.out;
-}
-
 void cgp__ref_gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t count = elements(spec);
+    const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
         const double x = cgp__ref_load(spec->type, args->x[0], i);
         cgp__ref_write(spec->type, args->y, i, (float)(x * distribution(x)));
@@ -29,7 +25,7 @@ void cgp__ref_gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args 
 }
 
 void cgp__ref_gelu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t count = elements(spec);
+    const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const double x = cgp__ref_load(spec->type, args->x[0], i);
         const double slope = distribution(x) + x * density(x);

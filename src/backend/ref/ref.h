@@ -1,5 +1,5 @@
 /* ref.h -- what the files of the `ref` backend share: the type of a kernel, dropout's mask, how
- * a gradient is stored, and the list of kernels. */
+ * a gradient is stored, windows of images, and the list of kernels. */
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
@@ -34,6 +34,28 @@ static inline bool cgp__ref_adds(const cgp__kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
+/* Elements of y, and of whatever is as large. */
+static inline int64_t cgp__ref_elements(const cgp__kernel_spec *spec) {
+    return spec->n * spec->geometry.rows * spec->geometry.out;
+}
+
+/* Pixels of a side that a window of `kernel` pixels from `from` on sees. */
+typedef struct cgp__ref_span {
+    int64_t begin, end;
+} cgp__ref_span;
+
+static inline cgp__ref_span cgp__ref_seen(int64_t from, int64_t kernel, int64_t side) {
+    return (cgp__ref_span){from > 0 ? from : 0, from + kernel < side ? from + kernel : side};
+}
+
+/* Number of the window that begins at a pixel of the padded image, of `windows`; -1: none does. */
+static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t windows) {
+    return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
+}
+
+/* dx[k] = or += dy for each of so many inputs, where dx[k] is not dy itself. */
+void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs);
+
 /* Factor of an element under dropout, 0 or 1 / (1 - p); 1 outside training. `sample` counts
  * from the first of the run. */
 double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
@@ -46,14 +68,24 @@ cgp__ref_run cgp__ref_linear_forward, cgp__ref_linear_input, cgp__ref_linear_wei
 cgp__ref_run cgp__ref_layer_norm_forward, cgp__ref_layer_norm_input;
 cgp__ref_run cgp__ref_gelu_forward, cgp__ref_gelu_input;
 cgp__ref_run cgp__ref_attention_forward, cgp__ref_attention_input;
-cgp__ref_run cgp__ref_dropout_forward, cgp__ref_dropout_input;
+cgp__ref_run cgp__ref_dropout_forward, cgp__ref_dropout_input; /* DROPOUT, DROPOUT2D */
 cgp__ref_run cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input;
 cgp__ref_run cgp__ref_argmax_forward;
+cgp__ref_run cgp__ref_bce_forward, cgp__ref_bce_input;
+cgp__ref_run cgp__ref_relu_forward, cgp__ref_relu_input;
+cgp__ref_run cgp__ref_flatten_forward, cgp__ref_flatten_input;
+cgp__ref_run cgp__ref_conv2d_forward, cgp__ref_conv2d_input, cgp__ref_conv2d_weight;
+cgp__ref_run cgp__ref_pool_forward, cgp__ref_pool_input;   /* MAX_POOL, AVERAGE_POOL */
+cgp__ref_run cgp__ref_place_forward, cgp__ref_place_input; /* UPSAMPLE, PAD */
+cgp__ref_run cgp__ref_concat_forward, cgp__ref_concat_input;
+cgp__ref_run cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input; /* BATCH_, INSTANCE_ */
 
 /* Bytes of workspace of the kernels that need some. */
 int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec);
 int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec);
 int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec);
+int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec);
+int64_t cgp__ref_channel_norm_workspace(const cgp__kernel_spec *spec);
 
 void cgp__ref_update(cgp__device *device, const cgp__update *update);
 

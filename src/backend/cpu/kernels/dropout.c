@@ -1,4 +1,4 @@
-/* dropout.c -- y[e] = x[e] / (1 - p) if element e lives, else 0 (the rule is in backend.h).
+/* dropout.c -- y[e] = x[e] / (1 - p) if element e lives, else 0 (the rule is in backend.h); or whole channels of it.
  *
  * The same loop serves backward: dx from dy. The mask is made again, not saved. y may be x. */
 #include "backend/cpu/kernels/philox.h"
@@ -52,4 +52,40 @@ TYPED(dropout,
 void CGP__CPU_NAME(dropout)(cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,
                             const cgp__cpu_mask *mask, bool add) {
     CALL_TYPED(type, dropout, y, x, begin, end, mask, add);
+}
+
+INLINE void channels_all(cgp_dtype type, void *y, const void *x, int64_t rows, int64_t width,
+                         const float *factors, bool add) {
+    for (int64_t row = 0; row < rows; row++) {
+        const int64_t end = (row + 1) * width;
+        const float *factor = factors;
+        int64_t i = row * width;
+        for (; i + LANES <= end; i += LANES, factor += LANES) {
+            const vec f = load(factor);
+            const vec kept = keep(f != 0.0f, load_as(type, x, i) * f);
+            store_as(type, y, i, add ? load_as(type, y, i) + kept : kept);
+        }
+        if (i == end) continue;
+        const vec f = load_part(factor, end - i);
+        const vec kept = keep(f != 0.0f, load_part_as(type, x, i, end - i) * f);
+        store_part_as(type, y, i, add ? load_part_as(type, y, i, end - i) + kept : kept,
+                      end - i);
+    }
+}
+
+INLINE void channels(cgp_dtype type, void *y, const void *x, int64_t rows, int64_t width,
+                     const float *factors, bool add) {
+    if (add)
+        channels_all(type, y, x, rows, width, factors, true);
+    else
+        channels_all(type, y, x, rows, width, factors, false);
+}
+
+TYPED(channels,
+      (void *y, const void *x, int64_t rows, int64_t width, const float *factors, bool add), y,
+      x, rows, width, factors, add)
+
+void CGP__CPU_NAME(dropout_channels)(cgp_dtype type, void *y, const void *x, int64_t rows,
+                                     int64_t width, const float *factors, bool add) {
+    CALL_TYPED(type, channels, y, x, rows, width, factors, add);
 }

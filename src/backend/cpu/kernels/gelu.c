@@ -3,52 +3,35 @@
  *     dx = dy (P(x) + x exp(-x^2 / 2) / sqrt(2 pi))
  *
  * Elementwise; y may be x, dx may be dy. Backward reads x, not y. */
-#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/map.h"
 
 #define SQRT_HALF 0.70710678118654752f
 #define SQRT_TWO_PI_INVERSE 0.39894228040143268f
 
-INLINE vec forward(vec x) {
+INLINE vec forward_of(vec x, float constant) {
+    (void)constant;
     return 0.5f * x * (1.0f + erf_vec(x * SQRT_HALF));
 }
 
-INLINE vec slope(vec x) {
+INLINE vec backward_of(vec x, vec dy, float constant) {
     const vec half_erf = 0.5f + 0.5f * erf_vec(x * SQRT_HALF);
-    return half_erf + x * (SQRT_TWO_PI_INVERSE * exp_or_zero(-0.5f * x * x));
+    (void)constant;
+    return dy * (half_erf + x * (SQRT_TWO_PI_INVERSE * exp_or_zero(-0.5f * x * x)));
 }
 
-INLINE void forward_all(cgp_dtype type, void *y, const void *x, int64_t n) {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
-        store_as(type, y, i, forward(load_as(type, x, i)));
-    if (i < n) store_part_as(type, y, i, forward(load_part_as(type, x, i, n - i)), n - i);
+INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n) {
+    map_one(type, y, x, n, 0.0f, forward_of);
 }
 
-TYPED(forward_all, (void *y, const void *x, int64_t n), y, x, n)
+TYPED(forward, (void *y, const void *x, int64_t n), y, x, n)
 
 void CGP__CPU_NAME(gelu_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
-    CALL_TYPED(type, forward_all, y, x, n);
-}
-
-INLINE void backward_all(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
-                         bool add) {
-    int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        const vec g = load_as(type, dy, i) * slope(load_as(type, x, i));
-        store_as(type, dx, i, add ? load_as(type, dx, i) + g : g);
-    }
-    if (i < n) {
-        const vec g = load_part_as(type, dy, i, n - i) * slope(load_part_as(type, x, i, n - i));
-        store_part_as(type, dx, i, add ? load_part_as(type, dx, i, n - i) + g : g, n - i);
-    }
+    CALL_TYPED(type, forward, y, x, n);
 }
 
 INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
                      bool add) {
-    if (add)
-        backward_all(type, dx, x, dy, n, true);
-    else
-        backward_all(type, dx, x, dy, n, false);
+    map_two(type, dx, x, dy, n, 0.0f, add, backward_of);
 }
 
 TYPED(backward, (void *dx, const void *x, const void *dy, int64_t n, bool add), dx, x, dy, n,

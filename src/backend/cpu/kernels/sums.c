@@ -4,7 +4,7 @@
  *
  * P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one
  * long sum. A column's sum is its own, so threads share the columns. */
-#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/rows.h"
 
 INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,
                 int64_t n) {
@@ -56,33 +56,6 @@ void CGP__CPU_NAME(convert)(cgp_dtype to_type, void *to, cgp_dtype from_type, co
 
 #define CHUNK 1024 /* columns: partial and whole sums of a chunk fit in the first-level cache */
 
-/* partial[c] += rows of x, c < width, padded; four rows a time save loads and stores */
-INLINE void add_block(cgp_dtype type, float *partial, const void *x, int64_t rows,
-                      int64_t width, int64_t stride) {
-    int64_t row = 0;
-    for (; row + 4 <= rows; row += 4) {
-        const void *r = cgp__cpu_at(type, x, row * stride);
-        int64_t c = 0;
-        for (; c + LANES <= width; c += LANES) {
-            vec sum = load(partial + c) + load_as(type, r, c);
-            sum = sum + load_as(type, r, c + stride);
-            sum = sum + load_as(type, r, c + 2 * stride);
-            store(partial + c, sum + load_as(type, r, c + 3 * stride));
-        }
-        for (int k = 0; c < width && k < 4; k++)
-            store(partial + c,
-                  load(partial + c) + load_part_as(type, r, c + k * stride, width - c));
-    }
-    for (; row < rows; row++) {
-        const void *r = cgp__cpu_at(type, x, row * stride);
-        int64_t c = 0;
-        for (; c + LANES <= width; c += LANES)
-            store(partial + c, load(partial + c) + load_as(type, r, c));
-        if (c < width)
-            store(partial + c, load(partial + c) + load_part_as(type, r, c, width - c));
-    }
-}
-
 /* whole = partial (the first block) or += partial, then partial = 0; padded to LANES */
 static void end_block(float *whole, float *partial, int64_t width, bool first) {
     const vec zero = {0};
@@ -118,6 +91,19 @@ TYPED(sum_rows,
 void CGP__CPU_NAME(sum_rows)(float *sum, cgp_dtype type, const void *x, int64_t rows,
                              int64_t width, int64_t stride, bool add) {
     CALL_TYPED(type, sum_rows, sum, x, rows, width, stride, add);
+}
+
+/* Gradients are added, values copied as they are. */
+void CGP__CPU_NAME(copy_rows)(cgp_dtype type, void *to, int64_t to_stride, const void *from,
+                              int64_t from_stride, int64_t rows, int64_t width, bool add_to) {
+    for (int64_t row = 0; row < rows; row++) {
+        void *t = cgp__cpu_at(type, to, row * to_stride);
+        const void *f = cgp__cpu_at(type, from, row * from_stride);
+        if (add_to)
+            CGP__CPU_NAME(add)(type, t, t, type, f, width);
+        else
+            memcpy(t, f, (size_t)width * (type == CGP_BF16 ? 2 : 4));
+    }
 }
 
 INLINE void dots(cgp_dtype type, float *out, const void *a, const void *b, int64_t rows,

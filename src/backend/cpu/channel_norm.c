@@ -1,0 +1,373 @@
+/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set.
+ *
+ *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (INSTANCE_NORM)
+ *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
+ *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
+ *
+ * Forward saves mean and rstd, backward reads them and x. Each direction goes over its operands twice: for the sums,
+ * and for y or dx. dx may be dy.
+ *
+ * Rows of few channels would leave vectors half empty, so several rows are taken for one wide row, and what
+ * belongs to one channel is added up in the end:
+ *
+ *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
+ *             wide row 0                wide row 1                rest        width 12
+ *
+ * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then what each column
+ * is shifted and multiplied by. Groups begin anew with each set and are added in order: their bits depend on the set
+ * alone, however many threads share them. */
+#include "backend/cpu/cpu.h"
+#include "backend/running.h"
+
+#include <math.h>
+#include <string.h>
+
+#define WIDE 256     /* elements of a wide row, at most, that is made of several */
+#define CHUNK 512    /* columns of a part */
+#define GROUP 131072 /* elements of a part, about */
+
+enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
+
+/* Sizes that follow from a spec. */
+typedef struct layout {
+    int64_t sets, rows; /* of a set */
+    int64_t channels, copies, width;
+    int64_t wide, rest;    /* wide rows of a set; elements behind them */
+    int64_t group, groups; /* wide rows in one; groups of a set */
+    int64_t chunks;        /* of the columns */
+} layout;
+
+static int64_t ceiling(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static int64_t fewer(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static layout layout_of(const cgp__kernel_spec *spec) {
+    const bool batch = spec->op == CGP__OP_BATCH_NORM;
+    const int64_t channels = spec->geometry.out;
+    layout l = {.sets = batch ? 1 : spec->n,
+                .rows = spec->geometry.rows * (batch ? spec->n : 1),
+                .channels = channels};
+    /* The most copies of which a multiple of 16 elements is made; or else one. */
+    int64_t least = 16;
+    while (least > 1 && least / 2 * channels % 16 == 0)
+        least /= 2;
+    const int64_t most = WIDE / channels / least * least;
+    l.copies = fewer(most > 1 ? most : 1, l.rows);
+    l.width = l.copies * channels;
+    l.wide = l.rows / l.copies;
+    l.rest = l.rows % l.copies * channels;
+    l.chunks = ceiling(l.width, CHUNK);
+    l.group = ceiling(GROUP, fewer(l.width, CHUNK));
+    l.groups = ceiling(l.wide, l.group);
+    return l;
+}
+
+/* Doubles of one group; two sums of each column. */
+static int64_t group_sums(const layout *l) {
+    return 2 * l->width;
+}
+
+/* Floats of one set: FACTORS for each column. */
+static int64_t set_factors(const layout *l) {
+    return FACTORS * cgp__cpu_padded(l->width);
+}
+
+static int64_t temporaries(const cgp__kernel_spec *spec, int threads) {
+    const layout l = layout_of(spec);
+    (void)threads;
+    return cgp__align_up(l.sets * l.groups * group_sums(&l) * (int64_t)sizeof(double)) +
+           (l.sets * set_factors(&l) + l.channels) * (int64_t)sizeof(float);
+}
+
+/* A run: its sizes and the parts of its workspace. */
+typedef struct norm {
+    const cgp__kernel *kernel;
+    const cgp__kernel_args *args;
+    layout l;
+    double *sums;    /* [sets, groups, 2, width] */
+    float *factors;  /* [sets, FACTORS, padded width] */
+    float *variance; /* [channels] */
+    bool backward;
+} norm;
+
+static norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args, bool backward) {
+    norm w = {.kernel = kernel, .args = args, .backward = backward};
+    w.l = layout_of(&kernel->spec);
+    const int64_t sums = w.l.sets * w.l.groups * group_sums(&w.l);
+    w.sums = args->workspace;
+    w.factors = (float *)(void *)((char *)args->workspace +
+                                  cgp__align_up(sums * (int64_t)sizeof(double)));
+    w.variance = w.factors + w.l.sets * set_factors(&w.l);
+    return w;
+}
+
+/* What column 0 of a set has for a factor; a mean where the set is. */
+static float *factor_of(const norm *w, int64_t set, int which) {
+    return w->factors + set * set_factors(&w->l) + which * cgp__cpu_padded(w->l.width);
+}
+
+static double *sums_of(const norm *w, int64_t set, int64_t group) {
+    return w->sums + (set * w->l.groups + group) * group_sums(&w->l);
+}
+
+/* Columns from `column` on of the wide rows from `row` on of a set. */
+static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int64_t column) {
+    const cgp__kernel_args *args = w->args;
+    const cgp_dtype type = w->kernel->spec.type;
+    const int64_t at = set * w->l.rows * w->l.channels + row * w->l.width + column;
+    void *to = w->backward ? args->dx[0] : args->y;
+    return (cgp__cpu_columns){.type = type,
+                              .width = w->l.width - column,
+                              .stride = w->l.width,
+                              .x = cgp__cpu_at(type, args->x[0], at),
+                              .dy = args->dy ? cgp__cpu_at(type, args->dy, at) : NULL,
+                              .mean = factor_of(w, set, MEAN) + column,
+                              .scale = factor_of(w, set, SCALE) + column,
+                              .shift = factor_of(w, set, SHIFT) + column,
+                              .slope = factor_of(w, set, SLOPE) + column,
+                              .to = to ? cgp__cpu_at(type, to, at) : NULL,
+                              .add = w->backward && cgp__cpu_adds(w->kernel, 0)};
+}
+
+/* --- the first time: sums --- */
+
+static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
+    if (w->backward)
+        w->kernel->device->loops->columns_sums(columns);
+    else
+        w->kernel->device->loops->columns_moments(columns);
+}
+
+/* Parts of all sets: some columns of a group. */
+static void sums_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const norm *w = work;
+    const layout *l = &w->l;
+    (void)thread;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t chunk = item % l->chunks, group = item / l->chunks % l->groups;
+        const int64_t set = item / l->chunks / l->groups, row = group * l->group;
+        double *sums = sums_of(w, set, group) + chunk * CHUNK;
+        cgp__cpu_columns a = columns_of(w, set, row, chunk * CHUNK);
+        a.rows = fewer(l->group, l->wide - row);
+        a.width = fewer(a.width, CHUNK);
+        a.sums[0] = sums;
+        a.sums[1] = sums + l->width;
+        run_sums(w, &a);
+        if (l->rest == 0 || group + 1 < l->groups) continue;
+        cgp__cpu_columns rest = columns_of(w, set, l->wide, 0);
+        rest.rows = 1;
+        rest.width = l->rest;
+        rest.before = a.rows;
+        memcpy(rest.sums, a.sums, sizeof a.sums);
+        run_sums(w, &rest);
+    }
+}
+
+static void make_sums(const norm *w) {
+    const layout *l = &w->l;
+    const int64_t items = l->sets * l->groups * l->chunks;
+    const int64_t each = ceiling(l->sets * l->rows * l->channels, items);
+    cgp__cpu_share(w->kernel->device, items, cgp__cpu_block_rows(each), sums_part, w);
+}
+
+/* Rows of x in copy `copy` of a group. */
+static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
+    const bool last = group + 1 == l->groups;
+    return fewer(l->group, l->wide - group * l->group) +
+           (last && copy * l->channels < l->rest ? 1 : 0);
+}
+
+/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/columns.c. */
+static void merge(double *to, const double *from, int64_t before, int64_t count,
+                  const layout *l) {
+    const double share = (double)count / (double)(before + count);
+    for (int64_t c = 0; c < l->channels; c++) {
+        const double d = from[c] - to[c];
+        to[c] += d * share;
+        to[l->width + c] += from[l->width + c] + d * d * ((double)before * share);
+    }
+}
+
+static void add(double *to, const double *from, const layout *l) {
+    for (int64_t c = 0; c < l->channels; c++) {
+        to[c] += from[c];
+        to[l->width + c] += from[l->width + c];
+    }
+}
+
+/* All of a set to the first channels of its first group. */
+static double *gather(const norm *w, int64_t set) {
+    const layout *l = &w->l;
+    double *to = sums_of(w, set, 0);
+    int64_t before = 0;
+    for (int64_t group = 0; group < l->groups; group++) {
+        for (int64_t copy = 0; copy < l->copies; copy++) {
+            const double *from = sums_of(w, set, group) + copy * l->channels;
+            const int64_t count = rows_of(l, group, copy);
+            if (from != to && w->backward)
+                add(to, from, l);
+            else if (from != to)
+                merge(to, from, before, count, l);
+            before += count;
+        }
+    }
+    return to;
+}
+
+/* --- the second time: y or dx --- */
+
+/* A channel's factors are those of all its columns. */
+static void widen_factors(const norm *w, int64_t set) {
+    const layout *l = &w->l;
+    for (int which = 0; which < FACTORS; which++) {
+        float *to = factor_of(w, set, which);
+        for (int64_t c = l->channels; c < l->width; c++)
+            to[c] = to[c - l->channels];
+    }
+}
+
+/* Blocks of wide rows of all sets. */
+static int64_t apply_rows(const layout *l) {
+    return cgp__cpu_block_rows(l->width);
+}
+
+static void apply_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const norm *w = work;
+    const layout *l = &w->l;
+    const cgp__cpu_kernels *loops = w->kernel->device->loops;
+    void (*const apply)(const cgp__cpu_columns *) =
+        w->backward ? loops->columns_backward : loops->columns_forward;
+    const int64_t each = apply_rows(l), blocks = ceiling(l->wide, each);
+    (void)thread;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t set = item / blocks, row = item % blocks * each;
+        cgp__cpu_columns a = columns_of(w, set, row, 0);
+        a.rows = fewer(each, l->wide - row);
+        apply(&a);
+        if (l->rest == 0 || row + each < l->wide) continue;
+        cgp__cpu_columns rest = columns_of(w, set, l->wide, 0);
+        rest.rows = 1;
+        rest.width = l->rest;
+        apply(&rest);
+    }
+}
+
+static void apply_all(const norm *w) {
+    const layout *l = &w->l;
+    for (int64_t set = 0; set < l->sets; set++)
+        widen_factors(w, set);
+    cgp__cpu_share(w->kernel->device, l->sets * ceiling(l->wide, apply_rows(l)), 1, apply_part,
+                   w);
+}
+
+/* --- forward --- */
+
+/* Of a set: saves mean and rstd. */
+static void statistics(const norm *w, int64_t set, float *mean, float *rstd) {
+    const layout *l = &w->l;
+    const double *sums = gather(w, set);
+    for (int64_t c = 0; c < l->channels; c++) {
+        const double squares = sums[l->width + c] < 0.0 ? 0.0 : sums[l->width + c];
+        const double variance = squares / (double)l->rows;
+        mean[c] = (float)sums[c];
+        rstd[c] = (float)(1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps));
+        w->variance[c] = (float)variance;
+    }
+}
+
+static void set_forward(const norm *w, int64_t set, const float *mean, const float *rstd) {
+    const float *weight = w->args->param[0], *bias = w->args->param[1];
+    float *to = factor_of(w, set, 0);
+    const int64_t padded = cgp__cpu_padded(w->l.width);
+    for (int64_t c = 0; c < w->l.channels; c++) {
+        to[MEAN * padded + c] = mean[c];
+        to[SCALE * padded + c] = weight ? rstd[c] * weight[c] : rstd[c];
+        to[SHIFT * padded + c] = bias ? bias[c] : 0.0f;
+        to[SLOPE * padded + c] = 0.0f;
+    }
+}
+
+static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const norm w = norm_of(kernel, args, false);
+    const int64_t channels = w.l.channels;
+    make_sums(&w);
+    for (int64_t set = 0; set < w.l.sets; set++) {
+        float *mean = args->saved[0] + set * channels, *rstd = args->saved[1] + set * channels;
+        statistics(&w, set, mean, rstd);
+        set_forward(&w, set, mean, rstd);
+    }
+    apply_all(&w);
+    if (args->pending && args->training)
+        cgp__running_collect(&kernel->spec, args, args->saved[0], w.variance, w.l.rows);
+    return CGP_OK;
+}
+
+static cgp_status batch_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    if (args->training) return forward(kernel, args);
+    const norm w = norm_of(kernel, args, false);
+    const float *mean = args->state[0], *variance = args->state[1];
+    float *rstd = w.variance;
+    for (int64_t c = 0; c < w.l.channels; c++)
+        rstd[c] = (float)(1.0 / sqrt((double)variance[c] + (double)kernel->spec.geometry.eps));
+    set_forward(&w, 0, mean, rstd);
+    apply_all(&w);
+    return CGP_OK;
+}
+
+/* --- backward --- */
+
+static void set_backward(const norm *w, int64_t set) {
+    const layout *l = &w->l;
+    const float *rstd = w->args->saved[1] + set * l->channels, *weight = w->args->param[0];
+    const double *sums = gather(w, set), rows = (double)l->rows;
+    float *to = factor_of(w, set, 0);
+    const int64_t padded = cgp__cpu_padded(l->width);
+    for (int64_t c = 0; c < l->channels; c++) {
+        const double r = (double)rstd[c];
+        to[SCALE * padded + c] = weight ? rstd[c] * weight[c] : rstd[c];
+        to[SHIFT * padded + c] = (float)(sums[c] / rows);
+        to[SLOPE * padded + c] = (float)(-r * r * sums[l->width + c] / rows);
+    }
+}
+
+/* dweight = or += sum dy h, dbias = or += sum dy */
+static void set_gradients(const norm *w) {
+    const float *rstd = w->args->saved[1];
+    const double *sums = sums_of(w, 0, 0);
+    float *dweight = w->args->dparam[0], *dbias = w->args->dparam[1];
+    const bool first = w->args->first;
+    for (int64_t c = 0; c < w->l.channels; c++) {
+        const float product = (float)(sums[w->l.width + c] * (double)rstd[c]);
+        if (dweight) dweight[c] = first ? product : dweight[c] + product;
+        if (dbias) dbias[c] = first ? (float)sums[c] : dbias[c] + (float)sums[c];
+    }
+}
+
+static cgp_status backward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const norm w = norm_of(kernel, args, true);
+    for (int64_t set = 0; set < w.l.sets; set++) {
+        memcpy(factor_of(&w, set, MEAN), args->saved[0] + set * w.l.channels,
+               (size_t)w.l.channels * sizeof(float));
+        widen_factors(&w, set);
+    }
+    make_sums(&w);
+    for (int64_t set = 0; set < w.l.sets; set++)
+        set_backward(&w, set);
+    if (kernel->spec.op == CGP__OP_BATCH_NORM) set_gradients(&w);
+    if (args->dx[0]) apply_all(&w);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_batch_norm[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {batch_forward, temporaries},
+    [CGP__BACKWARD_INPUT] = {backward, temporaries},
+};
+
+const cgp__cpu_op cgp__cpu_instance_norm[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {forward, temporaries},
+    [CGP__BACKWARD_INPUT] = {backward, temporaries},
+};

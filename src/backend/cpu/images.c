@@ -1,0 +1,332 @@
+/* images.c -- MAX_POOL, AVERAGE_POOL, UPSAMPLE, PAD, CONCAT: rows of images handed to the loops.
+ *
+ * None saves anything. UPSAMPLE is the average pool turned round: what the pool reads, it writes, and instead
+ * of means it has sums. */
+#include "backend/cpu/cpu.h"
+
+#include <string.h>
+
+static int64_t fewer(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* --- pools: the small side has a pixel for each window over the large side --- */
+
+typedef struct pool {
+    const cgp__kernel *kernel;
+    const cgp__kernel_args *args;
+    cgp__geometry g; /* large: height, width. small: out_height, out_width */
+    const void *from;
+    void *to;
+    bool mean, add;
+} pool;
+
+/* Row `row` of those of all samples. */
+static void *small_row(const pool *w, const void *memory, int64_t row) {
+    return cgp__cpu_at(w->kernel->spec.type, memory, row * w->g.out_width * w->g.in);
+}
+
+static void *large_row(const pool *w, const void *memory, int64_t row) {
+    return cgp__cpu_at(w->kernel->spec.type, memory, row * w->g.width * w->g.in);
+}
+
+/* Share the rows, `width` pixels each. */
+static void share_rows(const pool *w, int64_t height, int64_t width, cgp__cpu_part *part) {
+    cgp__cpu_share(w->kernel->device, w->kernel->spec.n * height,
+                   cgp__cpu_block_rows(width * w->g.in), part, w);
+}
+
+static void max_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const pool *w = work;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t sample = row / w->g.out_height, i = row % w->g.out_height;
+        w->kernel->device->loops->pool_max(w->kernel->spec.type, small_row(w, w->to, row),
+                                           large_row(w, w->from, sample * w->g.height), &w->g,
+                                           i);
+    }
+}
+
+/* Large to small. */
+static void sum_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const pool *w = work;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t sample = row / w->g.out_height, i = row % w->g.out_height;
+        w->kernel->device->loops->pool_sum(w->kernel->spec.type, small_row(w, w->to, row),
+                                           large_row(w, w->from, sample * w->g.height), &w->g,
+                                           i, w->mean, w->add);
+    }
+}
+
+/* Small to large. */
+static void spread_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const pool *w = work;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t sample = row / w->g.height, i = row % w->g.height;
+        w->kernel->device->loops->pool_spread(w->kernel->spec.type, large_row(w, w->to, row),
+                                              small_row(w, w->from, sample * w->g.out_height),
+                                              &w->g, i, w->mean, w->add);
+    }
+}
+
+static pool pool_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    return (pool){kernel, args, kernel->spec.geometry, args->x[0], args->y, true, false};
+}
+
+static pool pool_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    return (pool){kernel,      args, kernel->spec.geometry,   args->dy,
+                  args->dx[0], true, cgp__cpu_adds(kernel, 0)};
+}
+
+static cgp_status max_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const pool w = pool_forward(kernel, args);
+    share_rows(&w, w.g.out_height, w.g.out_width, max_part);
+    return CGP_OK;
+}
+
+static cgp_status average_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const pool w = pool_forward(kernel, args);
+    share_rows(&w, w.g.out_height, w.g.out_width, sum_part);
+    return CGP_OK;
+}
+
+static cgp_status average_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const pool w = pool_input(kernel, args);
+    if (w.to) share_rows(&w, w.g.height, w.g.width, spread_part);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {average_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {average_input, NULL},
+};
+
+/* --- MAX_POOL backward: blocks of rows of dx, summed in float ---
+ *
+ * A window that reaches into two blocks is looked at for each: an element's sum is the same then wherever a
+ * block ends. Sums that are to be rounded, or added, are kept in the workspace of a thread. */
+
+#define LARGEST 65536 /* elements of a block, if the window's rows are not more */
+
+/* Rows of a block: a multiple of the stride, as few windows reach into two then. */
+static int64_t max_rows(const cgp__geometry *g) {
+    const int64_t fit = LARGEST / ((int64_t)g->width * g->in), stride = g->stride_height;
+    const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
+    return fewer((rows + stride - 1) / stride * stride, g->height);
+}
+
+static bool max_direct(const cgp__kernel_spec *spec) {
+    return spec->type == CGP_F32 && !(spec->add & 1u);
+}
+
+static int64_t max_elements(const cgp__geometry *g) {
+    return max_rows(g) * g->width * g->in;
+}
+
+static int64_t max_temporaries(const cgp__kernel_spec *spec, int threads) {
+    if (max_direct(spec)) return 0;
+    return threads * max_elements(&spec->geometry) * (int64_t)sizeof(float);
+}
+
+/* Rows begin .. end - 1 of dx of a sample. */
+static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end, float *sums) {
+    const cgp__geometry *g = &w->g;
+    const void *x = large_row(w, w->args->x[0], sample * g->height);
+    const int64_t first = begin + g->top - g->kernel_height + g->stride_height;
+    const int64_t last = (end - 1 + g->top) / g->stride_height;
+    memset(sums, 0, (size_t)((end - begin) * g->width * g->in) * sizeof *sums);
+    for (int64_t i = first < 0 ? 0 : first / g->stride_height; i <= last && i < g->out_height;
+         i++)
+        w->kernel->device->loops->pool_max_back(
+            w->kernel->spec.type, sums, begin, end, x,
+            small_row(w, w->from, sample * g->out_height + i), g, i);
+}
+
+static void max_input_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const pool *w = work;
+    const cgp__cpu_kernels *loops = w->kernel->device->loops;
+    const cgp_dtype type = w->kernel->spec.type;
+    const int64_t height = w->g.height, each = max_rows(&w->g);
+    const int64_t blocks = (height + each - 1) / each;
+    float *own = (float *)w->args->workspace + thread * max_elements(&w->g);
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t sample = item / blocks, row = item % blocks * each;
+        const int64_t next = fewer(row + each, height), n = (next - row) * w->g.width * w->g.in;
+        void *to = large_row(w, w->to, sample * height + row);
+        const bool direct = max_direct(&w->kernel->spec);
+        max_block(w, sample, row, next, direct ? to : own);
+        if (w->add)
+            loops->add(type, to, to, CGP_F32, own, n);
+        else if (!direct)
+            loops->convert(type, to, CGP_F32, own, n);
+    }
+}
+
+static cgp_status max_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const pool w = pool_input(kernel, args);
+    const int64_t each = max_rows(&w.g), blocks = (w.g.height + each - 1) / each;
+    if (w.to)
+        cgp__cpu_share(kernel->device, kernel->spec.n * blocks,
+                       cgp__cpu_block_rows(max_elements(&w.g)), max_input_part, &w);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_max_pool[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {max_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {max_input, max_temporaries},
+};
+
+/* --- UPSAMPLE: y is the large side, windows beside each other --- */
+
+static void turn(pool *w) {
+    const cgp__geometry *g = &w->kernel->spec.geometry;
+    w->mean = false;
+    w->g.height = g->out_height;
+    w->g.width = g->out_width;
+    w->g.out_height = g->height;
+    w->g.out_width = g->width;
+    w->g.kernel_height = g->stride_height;
+    w->g.kernel_width = g->stride_width;
+}
+
+static cgp_status upsample_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    pool w = pool_forward(kernel, args);
+    turn(&w);
+    share_rows(&w, w.g.height, w.g.width, spread_part);
+    return CGP_OK;
+}
+
+static cgp_status upsample_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    pool w = pool_input(kernel, args);
+    turn(&w);
+    if (w.to) share_rows(&w, w.g.out_height, w.g.out_width, sum_part);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_upsample[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {upsample_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {upsample_input, NULL},
+};
+
+/* --- PAD: an image laid on another, of which it covers a part --- */
+
+typedef struct laid {
+    const cgp__kernel *kernel;
+    void *to;
+    const void *from;
+    int64_t to_height, to_width, from_height, from_width;
+    int64_t top, left; /* to (i, j) is from (i - top, j - left), or zero */
+    bool add;
+} laid;
+
+/* One row of `to`. */
+static void lay_row(const laid *w, void *to, const void *from) {
+    const int64_t channels = w->kernel->spec.geometry.in;
+    const cgp_dtype type = w->kernel->spec.type;
+    const int64_t begin = from && w->left > 0 ? fewer(w->left, w->to_width) : 0;
+    const int64_t covered = from ? fewer(w->left + w->from_width, w->to_width) : 0;
+    const int64_t end = covered > begin ? covered : begin;
+    const size_t pixel = (size_t)channels * cgp_dtype_bytes(type);
+    if (!w->add) {
+        memset(to, 0, (size_t)begin * pixel);
+        memset((char *)to + (size_t)end * pixel, 0, (size_t)(w->to_width - end) * pixel);
+    }
+    if (end == begin) return;
+    w->kernel->device->loops->copy_rows(type, cgp__cpu_at(type, to, begin * channels), 0,
+                                        cgp__cpu_at(type, from, (begin - w->left) * channels),
+                                        0, 1, (end - begin) * channels, w->add);
+}
+
+static void lay_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const laid *w = work;
+    const int64_t channels = w->kernel->spec.geometry.in;
+    const cgp_dtype type = w->kernel->spec.type;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++) {
+        const int64_t sample = row / w->to_height, i = row % w->to_height - w->top;
+        const int64_t at = (sample * w->from_height + i) * w->from_width * channels;
+        const bool covered = i >= 0 && i < w->from_height;
+        lay_row(w, cgp__cpu_at(type, w->to, row * w->to_width * channels),
+                covered ? cgp__cpu_at(type, w->from, at) : NULL);
+    }
+}
+
+static void lay(const laid *w) {
+    const cgp__kernel_spec *spec = &w->kernel->spec;
+    cgp__cpu_share(w->kernel->device, spec->n * w->to_height,
+                   cgp__cpu_block_rows(w->to_width * spec->geometry.in), lay_part, w);
+}
+
+static cgp_status pad_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &kernel->spec.geometry;
+    const laid w = {.kernel = kernel,
+                    .to = args->y,
+                    .from = args->x[0],
+                    .to_height = g->out_height,
+                    .to_width = g->out_width,
+                    .from_height = g->height,
+                    .from_width = g->width,
+                    .top = g->top,
+                    .left = g->left};
+    lay(&w);
+    return CGP_OK;
+}
+
+static cgp_status pad_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &kernel->spec.geometry;
+    const laid w = {.kernel = kernel,
+                    .to = args->dx[0],
+                    .from = args->dy,
+                    .to_height = g->height,
+                    .to_width = g->width,
+                    .from_height = g->out_height,
+                    .from_width = g->out_width,
+                    .top = -g->top,
+                    .left = -g->left,
+                    .add = cgp__cpu_adds(kernel, 0)};
+    if (w.to) lay(&w);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_pad[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {pad_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {pad_input, NULL},
+};
+
+/* --- CONCAT: inputs are columns of y; as in ADD, the last gradient first --- */
+
+static void concat_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__kernel_args *args = call->args;
+    const cgp__geometry *g = &call->kernel->spec.geometry;
+    const cgp_dtype type = call->kernel->spec.type;
+    const bool back = call->kernel->spec.direction == CGP__BACKWARD_INPUT;
+    int64_t column = g->out;
+    (void)thread;
+    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--) {
+        const int64_t width = g->parts[k];
+        column -= width;
+        const void *part = back ? args->dx[k] : args->x[k];
+        if (width == 0 || !part) continue;
+        void *own = cgp__cpu_at(type, part, begin * width);
+        void *all = cgp__cpu_at(type, back ? args->dy : args->y, begin * g->out + column);
+        if (back)
+            call->kernel->device->loops->copy_rows(type, own, width, all, g->out, end - begin,
+                                                   width, cgp__cpu_adds(call->kernel, k));
+        else
+            call->kernel->device->loops->copy_rows(type, all, g->out, own, width, end - begin,
+                                                   width, false);
+    }
+}
+
+static cgp_status concat_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, concat_part);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_concat[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {concat_run, NULL},
+    [CGP__BACKWARD_INPUT] = {concat_run, NULL},
+};

@@ -1,0 +1,229 @@
+/* columns.c -- BATCH_NORM and INSTANCE_NORM over rows of columns: a column is a channel, or one of several that share
+ * one (channel_norm.c).
+ *
+ *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
+ *
+ * Statistics in blocks of rows that stay in the cache: the mean of a block, then the sums s of differences from it and
+ * q of their squares, all float. With m = mean + s / n, the sum of squared differences from m is q - s^2 / n, so that
+ * the rounding of `mean` costs nothing. Blocks are merged in order and in double (Chan, Golub, LeVeque 1979):
+ *
+ *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
+ *
+ * dx may be dy: an element of dy is read for the last time before the same place of dx is written. */
+#include "backend/cpu/kernels/rows.h"
+
+#define BLOCK 32  /* rows */
+#define CHUNK 512 /* columns whose sums are kept in the first-level cache */
+
+INLINE int64_t fewer(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+/* Columns begin .. end - 1 < CHUNK of some rows. */
+typedef struct block {
+    const void *x, *dy;
+    int64_t rows, width, stride;
+} block;
+
+/* --- statistics --- */
+
+/* `count` rows: sum += x - mean, squares += (x - mean)^2 */
+INLINE void add_squares(cgp_dtype type, float *sum, float *squares, const float *mean,
+                        const void *x, int64_t width, int64_t stride, int count) {
+    for (int64_t c = 0; c < width; c += LANES) {
+        const int64_t left = width - c;
+        const vec m = load(mean + c);
+        vec s = load(sum + c), q = load(squares + c);
+        for (int k = 0; k < count; k++) {
+            const int64_t at = k * stride + c;
+            const vec in =
+                left < LANES ? load_part_as(type, x, at, left) : load_as(type, x, at);
+            const vec d = in - m;
+            s += d;
+            q = multiply_add(d, d, q);
+        }
+        store(sum + c, s);
+        store(squares + c, q);
+    }
+}
+
+static void merge_moments(double *mean, double *squares, int64_t before, const float *m,
+                          const float *s, const float *q, int64_t rows, int64_t width) {
+    const double n = (double)rows, share = n / (double)(before + rows);
+    const double weight = (double)before * share;
+    for (int64_t c = 0; c < width; c++) {
+        const double offset = (double)s[c] / n, own = (double)m[c] + offset;
+        const double spread = (double)q[c] - (double)s[c] * offset;
+        const double d = before ? own - mean[c] : 0.0;
+        mean[c] = before ? mean[c] + d * share : own;
+        squares[c] = before ? squares[c] + (spread + d * d * weight) : spread;
+    }
+}
+
+INLINE void block_moments(cgp_dtype type, const block *b, float *m, float *s, float *q) {
+    const int64_t padded = cgp__cpu_padded(b->width);
+    memset(m, 0, (size_t)padded * sizeof *m);
+    memset(s, 0, (size_t)padded * sizeof *s);
+    memset(q, 0, (size_t)padded * sizeof *q);
+    add_block(type, m, b->x, b->rows, b->width, b->stride);
+    for (int64_t c = 0; c < padded; c += LANES)
+        store(m + c, load(m + c) / (float)b->rows);
+    int64_t row = 0;
+    for (; row + 4 <= b->rows; row += 4)
+        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width,
+                    b->stride, 4);
+    for (; row < b->rows; row++)
+        add_squares(type, s, q, m, cgp__cpu_at(type, b->x, row * b->stride), b->width,
+                    b->stride, 1);
+}
+
+INLINE void moments(cgp_dtype type, const cgp__cpu_columns *a) {
+    float m[CHUNK], s[CHUNK], q[CHUNK];
+    for (int64_t c = 0; c < a->width; c += CHUNK) {
+        for (int64_t row = 0; row < a->rows; row += BLOCK) {
+            const block b = {.x = cgp__cpu_at(type, a->x, row * a->stride + c),
+                             .rows = fewer(BLOCK, a->rows - row),
+                             .width = fewer(CHUNK, a->width - c),
+                             .stride = a->stride};
+            block_moments(type, &b, m, s, q);
+            merge_moments(a->sums[0] + c, a->sums[1] + c, a->before + row, m, s, q, b.rows,
+                          b.width);
+        }
+    }
+}
+
+TYPED(moments, (const cgp__cpu_columns *a), a)
+
+void CGP__CPU_NAME(columns_moments)(const cgp__cpu_columns *a) {
+    CALL_TYPED(a->type, moments, a);
+}
+
+/* --- the sums of backward --- */
+
+/* `count` rows: sum += dy, product += dy (x - mean) */
+INLINE void add_products(cgp_dtype type, float *sum, float *product, const float *mean,
+                         const block *b, int64_t row, int count) {
+    for (int64_t c = 0; c < b->width; c += LANES) {
+        const int64_t left = b->width - c;
+        const vec m = left < LANES ? load_part(mean + c, left) : load(mean + c);
+        vec s = load(sum + c), p = load(product + c);
+        for (int k = 0; k < count; k++) {
+            const int64_t at = (row + k) * b->stride + c;
+            const bool part = left < LANES;
+            const vec x = part ? load_part_as(type, b->x, at, left) : load_as(type, b->x, at);
+            const vec d = part ? load_part_as(type, b->dy, at, left) : load_as(type, b->dy, at);
+            s += d;
+            p = multiply_add(d, x - m, p);
+        }
+        store(sum + c, s);
+        store(product + c, p);
+    }
+}
+
+static void add_doubles(double *to, const float *from, int64_t before, int64_t n) {
+    for (int64_t c = 0; c < n; c++)
+        to[c] = before ? to[c] + (double)from[c] : (double)from[c];
+}
+
+INLINE void sums(cgp_dtype type, const cgp__cpu_columns *a) {
+    float s[CHUNK], p[CHUNK];
+    for (int64_t c = 0; c < a->width; c += CHUNK) {
+        for (int64_t first = 0; first < a->rows; first += BLOCK) {
+            const int64_t at = first * a->stride + c;
+            const block b = {.x = cgp__cpu_at(type, a->x, at),
+                             .dy = cgp__cpu_at(type, a->dy, at),
+                             .rows = fewer(BLOCK, a->rows - first),
+                             .width = fewer(CHUNK, a->width - c),
+                             .stride = a->stride};
+            memset(s, 0, sizeof s);
+            memset(p, 0, sizeof p);
+            int64_t row = 0;
+            for (; row + 4 <= b.rows; row += 4)
+                add_products(type, s, p, a->mean + c, &b, row, 4);
+            for (; row < b.rows; row++)
+                add_products(type, s, p, a->mean + c, &b, row, 1);
+            add_doubles(a->sums[0] + c, s, a->before + first, b.width);
+            add_doubles(a->sums[1] + c, p, a->before + first, b.width);
+        }
+    }
+}
+
+TYPED(sums, (const cgp__cpu_columns *a), a)
+
+void CGP__CPU_NAME(columns_sums)(const cgp__cpu_columns *a) {
+    CALL_TYPED(a->type, sums, a);
+}
+
+/* --- y and dx --- */
+
+INLINE vec forward_of(vec x, vec mean, vec scale, vec shift) {
+    return multiply_add(x - mean, scale, shift);
+}
+
+INLINE vec backward_of(vec x, vec dy, vec mean, vec scale, vec shift, vec slope) {
+    return multiply_add(x - mean, slope, dy - shift) * scale;
+}
+
+/* Columns from c on of `count` rows: LANES of them, or the last `left`. */
+INLINE void strip(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int64_t c,
+                  int64_t left, int count, bool backward, bool add) {
+    const bool part = left < LANES;
+    const vec mean = load(a->mean + c), scale = load(a->scale + c), shift = load(a->shift + c);
+    const vec slope = backward ? load(a->slope + c) : mean;
+    for (int k = 0; k < count; k++) {
+        const int64_t at = (row + k) * a->stride + c;
+        vec out = part ? load_part_as(type, a->x, at, left) : load_as(type, a->x, at);
+        if (backward) {
+            const vec dy =
+                part ? load_part_as(type, a->dy, at, left) : load_as(type, a->dy, at);
+            out = backward_of(out, dy, mean, scale, shift, slope);
+        } else {
+            out = forward_of(out, mean, scale, shift);
+        }
+        if (add)
+            out = (part ? load_part_as(type, a->to, at, left) : load_as(type, a->to, at)) + out;
+        if (part)
+            store_part_as(type, a->to, at, out, left);
+        else
+            store_as(type, a->to, at, out);
+    }
+}
+
+INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int count,
+                 bool backward, bool add) {
+    int64_t c = 0;
+    for (; c + LANES <= a->width; c += LANES)
+        strip(type, a, row, c, LANES, count, backward, add);
+    if (c < a->width) strip(type, a, row, c, a->width - c, count, backward, add);
+}
+
+INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool add) {
+    const cgp__cpu_columns own = *columns; /* no store can reach it */
+    int64_t row = 0;
+    for (; row + 4 <= own.rows; row += 4)
+        rows(type, &own, row, 4, backward, add);
+    for (; row < own.rows; row++)
+        rows(type, &own, row, 1, backward, add);
+}
+
+INLINE void forward(cgp_dtype type, const cgp__cpu_columns *a) {
+    apply(type, a, false, false);
+}
+
+INLINE void backward(cgp_dtype type, const cgp__cpu_columns *a) {
+    if (a->add)
+        apply(type, a, true, true);
+    else
+        apply(type, a, true, false);
+}
+
+TYPED(forward, (const cgp__cpu_columns *a), a)
+TYPED(backward, (const cgp__cpu_columns *a), a)
+
+void CGP__CPU_NAME(columns_forward)(const cgp__cpu_columns *a) {
+    CALL_TYPED(a->type, forward, a);
+}
+
+void CGP__CPU_NAME(columns_backward)(const cgp__cpu_columns *a) {
+    CALL_TYPED(a->type, backward, a);
+}

@@ -1,0 +1,41 @@
+/* map.h -- loops over elements, given what is done to each: to = f(a, constant), to = or += f(a, b, constant). `to` may
+ * be a or b. */
+#ifndef CGP_SRC_CPU_MAP_H
+#define CGP_SRC_CPU_MAP_H
+
+#include "backend/cpu/kernels/vec.h"
+
+/* INLINE functions: the loops are made of them, nothing is called. */
+typedef vec of_one(vec a, float constant);
+typedef vec of_two(vec a, vec b, float constant);
+
+INLINE void map_one(cgp_dtype type, void *to, const void *a, int64_t n, float constant,
+                    of_one *f) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        store_as(type, to, i, f(load_as(type, a, i), constant));
+    if (i < n) store_part_as(type, to, i, f(load_part_as(type, a, i, n - i), constant), n - i);
+}
+
+INLINE void map_two_to(cgp_dtype type, void *to, const void *a, const void *b, int64_t n,
+                       float constant, bool add, of_two *f) {
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES) {
+        const vec out = f(load_as(type, a, i), load_as(type, b, i), constant);
+        store_as(type, to, i, add ? load_as(type, to, i) + out : out);
+    }
+    if (i == n) return;
+    const int64_t left = n - i;
+    const vec out = f(load_part_as(type, a, i, left), load_part_as(type, b, i, left), constant);
+    store_part_as(type, to, i, add ? load_part_as(type, to, i, left) + out : out, left);
+}
+
+INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int64_t n,
+                    float constant, bool add, of_two *f) {
+    if (add)
+        map_two_to(type, to, a, b, n, constant, true, f);
+    else
+        map_two_to(type, to, a, b, n, constant, false, f);
+}
+
+#endif

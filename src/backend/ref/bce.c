@@ -1,0 +1,30 @@
+/* bce.c -- the sum over elements of the binary cross-entropy of sigmoid(x) and targets t in 0..1, reference kernels.
+ *
+ *     loss = sum of max(x, 0) - x t + log(1 + exp(-|x|))          dx = loss_scale (1 / (1 + exp(-x)) - t)
+ *
+ * loss is overwritten, summed in double in order of elements. backward_input needs logits and targets; dx may be the
+ * logits unless it is added to. */
+#include "backend/ref/ref.h"
+
+#include <math.h>
+
+void cgp__ref_bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    double loss = 0.0;
+    for (int64_t i = 0; i < count; i++) {
+        const double x = cgp__ref_load(spec->type, args->x[0], i);
+        const double t = cgp__ref_load(spec->type, args->x[1], i);
+        loss += (x > 0.0 ? x : 0.0) - x * t + log1p(exp(-fabs(x)));
+    }
+    *args->loss = loss;
+}
+
+void cgp__ref_bce_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; args->dx[0] && i < count; i++) {
+        const double x = cgp__ref_load(spec->type, args->x[0], i);
+        const double t = cgp__ref_load(spec->type, args->x[1], i);
+        cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
+                       args->loss_scale * (1.0 / (1.0 + exp(-x)) - t));
+    }
+}

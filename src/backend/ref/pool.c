@@ -1,0 +1,109 @@
+/* pool.c -- the largest or the mean of the pixels that a window sees, per channel, reference kernels.
+ *
+ *     MAX_POOL       y = the largest, the first of equals       dx there += dy
+ *     AVERAGE_POOL   y = sum / number of pixels seen            dx of each += dy / number of pixels seen
+ *
+ * backward_input of MAX_POOL needs x, to find the place again; that of AVERAGE_POOL needs nothing. The gradient of a
+ * sample is summed over its windows in the workspace, then dx is overwritten or added to. */
+#include "backend/ref/ref.h"
+
+/* What a window sees of a sample: pixels, and the elements of one channel that they are. */
+typedef struct seen {
+    cgp__ref_span rows, columns;
+    int64_t width, channels,
+        first; /* element (h, w) is number first + (h width + w) channels */
+} seen;
+
+static seen window(const cgp__geometry *g, int64_t sample, int64_t row, int64_t c) {
+    const int64_t i = row / g->out_width, j = row % g->out_width;
+    return (seen){
+        cgp__ref_seen(i * g->stride_height - g->top, g->kernel_height, g->height),
+        cgp__ref_seen(j * g->stride_width - g->left, g->kernel_width, g->width),
+        g->width,
+        g->out,
+        sample * g->height * g->width * g->out + c,
+    };
+}
+
+static int64_t element(const seen *at, int64_t h, int64_t w) {
+    return at->first + (h * at->width + w) * at->channels;
+}
+
+static double pixels(const seen *at) {
+    return (double)((at->rows.end - at->rows.begin) * (at->columns.end - at->columns.begin));
+}
+
+/* Element number of the largest. */
+static int64_t largest(cgp_dtype type, const void *x, const seen *at) {
+    int64_t most = element(at, at->rows.begin, at->columns.begin);
+    for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
+        for (int64_t w = at->columns.begin; w < at->columns.end; w++) {
+            const int64_t e = element(at, h, w);
+            if (cgp__ref_load(type, x, e) > cgp__ref_load(type, x, most)) most = e;
+        }
+    }
+    return most;
+}
+
+static double mean(cgp_dtype type, const void *x, const seen *at) {
+    double sum = 0.0;
+    for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
+        for (int64_t w = at->columns.begin; w < at->columns.end; w++)
+            sum += cgp__ref_load(type, x, element(at, h, w));
+    }
+    return sum / pixels(at);
+}
+
+void cgp__ref_pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t e = 0; e < count; e++) {
+        const int64_t row = e / g->out;
+        const seen at = window(g, row / g->rows, row % g->rows, e % g->out);
+        const double y =
+            spec->op == CGP__OP_MAX_POOL
+                ? cgp__ref_load(spec->type, args->x[0], largest(spec->type, args->x[0], &at))
+                : mean(spec->type, args->x[0], &at);
+        cgp__ref_write(spec->type, args->y, e, (float)y);
+    }
+}
+
+static int64_t sample_elements(const cgp__geometry *g) {
+    return (int64_t)g->height * g->width * g->out;
+}
+
+int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP__BACKWARD_INPUT) return 0;
+    return sample_elements(&spec->geometry) * (int64_t)sizeof(double);
+}
+
+/* sums of a sample += dy of one element of y; they begin at element `first` of dx */
+static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, const seen *at,
+                   double dy, double *sums, int64_t first) {
+    if (spec->op == CGP__OP_MAX_POOL) {
+        sums[largest(spec->type, args->x[0], at) - first] += dy;
+        return;
+    }
+    for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
+        for (int64_t w = at->columns.begin; w < at->columns.end; w++)
+            sums[element(at, h, w) - first] += dy / pixels(at);
+    }
+}
+
+void cgp__ref_pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__geometry *g = &spec->geometry;
+    const int64_t size = sample_elements(g), out = g->rows * g->out;
+    double *sums = args->workspace;
+    for (int64_t s = 0; args->dx[0] && s < spec->n; s++) {
+        for (int64_t i = 0; i < size; i++)
+            sums[i] = 0.0;
+        for (int64_t e = 0; e < out; e++) {
+            const seen at = window(g, s, e / g->out, e % g->out);
+            spread(spec, args, &at, cgp__ref_load(spec->type, args->dy, s * out + e), sums,
+                   s * size);
+        }
+        for (int64_t i = 0; i < size; i++)
+            cgp__ref_store(spec->type, args->dx[0], s * size + i, cgp__ref_adds(spec, 0),
+                           sums[i]);
+    }
+}

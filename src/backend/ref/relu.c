@@ -1,0 +1,31 @@
+/* relu.c -- y = x above 0, slope x elsewhere, reference kernels.
+ *
+ *     dx = dy where y > 0, slope dy elsewhere
+ *
+ * backward_input needs y alone: slope >= 0, so y > 0 where x > 0. A slope of 0 leaves nothing of an infinity. y may
+ * be x, and dx may be dy unless it is added to. */
+#include "backend/ref/ref.h"
+
+/* value where sign > 0 or is a NaN, slope value elsewhere. */
+static float rectified(float sign, float value, float slope) {
+    if (!(sign <= 0.0f)) return value;
+    return slope > 0.0f ? slope * value : 0.0f;
+}
+
+void cgp__ref_relu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; i < count; i++) {
+        const float x = cgp__ref_load(spec->type, args->x[0], i);
+        cgp__ref_write(spec->type, args->y, i, rectified(x, x, spec->geometry.slope));
+    }
+}
+
+void cgp__ref_relu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t count = cgp__ref_elements(spec);
+    for (int64_t i = 0; args->dx[0] && i < count; i++) {
+        const float y = cgp__ref_load(spec->type, args->y, i);
+        const float dy = cgp__ref_load(spec->type, args->dy, i);
+        cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
+                       rectified(y, dy, spec->geometry.slope));
+    }
+}

@@ -1,0 +1,75 @@
+/* running.c -- running statistics, in double until a step ends: see running.h. */
+#include "backend/running.h"
+
+/* What lies in `pending`; mean and spread of each channel follow. Spread: the variance that the state will have, or,
+ * deferred, the sum of squared differences from the mean. */
+typedef struct collected {
+    double rows, batches;
+    double values[];
+} collected;
+
+int64_t cgp__running_bytes(int64_t channels) {
+    return (2 + 2 * channels) * (int64_t)sizeof(double);
+}
+
+static double factor(const cgp__kernel_spec *spec, double tracked) {
+    const float momentum = spec->geometry.momentum;
+    return momentum < 0.0f ? 1.0 / tracked : (double)momentum;
+}
+
+static double unbiased(double sum_squares, double rows) {
+    return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
+}
+
+static void begin(const cgp__kernel_args *args, collected *c, int64_t channels) {
+    const float *mean = args->state[0], *variance = args->state[1];
+    c->rows = c->batches = 0.0;
+    for (int64_t i = 0; i < channels; i++) {
+        c->values[i] = args->deferred ? 0.0 : mean[i];
+        c->values[channels + i] = args->deferred ? 0.0 : variance[i];
+    }
+}
+
+void cgp__running_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                          const float *mean, const float *variance, int64_t rows) {
+    const int64_t channels = spec->geometry.out;
+    const double r = (double)rows;
+    collected *c = args->pending;
+    if (args->first) begin(args, c, channels);
+    double *means = c->values, *spreads = c->values + channels;
+    c->batches += 1.0;
+    const double f = factor(spec, *(const int32_t *)args->state[2] + c->batches);
+    const double all = c->rows + r;
+    for (int64_t i = 0; i < channels; i++) {
+        const double difference = mean[i] - means[i], squares = variance[i] * r;
+        if (args->deferred) {
+            means[i] += difference * r / all;
+            spreads[i] += squares + difference * difference * c->rows * r / all;
+        } else {
+            means[i] += f * difference;
+            spreads[i] += f * (unbiased(squares, r) - spreads[i]);
+        }
+    }
+    c->rows = all;
+}
+
+void cgp__running_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t channels = spec->geometry.out;
+    const collected *c = args->pending;
+    const double *means = c->values, *spreads = c->values + channels;
+    float *mean = args->state[0], *variance = args->state[1];
+    int32_t *tracked = args->state[2];
+    const double f = factor(spec, *tracked + 1.0);
+    for (int64_t i = 0; i < channels; i++) {
+        if (args->deferred) {
+            mean[i] = (float)(mean[i] + f * (means[i] - mean[i]));
+            variance[i] =
+                (float)(variance[i] + f * (unbiased(spreads[i], c->rows) - variance[i]));
+        } else {
+            mean[i] = (float)means[i];
+            variance[i] = (float)spreads[i];
+        }
+    }
+    const int32_t batches = args->deferred ? 1 : (int32_t)c->batches;
+    *tracked = *tracked > INT32_MAX - batches ? INT32_MAX : *tracked + batches;
+}

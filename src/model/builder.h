@@ -1,0 +1,22 @@
+/* builder.h -- what the files of the builder share. */
+#ifndef CGP_SRC_MODEL_BUILDER_H
+#define CGP_SRC_MODEL_BUILDER_H
+
+#include "model/model.h"
+
+static const cgp_value cgp__no_value = {-1};
+
+/* Record the first error, with the layer and op it happened in. */
+void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
+                        ...) CGP_PRINTF(4, 5);
+
+/* Building is possible: not finished, no error yet. A finished model stays as it is. */
+bool cgp__builder_open(cgp_model *model, const char *op);
+
+/* Add a node over as many values as the op, or attributes->n_inputs, says. `name` and `inits` are for its
+ * parameters. The invalid value if it cannot be. */
+cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
+                           const char *name, const cgp__attributes *attributes,
+                           const cgp_init *inits);
+
+#endif

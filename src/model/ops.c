@@ -1,0 +1,182 @@
+/* ops.c -- the builder's calls for each op: attributes of a node. */
+#include <math.h>
+
+#include "model/builder.h"
+
+cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
+                        int64_t width, cgp_init init) {
+    const cgp__attributes attributes = {.size = vocabulary, .width = width};
+    return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes, &init);
+}
+
+cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
+                                 cgp_init init) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_POSITION, &x, name, &attributes, &init);
+}
+
+cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_ADD, (cgp_value[]){a, b}, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
+                     cgp_linear_options options) {
+    const cgp__attributes attributes = {
+        .size = options.out, .bias = options.bias, .in_out = options.in_out};
+    const cgp_init inits[2] = {options.init, options.bias_init};
+    return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes, inits);
+}
+
+cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
+    const cgp__attributes attributes = {.eps = eps};
+    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
+    return cgp__builder_add(model, CGP__OP_LAYER_NORM, &x, name, &attributes, inits);
+}
+
+cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
+    const cgp__attributes attributes = {.heads = heads, .p = p};
+    return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
+    if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
+    const cgp__attributes attributes = {.p = p};
+    return cgp__builder_add(model, CGP__OP_DROPOUT, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_ARGMAX, &x, NULL, &attributes, NULL);
+}
+
+/* --- images --- */
+
+cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
+                     cgp_conv2d_options options) {
+    const cgp__attributes attributes = {
+        .size = options.out,
+        .bias = options.bias,
+        .kernel = {options.kernel[0], options.kernel[1]},
+        .stride = {options.stride[0], options.stride[1]},
+        .padding = {options.padding.top, options.padding.bottom, options.padding.left,
+                    options.padding.right},
+    };
+    const cgp_init inits[2] = {options.init, options.bias_init};
+    return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes, inits);
+}
+
+static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
+                          const cgp_pool_options *options) {
+    const cgp__attributes attributes = {
+        .kernel = {options->kernel[0], options->kernel[1]},
+        .stride = {options->stride[0], options->stride[1]},
+        .padding = {options->padding.top, options->padding.bottom, options->padding.left,
+                    options->padding.right},
+    };
+    return cgp__builder_add(model, kind, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
+    return add_pool(model, CGP__OP_MAX_POOL, x, &options);
+}
+
+cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
+    return add_pool(model, CGP__OP_AVERAGE_POOL, x, &options);
+}
+
+cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {.global = true};
+    return cgp__builder_add(model, CGP__OP_AVERAGE_POOL, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale) {
+    const cgp__attributes attributes = {.stride = {scale, scale}};
+    return cgp__builder_add(model, CGP__OP_UPSAMPLE, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
+    if (!padding.top && !padding.bottom && !padding.left && !padding.right &&
+        model->status == CGP_OK && x.id >= 0)
+        return x;
+    const cgp__attributes attributes = {
+        .padding = {padding.top, padding.bottom, padding.left, padding.right}};
+    return cgp__builder_add(model, CGP__OP_PAD, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
+                         double momentum) {
+    const cgp__attributes attributes = {.eps = eps, .momentum = momentum};
+    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
+    return cgp__builder_add(model, CGP__OP_BATCH_NORM, &x, name, &attributes, inits);
+}
+
+cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps) {
+    const cgp__attributes attributes = {.eps = eps};
+    return cgp__builder_add(model, CGP__OP_INSTANCE_NORM, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_relu(cgp_model *model, cgp_value x) {
+    return cgp_leaky_relu(model, x, 0.0);
+}
+
+cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope) {
+    const cgp__attributes attributes = {.slope = slope};
+    return cgp__builder_add(model, CGP__OP_RELU, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p) {
+    if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
+    const cgp__attributes attributes = {.p = p};
+    return cgp__builder_add(model, CGP__OP_DROPOUT2D, &x, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
+    if (!cgp__builder_open(model, "concat")) return cgp__no_value;
+    if (n < 2 || n > CGP__MAX_INPUTS) {
+        cgp__builder_stick(model, CGP_EINVAL, "concat", "expects 2 to %d values, got %d",
+                           CGP__MAX_INPUTS, n);
+        return cgp__no_value;
+    }
+    const cgp__attributes attributes = {.n_inputs = n};
+    return cgp__builder_add(model, CGP__OP_CONCAT, values, NULL, &attributes, NULL);
+}
+
+cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_FLATTEN, &x, NULL, &attributes, NULL);
+}
+
+/* --- losses --- */
+
+static void add_loss(cgp_model *model, cgp__op_kind kind, cgp_value logits, cgp_value targets,
+                     const cgp__attributes *attributes, double weight) {
+    const char *name = cgp__op_find(kind)->name;
+    if (!cgp__builder_open(model, name)) return;
+    if (!(isfinite(weight) && weight > 0)) {
+        cgp__builder_stick(model, CGP_EINVAL, name, "expects a weight above 0, got %g", weight);
+        return;
+    }
+    const int before = model->n_nodes;
+    (void)cgp__builder_add(model, kind, (cgp_value[]){logits, targets}, NULL, attributes, NULL);
+    if (model->n_nodes == before) return;
+    model->nodes[before].loss_weight = weight;
+    model->n_losses++;
+}
+
+void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
+                                  int64_t ignore, double weight) {
+    const cgp__attributes attributes = {.ignore = ignore};
+    add_loss(model, CGP__OP_CROSS_ENTROPY, logits, targets, &attributes, weight);
+}
+
+void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
+                                    double weight) {
+    const cgp__attributes attributes = {0};
+    add_loss(model, CGP__OP_BCE, logits, targets, &attributes, weight);
+}
