@@ -25,7 +25,7 @@ static cgp_status make(drawing *d) {
     if (!s->operand)
         return cgp_fail(CGP_EINVAL, "schedule: NAME is missing (gpipe, 1f1b or forward)");
     CGP_TRY(cgp_recompute_parse(&recompute, s->recompute));
-    CGP_TRY(cgp_schedule_create(&d->schedule, s->operand, (int)s->stages, (int)s->chunks));
+    CGP_TRY(cgp_schedule_create(&d->schedule, s->operand, (int)s->stages, (int)s->chunks, NULL));
     CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
     const int links = (int)s->stages - 1;
     d->n_edges = 2 * links;

@@ -1,7 +1,7 @@
 /* schedule.h -- which action runs when: tables of integers, made, lowered, checked, simulated and drawn without a device.
  *
- * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `forward`), gets its
- * recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
+ * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `zb-h1` ...) or read from CSV,
+ * gets its recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
  * micro-batch in every generator, so that weight gradients add up in the same order under every schedule.
  *
  * Threads: a schedule has no locks. Calls that change one need it alone; calls that take it as const may run side by side. */
@@ -33,6 +33,8 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: who computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge; /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
+    bool paired; /**< F, before lowering: goes with the next B or I of the list (dualpipe-v). Both wait for what either
+                      needs, and send when both are done. */
 } cgp_action;
 
 /** A way that data takes between two stages, for every micro-batch.
@@ -72,35 +74,68 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const 
 /** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */
 CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 
+/** Which stages a device has: with v of them on each of n devices, n v in all. */
+typedef enum cgp_placement {
+    CGP_PLACEMENT_LOOP, /**< Stage j on device j mod n. */
+    CGP_PLACEMENT_V, /**< To and fro: 0 1 .. n-1 n-1 .. 1 0: the first and the last stage share a device. */
+} cgp_placement;
+
+/** What is known of a schedule before it is made. Strings are static. */
+typedef struct cgp_schedule_info {
+    const char *name; /**< "zb-h1" */
+    const char *when; /**< When to use it, in a line. */
+    const char *rule; /**< How it is made, in two lines. */
+    int virtual_stages; /**< v without `virtual_stages` in the options. */
+    bool any_virtual;   /**< Other v than that are possible. */
+    bool has_backward;
+    bool splits_backward; /**< I and W instead of B. */
+    cgp_placement placement;
+} cgp_schedule_info;
+
+/** Return the `index`-th schedule there is, 0.., or NULL after the last; the one of that name, or NULL. Static. Threads: any. */
+CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
+CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
+
+/** How a schedule is made, beyond its name and size. */
+typedef struct cgp_schedule_options {
+    size_t struct_size;
+    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    int group; /**< interleaved, interleaved-zb: micro-batches that go round together, n..m [0: n]. */
+    cgp_placement placement; /**< forward-only [loop]; of the others it is given. */
+    const double *forward; /**< [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
+    const double *backward_input;  /**< [stages] of I [NULL: 1]. */
+    const double *backward_weight; /**< [stages] of W [NULL: 1]. */
+    double latency; /**< zb-1p, zb-2p: time of a message between devices [0]. */
+} cgp_schedule_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_schedule_options cgp_schedule_options_default(void) {
+    cgp_schedule_options options = {
+        sizeof(cgp_schedule_options), 0, 0, CGP_PLACEMENT_LOOP, NULL, NULL, NULL, 0.0};
+    return options;
+}
+
 /**
- * Generate a schedule by name: "gpipe", "1f1b", or "forward" (no backward, for evaluation).
+ * Generate a schedule by name; cgp_schedule_info_at() lists them.
  *
- * Compute actions only (F, B), stage j on device j.
+ * Compute actions only. Backward (B, I and W) ascends on every stage, so that weight gradients add up in one order.
  *
- * @param[out] out     Owned by the caller, see cgp_schedule_destroy().
- * @param[in]  name    Borrowed.
- * @param[in]  stages  n >= 1.
- * @param[in]  chunks  m >= 1 micro-batches.
+ * @param[out] out      Owned by the caller, see cgp_schedule_destroy().
+ * @param[in]  name     Borrowed.
+ * @param[in]  devices  n >= 1.
+ * @param[in]  chunks   m >= 1 micro-batches; fewer than n are fine.
+ * @param[in]  options  Borrowed; NULL for all defaults.
  *
- * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or n m > 2^24.
+ * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, more than 2^24 stages x micro-batches, or an
+ *                     option that does not fit the schedule: v, group, fewer micro-batches than dualpipe-v needs, a cost.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(n m).
- * Source: GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B: Narayanan et al. 2021, arXiv:2104.04473; Fan et al. 2021 (DAPPLE).
+ * Threads: any. Cost: O(actions); zb-1p and zb-2p O(actions x n), some tens of times over.
+ * Source: each generator's file in src/schedule names its paper.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name,
-                                                      int stages, int chunks);
-
-/** GPipe: all forwards, then all backwards. As cgp_schedule_create("gpipe"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages,
-                                                     int chunks);
-
-/** 1F1B (PipeDream-flush): at most n - j micro-batches in flight on stage j. As cgp_schedule_create("1f1b"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_1f1b(cgp_schedule **out, int stages, int chunks);
-
-/** Forward of every micro-batch, no backward. As cgp_schedule_create("forward"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_forward(cgp_schedule **out, int stages,
-                                                       int chunks);
+                                                      int devices, int chunks,
+                                                      const cgp_schedule_options *options);
 
 /** Free a schedule. Accepts NULL. */
 CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
@@ -110,6 +145,9 @@ CGP_API const char *cgp_schedule_name(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_stages(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
+
+/** Return the device that stage j is on, -1 if there is no such stage. Threads: any. */
+CGP_API int cgp_schedule_device_of(const cgp_schedule *schedule, int stage);
 
 /** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule is changed. */
 CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device,

@@ -6,7 +6,10 @@
  *
  * SEND stands right after its producer: nothing that is needed elsewhere is held back. RECV
  * stands right before its consumer, so that the bytes stay in the sender's buffer for as
- * long as they can, and R, in front of it, runs while the gradient is still on its way. */
+ * long as they can, and R, in front of it, runs while the gradient is still on its way.
+ *
+ * Of a pair, F of one stage and B of another, all RECV stand before both and all SEND after
+ * both. */
 #include "schedule/schedule.h"
 
 #include <limits.h>
@@ -72,24 +75,56 @@ static int64_t append(cgp_action *to, const cgp_schedule *schedule, const edge_g
     return count;
 }
 
-/* Write the lowered list of a device; return its length. Only count if `to` is NULL. */
+/* The list as it is being written: only counted if `to` is NULL. */
+typedef struct writer {
+    const cgp_schedule *schedule;
+    const edge_groups *groups;
+    cgp_action *to;
+    int64_t n;
+} writer;
+
+static void write_transfers(writer *w, const cgp_action *a, bool before) {
+    const bool forward = a->kind == CGP_ACTION_F;
+    if (!forward && !cgp__starts_backward(a->kind)) return;
+    const cgp_action_kind receive = forward ? CGP_ACTION_RECV_F : CGP_ACTION_RECV_B;
+    const cgp_action_kind sends = forward ? CGP_ACTION_SEND_F : CGP_ACTION_SEND_B;
+    w->n += append(w->to ? w->to + w->n : NULL, w->schedule, w->groups, a,
+                   before ? receive : sends);
+}
+
+static void write_compute(writer *w, const cgp_action *a) {
+    if (w->to) {
+        w->to[w->n] = *a;
+        w->to[w->n].paired = false; /* the order of the transfers says it now */
+    }
+    w->n++;
+}
+
+/* The position of the backward that goes with an F; the F's own if it is alone. */
+static int partner_of(const cgp_schedule *s, int device, int position) {
+    const cgp_action *list = s->lists[device];
+    int i = position + 1;
+    if (!list[position].paired || list[position].kind != CGP_ACTION_F) return position;
+    while (i < s->counts[device] && list[i].kind == CGP_ACTION_R)
+        i++;
+    return i < s->counts[device] && cgp__starts_backward(list[i].kind) ? i : position;
+}
+
+/* Write the lowered list of a device; return its length. */
 static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
                             const edge_groups *groups, int device) {
-    int64_t n = 0;
-    for (int i = 0; i < schedule->counts[device]; i++) {
-        const cgp_action *a = &schedule->lists[device][i];
-        const bool forward = a->kind == CGP_ACTION_F;
-        const bool moves = forward || cgp__starts_backward(a->kind);
-        if (moves)
-            n += append(to ? to + n : NULL, schedule, groups, a,
-                        forward ? CGP_ACTION_RECV_F : CGP_ACTION_RECV_B);
-        if (to) to[n] = *a;
-        n++;
-        if (moves)
-            n += append(to ? to + n : NULL, schedule, groups, a,
-                        forward ? CGP_ACTION_SEND_F : CGP_ACTION_SEND_B);
+    writer w = {schedule, groups, to, 0};
+    const cgp_action *list = schedule->lists[device];
+    for (int i = 0, last; i < schedule->counts[device]; i = last + 1) {
+        last = partner_of(schedule, device, i);
+        write_transfers(&w, &list[i], true);
+        if (last > i) write_transfers(&w, &list[last], true);
+        for (int k = i; k <= last; k++)
+            write_compute(&w, &list[k]);
+        write_transfers(&w, &list[i], false);
+        if (last > i) write_transfers(&w, &list[last], false);
     }
-    return n;
+    return w.n;
 }
 
 cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {

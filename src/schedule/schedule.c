@@ -1,15 +1,9 @@
-/* schedule.c -- the names of schedules, modes and actions, and what can be asked of a
- * schedule. */
+/* schedule.c -- the names of modes and actions, and what can be asked of a schedule. */
 #include "schedule/schedule.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef cgp_status generator(cgp_schedule **out, int stages, int chunks);
-
-static const char *const schedule_names[] = {"gpipe", "1f1b", "forward"};
-static generator *const generators[] = {cgp_schedule_gpipe, cgp_schedule_1f1b,
-                                        cgp_schedule_forward};
 static const char *const recompute_names[] = {
     "never",           "always",           "except_last",
     "never+selective", "always+selective", "except_last+selective"};
@@ -31,13 +25,6 @@ const char *cgp_recompute_name(cgp_recompute recompute) {
     return i >= 0 && i < COUNT(recompute_names) ? recompute_names[i] : "unknown mode";
 }
 
-cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks) {
-    int i = 0;
-    CGP_TRY(cgp__parse_name(&i, name, "schedule", "gpipe, 1f1b or forward", schedule_names,
-                            COUNT(schedule_names)));
-    return generators[i](out, stages, chunks);
-}
-
 const char *cgp_schedule_name(const cgp_schedule *schedule) {
     return schedule->name;
 }
@@ -52,6 +39,10 @@ int cgp_schedule_chunks(const cgp_schedule *schedule) {
 
 int cgp_schedule_devices(const cgp_schedule *schedule) {
     return schedule->devices;
+}
+
+int cgp_schedule_device_of(const cgp_schedule *schedule, int stage) {
+    return stage >= 0 && stage < schedule->stages ? schedule->device_of[stage] : -1;
 }
 
 const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count) {

@@ -1,9 +1,9 @@
 /* schedule.h -- inside the schedule room: the table, how one is built, and the engine that
  * executes it.
  *
- *     generator or lists -> recompute.c -> lower.c -> check.c     rules, execute.c without time
- *                                                  -> simulate.c  rules, execute.c with time
- *                                                  -> draw.c      rules, execute.c in ticks */
+ *     generator, csv.c or lists -> recompute.c -> lower.c -> check.c     rules, execute.c without time
+ *                                                         -> simulate.c  rules, execute.c with time
+ *                                                         -> draw.c      rules, execute.c in ticks */
 #ifndef CGP_SRC_SCHEDULE_SCHEDULE_H
 #define CGP_SRC_SCHEDULE_SCHEDULE_H
 
@@ -66,10 +66,17 @@ typedef struct cgp__schedule_table {
  * on the device of its stage; whether the table makes sense is left to cgp_schedule_check(). */
 cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table);
 
-/* A schedule with stage j on device j and room for `per_chunk` x chunks actions on each
- * device, for a generator to fill. */
-cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
-                             int per_chunk);
+/* An empty schedule for a generator to fill: v stages on each of the devices, room for
+ * `kinds` actions of each micro-batch on each stage. */
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
+                             cgp_placement placement, int chunks, int kinds);
+
+/* Append a compute action to the list of its stage's device. A micro-batch that the schedule
+ * does not have (surplus) is left out. */
+void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
+
+/* CGP_EINVAL if so many micro-batches, the surplus ones included, are too many to go through. */
+cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
 
 /* Lists of the given lengths, zeroed; NULL when short. */
 cgp_action **cgp__lists_new(int devices, const int *counts);
@@ -84,11 +91,41 @@ cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 /* Any B, I or W. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 
+/* --- generators: they append to an empty schedule; options are checked before --- */
+
+typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options);
+
+cgp__generator cgp__generate_gpipe, cgp__generate_forward_only;         /* gpipe.c */
+cgp__generator cgp__generate_1f1b, cgp__generate_eager_1f1b;            /* one_f_one_b.c */
+cgp__generator cgp__generate_interleaved, cgp__generate_interleaved_zb; /* interleaved.c */
+cgp__generator cgp__generate_looped_bfs;                                /* looped_bfs.c */
+cgp__generator cgp__generate_zb_h1, cgp__generate_zb_h2;                /* zero_bubble.c */
+cgp__generator cgp__generate_zb_1p, cgp__generate_zb_2p;                /* greedy.c */
+cgp__generator cgp__generate_zb_v;                                      /* zb_v.c */
+cgp__generator cgp__generate_v_half, cgp__generate_v_min;               /* v_block.c */
+cgp__generator cgp__generate_dualpipe_v;                                /* dualpipe_v.c */
+
+/* A device with two stages in a V, one of the way down (chunk 0) and one of the way back (1), and
+ * the next micro-batch of each. v_hand.c */
+typedef struct cgp__v_hand {
+    cgp_schedule *schedule;
+    int stage[2];                           /* of chunk 0 and 1 */
+    int forward[2], backward[2], weight[2]; /* next micro-batch of F; of B or I; of W */
+} cgp__v_hand;
+
+cgp__v_hand cgp__v_hand_of(cgp_schedule *schedule, int device);
+
+/* Append actions so many times: "F1 I1 W1" is the next F, I and W of chunk 1, "F0&B1" a pair. */
+void cgp__v_put(cgp__v_hand *hand, int times, const char *actions);
+
 /* --- check.c --- */
 
 /* Everything that cgp_schedule_check() proves but deadlock freedom. The engine relies on it.
  * CGP_ESTATE: not lowered. */
 cgp_status cgp__rules_check(const cgp_schedule *schedule);
+
+/* CGP_EINVAL unless all are finite and 0 or more; NULL has none. simulate.c */
+cgp_status cgp__cost_check(const char *what, const double *costs, int count);
 
 /* --- execute.c: the one engine --- */
 

@@ -23,7 +23,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static cgp_status check_cost(const char *what, const double *costs, int count) {
+cgp_status cgp__cost_check(const char *what, const double *costs, int count) {
     for (int i = 0; costs && i < count; i++) {
         if (!isfinite(costs[i]) || costs[i] < 0.0)
             return cgp_fail(CGP_EINVAL, "%s: expected 0 or more and finite, got %g (entry %d)",
@@ -33,11 +33,11 @@ static cgp_status check_cost(const char *what, const double *costs, int count) {
 }
 
 static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *costs) {
-    CGP_TRY(check_cost("cost of forward", costs->forward, s->stages));
-    CGP_TRY(check_cost("cost of backward_input", costs->backward_input, s->stages));
-    CGP_TRY(check_cost("cost of backward_weight", costs->backward_weight, s->stages));
-    CGP_TRY(check_cost("cost of recompute", costs->recompute, s->stages));
-    CGP_TRY(check_cost("latency", costs->latency, s->n_edges));
+    CGP_TRY(cgp__cost_check("cost of forward", costs->forward, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_input", costs->backward_input, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_weight", costs->backward_weight, s->stages));
+    CGP_TRY(cgp__cost_check("cost of recompute", costs->recompute, s->stages));
+    CGP_TRY(cgp__cost_check("latency", costs->latency, s->n_edges));
     for (int e = 0; costs->capacity && e < s->n_edges; e++) {
         if (costs->capacity[e] < 1)
             return cgp_fail(CGP_EINVAL, "capacity: expected 1 or more, got %d (edge %d)",

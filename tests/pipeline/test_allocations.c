@@ -134,9 +134,9 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report = {0};
     cgp_schedule_timeline timeline = {0};
-    DO(cgp_schedule_create(&schedule, name, STAGES, 4));
+    DO(cgp_schedule_create(&schedule, name, STAGES, 4, NULL));
     DO(draw(schedule, out));
-    if (strcmp(name, "forward") != 0) DO(cgp_schedule_recompute(schedule, mode));
+    if (strcmp(name, "forward-only") != 0) DO(cgp_schedule_recompute(schedule, mode));
     DO(cgp_schedule_lower(schedule, edges, 5));
     DO(cgp_schedule_check(schedule, &report));
     DO(cgp_schedule_simulate(schedule, NULL, &timeline));
@@ -153,7 +153,7 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
 static cgp_status make_schedules(outcome *out) {
     cgp_status status = make_schedule("gpipe", CGP_RECOMPUTE_ALWAYS, out);
     if (status == CGP_OK) status = make_schedule("1f1b", CGP_RECOMPUTE_EXCEPT_LAST, out);
-    if (status == CGP_OK) status = make_schedule("forward", CGP_RECOMPUTE_NEVER, out);
+    if (status == CGP_OK) status = make_schedule("forward-only", CGP_RECOMPUTE_NEVER, out);
     return status;
 }
 
