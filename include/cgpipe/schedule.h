@@ -180,6 +180,47 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule,
                                                      const cgp_edge *edges, int n_edges);
 
+/** As cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
+
+/** Return the edges of a lowered schedule, and how many in `count`; 0 before. Borrowed. Threads: any. */
+CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count);
+
+/** The two dialects of PyTorch's CSV. */
+typedef enum cgp_csv {
+    CGP_CSV_COMPUTE,   /**< F B I W only (and R, which PyTorch does not know); a column per tick. */
+    CGP_CSV_TRANSFERS, /**< The transfers, too; only for stages that send to their neighbours. */
+} cgp_csv;
+
+/**
+ * Read a schedule from CSV: a row per device, a cell per action, `2F0` or `(0F7;7B3)OVERLAP_F_B`, blank where it idles.
+ *
+ * Both dialects: a text that has a transfer is lowered as a chain (transfers between stages of one device, which PyTorch
+ * leaves out, are put in), another is compute only. UNSHARD, RESHARD and REDUCE_GRAD are left out.
+ * Whether it makes sense is left to cgp_schedule_check().
+ *
+ * @param[in] name   Of the schedule, and of the text in messages. Borrowed.
+ * @param[in] text   [bytes], need not end in 0. Borrowed.
+ *
+ * @retval CGP_EFORMAT  The message names row and column (from 1) and the cell; old letters (B for I, BW for B) are told.
+ * @retval CGP_EINVAL   More than 2^24 stages x micro-batches.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: O(bytes log bytes).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, const char *name,
+                                                        const char *text, size_t bytes);
+
+/**
+ * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read.
+ *
+ * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
+ *
+ * @retval CGP_EINVAL  Transfers are asked for and an edge jumps; or a rule of cgp_schedule_check() is broken.
+ * @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule,
+                                                      cgp_csv dialect, char **out);
+
 /** What cgp_schedule_check() found. Arrays are owned by the report; free with cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
@@ -220,6 +261,9 @@ typedef struct cgp_schedule_costs {
     const double *backward_weight; /**< [stages] W [1]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
     const double *latency;         /**< [edges] From the end of SEND until RECV can end [0]. */
+    const double *transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
+                                 way, one message of an edge at a time, while devices compute. */
+    bool transfers_block;   /**< Not overlapped: RECV takes that time, on the device of the receiver. */
     const int *
         capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
 } cgp_schedule_costs;
@@ -241,13 +285,17 @@ typedef struct cgp_schedule_timeline {
                                  done, freed when its RECV is, at one instant freed first): with so many no sender
                                  waits, and every time is as without limit. Does not depend on costs.capacity. */
     double **start,
-        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done. */
+        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done; a blocking RECV takes its
+                    time. */
+    bool **critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
+                          in which each one starts when the one before ends or its message comes. One of several. */
+    double critical_path[CGP_ACTION_R + 1]; /**< By kind: compute time on it. The rest of the makespan is messages. */
 } cgp_schedule_timeline;
 
 /**
  * Simulate a lowered schedule: each device runs its list in order, an action starts when what it needs has arrived.
  *
- * Transfers take no time on the device; SEND waits for a free buffer, RECV for its message.
+ * Transfers take no time on the device unless costs.transfers_block; SEND waits for a free buffer, RECV for its message.
  *
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.

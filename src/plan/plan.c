@@ -231,8 +231,10 @@ static cgp_status size_transfers(cgp_plan *plan) {
         costs[2 * n + j] = stage->backward_flops / 2;
         costs[3 * n + j] = stage->recompute_flops;
     }
-    const cgp_schedule_costs given = {costs,         costs + n, costs + 2 * n,
-                                      costs + 3 * n, NULL,      NULL};
+    const cgp_schedule_costs given = {.forward = costs,
+                                      .backward_input = costs + n,
+                                      .backward_weight = costs + 2 * n,
+                                      .recompute = costs + 3 * n};
     const cgp_status status = cgp_schedule_simulate(plan->schedule, &given, &plan->timeline);
     free(costs);
     for (int e = 0; status == CGP_OK && e < plan->n_edges; e++) {

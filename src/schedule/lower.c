@@ -36,8 +36,9 @@ static void groups_of_edge(const cgp_schedule *schedule, cgp_edge edge, int grou
     groups[1] = group_of(schedule, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to);
 }
 
+/* Of the edges that are `wanted`; NULL: all. */
 static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cgp_edge *edges,
-                        int n_edges) {
+                        int n_edges, const bool *wanted) {
     const int n_groups = TRANSFER_KINDS * schedule->stages;
     out->first = cgp__calloc((size_t)n_groups + 2, sizeof *out->first);
     out->edges = cgp__calloc(2 * (size_t)n_edges, sizeof *out->edges);
@@ -47,6 +48,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     int *start = out->first + 1;
     int groups[2];
     for (int e = 0; e < n_edges; e++) {
+        if (wanted && !wanted[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         start[groups[0] + 1]++;
         start[groups[1] + 1]++;
@@ -54,6 +56,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     for (int g = 0; g < n_groups; g++)
         start[g + 1] += start[g];
     for (int e = 0; e < n_edges; e++) {
+        if (wanted && !wanted[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         out->edges[start[groups[0]]++] = e;
         out->edges[start[groups[1]]++] = e;
@@ -92,11 +95,8 @@ static void write_transfers(writer *w, const cgp_action *a, bool before) {
                    before ? receive : sends);
 }
 
-static void write_compute(writer *w, const cgp_action *a) {
-    if (w->to) {
-        w->to[w->n] = *a;
-        w->to[w->n].paired = false; /* the order of the transfers says it now */
-    }
+static void write_action(writer *w, const cgp_action *a) {
+    if (w->to) w->to[w->n] = *a;
     w->n++;
 }
 
@@ -120,24 +120,21 @@ static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
         write_transfers(&w, &list[i], true);
         if (last > i) write_transfers(&w, &list[last], true);
         for (int k = i; k <= last; k++)
-            write_compute(&w, &list[k]);
+            write_action(&w, &list[k]);
         write_transfers(&w, &list[i], false);
         if (last > i) write_transfers(&w, &list[last], false);
     }
     return w.n;
 }
 
-cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
-    if (schedule->lowered)
-        return cgp_fail(CGP_ESTATE,
-                        "schedule: expected no transfers yet, got a lowered schedule");
-    CGP_TRY(cgp__edges_check(edges, n_edges, schedule->stages));
+/* Put the transfers of the wanted edges into the lists. */
+static cgp_status insert(cgp_schedule *schedule, const cgp_edge *edges, int n_edges,
+                         const bool *wanted) {
     edge_groups groups = {0};
     cgp_action **lists = NULL;
     int64_t total = 0, longest = 0;
     int *counts = cgp__calloc((size_t)schedule->devices, sizeof *counts);
-    cgp_edge *copy = cgp__calloc((size_t)n_edges, sizeof *copy);
-    if (!counts || !copy || !group_edges(&groups, schedule, edges, n_edges)) goto out;
+    if (!counts || !group_edges(&groups, schedule, edges, n_edges, wanted)) goto out;
     for (int device = 0; device < schedule->devices; device++) {
         const int64_t n = lower_device(NULL, schedule, &groups, device);
         counts[device] = (int)n;
@@ -148,19 +145,87 @@ cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int
     if (!lists) goto out;
     for (int device = 0; device < schedule->devices; device++)
         lower_device(lists[device], schedule, &groups, device);
-    if (n_edges > 0) memcpy(copy, edges, (size_t)n_edges * sizeof *copy);
     cgp__schedule_replace(schedule, lists, counts);
+    counts = NULL;
+out:
+    free(groups.edges);
+    free(groups.first);
+    free(counts);
+    return lists ? CGP_OK
+                 : cgp__no_memory("schedule: lower", (size_t)total * sizeof(cgp_action));
+}
+
+cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
+    if (schedule->lowered)
+        return cgp_fail(CGP_ESTATE,
+                        "schedule: expected no transfers yet, got a lowered schedule");
+    CGP_TRY(cgp__edges_check(edges, n_edges, schedule->stages));
+    cgp_edge *copy = cgp__calloc((size_t)n_edges, sizeof *copy);
+    if (!copy) return cgp__no_memory("schedule: lower", (size_t)n_edges * sizeof *copy);
+    if (n_edges > 0) memcpy(copy, edges, (size_t)n_edges * sizeof *copy);
+    const cgp_status status = insert(schedule, edges, n_edges, NULL);
+    if (status != CGP_OK) {
+        free(copy);
+        return status;
+    }
     free(schedule->edges);
     schedule->edges = copy;
     schedule->n_edges = n_edges;
     schedule->lowered = true;
-    counts = NULL;
-    copy = NULL;
-out:
-    free(groups.edges);
-    free(groups.first);
-    free(copy);
-    free(counts);
-    return lists ? CGP_OK
-                 : cgp__no_memory("schedule: lower", (size_t)total * sizeof(cgp_action));
+    return CGP_OK;
+}
+
+/* --- chains --- */
+
+void cgp__chain_edges(cgp_edge *edges, int links) {
+    for (int j = 0; j < links; j++) {
+        edges[j] = (cgp_edge){.from = j, .to = j + 1};
+        edges[links + j] = (cgp_edge){.from = j + 1, .to = j};
+    }
+}
+
+cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule) {
+    const int links = schedule->stages - 1;
+    cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
+    if (!edges) return cgp__no_memory("schedule: lower", 2 * (size_t)links * sizeof *edges);
+    cgp__chain_edges(edges, links);
+    const cgp_status status = cgp_schedule_lower(schedule, edges, 2 * links);
+    free(edges);
+    return status;
+}
+
+cgp_status cgp__lower_local(cgp_schedule *schedule) {
+    const cgp_schedule *s = schedule;
+    const bool backward = cgp__has_backward(s);
+    bool *wanted = cgp__calloc((size_t)s->n_edges, sizeof *wanted);
+    if (!wanted) return cgp__no_memory("schedule: lower", (size_t)s->n_edges);
+    for (int e = 0; e < s->n_edges; e++)
+        wanted[e] = s->device_of[s->edges[e].from] == s->device_of[s->edges[e].to] &&
+                    (backward || !cgp__is_gradient(s->edges[e]));
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            if (s->lists[device][i].edge >= 0) wanted[s->lists[device][i].edge] = false;
+        }
+    }
+    const cgp_status status = insert(schedule, s->edges, s->n_edges, wanted);
+    free(wanted);
+    return status;
+}
+
+cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule) {
+    const cgp__schedule_table table = {.name = schedule->name,
+                                       .stages = schedule->stages,
+                                       .chunks = schedule->chunks,
+                                       .devices = schedule->devices,
+                                       .device_of = schedule->device_of,
+                                       .lists = (const cgp_action *const *)schedule->lists,
+                                       .counts = schedule->counts,
+                                       .lowered = schedule->lowered,
+                                       .edges = schedule->edges,
+                                       .n_edges = schedule->n_edges};
+    cgp_schedule *copy = NULL;
+    if (cgp__schedule_from_lists(&copy, &table) != CGP_OK) return NULL;
+    if (schedule->lowered || cgp_schedule_lower_chain(copy) == CGP_OK) return copy;
+    cgp_schedule_destroy(copy);
+    return NULL;
 }

@@ -45,17 +45,34 @@ int cgp_schedule_device_of(const cgp_schedule *schedule, int stage) {
     return stage >= 0 && stage < schedule->stages ? schedule->device_of[stage] : -1;
 }
 
+const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count) {
+    *count = schedule->n_edges;
+    return schedule->edges;
+}
+
 const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count) {
     const bool known = device >= 0 && device < schedule->devices;
     *count = known ? schedule->counts[device] : 0;
     return known ? schedule->lists[device] : NULL;
 }
 
+static const char *const action_names[] = {"F",      "B",      "I",      "W",     "R",
+                                           "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+
 char *cgp_action_text(const cgp_action *action, char *text, size_t size) {
-    static const char *const kinds[] = {"F",      "B",      "I",      "W",     "R",
-                                        "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
     const int kind = (int)action->kind;
-    snprintf(text, size, "%d%s%d", action->stage,
-             kind >= 0 && kind < COUNT(kinds) ? kinds[kind] : "?", action->microbatch);
+    const bool known = kind >= 0 && kind < COUNT(action_names);
+    snprintf(text, size, "%d%s%d", action->stage, known ? action_names[kind] : "?",
+             action->microbatch);
     return text;
+}
+
+bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out) {
+    for (int i = 0; i < COUNT(action_names); i++) {
+        if (strlen(action_names[i]) != length || memcmp(action_names[i], word, length) != 0)
+            continue;
+        *out = (cgp_action_kind)i;
+        return true;
+    }
+    return false;
 }

@@ -88,6 +88,19 @@ void cgp__schedule_replace(cgp_schedule *schedule, cgp_action **lists, int *coun
 /* CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
+/* 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...: 2 x links edges. lower.c */
+void cgp__chain_edges(cgp_edge *edges, int links);
+
+/* Put in the transfers of a lowered schedule between stages of one device, where it has none. */
+cgp_status cgp__lower_local(cgp_schedule *schedule);
+
+/* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is
+ * short. */
+cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
+
+/* The kind that cgp_action_text() writes so; false if there is none. */
+bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
+
 /* Any B, I or W. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 
@@ -127,6 +140,15 @@ cgp_status cgp__rules_check(const cgp_schedule *schedule);
 /* CGP_EINVAL unless all are finite and 0 or more; NULL has none. simulate.c */
 cgp_status cgp__cost_check(const char *what, const double *costs, int count);
 
+/* Every compute action one tick, nothing else any time; without free capacities and critical
+ * path. The rules are checked. simulate.c */
+cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
+
+/* Fill in timeline->critical and critical_path from start and end. `duration` as below. critical.c */
+cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
+                                   const cgp_schedule_costs *costs,
+                                   cgp_schedule_timeline *timeline);
+
 /* --- execute.c: the one engine --- */
 
 typedef struct cgp__execution {
@@ -134,7 +156,9 @@ typedef struct cgp__execution {
     /* What the caller sets, all borrowed, NULL allowed. */
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
     const double *latency;  /* [edges]; NULL: 0 */
-    const int *capacity;    /* [edges]; NULL: unbounded */
+    const double *transfer; /* [edges] on the edge, or on the receiver if blocking; NULL: 0 */
+    bool blocking;
+    const int *capacity;               /* [edges]; NULL: unbounded */
     double *const *start, *const *end; /* [devices][actions], written unless NULL */
     /* Where it stands. */
     int *next;               /* [devices] position of the next action */
@@ -144,6 +168,7 @@ typedef struct cgp__execution {
     int *sends, *receives;   /* [edges] how many were done */
     double *arrival;         /* [edges][chunks] by micro-batch: RECV may end; < 0: not sent */
     double *sent, *received; /* [edges][chunks] by count: when the k-th was done */
+    double *link;            /* [edges] the last message has left */
 } cgp__execution;
 
 cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule);

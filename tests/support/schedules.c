@@ -10,14 +10,7 @@ cgp_schedule *test_generate(const char *name, int devices, int chunks, int v) {
 }
 
 void test_lower(cgp_schedule *schedule) {
-    const int links = cgp_schedule_stages(schedule) - 1;
-    cgp_edge *edges = calloc(2 * (size_t)links + 1, sizeof *edges);
-    for (int j = 0; j < links; j++) {
-        edges[2 * j] = (cgp_edge){j, j + 1};
-        edges[2 * j + 1] = (cgp_edge){j + 1, j};
-    }
-    assert_ok(cgp_schedule_lower(schedule, edges, 2 * links));
-    free(edges);
+    assert_ok(cgp_schedule_lower_chain(schedule));
 }
 
 test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *costs) {
