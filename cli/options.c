@@ -9,7 +9,7 @@
 #include <string.h>
 
 bool cli_given(const cli_settings *settings, cli_option_id id) {
-    return (settings->given >> id & 1) != 0;
+    return settings->given[id];
 }
 
 void *cli_settings_own(cli_settings *settings, void *memory) {
@@ -80,7 +80,7 @@ static cgp_status parse_words(cli_settings *settings, int argc, char **argv) {
         if (found == '?' && optopt) return cgp_fail(CGP_EINVAL, "-%c: unknown option", optopt);
         if (found == '?') return unknown_option(settings, argv[optind - 1]);
         after_data = found - 256 == CLI_OPTION_DATA;
-        settings->given |= (uint64_t)1 << (found - 256);
+        settings->given[found - 256] = true;
         CGP_TRY(cli_option_set(settings, found - 256, optarg));
     }
     for (; optind < argc; optind++)

@@ -329,6 +329,48 @@ CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
  */
 CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
 
+/**
+ * Draw a simulated step as SVG: a row per device, a box per compute action as long as it takes, coloured, lettered and
+ * textured by kind, with its micro-batch; what is idle shows, the critical path has a red border; bubble and memory are in
+ * the title.
+ *
+ * @param[in]  schedule  Lowered.
+ * @param[in]  timeline  Of this schedule.
+ * @param[out] out       The text, with a 0 at its end; freed by the caller with free().
+ *
+ * @retval CGP_EINVAL  A rule of cgp_schedule_check() is broken.   @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
+                                                   const cgp_schedule_timeline *timeline,
+                                                   char **out);
+
+/**
+ * Write a simulated step as Chrome's trace events, the JSON that ui.perfetto.dev and chrome://tracing open.
+ *
+ * A process per device, a slice per compute action, an arrow per message between devices, and a counter of the micro-batches
+ * in flight. Parameters and errors as of cgp_schedule_svg().
+ *
+ * @param[in] microseconds  What a unit of the costs is shown as, > 0.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
+                                                     const cgp_schedule_timeline *timeline,
+                                                     double microseconds, char **out);
+
+/**
+ * Draw where a schedule is wrong: the compute actions of each device in the order of its list, those in brackets that break
+ * the rule, or that the devices of a deadlock cannot get past.
+ *
+ *      0F0 [0B0] 0F1  0B1
+ *     [1F1] 1F0  1B0  1B1
+ *
+ * A transfer stands for the action that it is for. Brackets behind the last action: something is missing there. Long
+ * lists are cut to what is around. Works before and after lowering, as cgp_schedule_draw().
+ *
+ * @return Text with a newline after each row, to be freed by the caller with free(); NULL if nothing is wrong or memory is
+ *         short. If something is, cgp_message() says what.
+ */
+CGP_API char *cgp_schedule_draw_fault(const cgp_schedule *schedule);
+
 /** Write an action as "2F0" or "1SEND_F3" to `text` of `size` bytes; returns `text`. Threads: any. */
 CGP_API char *cgp_action_text(const cgp_action *action, char *text, size_t size);
 

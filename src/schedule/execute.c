@@ -180,6 +180,15 @@ static int find_cycle(const cgp__execution *x) {
     return lowest;
 }
 
+void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault) {
+    const int first = find_cycle(x);
+    int device = first;
+    do {
+        cgp__fault_add(fault, device, x->next[device]);
+        device = waits_for(x, device);
+    } while (device != first);
+}
+
 /* The action that would let a blocked device go on. */
 static cgp_action awaited(const cgp__execution *x, int device) {
     const cgp_action *a = blocked_at(x, device);

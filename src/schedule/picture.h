@@ -45,4 +45,11 @@ void cgp__picture_release(cgp__picture *picture);
 const char *cgp__box_text(const cgp__picture *picture, int row, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 
+/* Write as SVG; `figures` is a line below the title. svg.c */
+cgp_status cgp__picture_svg(const cgp__picture *picture, const char *title, const char *figures,
+                            char **out);
+
+/* Write as JSON for trace viewers; a unit of time takes so many microseconds there. draw_trace.c */
+cgp_status cgp__picture_trace(const cgp__picture *picture, double microseconds, char **out);
+
 #endif

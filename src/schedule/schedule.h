@@ -133,9 +133,17 @@ void cgp__v_put(cgp__v_hand *hand, int times, const char *actions);
 
 /* --- check.c --- */
 
+/* Where a schedule is wrong: actions by device and position; behind the last of a device, what is
+ * missing there. fault.c */
+typedef struct cgp__fault {
+    int *position; /* [devices] -1: nothing wrong */
+} cgp__fault;
+
+void cgp__fault_add(cgp__fault *fault, int device, int position);
+
 /* Everything that cgp_schedule_check() proves but deadlock freedom. The engine relies on it.
- * CGP_ESTATE: not lowered. */
-cgp_status cgp__rules_check(const cgp_schedule *schedule);
+ * Fills in `fault` unless NULL. CGP_ESTATE: not lowered. */
+cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__fault *fault);
 
 /* CGP_EINVAL unless all are finite and 0 or more; NULL has none. simulate.c */
 cgp_status cgp__cost_check(const char *what, const double *costs, int count);
@@ -180,6 +188,9 @@ void cgp__execution_rewind(cgp__execution *x);
 /* Execute on from where it stands. Return false if devices wait for each other for ever.
  * Needs a table that keeps the rules. Cost: O(actions). */
 bool cgp__execution_run(cgp__execution *x);
+
+/* After a run that returned false: where the devices stand that wait for each other. */
+void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault);
 
 /* After a run that returned false: CGP_EINVAL with the cycle in the message. */
 cgp_status cgp__execution_deadlock(const cgp__execution *x);

@@ -248,12 +248,12 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
                                  cgp_schedule_timeline *out) {
     static const cgp_schedule_costs defaults = {0};
     costs = costs ? costs : &defaults;
-    CGP_TRY(cgp__rules_check(schedule));
+    CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(check_costs(schedule, costs));
     return make_timeline(schedule, costs, simulate, out);
 }
 
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
-    CGP_TRY(cgp__rules_check(schedule));
+    CGP_TRY(cgp__rules_check(schedule, NULL));
     return make_timeline(schedule, NULL, simulate_ticks, out);
 }
