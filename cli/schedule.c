@@ -245,16 +245,34 @@ static cgp_status tell(drawing *d) {
     return cli_json_write(d->settings, to_json(d));
 }
 
-static int list_schedules(void) {
+/* --- --list --- */
+
+static json_t *info_json(const cgp_schedule_info *info) {
+    json_t *o = json_object();
+    json_object_set_new(o, "schedule", json_string(info->name));
+    json_object_set_new(o, "when", json_string(info->when));
+    json_object_set_new(o, "rule", json_string(info->rule));
+    json_object_set_new(o, "virtual", json_integer(info->virtual_stages));
+    json_object_set_new(o, "any_virtual", json_boolean(info->any_virtual));
+    json_object_set_new(o, "splits_backward", json_boolean(info->splits_backward));
+    return o;
+}
+
+static cgp_status list_schedules(const cli_settings *settings) {
     const cgp_schedule_info *info;
-    for (int i = 0; (info = cgp_schedule_info_at(i)); i++)
-        printf("%-15s %s\n", info->name, info->when);
-    return CLI_OK;
+    CGP_TRY(cli_json_check(settings));
+    json_t *list = json_array(), *root = json_object();
+    json_object_set_new(root, "schedules", list);
+    for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
+        fprintf(cli_text(settings), "%-15s %s\n", info->name, info->when);
+        json_array_append_new(list, info_json(info));
+    }
+    return cli_json_write(settings, root);
 }
 
 int cli_schedule(const cli_settings *settings) {
     drawing d = {.settings = settings};
-    if (settings->list) return list_schedules();
+    if (settings->list) return cli_report(list_schedules(settings), false);
     const bool named = settings->check == NULL; /* what is wrong is then the command line */
     int code = cli_report(check_settings(settings), true);
     if (code == CLI_OK) code = cli_report(make(&d), named);

@@ -103,7 +103,7 @@ static cgp_status read_action(const reader *r, const char *at, const char *end,
     while (at < end && ((*at >= 'A' && *at <= 'Z') || *at == '_'))
         at++;
     const size_t length = (size_t)(at - word);
-    if (is_ignored(word, length)) return CGP_OK;
+    if (is_ignored(word, length) && at == end) return CGP_OK;
     if (length == 2 && memcmp(word, "BW", 2) == 0)
         return wrong_cell(r, "BW and B are the old letters for B and I (write them anew)");
     if (!cgp__action_kind(word, length, &out->kind))
@@ -120,6 +120,7 @@ static cgp_status keep(reader *r, const cgp_action *action) {
         !cgp__grow(&r->cells, &r->room, r->n_cells + 1, sizeof *r->cells))
         return cgp__no_memory(r->name, ((size_t)r->n_cells + 1) * sizeof *r->cells);
     r->cells[r->n_cells++] = (cell){*action, r->row, r->column};
+    r->rows = r->row;
     r->transfers = r->transfers || cgp__is_transfer(action->kind);
     if (action->stage >= r->stages) r->stages = action->stage + 1;
     if (action->microbatch >= r->chunks) r->chunks = action->microbatch + 1;
@@ -161,7 +162,6 @@ static cgp_status read_cell(reader *r) {
         r->stop--;
     r->column++;
     if (r->begin == r->stop) return CGP_OK;
-    r->rows = r->row;
     if (*r->begin == '(') return read_pair(r);
     cgp_action action;
     CGP_TRY(read_action(r, r->begin, r->stop, &action));
@@ -237,8 +237,14 @@ static cgp_status check_letters(const reader *r) {
     return status;
 }
 
-/* Stages are where their cells are. */
+/* Stages are where their cells are; every row up to the last has one. */
 static cgp_status place_stages(reader *r) {
+    for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
+        if (r->cells[k].row > row + 1)
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: row %d: expected the actions of a device, got none", r->name,
+                            row + 1);
+    }
     r->device_of = cgp__calloc((size_t)r->stages, sizeof *r->device_of);
     if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
     for (int k = 0; k < r->n_cells; k++) {

@@ -205,9 +205,9 @@ cgp_status cgp__picture_svg(const cgp__picture *picture, const char *title, cons
 static void write_figures(char *text, size_t size, const cgp_schedule_timeline *t, int peak) {
     snprintf(text, size,
              "makespan %.6g, bubble %.2f %%; span %.6g, bubble %.2f %%; at most %d "
-             "micro-batch%s in flight on a device",
+             "slot%s on a device",
              t->makespan, 100 * t->bubble_makespan, t->span, 100 * t->bubble_span, peak,
-             peak == 1 ? "" : "es");
+             peak == 1 ? "" : "s");
 }
 
 cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_timeline *timeline,

@@ -172,6 +172,7 @@ static void a_cell_that_is_no_action_is_named(void **state) {
     assert_refused("0F-1", "x.csv: row 1, column 1, \"0F-1\": expected a micro-batch after the "
                            "action, as in 2F0");
     assert_refused("123456789F0", "x.csv: row 1, column 1, \"123456789F0\": " FORM);
+    assert_refused("0UNSHARD0", "x.csv: row 1, column 1, \"0UNSHARD0\": " ACTION);
     assert_refused("0F0\x01", "x.csv: row 1, column 1, \"0F0?\": expected a micro-batch after "
                               "the action, as in 2F0");
     assert_refused("(0F0;1B0)", "x.csv: row 1, column 1, \"(0F0;1B0)\": expected a pair as in "
@@ -203,6 +204,9 @@ static void stages_and_micro_batches_are_all_there(void **state) {
     assert_refused("0F0,99999999F99999999",
                    "x.csv: expected every micro-batch, 0 to 99999999, on every stage, 0 to "
                    "99999999, got no 0F1");
+    assert_refused("0F0\n\n1F0", "x.csv: row 2: expected the actions of a device, got none");
+    assert_refused("0F0\n0UNSHARD\n1F0",
+                   "x.csv: row 2: expected the actions of a device, got none");
     assert_refused("0B0", "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 0, "
                           "got no 0F0");
     assert_refused("0F0\n0B0",

@@ -36,8 +36,8 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
                 int length;
                 const cgp_action *list = cgp_schedule_actions(s, d, &length);
                 for (int i = 0; i < length; i++) {
-                    const bool waits = i == 0 ? t.start[d][i] > 0.0
-                                              : t.start[d][i] > t.end[d][i - 1];
+                    const bool waits =
+                        i == 0 ? t.start[d][i] > 0.0 : t.start[d][i] > t.end[d][i - 1];
                     if (!t.critical[d][i]) continue;
                     messages += list[i].edge >= 0 && waits ? 0.25 : 0.0;
                     if (list[i].edge < 0) assert_false(waits); /* the RECV before it waited */
@@ -144,8 +144,9 @@ static void bubble_and_memory_are_in_the_title(void **state) {
     int boxes;
     char *text = svg_of("zb-h1", 4, 8, &boxes);
     assert_non_null(strstr(text, "zb-h1: 4 devices, 4 stages, 8 micro-batches<"));
-    assert_non_null(strstr(text, "makespan 27, bubble 11.11 %; span 27, bubble 11.11 %; at most "
-                                 "4 micro-batches in flight on a device<"));
+    assert_non_null(strstr(text,
+                           "makespan 27, bubble 11.11 %; span 27, bubble 11.11 %; at most "
+                           "4 slots on a device<"));
     assert_non_null(strstr(text, ">W7</text>"));
     free(text);
 }
@@ -298,8 +299,7 @@ static void a_long_list_is_cut_around_what_is_wrong(void **state) {
         sprintf(csv + strlen(csv), "0F%d,", i);
     for (int i = 0; i < 23; i++)
         sprintf(csv + strlen(csv), "0B%d,", i);
-    assert_grid(csv,
-                "... 0B17  0B18  0B19  0B20  0B21  0B22 [   -]\n", "0B23: expected once");
+    assert_grid(csv, "... 0B17  0B18  0B19  0B20  0B21  0B22 [   -]\n", "0B23: expected once");
 }
 
 int main(void) {
