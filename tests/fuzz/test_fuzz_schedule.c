@@ -12,6 +12,8 @@
  */
 #include "fuzz.h"
 
+#include <dirent.h>
+
 #include <cgpipe/schedule.h>
 
 enum { ROOM = 4096, MUTATIONS = 20000 };
@@ -231,6 +233,28 @@ static void mutated_texts_are_refused_or_true(void **state) {
         assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* all are exercised */
 }
 
+/* What libFuzzer once found worth keeping. */
+static void the_corpus_is_refused_or_true(void **state) {
+    (void)state;
+    static const char folder[] = TEST_DATA "/../fuzz/corpus/schedule";
+    DIR *corpus = opendir(folder);
+    int outcomes[3] = {0, 0, 0};
+    assert_non_null(corpus);
+    for (struct dirent *entry; (entry = readdir(corpus));) {
+        char path[600];
+        input in;
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        in.size = fread(in.bytes, 1, sizeof in.bytes, file);
+        fclose(file);
+        outcomes[try_input(in.bytes, in.size)]++;
+    }
+    closedir(corpus);
+    assert_true(outcomes[0] > 0 && outcomes[1] > 0 && outcomes[2] > 10);
+}
+
 static void bytes_at_random_are_refused(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -246,6 +270,7 @@ static void bytes_at_random_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(mutated_texts_are_refused_or_true),
+        cmocka_unit_test(the_corpus_is_refused_or_true),
         cmocka_unit_test(bytes_at_random_are_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

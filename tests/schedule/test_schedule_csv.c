@@ -55,6 +55,9 @@ static void what_stays_on_a_device_is_not_sent(void **state) {
     assert_null(strstr(text, "2SEND_B"));
     assert_non_null(strstr(text, "3RECV_F2,0RECV_B0,(3F2;0B0)OVERLAP_F_B,3B2,3SEND_B2"));
     free(text);
+    assert_ok(cgp_schedule_to_csv(s, CGP_CSV_COMPUTE, &text));
+    assert_non_null(strstr(text, "3F1,(0F3;3B1)OVERLAP_F_B,,(3F2;0B0)OVERLAP_F_B,,3B2"));
+    free(text);
     cgp_schedule_destroy(s);
 }
 
