@@ -55,8 +55,12 @@ static json_t *value_json(const cli_settings *settings, int id) {
     case CLI_SHARE:
     case CLI_REAL:
         return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
-    case CLI_COUNTS:
-        return ((const cli_counts *)value)->count ? counts_json(value) : json_null();
+    case CLI_BALANCE:
+        if (((const cli_balance *)value)->by)
+            return text_json(((const cli_balance *)value)->by);
+        return ((const cli_balance *)value)->layers.count
+                   ? counts_json(&((const cli_balance *)value)->layers)
+                   : json_null();
     case CLI_NAMES:
     case CLI_PATHS:
         return ((const cli_names *)value)->count ? names_json(value) : json_null();

@@ -7,7 +7,8 @@
 #define TRAIN CLI_TRAIN
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
-#define ALL (PLANNED | CLI_SAMPLE | CLI_SCHEDULE)
+#define COSTED (PLANNED | CLI_PROFILE)
+#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 
@@ -51,30 +52,34 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "another size than the experiment's"},
     [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
+    [CLI_OPTION_OLD] = {"old", NULL, CLI_FLAG, AT(old), CLI_BENCH, 0,
+        NULL, "amoebanetd-memory: the models of torchgpipe before v0.0.5"},
     [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
         NULL, "memory only: nothing runs"},
     [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE, REPORTED,
         "1", "stages of the pipeline, one device each"},
-    [CLI_OPTION_BALANCE] = {"balance", "5,3,3,5", CLI_COUNTS, AT(balance), PLANNED, 0,
-        NULL, "layers of each stage [dearest stage as cheap as can be]"},
-    [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), PLANNED | CLI_SCHEDULE, REPORTED,
+    [CLI_OPTION_BALANCE] = {"balance", "5,3,3,5", CLI_BALANCE, AT(balance), PLANNED, 0,
+        NULL, "layers of each stage; or flops, time or size: the best for these [flops]"},
+    [CLI_OPTION_COSTS] = {"costs", "FILE", CLI_TEXT, AT(costs), PLANNED, 0,
+        NULL, "layer times, from cgpipe profile --json, instead of measuring them"},
+    [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), COSTED | CLI_SCHEDULE, REPORTED,
         NULL, "micro-batches of a mini-batch [8, at most the batch]"},
     [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,
         "1f1b", "gpipe, 1f1b or eager-1f1b"},
     [CLI_OPTION_RECOMPUTE] = {"recompute", "R", CLI_TEXT, AT(recompute), PLANNED | CLI_SCHEDULE,
         REPORTED, "never", "never, always or except_last, each with or without +selective"},
-    [CLI_OPTION_PRECISION] = {"precision", "P", CLI_TEXT, AT(precision), PLANNED, REPORTED,
+    [CLI_OPTION_PRECISION] = {"precision", "P", CLI_TEXT, AT(precision), COSTED, REPORTED,
         "f32", "how activations are kept: f32, or bf16 in half the bytes"},
     [CLI_OPTION_DEFERRED_BATCH_NORM] = {"deferred-batch-norm", NULL, CLI_FLAG,
         AT(deferred_batch_norm), PLANNED, REPORTED,
         NULL, "batch norms' running statistics once a step, of the whole mini-batch"},
-    [CLI_OPTION_BATCH] = {"batch", "B", CLI_COUNT, AT(batch), PLANNED, REPORTED,
+    [CLI_OPTION_BATCH] = {"batch", "B", CLI_COUNT, AT(batch), COSTED, REPORTED,
         "32", "samples of a mini-batch"},
     [CLI_OPTION_STEPS] = {"steps", "N", CLI_COUNT, AT(steps), PLANNED, REPORTED,
         "300", "updates"},
     [CLI_OPTION_SEED] = {"seed", "N", CLI_WHOLE, AT(seed), PLANNED | CLI_SAMPLE, REPORTED,
         "0", "of weights, dropout, data and sampling"},
-    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_SHARE, AT(dropout), PLANNED, REPORTED,
+    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_SHARE, AT(dropout), COSTED, REPORTED,
         NULL, "share dropped in training [gpt2 0, bench 0.1; unet 0.1; others have none]"},
     [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
         "adamw", "sgd, adamw, adam or rmsprop"},
@@ -108,10 +113,10 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "weight decay of norms and biases too [bench: on]"},
     [CLI_OPTION_CLIP] = {"clip", "X", CLI_REAL, AT(clip), PLANNED, REPORTED,
         "0", "largest norm of all gradients together; 0: any"},
-    [CLI_OPTION_DEVICES] = {"devices", "LIST", CLI_NAMES, AT(devices), PLANNED, 0,
+    [CLI_OPTION_DEVICES] = {"devices", "LIST", CLI_NAMES, AT(devices), COSTED, 0,
         NULL, "cpu or ref, one for all or one a stage [cpu]"},
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
-        AT(threads_per_device), PLANNED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
+        AT(threads_per_device), COSTED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
     [CLI_OPTION_DEVICE_MEMORY] = {"device-memory", "BYTES", CLI_BYTES, AT(device_memory), PLANNED,
         0, NULL, "most that a device may take; K, M, G for KiB .. [no limit]"},
     [CLI_OPTION_SAMPLE] = {"sample", "N", CLI_WHOLE, AT(sample), TRAIN, 0,
@@ -154,7 +159,11 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "draw the simulated step as SVG"},
     [CLI_OPTION_TRACE_JSON] = {"trace-json", "FILE", CLI_TEXT, AT(trace_json), CLI_SCHEDULE, 0,
         NULL, "write the simulated step for ui.perfetto.dev; a unit is 1 ms there"},
-    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), PLANNED | CLI_SCHEDULE, ONCE,
+    [CLI_OPTION_REPEATS] = {"repeats", "N", CLI_COUNT, AT(repeats), CLI_PROFILE, 0,
+        "5", "times that each kernel is measured, after one to warm up"},
+    [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
+        NULL, "what one core can do at most [measured]"},
+    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE, ONCE,
         NULL, "write the results as JSON; - is standard output"},
     [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, ONCE,
         NULL, "this text"},
@@ -169,7 +178,8 @@ static const struct {
 } own_presets[] = {
     {CLI_BENCH, CLI_OPTION_SCHEDULE, "gpipe"}, {CLI_BENCH, CLI_OPTION_BATCH, "64"},
     {CLI_BENCH, CLI_OPTION_STEPS, "10"},       {CLI_BENCH, CLI_OPTION_OPTIMIZER, "sgd"},
-    {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},
+    {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},    {CLI_PROFILE, CLI_OPTION_BATCH, "8"},
+    {CLI_PROFILE, CLI_OPTION_CHUNKS, "1"},
 };
 
 const char *cli_option_preset(unsigned command, int id) {

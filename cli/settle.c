@@ -98,10 +98,14 @@ static cgp_status settle_rate(cli_settings *s) {
 /* --- all --- */
 
 static cgp_status settle_balance(cli_settings *s) {
-    if (s->balance.count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = s->balance.count;
-    if (s->balance.count == 0 || s->balance.count == s->stages) return CGP_OK;
+    const int count = s->balance.layers.count;
+    const bool by_time = s->balance.by && is(s->balance.by, "time");
+    if (s->costs && !by_time && s->command != CLI_BENCH)
+        return cgp_fail(CGP_EINVAL, "--costs: expected --balance time");
+    if (count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = count;
+    if (count == 0 || count == s->stages) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
-                    (int)s->stages, s->balance.count);
+                    (int)s->stages, count);
 }
 
 /* What is written as a number is a share, anything else a path. */

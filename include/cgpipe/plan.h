@@ -117,6 +117,17 @@ CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage)
 CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
 CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
 
+/** A way that messages take between two stages: activations if from < to, gradients if from > to. */
+typedef struct cgp_plan_edge {
+    int from, to;
+    int64_t bytes; /**< Of the message of a full micro-batch. */
+    int buffers;   /**< Of that size, on the device of `from`. */
+} cgp_plan_edge;
+
+/** How many edges there are; edge 0 .. of them, as the schedule's transfers number them, all zero if there is none. */
+CGP_API int cgp_plan_edges(const cgp_plan *plan);
+CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
+
 /** The lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs. Borrowed. */
 CGP_API const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan);
 CGP_API const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan);

@@ -15,11 +15,11 @@ for words in help --help; do
     run $words
     check "$words: exit code 0" exits 0
     check "$words: nothing on stderr" empty "$err"
-    for command in train sample plan bench schedule; do
+    for command in train sample plan profile bench schedule; do
         check "$words names $command" has "cgpipe $command" "$out"
     done
 done
-for command in train sample plan bench schedule; do
+for command in train sample plan profile bench schedule; do
     run help "$command"
     cp "$out" help.txt
     run "$command" --help
@@ -39,6 +39,8 @@ fails 2 "train: MODEL is missing ..." train
 fails 2 "train: --data is missing ..." train $model
 fails 2 "sample: RUN is missing ..." sample
 fails 2 "plan: MODEL is missing ..." plan
+fails 2 "profile: MODEL is missing ..." profile
+fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices cpu,ref
 fails 2 "bench: NAME is missing ..." bench
 fails 2 "schedule: NAME is missing ..." schedule
 fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
@@ -64,8 +66,11 @@ fails 2 '--rate 1x: expected a number >= 0, got "1x"' plan $model --rate 1x
 fails 2 '--device-memory 12Q: expected a whole number >= 1, ...' plan $model --device-memory 12Q
 fails 2 '--device-memory 99999999999999G: expected ...' \
     plan $model --device-memory 99999999999999G
-fails 2 '--balance 2,,3: expected whole numbers >= 1 with commas between, got "2,,3"' \
-    plan $model --balance 2,,3
+counts="expected whole numbers >= 1 with commas between, or flops, time or size"
+fails 2 "--balance 2,,3: $counts, got \"2,,3\"" plan $model --balance 2,,3
+fails 2 "--balance tine: $counts, got \"tine\" (did you mean time?)" plan $model --balance tine
+fails 2 "--costs: expected --balance time" plan $model --balance size --costs costs.json
+fails 1 "costs.json: ..." plan $model --balance time --costs costs.json
 fails 2 '--balance 2,0,3: expected ...' plan $model --balance 2,0,3
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
     plan $model --stages 2 --balance 2,2,1
@@ -130,7 +135,9 @@ fails 1 '--data random: gives i32 [1], expected f32 [192, 192, 3], the input "im
 fails 2 "bench memory: MODEL is missing ..." bench memory
 fails 2 "vgg: unknown model ..." bench memory vgg
 fails 2 "surprise: unexpected word after memory" bench memory resnet20 surprise
-fails 2 "bench without --plan-only: expected a gpt2, got resnet" bench memory resnet20
+fails 2 "--old: expected bench amoebanetd-memory, got unet-memory" bench unet-memory --old
+fails 2 "--stages: is as published in each row of unet-speed (leave it out)" \
+    bench unet-speed --stages 2
 fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
@@ -478,7 +485,10 @@ check "bench memory: 42 rows" \
     test "$(grep -cE '^ [124] +[0-9]+  (never|except_last) ' "$out")" -eq 42
 check "bench memory: its model" \
     has '"model": "resnet:depth=20,classes=10,image=32,width=16"' grid.json
-check "bench memory: the log has no figures for it" \
+run bench memory resnet20 --batch 4 --steps 3 --stages 2 --chunks 2 --balance size --json bench.json
+check "bench memory runs a model of images" exits 0
+check "bench memory --json: all keys" keys bench.json $plan_keys $run_keys state_sha256
+check "bench memory --grid: the log has no figures for it" \
     test "$(grep -c '"log_activation_gib": null' grid.json)" -eq 42
 
 # --- schedule ---

@@ -380,6 +380,34 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     unsetenv("CGP_FAULT");
 }
 
+/* Each layer measured, what it keeps, and the balances that follow. */
+static cgp_status profile(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_layer_cost costs[8] = {{0}};
+    cgp_profile_options o = cgp_profile_options_default();
+    const cgp_balance_size_options size = cgp_balance_size_options_default();
+    const int layers = cgp_model_layers(graph);
+    int by_size[STAGES] = {0}, by_time[STAGES] = {0};
+    o.repeats = 1;
+    DO(cgp_profile(graph, &o, costs));
+    for (int i = 0; i < layers; i++) { /* times differ from run to run */
+        note(out, "%lld ", (long long)costs[i].saved_bytes);
+        costs[i].forward_seconds = 1 + i;
+        costs[i].input_seconds = costs[i].weight_seconds = 0;
+    }
+    DO(cgp_balance_by_time(graph, costs, false, STAGES, by_time));
+    DO(cgp_balance_by_size(graph, &size, STAGES, by_size));
+    for (int j = 0; j < STAGES; j++)
+        note(out, "%d %d\n", by_time[j], by_size[j]);
+    return status;
+}
+
+static void every_allocation_of_a_profile_fails_cleanly(void **state) {
+    (void)state;
+    assert_true(cgp_model_layers(graph) <= 8);
+    scenario_check("profile", profile);
+}
+
 /* A step that times out tells why even if there is no memory for its report. */
 static void a_timeout_is_told_without_memory_for_a_report(void **state) {
     (void)state;
@@ -427,6 +455,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_schedule_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),
         cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_profile_fails_cleanly),
         cmocka_unit_test(a_timeout_is_told_without_memory_for_a_report),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
