@@ -2,6 +2,7 @@
 #include "experiment.h"
 
 #include "common.h"
+#include "recipe.h"
 #include "costs.h"
 #include "stop.h"
 
@@ -70,6 +71,7 @@ static cgp_status make_optim(const cli_settings *s, cgp_optim *optim) {
                                       .factor = or_zero(s->rate_factor)}};
     CGP_TRY(cgp_optim_kind_parse(&optim->kind, s->optimizer));
     CGP_TRY(cgp_rate_kind_parse(&optim->schedule.kind, s->rate_schedule));
+    cli_recipe_rate(s, &optim->schedule);
     return cgp_optim_check(optim);
 }
 
@@ -89,7 +91,7 @@ static cgp_status expand_devices(const cli_settings *s, const char ***out) {
     return CGP_OK;
 }
 
-static cgp_status make_plan(cli_experiment *e) {
+cgp_status cli_experiment_make_plan(cli_experiment *e) {
     const cli_settings *s = e->settings;
     if (s->stages > cgp_model_layers(e->model))
         return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
@@ -130,7 +132,7 @@ cgp_status cli_experiment_model(cli_experiment *e, const cli_settings *settings,
 cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
                                const cgp_named_model *named) {
     CGP_TRY(cli_experiment_model(e, settings, named));
-    return make_plan(e);
+    return cli_experiment_make_plan(e);
 }
 
 /* --- run --- */

@@ -49,12 +49,13 @@ CGP_MUST_CHECK cgp_status cli_model_settle(cgp_named_model *named, cli_settings 
 /* Fails with CGP_EINVAL, `what` being what needs it, if the model is no GPT-2. */
 CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what);
 
-/* Make the model alone of what is settled; or the model and its plan. `*e` is cleared first; release
- * it in any case. */
+/* Make the model alone of what is settled, or the plan of that, or both. `*e` is cleared first;
+ * release it in any case. */
 CGP_MUST_CHECK cgp_status cli_experiment_model(cli_experiment *e, const cli_settings *settings,
                                                const cgp_named_model *named);
 CGP_MUST_CHECK cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
                                               const cgp_named_model *named);
+CGP_MUST_CHECK cgp_status cli_experiment_make_plan(cli_experiment *e);
 
 /* Make the pipeline and room for `settings->steps` measures. */
 CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);

@@ -50,6 +50,8 @@ typedef enum cli_option_id {
     CLI_OPTION_DEFERRED_BATCH_NORM,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
+    CLI_OPTION_EPOCHS,
+    CLI_OPTION_RECIPE,
     CLI_OPTION_SEED,
     CLI_OPTION_DROPOUT,
     CLI_OPTION_OPTIMIZER,
@@ -123,18 +125,19 @@ typedef struct cli_names {
 typedef struct cli_settings {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* it was on the command line */
+    bool inherited;               /* what was not is that of a run */
     const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
 
     cli_names data, devices;
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *rate_schedule, *costs;
+    const char *validation, *optimizer, *rate_schedule, *costs, *recipe;
     const char *check, *svg, *trace_json;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
         help;
     bool deferred_batch_norm;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
-    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
+    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval, epochs;
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, temperature;

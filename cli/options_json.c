@@ -170,6 +170,7 @@ static bool dropped(const cli_settings *settings, const json_t *options, int id)
 }
 
 cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options) {
+    settings->inherited = true;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
         if (!cli_option_taken(id, settings->command) || cli_options[id].flags & CLI_ONCE)

@@ -2,6 +2,7 @@
 #include "options_table.h"
 
 #include "common.h"
+#include "recipe.h"
 
 #include <cgpipe/optim.h>
 
@@ -78,6 +79,10 @@ static cgp_status settle_rate(cli_settings *s) {
     cgp_rate_kind kind = CGP_RATE_CONSTANT;
     const char *name = s->rate_schedule;
     CGP_TRY(cgp_rate_kind_parse(&kind, name));
+    if (kind == CGP_RATE_MILESTONES)
+        return cgp_fail(CGP_EINVAL,
+                        "--rate-schedule milestones: comes with --recipe (or step, for equal "
+                        "intervals)");
     if (kind != CGP_RATE_COSINE && !isnan(s->rate_least))
         return rate_needs(CLI_OPTION_RATE_LEAST, "cosine", name);
     if (kind != CGP_RATE_STEP && s->rate_interval > 0)
@@ -130,6 +135,7 @@ static cgp_status settle_start(const cli_settings *s) {
 }
 
 cgp_status cli_settings_settle(cli_settings *s) {
+    if (s->command == CLI_TRAIN) CGP_TRY(cli_recipe_settle(s));
     if (s->chunks == 0) s->chunks = s->batch == 0 || s->batch > 8 ? 8 : s->batch;
     if (s->command == CLI_TRAIN) CGP_TRY(settle_start(s));
     if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));
