@@ -11,16 +11,11 @@ Prints one JSON line. `activation_mib` is the largest resident memory during the
 step, when weights, gradients and momentum are there.
 """
 import argparse
-import ctypes
-import gc
-import json
 import math
-import os
 import queue
-import statistics
-import sys
 import threading
-import time
+
+import torch_peer
 
 
 def parse():
@@ -34,30 +29,8 @@ def parse():
     return options
 
 
-def cpu_has(flag):
-    with open("/proc/cpuinfo") as file:
-        return any(line.startswith("flags") and flag in line.split() for line in file)
-
-
-def best_blas():
-    """Name the BLAS. OpenBLAS that does not know the CPU takes its slowest kernels: then start anew with better ones."""
-    try:
-        corename = ctypes.CDLL("libblas.so.3").openblas_get_corename
-    except (OSError, AttributeError):
-        return "a BLAS that is not OpenBLAS (apt-get install libopenblas0-openmp is faster)"
-    corename.restype = ctypes.c_char_p
-    core = corename().decode()
-    better = "SkylakeX" if cpu_has("avx512f") else "Haswell" if cpu_has("avx2") else core
-    if core == "Prescott" and core != better:
-        os.environ["OPENBLAS_CORETYPE"] = better
-        os.execv(sys.executable, [sys.executable] + sys.argv)
-    told = " (OPENBLAS_CORETYPE is set)" if "OPENBLAS_CORETYPE" in os.environ else ""
-    return f"OpenBLAS for {core}{told}"
-
-
 options = parse()
-os.environ["OMP_NUM_THREADS"] = str(options.threads)  # for each thread that a pipeline starts too
-blas = best_blas()
+blas = torch_peer.start(options.threads)
 
 import torch  # noqa: E402, after the variables that it reads
 import torch.nn.functional as F  # noqa: E402
@@ -158,44 +131,14 @@ class Pipeline:
         return self.total
 
 
-def resident_mib(key):
-    with open("/proc/self/status") as file:
-        return next(int(line.split()[1]) / 1024 for line in file if line.startswith(key))
-
-
-def make_optimizer(model):
-    """That of `cgpipe bench`, with gradients and momentum made."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=1e-4)
-    for parameter in model.parameters():
-        parameter.grad = torch.zeros_like(parameter)
-    optimizer.step()
-    return optimizer
-
-
 def main():
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     model = make_model()
     runner = Pipeline(model, options.pipeline) if options.pipeline > 1 else Serial(model)
-    optimizer = make_optimizer(model)
     tokens = torch.randint(options.vocab, (options.batch, options.seq))
     targets = torch.randint(options.vocab, (options.batch, options.seq))
-    gc.collect()
-    before = resident_mib("VmRSS")
-    with open("/proc/self/clear_refs", "w") as file:
-        file.write("5")  # VmHWM begins anew
-    seconds, losses = [], []
-    for _ in range(options.steps):
-        start = time.perf_counter()
-        optimizer.zero_grad(set_to_none=False)
-        losses.append(runner.step(tokens, targets))
-        optimizer.step()
-        seconds.append(time.perf_counter() - start)
-    median = statistics.median(seconds[2:] or seconds)
-    print(json.dumps({
-        "torch": torch.__version__, "blas": blas, "parameters": sum(p.numel() for p in model.parameters()),
-        "step_seconds": median, "samples_per_second": options.batch / median,
-        "activation_mib": round(resident_mib("VmHWM") - before, 1), "losses": [round(loss, 5) for loss in losses]}))
+    torch_peer.measure(torch, model, lambda: runner.step(tokens, targets), options, blas)
 
 
 main()

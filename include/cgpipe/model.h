@@ -133,7 +133,7 @@ typedef struct cgp_conv2d_options {
 } cgp_conv2d_options;
 
 /** Convolve (cross-correlate): x [H, W, in] -> [OH, OW, out], OH = (H + top + bottom - kernel) / stride + 1, rounded down.
- * Parameter `<name>.weight` [out, kernel height, kernel width, in] (PyTorch's order is [out, in, height, width]). */
+ * Parameter `<name>.weight` [kernel height, kernel width, in, out] (PyTorch's order is [out, in, height, width]). */
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 

@@ -39,13 +39,13 @@
  * Images: R = out_height x out_width. Pixel (i, j) of the output sees, through element (u, v) of its window, pixel (i
  * stride_height + u - top, j stride_width + v - left) of the input, if there is one: CONV2D sees zero elsewhere, the
  * pools nothing (a window always sees a pixel; the first of equals is the maximum). CONV2D's weight is
- * [C,kernel_height,kernel_width,in]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
+ * [kernel_height,kernel_width,in,C]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
  * top, j - left), or zero. BATCH_NORM's mean and variance are over all samples and rows of the run, INSTANCE_NORM's over
  * the rows of a sample, both per channel.
  *
  * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
  * (running.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
- * training forward normalises with the state and saves that; backward is not run then.
+ * training forward normalises with the state and saves nothing, and backward is not run.
  *
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
  * BACKWARD_WEIGHT. No kernel of another pair is asked for.

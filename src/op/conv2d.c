@@ -1,5 +1,5 @@
 /* conv2d.c -- windows of an image times a weight: x [H, W, in] -> [OH, OW, out]; weight
- * [out, kernel height, kernel width, in], bias [out]. Beyond its edges the image is zero;
+ * [kernel height, kernel width, in, out], bias [out]. Beyond its edges the image is zero;
  * negative padding leaves pixels out. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
@@ -20,7 +20,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     out->params[0].suffix = "weight";
     out->params[0].decays = true;
     out->params[0].shape =
-        cgp_shape_make(4, (int64_t[]){g->out, g->kernel_height, g->kernel_width, g->in});
+        cgp_shape_make(4, (int64_t[]){g->kernel_height, g->kernel_width, g->in, g->out});
     if (attributes->bias) {
         out->params[1].suffix = "bias";
         out->params[1].shape = cgp_shape_make(1, &g->out);

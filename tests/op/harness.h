@@ -6,7 +6,7 @@
  *     op_run(&on, &o, CGP__FORWARD); // on a runner, a device of a backend
  *
  * Every operand is host memory of its own (both backends run on the host), `shift` floats after
- * a multiple of 64 bytes and between guards that op_run checks. dx[k] shares memory with dy or
+ * a multiple of 64 bytes and between guards that op_run checks (state and pending: a multiple of 64 bytes). dx[k] shares memory with dy or
  * x[0] and y with x[k] only where a test says so, by operands_share.
  *
  * A case in bf16 holds its operands as floats too; op_run rounds them to halves of their own, shared
@@ -15,10 +15,9 @@
 #define CGP_TESTS_OP_HARNESS_H
 
 #include <float.h>
-#include <inttypes.h>
 
-#include "op/op.h"
-#include "support.h"
+#include "backend/running.h"
+#include "cases.h"
 #include "tensor/bf16.h"
 
 enum {
@@ -29,26 +28,15 @@ enum {
     SLOT_DY = SLOT_PARAM + CGP__MAX_PARAMS,
     SLOT_DX,
     SLOT_DPARAM = SLOT_DX + CGP__MAX_INPUTS,
-    SLOTS = SLOT_DPARAM + CGP__MAX_PARAMS
+    SLOT_STATE = SLOT_DPARAM + CGP__MAX_PARAMS,
+    SLOT_PENDING = SLOT_STATE + CGP__MAX_STATE, /* doubles */
+    SLOTS
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
 /* A NaN, of its own for each slot: what a kernel reads shows in its results, what it writes in
  * the guard, also where a NaN is passed on as it came. The workspace is slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
-
-/* One op at one size, and how it is run. */
-typedef struct op_case {
-    cgp__op_kind op;
-    cgp__geometry geometry;
-    int64_t n;
-    uint32_t add;
-    bool accumulate; /* dparam is added to */
-    bool evaluate;   /* dropout is off */
-    int64_t sample;
-    int shift; /* elements */
-    cgp_dtype type;
-} op_case;
 
 typedef struct operands {
     op_case c;
@@ -61,76 +49,81 @@ typedef struct operands {
     double loss;
 } operands;
 
-/* --- geometries --- */
-
-static inline cgp__geometry plain_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width};
-}
-
-static inline cgp__geometry embedding_geometry(int64_t rows, int64_t vocabulary,
-                                               int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = vocabulary, .out = width};
-}
-
-static inline cgp__geometry linear_geometry(int64_t rows, int64_t in, int64_t out, bool bias,
-                                            bool in_out) {
-    return (cgp__geometry){
-        .rows = rows, .in = in, .out = out, .has_bias = bias, .in_out = in_out};
-}
-
-static inline cgp__geometry layer_norm_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .eps = 1e-5f};
-}
-
-static inline cgp__geometry attention_geometry(int64_t rows, int64_t heads, int64_t depth,
-                                               double p) {
-    const int64_t width = heads * depth;
-    return (cgp__geometry){
-        .rows = rows, .in = 3 * width, .out = width, .heads = heads, .p = (float)p};
-}
-
-static inline cgp__geometry dropout_geometry(int64_t rows, int64_t width, double p) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .p = (float)p};
-}
-
-static inline cgp__geometry loss_geometry(int64_t rows, int64_t classes) {
-    return (cgp__geometry){.rows = rows, .in = classes, .ignore = -100};
-}
-
-static inline cgp__geometry argmax_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = 1};
-}
-
 /* --- operands --- */
 
-/* Elements of each operand: of one sample, or for parameters in all. */
+/* Elements of x[k] of one sample; 0: there is none. */
+static inline int64_t count_input(const op_case *c, int k) {
+    const cgp__geometry *g = &c->geometry;
+    if (c->op == CGP__OP_CONCAT) return g->rows * g->parts[k];
+    if (k >= cgp__op_find(c->op)->n_inputs) return 0;
+    if (c->op == CGP__OP_EMBEDDING || (c->op == CGP__OP_CROSS_ENTROPY && k == 1))
+        return g->rows;
+    return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
+}
+
+static inline bool makes_dx(cgp__op_kind op, int k) {
+    return op_has(op, CGP__BACKWARD_INPUT) && (k == 0 || !is_loss(op));
+}
+
+static inline int64_t count_saved(const op_case *c) {
+    const cgp__geometry *g = &c->geometry;
+    if (c->op == CGP__OP_LAYER_NORM || c->op == CGP__OP_CROSS_ENTROPY) return g->rows;
+    if (c->op == CGP__OP_BATCH_NORM || c->op == CGP__OP_INSTANCE_NORM) return g->out;
+    return g->heads * g->rows;
+}
+
+static inline bool is_norm(cgp__op_kind op) {
+    return op == CGP__OP_LAYER_NORM || op == CGP__OP_BATCH_NORM || op == CGP__OP_INSTANCE_NORM;
+}
+
+static inline int64_t count_weight(const op_case *c) {
+    const cgp__geometry *g = &c->geometry;
+    switch (c->op) {
+    case CGP__OP_EMBEDDING:
+    case CGP__OP_LINEAR:
+        return g->in * g->out;
+    case CGP__OP_CONV2D:
+        return g->out * g->kernel_height * g->kernel_width * g->in;
+    case CGP__OP_POSITION:
+        return g->rows * g->out;
+    case CGP__OP_LAYER_NORM:
+    case CGP__OP_BATCH_NORM:
+        return g->out;
+    default:
+        return 0;
+    }
+}
+
+/* Elements of each operand: of one sample, or where there is one for all, in all. */
 static inline void count_operands(operands *o) {
     const cgp__geometry *g = &o->c.geometry;
     const cgp__op_kind op = o->c.op;
-    const bool loss = op == CGP__OP_CROSS_ENTROPY;
-    const int64_t in = g->rows * g->in, out = g->rows * g->out;
+    const bool batch = op == CGP__OP_BATCH_NORM;
     int64_t *count = o->count;
-    count[SLOT_X] = op == CGP__OP_EMBEDDING ? g->rows : in;
-    count[SLOT_X + 1] = op == CGP__OP_ADD ? in : loss ? g->rows : 0;
-    count[SLOT_Y] = count[SLOT_DY] = out;
-    count[SLOT_SAVED] = op == CGP__OP_LAYER_NORM || loss ? g->rows : g->heads * g->rows;
-    count[SLOT_SAVED + 1] = op == CGP__OP_LAYER_NORM ? g->rows : 0;
-    count[SLOT_DX] = op == CGP__OP_EMBEDDING || op == CGP__OP_ARGMAX ? 0 : in;
-    count[SLOT_DX + 1] = op == CGP__OP_ADD ? in : 0;
+    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+        count[SLOT_X + k] = count_input(&o->c, k);
+        count[SLOT_DX + k] = makes_dx(op, k) ? count[SLOT_X + k] : 0;
+    }
+    count[SLOT_Y] = count[SLOT_DY] = is_loss(op) ? 0 : g->rows * g->out;
+    count[SLOT_SAVED] = count_saved(&o->c);
+    count[SLOT_SAVED + 1] = is_norm(op) ? count_saved(&o->c) : 0;
+    count[SLOT_PARAM] = count[SLOT_DPARAM] = count_weight(&o->c);
+    count[SLOT_PARAM + 1] = count[SLOT_DPARAM + 1] =
+        g->has_bias || (is_norm(op) && count_weight(&o->c) > 0) ? g->out : 0;
+    count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
+    count[SLOT_STATE + 2] = batch;
+    count[SLOT_PENDING] = batch ? cgp__running_bytes(g->out) / (int64_t)sizeof(float) : 0;
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool parameter = slot >= SLOT_DPARAM || (slot >= SLOT_PARAM && slot < SLOT_DY);
-        o->per_sample[slot] = !parameter;
-        count[slot] *= parameter ? 1 : o->c.n;
+        const bool saved = slot >= SLOT_SAVED && slot < SLOT_PARAM;
+        o->per_sample[slot] = !parameter && !(saved && batch);
+        count[slot] *= o->per_sample[slot] ? o->c.n : 1;
     }
-    const bool norm = op == CGP__OP_LAYER_NORM;
-    const bool product = op == CGP__OP_LINEAR || op == CGP__OP_EMBEDDING;
-    count[SLOT_PARAM] = product                  ? g->in * g->out
-                        : op == CGP__OP_POSITION ? out
-                        : norm                   ? g->out
-                                                 : 0;
-    count[SLOT_PARAM + 1] = norm || g->has_bias ? g->out : 0;
-    count[SLOT_DPARAM] = count[SLOT_PARAM];
-    count[SLOT_DPARAM + 1] = count[SLOT_PARAM + 1];
+}
+
+/* Elements of a slot in one sample; 0: there is one for all. */
+static inline int64_t per_sample(const operands *o, int slot) {
+    return o->per_sample[slot] ? o->count[slot] / o->c.n : 0;
 }
 
 /* Uniform in [-1, 1). */
@@ -143,7 +136,7 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
         to[i] = random_float(seed);
 }
 
-/* Ids below g->in; one target in three of a loss is `ignore`. */
+/* Ids below g->in; one target in three of a loss is `ignore`. Steps so far. */
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
@@ -155,7 +148,41 @@ static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
 
 static inline bool is_integer_slot(const operands *o, int slot) {
     return (o->c.op == CGP__OP_EMBEDDING && slot == SLOT_X) ||
-           (o->c.op == CGP__OP_CROSS_ENTROPY && slot == SLOT_X + 1);
+           (o->c.op == CGP__OP_CROSS_ENTROPY && slot == SLOT_X + 1) || slot == SLOT_STATE + 2;
+}
+
+/* Two micro-batches of three rows each; values of either sign, and above 0. */
+static inline void fill_pending(operands *o, uint64_t *seed) {
+    double *to = (double *)(void *)o->at[SLOT_PENDING];
+    const int64_t channels = o->c.geometry.out;
+    to[0] = 6.0;
+    to[1] = 2.0;
+    for (int64_t i = 0; i < 2 * channels; i++) {
+        to[2 + i] = (double)random_float(seed);
+        if (i >= channels) to[2 + i] = 0.1 + fabs(to[2 + i]);
+    }
+}
+
+/* What is not random numbers in [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
+static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
+    const bool targets = o->c.op == CGP__OP_BCE && slot == SLOT_X + 1;
+    const bool variances = slot == SLOT_STATE + 1;
+    if (is_integer_slot(o, slot)) {
+        fill_integers(o, slot, seed);
+        return;
+    }
+    if (slot == SLOT_PENDING) {
+        fill_pending(o, seed);
+        return;
+    }
+    fill_random(o->at[slot], o->count[slot], seed);
+    for (int64_t i = 0; (targets || variances) && i < o->count[slot]; i++)
+        o->at[slot][i] = fabsf(o->at[slot][i]) + (variances ? 0.1f : 0.0f);
+}
+
+/* State and pending lie where their types want them. */
+static inline int slot_shift(int slot, int shift) {
+    return slot >= SLOT_STATE ? 0 : shift;
 }
 
 static inline float *guarded(float **room, int64_t count, int shift, int slot) {
@@ -173,11 +200,8 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
     count_operands(o);
     for (int slot = 0; slot < SLOTS; slot++) {
         if (o->count[slot] == 0) continue;
-        o->at[slot] = guarded(&o->room[slot], o->count[slot], c->shift, slot);
-        if (is_integer_slot(o, slot))
-            fill_integers(o, slot, seed);
-        else
-            fill_random(o->at[slot], o->count[slot], seed);
+        o->at[slot] = guarded(&o->room[slot], o->count[slot], slot_shift(slot, c->shift), slot);
+        fill_slot(o, slot, seed);
     }
     o->key = (cgp__rng_key){(uint32_t)test_random(seed), (uint32_t)test_random(seed)};
 }
@@ -196,10 +220,10 @@ static inline void operands_slice(operands *o, const operands *from, int64_t fir
     o->c.shift = shift;
     for (int slot = 0; slot < SLOTS; slot++) {
         o->room[slot] = o->at[slot] = NULL;
-        const int64_t each = o->per_sample[slot] ? from->count[slot] / from->c.n : 0;
-        if (o->per_sample[slot]) o->count[slot] = each * n;
-        if (o->count[slot] == 0) continue;
-        o->at[slot] = guarded(&o->room[slot], o->count[slot], shift, slot);
+        const int64_t each = per_sample(from, slot);
+        if (each) o->count[slot] = each * n;
+        if (!from->at[slot]) continue;
+        o->at[slot] = guarded(&o->room[slot], o->count[slot], slot_shift(slot, shift), slot);
         memcpy(o->at[slot], from->at[slot] + first * each,
                (size_t)o->count[slot] * sizeof(float));
     }
@@ -217,9 +241,31 @@ static inline void operands_share(operands *o, int a, int b) {
     o->at[a] = o->at[b];
 }
 
+/* Slot a has no memory: nobody wants it. */
+static inline void operands_drop(operands *o, int slot) {
+    free(o->room[slot]);
+    o->room[slot] = o->at[slot] = NULL;
+}
+
 static inline void scale_slot(operands *o, int slot, float factor) {
     for (int64_t i = 0; i < o->count[slot]; i++)
         o->at[slot][i] *= factor;
+}
+
+/* `count` floats of a slot, bit for bit; `b` begins at its element `at`. */
+static inline void assert_same_bits(const operands *a, const operands *b, int slot, int64_t at,
+                                    const char *law) {
+    for (int64_t i = 0; a->at[slot] && i < a->count[slot]; i++) {
+        const float *x = a->at[slot] + i, *y = b->at[slot] + at + i;
+        if (memcmp(x, y, sizeof *x) != 0)
+            fail_msg("%s: %s: slot %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&a->c),
+                     law, slot, i, (double)*x, (double)*y);
+    }
+}
+
+static inline void copy_slot(operands *to, const operands *from, int slot) {
+    if (to->at[slot])
+        memcpy(to->at[slot], from->at[slot], (size_t)to->count[slot] * sizeof(float));
 }
 
 /* --- bf16 --- */
@@ -227,8 +273,7 @@ static inline void scale_slot(operands *o, int slot, float factor) {
 /* Whether a slot has the type of the case; the others are f32 or integers always. */
 static inline bool is_activation(const operands *o, int slot) {
     if (slot == SLOT_Y) return o->c.op != CGP__OP_ARGMAX;
-    if (slot == SLOT_X) return o->c.op != CGP__OP_EMBEDDING;
-    if (slot == SLOT_X + 1) return o->c.op == CGP__OP_ADD;
+    if (slot < SLOT_Y) return !is_integer_slot(o, slot);
     return slot >= SLOT_DY && slot < SLOT_DPARAM;
 }
 
@@ -263,10 +308,11 @@ static inline void check_half_guards(const operands *halves, int slot) {
     const uint16_t *room = (uint16_t *)(void *)halves->room[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
     for (int64_t i = 0; i < end + 2 * GUARD; i++) {
+        if (i == begin) i = end;
         const uint16_t guard = (uint16_t)(GUARD_BITS(slot) >> (i % 2 ? 16 : 0));
-        if ((i < begin || i >= end) && room[i] != guard)
-            fail_msg("op %d wrote element %" PRId64 " of slot %d", (int)halves->c.op, i - begin,
-                     slot);
+        if (room[i] != guard)
+            fail_msg("%s wrote element %" PRId64 " of slot %d", case_text(&halves->c),
+                     i - begin, slot);
     }
 }
 
@@ -282,23 +328,25 @@ static inline void halves_destroy(operands *halves, operands *o) {
     }
 }
 
-/* --- running --- */
-
-static inline bool op_has(cgp__op_kind op, cgp__direction direction) {
-    if (direction == CGP__BACKWARD_INPUT)
-        return op != CGP__OP_EMBEDDING && op != CGP__OP_ARGMAX;
-    return direction == CGP__FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
-           op == CGP__OP_LINEAR;
+/* Values far enough from 0 to bend (GELU's tails, peaks of a softmax), and such as the type has. */
+static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
+    operands_create(o, c, seed);
+    if (c->op == CGP__OP_GELU) scale_slot(o, SLOT_X, 6.0f);
+    if (c->op == CGP__OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
+    if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
+    if (c->type == CGP_BF16) operands_round(o);
 }
+
+/* --- running --- */
 
 static inline void check_guards(const operands *o, int slot) {
     const uint32_t bits = GUARD_BITS(slot);
     for (int i = 1; o->room[slot] && i <= GUARD; i++) {
         const float *after = o->at[slot] + o->count[slot] + i - 1;
         if (memcmp(o->at[slot] - i, &bits, sizeof bits) != 0)
-            fail_msg("op %d wrote %d elements in front of slot %d", (int)o->c.op, i, slot);
+            fail_msg("%s wrote %d elements in front of slot %d", case_text(&o->c), i, slot);
         if (memcmp(after, &bits, sizeof bits) != 0)
-            fail_msg("op %d wrote %d elements behind slot %d", (int)o->c.op, i, slot);
+            fail_msg("%s wrote %d elements behind slot %d", case_text(&o->c), i, slot);
     }
 }
 
@@ -308,18 +356,25 @@ static inline cgp__kernel_args op_args(operands *o) {
         .dy = o->at[SLOT_DY],
         .first = !o->c.accumulate,
         .training = !o->c.evaluate,
+        .deferred = o->c.deferred,
+        .pending = o->at[SLOT_PENDING],
         .key = o->key,
         .sample = o->c.sample,
         .loss = &o->loss,
         .loss_scale = o->loss_scale,
     };
-    for (int k = 0; k < 2; k++) {
+    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
         args.x[k] = o->at[SLOT_X + k];
-        args.saved[k] = o->at[SLOT_SAVED + k];
-        args.param[k] = o->at[SLOT_PARAM + k];
         args.dx[k] = o->at[SLOT_DX + k];
+    }
+    for (int k = 0; k < CGP__MAX_SAVED; k++)
+        args.saved[k] = o->at[SLOT_SAVED + k];
+    for (int k = 0; k < CGP__MAX_PARAMS; k++) {
+        args.param[k] = o->at[SLOT_PARAM + k];
         args.dparam[k] = o->at[SLOT_DPARAM + k];
     }
+    for (int k = 0; k < CGP__MAX_STATE; k++)
+        args.state[k] = o->at[SLOT_STATE + k];
     return args;
 }
 
@@ -365,42 +420,6 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     for (int i = 0; i < GUARD; i++)
         assert_memory_equal(after + i, &bits, sizeof bits);
     free(room);
-}
-
-/* Sanitizers make a kernel ten to fifty times slower: one case in so many for them. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define FEWER 5
-#else
-#define FEWER 1
-#endif
-
-/* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
-#define BLOCK_CASES 3
-
-static inline op_case block_case(int i) {
-    static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
-    op_case c = {.n = 1, .add = 1, .accumulate = true};
-    if (i == BLOCK_CASES - 1) {
-        c.op = CGP__OP_ATTENTION;
-        c.geometry = attention_geometry(520, 1, 64, 0.0);
-        return c;
-    }
-    c.op = CGP__OP_LINEAR;
-    c.geometry = linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
-    return c;
-}
-
-/* "op 3 n 2 rows 5 in 17 ..." for messages */
-static inline const char *case_text(const op_case *c) {
-    static char text[256];
-    const cgp__geometry *g = &c->geometry;
-    snprintf(text, sizeof text,
-             "op %d n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64
-             " heads %" PRId64
-             " p %g bias %d in_out %d add %u accumulate %d evaluate %d shift %d %s",
-             (int)c->op, c->n, g->rows, g->in, g->out, g->heads, (double)g->p, g->has_bias,
-             g->in_out, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
-    return text;
 }
 
 #endif

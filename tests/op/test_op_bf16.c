@@ -15,29 +15,6 @@ static runner ref, cpu;
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
 #define WIDTHS (int)(sizeof widths / sizeof *widths)
 
-static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width) {
-    const double p = test_random(&seed) & 1 ? 0.3 : 0.0;
-    switch (op) {
-    case CGP__OP_EMBEDDING:
-        return embedding_geometry(rows, 5, width);
-    case CGP__OP_LINEAR:
-        return linear_geometry(rows, width > 200 ? 500 : width, test_between(&seed, 1, 120),
-                               test_random(&seed) & 1, test_random(&seed) & 1);
-    case CGP__OP_LAYER_NORM:
-        return layer_norm_geometry(rows, width);
-    case CGP__OP_ATTENTION:
-        return attention_geometry(rows, test_between(&seed, 1, 3), width > 40 ? 40 : width, p);
-    case CGP__OP_DROPOUT:
-        return dropout_geometry(rows, width, p);
-    case CGP__OP_CROSS_ENTROPY:
-        return loss_geometry(rows, width);
-    case CGP__OP_ARGMAX:
-        return argmax_geometry(rows, width);
-    default:
-        return plain_geometry(rows, width);
-    }
-}
-
 static void assert_same(const operands *got, const operands *want, cgp__direction direction) {
     for (int slot = 0; slot < SLOTS; slot++) {
         for (int64_t i = 0; got->at[slot] && i < got->count[slot]; i++) {
@@ -85,12 +62,13 @@ static void check_case(const runner *on, const op_case *c) {
     o.c.type = CGP_BF16;
     op_run(on, &o, CGP__FORWARD);
     for (int d = CGP__BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
-        if (op_has(c->op, (cgp__direction)d)) check(on, &o, (cgp__direction)d, SLOT_DX, -1);
+        if (case_has(c, (cgp__direction)d)) check(on, &o, (cgp__direction)d, SLOT_DX, -1);
     }
     o.c.add = 0;
-    if (op->dx == CGP__DX_IN_PLACE || op->dx == CGP__DX_SAME)
+    const bool input = case_has(c, CGP__BACKWARD_INPUT);
+    if (input && (op->dx == CGP__DX_IN_PLACE || op->dx == CGP__DX_SAME))
         check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_DY);
-    if (op->dx == CGP__DX_OVER_X) check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_X);
+    if (input && op->dx == CGP__DX_OVER_X) check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_X);
     operands_destroy(&o);
 }
 
@@ -99,14 +77,11 @@ static void bf16_is_f32_rounded(void **state) {
     int checked = 0;
     for (int op = 0; op < CGP__OP_KINDS; op++) {
         for (int i = 0; i < 2 * WIDTHS; i++) {
-            op_case c = {.op = (cgp__op_kind)op,
-                         .n = test_between(&seed, 1, 3),
-                         .add = (uint32_t)test_random(&seed) & 3,
-                         .accumulate = test_random(&seed) & 1,
-                         .evaluate = test_random(&seed) % 4 == 0,
-                         .sample = (int64_t)(test_random(&seed) >> 30),
-                         .shift = test_between(&seed, 0, 3)};
-            c.geometry = geometry_of(c.op, test_between(&seed, 1, 70), widths[i / 2]);
+            op_case c = draw_case((cgp__op_kind)op, 3, &seed);
+            const int64_t width = widths[i / 2], most = c.op == CGP__OP_ATTENTION ? 40 : 257;
+            c.geometry =
+                draw_geometry(c.op, test_between(&seed, 1, 70), width < most ? width : most,
+                              test_between(&seed, 1, 120), &seed);
             check_case(on, &c);
             checked++;
         }

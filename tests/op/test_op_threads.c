@@ -22,43 +22,25 @@ static int64_t draw_width(void) {
     return widths[test_random(&seed) % 8];
 }
 
-static cgp__geometry draw_geometry(cgp__op_kind op, int64_t rows, int64_t width) {
-    switch (op) {
-    case CGP__OP_EMBEDDING:
-        return embedding_geometry(rows, 23, width);
-    case CGP__OP_LINEAR:
-        return linear_geometry(rows, test_between(&seed, 1, 120), width, true,
-                               test_random(&seed) & 1);
-    case CGP__OP_LAYER_NORM:
-        return layer_norm_geometry(rows, width);
-    case CGP__OP_ATTENTION:
-        return attention_geometry(test_between(&seed, 1, 200), test_between(&seed, 1, 6),
-                                  test_between(&seed, 1, 40), test_random(&seed) % 2 * 0.3);
-    case CGP__OP_DROPOUT:
-        return dropout_geometry(rows, width, test_random(&seed) % 4 ? 0.3 : 0.0);
-    case CGP__OP_CROSS_ENTROPY:
-        return loss_geometry(rows, width);
-    case CGP__OP_ARGMAX:
-        return argmax_geometry(rows, width);
-    default:
-        return plain_geometry(rows, width);
-    }
+/* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads. */
+static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width) {
+    const int64_t in = test_between(&seed, 1, 120);
+    if (op == CGP__OP_ATTENTION)
+        return draw_geometry(op, test_between(&seed, 1, 200), test_between(&seed, 1, 40), 0,
+                             &seed);
+    if (op == CGP__OP_LINEAR) return draw_geometry(op, rows, in, width, &seed);
+    if (op == CGP__OP_CONV2D)
+        return draw_geometry(op, rows / 8 + 1, in, width < 130 ? width : 130, &seed);
+    return draw_geometry(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }
 
 /* One to a dozen blocks of elements; one time in four, less. */
-static op_case draw_case(cgp__op_kind op) {
+static op_case case_of(cgp__op_kind op) {
     const int64_t width = draw_width(), most = test_random(&seed) % 4 ? 200000 : 10000;
-    op_case c = {.op = op,
-                 .n = test_between(&seed, 1, 4),
-                 .add = (uint32_t)test_random(&seed) & 3,
-                 .accumulate = test_random(&seed) & 1,
-                 .evaluate = test_random(&seed) % 4 == 0,
-                 .sample = (int64_t)(test_random(&seed) >> 30),
-                 .shift = test_between(&seed, 0, 3),
-                 .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
+    op_case c = draw_case(op, 4, &seed);
     const int64_t rows = most / (width * c.n);
     c.geometry =
-        draw_geometry(op, rows < 2 ? 1 : test_between(&seed, (int)rows / 2, (int)rows), width);
+        geometry_of(op, rows < 2 ? 1 : test_between(&seed, (int)rows / 2, (int)rows), width);
     return c;
 }
 
@@ -80,7 +62,7 @@ static void assert_same(const operands *got, const operands *want, int threads) 
 
 static void run_all(const runner *on, operands *o) {
     for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++) {
-        if (op_has(o->c.op, (cgp__direction)d)) op_run(on, o, (cgp__direction)d);
+        if (case_has(&o->c, (cgp__direction)d)) op_run(on, o, (cgp__direction)d);
     }
 }
 
@@ -108,7 +90,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
     (void)state;
     for (int op = 0; op < CGP__OP_KINDS; op++) {
         for (int i = 0; i < 12 / FEWER; i++) {
-            const op_case c = draw_case((cgp__op_kind)op);
+            const op_case c = case_of((cgp__op_kind)op);
             check_threads(&c);
         }
     }

@@ -89,6 +89,23 @@ static inline cgp__matrix cgp__matrix_from(cgp__matrix x, int64_t i, int64_t j) 
 #define CGP__PRODUCT_ROWS 16
 #define CGP__PRODUCT_COLUMNS 48
 
+/* Windows of an image, each a row of k = segments x length floats: `length` contiguous ones for each row of a window,
+ * `jump` floats from one to the next. */
+typedef struct cgp__windows {
+    const float *at;
+    const int64_t *rows; /* [rows] floats from `at` to a window */
+    int64_t segments, jump;
+} cgp__windows;
+
+/* How a matrix b [k, columns] lies that is made of taps [columns, depth], depth contiguous: k runs through the depth of
+ * a tap, the taps of a segment, the segments; each is so many elements behind the one before. */
+typedef struct cgp__taps {
+    int64_t depth, tap, segment;
+    int64_t
+        first; /* of the block, in its segment: k is from there to the segment's end, or whole segments */
+    int64_t length; /* of a segment of the block */
+} cgp__taps;
+
 /* Memory that will be read soon, in bytes: so many runs, and from one's beginning to the next. */
 typedef struct cgp__ahead {
     const char *at;
@@ -102,12 +119,17 @@ typedef struct cgp__block {
         *a; /* packed by product_rows: all rows, or with rows_at the last, fewer than 16 */
     const float *rows_at; /* a as it is, if its columns are contiguous floats; else NULL */
     int64_t row;          /* floats from row to row there */
+    cgp__windows windows; /* of an image, that a's rows are instead; no table: they are not */
     cgp__matrix b;
+    cgp__taps
+        taps; /* of b, if its columns are contiguous by taps only; no depth: it has none */
     const float *bias; /* NULL: none */
     cgp__matrix from;  /* its columns are contiguous; may be c. at == NULL: nothing is added */
     cgp_dtype type;    /* of c */
     void *c;
-    int64_t stride;   /* elements from row to row of c */
+    int64_t stride; /* elements from row to row of c */
+    const int64_t *c_rows,
+        *from_rows;   /* [rows] elements to each row instead; NULL: by stride */
     cgp__ahead ahead; /* what the next block's a is made of; no runs: nothing */
 } cgp__block;
 
@@ -206,6 +228,10 @@ static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \
     X(product_rows, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                \
+    /* windows, of which rows first .. first + rows - 1 of k are wanted, as a packed a of `rows` rows \
+     * and a column each */                                                                    \
+    X(product_windows, (float *to, const float *at, const int64_t *windows, int64_t count,     \
+                        int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
      * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
     X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \

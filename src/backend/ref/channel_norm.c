@@ -6,7 +6,7 @@
  *     mean = sum(x) / r     variance = sum((x - mean)^2) / r     rstd = 1 / sqrt(variance + eps)     r rows a group
  *     dx = rstd weight (dy - sum(dy) / r - h sum(dy h) / r)      dweight = sum(dy h)     dbias = sum(dy)
  *
- * Outside training BATCH_NORM's mean and variance are its state's. backward_input needs x and what forward saves, mean and
+ * Outside training BATCH_NORM's mean and variance are its state's, and nothing is saved. backward_input needs x and what forward saves, mean and
  * rstd, one of each per group and channel; it makes dweight and dbias as well, there is no backward_weight, and takes
  * mean and rstd to follow from x. y is overwritten. dx may be dy unless it is added to: each channel of a group is read for
  * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
@@ -62,30 +62,47 @@ static void statistics(const cgp__kernel_spec *spec, const cgp__kernel_args *arg
     *variance = squares / (double)at->rows;
 }
 
+static void normalise(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                      const channel *at, double mean, double rstd) {
+    const double weight = parameter(args, 0, at, 1.0), bias = parameter(args, 1, at, 0.0);
+    for (int64_t row = 0; row < at->rows; row++) {
+        const double h = (load(spec, args->x[0], at, row) - mean) * rstd;
+        cgp__ref_write(spec->type, args->y, at->first + row * at->step,
+                       (float)(h * weight + bias));
+    }
+}
+
+static double reciprocal_deviation(const cgp__kernel_spec *spec, double variance) {
+    return 1.0 / sqrt(variance + (double)spec->geometry.eps);
+}
+
+/* BATCH_NORM outside training */
+static void forward_fixed(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const float *mean = args->state[0], *variance = args->state[1];
+    for (int64_t c = 0; c < spec->geometry.out; c++) {
+        const channel at = channel_of(spec, c);
+        normalise(spec, args, &at, mean[c], reciprocal_deviation(spec, variance[c]));
+    }
+}
+
 void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const bool batch = spec->op == CGP__OP_BATCH_NORM;
     float *variances = args->workspace;
+    if (batch && !args->training) {
+        forward_fixed(spec, args);
+        return;
+    }
     for (int64_t place = 0; place < groups(spec) * spec->geometry.out; place++) {
         const channel at = channel_of(spec, place);
         double mean, variance;
-        if (batch && !args->training) {
-            mean = ((const float *)args->state[0])[at.c];
-            variance = ((const float *)args->state[1])[at.c];
-        } else {
-            statistics(spec, args, &at, &mean, &variance);
-        }
-        const double rstd = 1.0 / sqrt(variance + (double)spec->geometry.eps);
-        const double weight = parameter(args, 0, &at, 1.0), bias = parameter(args, 1, &at, 0.0);
-        for (int64_t row = 0; row < at.rows; row++) {
-            const double h = (load(spec, args->x[0], &at, row) - mean) * rstd;
-            cgp__ref_write(spec->type, args->y, at.first + row * at.step,
-                           (float)(h * weight + bias));
-        }
+        statistics(spec, args, &at, &mean, &variance);
+        const double rstd = reciprocal_deviation(spec, variance);
+        normalise(spec, args, &at, mean, rstd);
         args->saved[0][place] = (float)mean;
         args->saved[1][place] = (float)rstd;
         if (batch) variances[place] = (float)variance;
     }
-    if (batch && args->training && args->pending)
+    if (batch && args->pending)
         cgp__running_collect(spec, args, args->saved[0], variances,
                              spec->n * spec->geometry.rows);
 }

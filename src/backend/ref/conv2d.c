@@ -1,10 +1,10 @@
 /* conv2d.c -- y = windows of x times weight, plus bias, reference kernels. Window (i, j) lies at pixel (a, b) of x:
  *
  *     a = i stride_height - top                b = j stride_width - left
- *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[o, u, v, c]
+ *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[u, v, c, o]
  *     dx[h, w, c]        = sum over the windows that see (h, w), as their element (u, v), and o of
- *                          dy[i, j, o] weight[o, u, v, c]
- *     dweight[o, u, v, c] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
+ *                          dy[i, j, o] weight[u, v, c, o]
+ *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
  *
  * where pixels outside of x are zero. backward_input needs weight; backward_weight needs x; neither needs y. y is
@@ -22,7 +22,7 @@ static int64_t y_at(const cgp__geometry *g, int64_t sample, int64_t i, int64_t j
 }
 
 static int64_t weight_at(const cgp__geometry *g, int64_t o, int64_t u, int64_t v) {
-    return ((o * g->kernel_height + u) * g->kernel_width + v) * g->in;
+    return (u * g->kernel_width + v) * g->in * g->out + o;
 }
 
 /* y[i, j, o] without the bias */
@@ -38,7 +38,7 @@ static double window(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
             const int64_t x = x_at(g, sample, h, w), weight = weight_at(g, o, h - a, w - b);
             for (int64_t c = 0; c < g->in; c++)
                 sum += (double)cgp__ref_load(spec->type, args->x[0], x + c) *
-                       args->param[0][weight + c];
+                       args->param[0][weight + c * g->out];
         }
     }
     return sum;
@@ -68,7 +68,7 @@ static double input_element(const cgp__kernel_spec *spec, const cgp__kernel_args
                 cgp__ref_window_of(w + g->left - v, g->stride_width, g->out_width);
             for (int64_t o = 0; j >= 0 && o < g->out; o++)
                 sum += (double)cgp__ref_load(spec->type, args->dy, y_at(g, sample, i, j) + o) *
-                       args->param[0][weight_at(g, o, u, v) + c];
+                       args->param[0][weight_at(g, o, u, v) + c * g->out];
         }
     }
     return sum;
@@ -85,7 +85,7 @@ void cgp__ref_conv2d_input(const cgp__kernel_spec *spec, const cgp__kernel_args 
     }
 }
 
-/* dweight[o, u, v, c] */
+/* dweight[u, v, c, o] */
 static double weight_element(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                              int64_t o, int64_t u, int64_t v, int64_t c) {
     const cgp__geometry *g = &spec->geometry;
@@ -107,9 +107,9 @@ void cgp__ref_conv2d_weight(const cgp__kernel_spec *spec, const cgp__kernel_args
     const cgp__geometry *g = &spec->geometry;
     const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
     for (int64_t e = 0; e < count; e++) {
-        const int64_t c = e % g->in, v = e / g->in % g->kernel_width;
-        const int64_t u = e / (g->in * g->kernel_width) % g->kernel_height;
-        const int64_t o = e / (g->in * g->kernel_width * g->kernel_height);
+        const int64_t o = e % g->out, c = e / g->out % g->in;
+        const int64_t tap = e / (g->out * g->in);
+        const int64_t u = tap / g->kernel_width, v = tap % g->kernel_width;
         cgp__ref_store(CGP_F32, args->dparam[0], e, !args->first,
                        weight_element(spec, args, o, u, v, c));
     }

@@ -100,6 +100,20 @@ void CGP__CPU_NAME(product_rows)(float *to, const cgp__matrix *a, int64_t rows, 
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
+/* Rows are contiguous in each window: LANES of them are copied from every window in turn. */
+void CGP__CPU_NAME(product_windows)(float *to, const float *at, const int64_t *windows,
+                                    int64_t count, int64_t first, int64_t rows) {
+    const int64_t sliver = count * MR;
+    for (int64_t i = 0; i < rows; i += LANES, to += 2 * sliver) {
+        const int64_t there = rows - i < LANES ? rows - i : LANES;
+        const float *from = at + first + i;
+        for (int64_t p = 0; there == LANES && p < count; p++)
+            store_halves(to + p * MR, load(from + windows[p]), sliver);
+        for (int64_t p = 0; there < LANES && p < count; p++)
+            store_halves(to + p * MR, load_part(from + windows[p], there), sliver);
+    }
+}
+
 /* `columns` <= NR of b, from row p on, to [k][NR]; missing ones are zero where rows are read. */
 INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
                             int64_t p, int64_t k) {
@@ -127,6 +141,23 @@ static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64
     FOR_TYPE(b->type, pack_columns_as, to, b, columns, p, k);
 }
 
+/* The same of a b that is made of taps: by what is left of one, and whole ones. */
+static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
+    const cgp__taps *taps = &block->taps;
+    const float *const begin = (const float *)block->b.at + column * taps->depth;
+    for (int64_t s = 0; s * taps->length < block->k; s++) {
+        const int64_t end = taps->first + taps->length;
+        for (int64_t q = taps->first, n; q < end; q += n, to += n * NR) {
+            const int64_t tap = q / taps->depth, left = (tap + 1) * taps->depth - q;
+            const cgp__matrix b = {
+                CGP_F32, begin + s * taps->segment + tap * taps->tap + (q - tap * taps->depth),
+                1, taps->depth};
+            n = left < end - q ? left : end - q;
+            pack_columns_as(CGP_F32, to, &b, columns, 0, n);
+        }
+    }
+}
+
 /* --- tiles --- */
 
 /* Lines of memory to be called: `left` more in this run, then on to the next one. */
@@ -143,10 +174,11 @@ typedef struct copies {
 
 typedef struct tile {
     const cgp__block *block;
-    int64_t rows, columns; /* <= MR, <= NR: those to be stored */
-    int64_t row, column;   /* in c */
-    const float *a, *b;    /* [k][MR], [k][NR] */
-    int64_t stride;        /* of rows of a where it is not packed; else 0 */
+    int64_t rows, columns;    /* <= MR, <= NR: those to be stored */
+    int64_t row, column;      /* in c */
+    const float *a, *b;       /* [k][MR], [k][NR] */
+    int64_t stride;           /* of rows of a where it is not packed; else 0 */
+    const float *windows[MR]; /* rows of a, if they are windows */
     copies copy;
     lines a_lines, b_lines, c_lines;
 } tile;
@@ -183,6 +215,27 @@ INLINE void accumulate(vec sums[MR][NV], const float *a, int64_t stride, const f
     }
 }
 
+/* Row i of a begins at rows[i]. */
+INLINE void accumulate_windows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
+                               const float *b, int nv) {
+    vec columns[NV];
+    UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
+    UNROLL for (int i = 0; i < MR; i++) {
+        const vec x = splat(rows[i][q]);
+        UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
+            multiply_add(x, columns[j], sums[i][j]);
+    }
+}
+
+/* Elements from the first row of c, or of what it is added to, to another one. */
+INLINE int64_t c_row(const cgp__block *block, int64_t row) {
+    return block->c_rows ? block->c_rows[row] : row * block->stride;
+}
+
+INLINE int64_t from_row(const cgp__block *block, int64_t row) {
+    return block->from_rows ? block->from_rows[row] : row * block->from.row;
+}
+
 /* A tile at an edge: its sums by way of memory. */
 static void store_edge(const tile *t, const float sums[MR][NR]) {
     const cgp__block *block = t->block;
@@ -194,24 +247,27 @@ static void store_edge(const tile *t, const float sums[MR][NR]) {
             if (block->bias) sum += load_part(block->bias + column, n);
             if (block->from.at)
                 sum += load_part_as(block->from.type, block->from.at,
-                                    row * block->from.row + column, n);
-            store_part_as(block->type, block->c, row * block->stride + column, sum, n);
+                                    from_row(block, row) + column, n);
+            store_part_as(block->type, block->c, c_row(block, row) + column, sum, n);
         }
 }
 
 /* sums += what the tile is added to, of `type`. */
 INLINE void add_from(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
-    const cgp__matrix *from = &t->block->from;
-    const int64_t at = t->row * from->row + t->column;
-    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] +=
-        load_as(type, from->at, at + i * from->row + j * LANES);
+    const void *from = t->block->from.at;
+    UNROLL for (int i = 0; i < MR; i++) {
+        const int64_t at = from_row(t->block, t->row + i) + t->column;
+        UNROLL for (int j = 0; j < nv; j++) sums[i][j] += load_as(type, from, at + j * LANES);
+    }
 }
 
 INLINE void store_whole(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
     const cgp__block *block = t->block;
-    const int64_t at = t->row * block->stride + t->column;
-    UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++)
-        store_as(type, block->c, at + i * block->stride + j * LANES, sums[i][j]);
+    UNROLL for (int i = 0; i < MR; i++) {
+        const int64_t at = c_row(block, t->row + i) + t->column;
+        UNROLL for (int j = 0; j < nv; j++)
+            store_as(type, block->c, at + j * LANES, sums[i][j]);
+    }
 }
 
 INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
@@ -254,8 +310,38 @@ INLINE void run_tile_as(cgp_dtype type, tile *t, int nv, bool packed) {
     store_tile(t, sums, nv);
 }
 
+/* Rows of a are windows. */
+INLINE void run_windows(cgp_dtype type, tile *t, int nv) {
+    const cgp__block *block = t->block;
+    const int64_t segments = block->windows.segments, length = block->k / segments;
+    const int64_t steps = length / STEP;
+    const float *b = t->b, *rows[MR];
+    vec sums[MR][NV];
+    UNROLL for (int i = 0; i < MR; i++) {
+        rows[i] = t->windows[i];
+        UNROLL for (int j = 0; j < nv; j++) sums[i][j] = (vec){0};
+    }
+    for (int64_t s = 0; s < segments; s++) {
+        int64_t q = s * block->windows.jump;
+        const int64_t end = q + length;
+        for (int64_t step = 0; step < steps; step++, q += STEP, b += STEP * NR) {
+            UNROLL for (int p = 0; p < STEP; p++)
+                accumulate_windows(sums, rows, q + p, b + p * NR, nv);
+            copy_vector(type, block, &t->copy, s * steps + step);
+            call_line(&t->a_lines, 0);
+            call_line(&t->b_lines, 0);
+            call_line(&t->c_lines, 1);
+        }
+        for (; q < end; q++, b += NR)
+            accumulate_windows(sums, rows, q, b, nv);
+    }
+    store_tile(t, sums, nv);
+}
+
 INLINE void run_tile(cgp_dtype type, tile *t, int nv) {
-    if (t->stride)
+    if (t->block->windows.rows)
+        run_windows(type, t, nv);
+    else if (t->stride)
         run_tile_as(type, t, nv, false);
     else
         run_tile_as(type, t, nv, true);
@@ -298,7 +384,9 @@ INLINE lines lines_of(const void *at, int64_t count, int64_t length, int64_t str
 static void share_rows(const range *r, tile *t) {
     const cgp__matrix *b = &r->block->b;
     const int64_t k = r->block->k, left = k - r->packed, next = r->begin + NR;
-    const int64_t most = k / STEP / NV, each = (k + r->tiles - 1) / r->tiles;
+    const int64_t segments = r->block->windows.rows ? r->block->windows.segments : 1;
+    const int64_t most = k / segments / STEP * segments / NV,
+                  each = (k + r->tiles - 1) / r->tiles;
     int64_t rows = each < most ? each : most;
     if (r->end - r->begin < 2 * NR || left <= 0) return;
     if (rows > left) rows = left;
@@ -342,7 +430,7 @@ static lines next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const int64_t column = i + MR < block->rows ? r->begin : r->begin + NR;
     const int64_t row = i + MR < block->rows ? i + MR : 0, length = bytes_of(block->type, NR);
-    return lines_of(cgp__cpu_at(block->type, block->c, row * block->stride + column),
+    return lines_of(cgp__cpu_at(block->type, block->c, c_row(block, row) + column),
                     MR * ((length + LINE - 1) / LINE), length,
                     bytes_of(block->type, block->stride));
 }
@@ -350,6 +438,11 @@ static lines next_tile(const range *r, int64_t i) {
 /* Whole tiles read a as it is, if that can be. */
 static void set_rows(tile *t) {
     const cgp__block *block = t->block;
+    const int64_t *windows = block->windows.rows;
+    for (int i = 0; windows && i < MR;
+         i++) /* those that are not there are computed, not stored */
+        t->windows[i] = block->windows.at + windows[t->row + (i < t->rows ? i : t->rows - 1)];
+    if (windows) return;
     const bool packed = !block->rows_at || t->rows < MR;
     t->a = packed ? block->a + t->row * block->k : block->rows_at + t->row * block->row;
     t->stride = packed ? 0 : block->row;
@@ -369,7 +462,9 @@ static void run_sliver(range *r) {
                   .c_lines = next_tile(r, i)};
         set_rows(&t);
         share_ahead(r, &t, i / MR);
-        if (block->b.column == 1)
+        if (block->taps.depth)
+            t.copy.count = 0; /* taps are packed when their turn comes */
+        else if (block->b.column == 1)
             share_rows(r, &t);
         else
             share_columns(r, &t, i / MR);
@@ -393,7 +488,10 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
         float *const now = r.next;
         r.next = r.now;
         r.now = now;
-        pack_columns(now, &b, left < NR ? left : NR, r.packed, block->k);
+        if (block->taps.depth)
+            pack_taps(now, block, r.begin, left < NR ? left : NR);
+        else
+            pack_columns(now, &b, left < NR ? left : NR, r.packed, block->k);
         run_sliver(&r);
     }
 }

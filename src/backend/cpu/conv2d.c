@@ -1,0 +1,650 @@
+/* conv2d.c -- convolutions as products of windows and weights, W [KH, KW, in, out].
+ *
+ *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
+ *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W turned [KH KW out, in]
+ *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
+ *
+ * A window is never written out. A block of output pixels works on a *strip*: the rows of the image that it sees, in
+ * floats, with zeros where padding is. There a window is KH runs of KW in floats, at the same distances for every
+ * pixel, so a tile of a product finds a row of a at an address from a table.
+ *
+ * dx with a stride of s is s x s products, one for each class of pixels (i mod s, j mod s): the pixels of a class see the
+ * same taps of the kernel, and dy without gaps, so no product meets a zero that a stride put there. A product of windows of
+ * one pixel that lie side by side is a plain product.
+ *
+ * Threads take blocks of pixels, each with a strip of its own, or columns of them; in dW, rows of dW. What an element is
+ * does not depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
+#include <string.h>
+
+#include "backend/cpu/cpu.h"
+
+#define PIXELS 256 /* in a block of output pixels, at most */
+#define SUMMED 512 /* in one of dW, where they are k */
+#define DEPTH 512  /* of k at a time, a multiple of 16 */
+#define ROWS 256   /* of dW at a time */
+#define WORTH                                                                                  \
+    2000000 /* products of a vector and a scalar that are worth handing to another thread */
+
+static int64_t ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static int64_t most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* One product of windows of an image [n, H, W, C] with a grid of output pixels. */
+typedef struct grid {
+    cgp_dtype type; /* of the image */
+    const void *image;
+    int64_t n, height, width, channels;
+    int64_t out_height, out_width;
+    int64_t kernel_height, kernel_width, stride_height, stride_width;
+    int64_t top, left;
+    /* followed from these: */
+    int64_t run, parts; /* pixels of an output row that go together; such runs in a row */
+    int64_t step_height,
+        step_width;      /* from window to window in the strip: no gaps between them */
+    int64_t strip_width; /* pixels of a strip's row */
+    int64_t segment;     /* floats of a window's row */
+} grid;
+
+static void set_grid(grid *g) {
+    g->parts = ceil_div(g->out_width, PIXELS);
+    g->run = ceil_div(g->out_width, g->parts);
+    g->step_height = least(g->stride_height, g->kernel_height);
+    g->step_width = least(g->stride_width, g->kernel_width);
+    g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
+    g->segment = g->kernel_width * g->channels;
+}
+
+static int64_t runs_of(const grid *g) {
+    return g->n * g->out_height * g->parts;
+}
+
+/* Runs in a block: of one part if rows have several. */
+static int64_t runs_in_block(const grid *g, int64_t pixels) {
+    return g->parts > 1 ? 1 : least(most(pixels / g->run, 1), runs_of(g));
+}
+
+/* Floats of the largest strip of so many runs: those of an image share the rows they see. */
+static int64_t strip_floats(const grid *g, int64_t runs) {
+    const int64_t images = least((runs - 2 + g->out_height) / g->out_height + 1, runs);
+    const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
+    return rows * g->strip_width * g->channels;
+}
+
+/* --- strips --- */
+
+/* `n` pixels of row i of an image from pixel j on, zeros outside. */
+static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t image, int64_t i,
+                        int64_t j, int64_t n) {
+    const int64_t channels = g->channels;
+    const bool inside = i >= 0 && i < g->height;
+    const int64_t begin = least(most(-j, 0), n);
+    const int64_t end = inside ? most(least(g->width - j, n), begin) : begin;
+    memset(to, 0, (size_t)(begin * channels) * sizeof *to);
+    if (end > begin)
+        device->loops->convert(
+            CGP_F32, to + begin * channels, g->type,
+            cgp__cpu_at(g->type, g->image,
+                        ((image * g->height + i) * g->width + j + begin) * channels),
+            (end - begin) * channels);
+    memset(to + end * channels, 0, (size_t)((n - end) * channels) * sizeof *to);
+}
+
+/* One row of a strip: row i of an image as the windows of a run see it. */
+static void copy_row(cgp__device *device, const grid *g, float *to, int64_t image, int64_t i,
+                     int64_t first, int64_t pixels) {
+    const int64_t j = first * g->stride_width - g->left;
+    if (g->step_width == g->stride_width) {
+        copy_pixels(device, g, to, image, i, j, (pixels - 1) * g->step_width + g->kernel_width);
+        return;
+    }
+    for (int64_t p = 0; p < pixels; p++)
+        copy_pixels(device, g, to + p * g->segment, image, i, j + p * g->stride_width,
+                    g->kernel_width);
+}
+
+/* The strip of runs first .. first + count - 1; windows[pixel] is where each window begins. Their number. */
+static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int64_t count,
+                          float *strip, int64_t *windows) {
+    const int64_t row = g->strip_width * g->channels;
+    int64_t pixel = 0, rows = 0,
+            seen = 0; /* rows of the strip; of this image's, the next to be copied */
+    for (int64_t r = first; r < first + count; r++) {
+        const int64_t line = r / g->parts, part = r % g->parts;
+        const int64_t image = line / g->out_height, i = line % g->out_height;
+        const int64_t begin = part * g->run, pixels = least(g->run, g->out_width - begin);
+        if (r == first || i == 0) seen = 0;
+        const int64_t fresh = seen == 0 ? g->kernel_height : g->step_height;
+        for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
+            copy_row(device, g, strip + rows * row, image, i * g->stride_height + u - g->top,
+                     begin, pixels);
+        seen += fresh;
+        for (int64_t p = 0; p < pixels; p++)
+            windows[pixel++] =
+                (rows - g->kernel_height) * row + p * g->step_width * g->channels;
+    }
+    return pixel;
+}
+
+/* The rows of the image that runs first .. first + count - 1 see, one after the other in memory. */
+static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
+    const int64_t lines = g->n * g->out_height;
+    const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
+    if (begin >= lines) return (cgp__ahead){0};
+    const int64_t end = least(last, lines - 1);
+    const int64_t from = begin / g->out_height * g->height +
+                         most(begin % g->out_height * g->stride_height - g->top, 0);
+    const int64_t to =
+        end / g->out_height * g->height +
+        least(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
+    const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
+    if (to <= from) return (cgp__ahead){0};
+    return (cgp__ahead){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
+}
+
+/* --- windows times weights --- */
+
+/* Where the pixels of a grid are in memory, in elements. */
+typedef struct pixels_at {
+    cgp_dtype type;
+    void *at;
+    int64_t image, row, pixel;
+} pixels_at;
+
+/* c [pixels, columns] = or += windows b + bias. */
+typedef struct gathered {
+    cgp__device *device;
+    grid grid;
+    pixels_at to;
+    bool add;
+    int64_t columns;
+    cgp__matrix b;  /* of all k, if taps.depth is 0 */
+    cgp__taps taps; /* else b.at is the first tap */
+    const float *bias;
+    /* followed from these: */
+    int64_t runs;    /* in a block */
+    int64_t slivers; /* of columns that an item has */
+    int64_t bytes;   /* of a thread's workspace */
+    char *workspace;
+} gathered;
+
+/* How k is cut: whole segments, or equal parts of one, whole vectors but for the last. */
+static int64_t segments_at_once(const grid *g) {
+    const int64_t fit = most(DEPTH / g->segment, 1);
+    return ceil_div(g->kernel_height, ceil_div(g->kernel_height, fit));
+}
+
+static int64_t part_of_segment(const grid *g) {
+    if (g->segment <= DEPTH) return g->segment;
+    return ceil_div(ceil_div(g->segment, ceil_div(g->segment, DEPTH)), 16) * 16;
+}
+
+static int64_t depth_of(const grid *g) {
+    return segments_at_once(g) * part_of_segment(g);
+}
+
+/* A thread's workspace: strip, windows, places of pixels, slivers of b, sums. */
+static int64_t strip_bytes(const grid *g, int64_t pixels) {
+    return cgp__align_up(strip_floats(g, runs_in_block(g, pixels)) * (int64_t)sizeof(float));
+}
+
+static int64_t table_bytes(const grid *g, int64_t pixels) {
+    return cgp__align_up(runs_in_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
+}
+
+static int64_t slivers_bytes(const grid *g) {
+    return cgp__align_up(2 * depth_of(g) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
+}
+
+static bool has_sums(const grid *g, cgp_dtype type) {
+    return type != CGP_F32 && depth_of(g) < g->kernel_height * g->segment;
+}
+
+static int64_t gathered_bytes(const grid *g, int64_t columns, cgp_dtype type) {
+    const int64_t sums = runs_in_block(g, PIXELS) * g->run * columns * (int64_t)sizeof(float);
+    return strip_bytes(g, PIXELS) + 2 * table_bytes(g, PIXELS) + slivers_bytes(g) +
+           (has_sums(g, type) ? cgp__align_up(sums) : 0);
+}
+
+/* Where the pixels of some runs are. */
+static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_t *at) {
+    const grid *g = &p->grid;
+    for (int64_t r = first; r < first + count; r++) {
+        const int64_t line = r / g->parts, begin = r % g->parts * g->run;
+        const int64_t end = least(begin + g->run, g->out_width);
+        const int64_t row =
+            line / g->out_height * p->to.image + line % g->out_height * p->to.row;
+        for (int64_t j = begin; j < end; j++)
+            *at++ = row + j * p->to.pixel;
+    }
+}
+
+/* What a thread has. */
+typedef struct room {
+    float *strip, *slivers, *sums;
+    int64_t *windows, *places;
+} room;
+
+static room room_of(const gathered *p, int thread) {
+    const grid *g = &p->grid;
+    char *at = p->workspace + thread * p->bytes;
+    room r = {.strip = (float *)(void *)at};
+    r.windows = (int64_t *)(void *)(at += strip_bytes(g, PIXELS));
+    r.places = (int64_t *)(void *)(at += table_bytes(g, PIXELS));
+    r.slivers = (float *)(void *)(at += table_bytes(g, PIXELS));
+    r.sums = (float *)(void *)(at + slivers_bytes(g));
+    return r;
+}
+
+/* The part of b from segment u, element q of it on. */
+static void set_b(cgp__block *block, const gathered *p, int64_t u, int64_t q, int64_t length) {
+    block->b = p->b;
+    block->taps = p->taps;
+    if (p->taps.depth == 0) {
+        block->b = cgp__matrix_from(p->b, u * p->grid.segment + q, 0);
+        return;
+    }
+    block->b.at = (const float *)p->b.at + u * p->taps.segment;
+    block->taps.first = q;
+    block->taps.length = length;
+}
+
+/* Sums of a block lie where the result will, or, until the last part of k, in a room of their own: those in bf16. */
+static void set_c(cgp__block *block, const gathered *p, const room *r, bool first, bool last) {
+    const bool apart = has_sums(&p->grid, p->to.type);
+    if (apart && !first)
+        block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
+    else if (!first || p->add) {
+        block->from = (cgp__matrix){p->to.type, p->to.at, 0, 1};
+        block->from_rows = r->places;
+    }
+    block->type = apart && !last ? CGP_F32 : p->to.type;
+    block->c = apart && !last ? (void *)r->sums : p->to.at;
+    block->stride = p->columns;
+    block->c_rows = apart && !last ? NULL : r->places;
+}
+
+static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_t begin,
+                        int64_t end, cgp__ahead ahead) {
+    const grid *g = &p->grid;
+    const int64_t segments = segments_at_once(g), part = part_of_segment(g);
+    for (int64_t u = 0; u < g->kernel_height; u += segments)
+        for (int64_t q = 0; q < g->segment; q += part) {
+            const int64_t length = least(part, g->segment - q);
+            const int64_t count = least(segments, g->kernel_height - u);
+            const bool first = u == 0 && q == 0;
+            const bool last = u + count == g->kernel_height && q + length == g->segment;
+            cgp__block block = {.rows = pixels,
+                                .columns = p->columns,
+                                .k = count * length,
+                                .bias = first ? p->bias : NULL,
+                                .ahead = last ? ahead : (cgp__ahead){0}};
+            block.windows = (cgp__windows){
+                .at = r->strip + u * g->strip_width * g->channels + q,
+                .rows = r->windows,
+                .segments = count,
+                .jump = g->strip_width * g->channels,
+            };
+            set_b(&block, p, u, q, length);
+            set_c(&block, p, r, first, last);
+            p->device->loops->product_columns(&block, begin, end, r->slivers);
+        }
+}
+
+/* Items: for each block of pixels, its ranges of columns. */
+static void gathered_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const gathered *p = work;
+    const grid *g = &p->grid;
+    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t ranges = ceil_div(all, p->slivers);
+    const room r = room_of(p, thread);
+    int64_t made = -1, pixels = 0;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item / ranges, first = block * p->runs;
+        const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
+        const int64_t count = least(p->runs, runs_of(g) - first);
+        if (block != made) {
+            pixels = make_strip(p->device, g, first, count, r.strip, r.windows);
+            place_pixels(p, first, count, r.places);
+            made = block;
+        }
+        run_columns(p, &r, pixels, column,
+                    least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+                    seen_by(g, first + p->runs, p->runs));
+    }
+}
+
+/* All columns of a block in one item, if there are blocks enough for the threads. */
+static void run_gathered(gathered *p, void *workspace) {
+    const grid *g = &p->grid;
+    const int threads = p->device->threads;
+    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t work = runs_of(g) * g->run * g->kernel_height * g->segment * all * 3;
+    p->runs = runs_in_block(g, PIXELS);
+    const int64_t blocks = ceil_div(runs_of(g), p->runs);
+    p->slivers = blocks >= 2 * threads ? all : ceil_div(all, ceil_div(2 * threads, blocks));
+    p->bytes = gathered_bytes(g, p->columns, p->to.type);
+    p->workspace = workspace;
+    const int64_t items = blocks * ceil_div(all, p->slivers);
+    cgp__cpu_share(p->device, items, work < WORTH ? items : 1, gathered_part, p);
+}
+
+/* --- the three directions --- */
+
+static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
+    const cgp__geometry *s = &spec->geometry;
+    grid g = {.type = spec->type,
+              .image = image,
+              .n = spec->n,
+              .height = s->height,
+              .width = s->width,
+              .channels = s->in,
+              .out_height = s->out_height,
+              .out_width = s->out_width,
+              .kernel_height = s->kernel_height,
+              .kernel_width = s->kernel_width,
+              .stride_height = s->stride_height,
+              .stride_width = s->stride_width,
+              .top = s->top,
+              .left = s->left};
+    set_grid(&g);
+    return g;
+}
+
+/* Whether every pixel of the output sees one of the input, the same one: a plain product. */
+static bool is_plain(const cgp__geometry *g) {
+    return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
+           g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
+           g->out_width == g->width;
+}
+
+static cgp_status run_plain(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__kernel linear = *kernel;
+    linear.spec.geometry.in_out = true;
+    return cgp__cpu_linear[kernel->spec.direction].run(&linear, args);
+}
+
+static int64_t plain_bytes(const cgp__kernel_spec *spec, int threads) {
+    cgp__kernel_spec linear = *spec;
+    linear.geometry.in_out = true;
+    return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
+}
+
+static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__geometry *s = &kernel->spec.geometry;
+    if (is_plain(s)) return run_plain(kernel, args);
+    gathered p = {
+        .device = kernel->device,
+        .grid = grid_of(&kernel->spec, args->x[0]),
+        .to = {kernel->spec.type, args->y, s->rows * s->out, s->out_width * s->out, s->out},
+        .columns = s->out,
+        .b = cgp__rows(CGP_F32, args->param[0], s->out),
+        .bias = s->has_bias ? args->param[1] : NULL};
+    run_gathered(&p, args->workspace);
+    return CGP_OK;
+}
+
+/* The product that makes the pixels (first + stride i) of one side of dx: which taps they see, and where dy begins. */
+typedef struct side {
+    int64_t first, pixels; /* of the class, on this side of dx */
+    int64_t tap, taps;     /* the last tap they see, in the order of dy; their number */
+    int64_t padding;
+} side;
+
+/* Pixels i = c + s j see tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. With t falling the
+ * outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
+    const int64_t first_tap = ((c + padding) % stride + stride) % stride;
+    side s = {.first = c, .pixels = size > c ? ceil_div(size - c, stride) : 0};
+    s.taps = kernel > first_tap ? ceil_div(kernel - first_tap, stride) : 0;
+    s.tap = first_tap + (s.taps - 1) * stride;
+    s.padding = s.taps - 1 - (c + padding - first_tap) / stride;
+    return s;
+}
+
+static gathered input_product(const cgp__kernel_spec *spec, const side *vertical,
+                              const side *horizontal) {
+    const cgp__geometry *s = &spec->geometry;
+    gathered p = {.grid = {.type = spec->type,
+                           .n = spec->n,
+                           .height = s->out_height,
+                           .width = s->out_width,
+                           .channels = s->out,
+                           .out_height = vertical->pixels,
+                           .out_width = horizontal->pixels,
+                           .kernel_height = vertical->taps,
+                           .kernel_width = horizontal->taps,
+                           .stride_height = 1,
+                           .stride_width = 1,
+                           .top = vertical->padding,
+                           .left = horizontal->padding},
+                  .columns = s->in};
+    set_grid(&p.grid);
+    return p;
+}
+
+/* Pixels of dx that no window sees. */
+static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
+                         const side *horizontal, void *dx) {
+    const cgp__geometry *s = &spec->geometry;
+    const int64_t bytes = s->in * (int64_t)cgp_dtype_bytes(spec->type);
+    for (int64_t n = 0; n < spec->n; n++)
+        for (int64_t i = vertical->first; i < s->height; i += s->stride_height)
+            for (int64_t j = horizontal->first; j < s->width; j += s->stride_width)
+                memset((char *)dx + ((n * s->height + i) * s->width + j) * bytes, 0,
+                       (size_t)bytes);
+}
+
+static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
+                      const side *vertical, const side *horizontal) {
+    const cgp__geometry *s = &kernel->spec.geometry;
+    const bool add = cgp__cpu_adds(kernel, 0);
+    const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
+    if (vertical->pixels == 0 || horizontal->pixels == 0) return;
+    if (vertical->taps == 0 || horizontal->taps == 0) {
+        if (!add) clear_pixels(&kernel->spec, vertical, horizontal, args->dx[0]);
+        return;
+    }
+    gathered p = input_product(&kernel->spec, vertical, horizontal);
+    p.device = kernel->device;
+    p.grid.image = args->dy;
+    p.add = add;
+    p.to = (pixels_at){kernel->spec.type,
+                       cgp__cpu_at(kernel->spec.type, args->dx[0],
+                                   (vertical->first * s->width + horizontal->first) * s->in),
+                       s->height * s->width * s->in, s->stride_height * s->width * s->in,
+                       s->stride_width * s->in};
+    p.b = (cgp__matrix){CGP_F32, args->param[0] + vertical->tap * row + horizontal->tap * tap,
+                        1, s->out};
+    p.taps = (cgp__taps){
+        .depth = s->out, .tap = -s->stride_width * tap, .segment = -s->stride_height * row};
+    run_gathered(&p, args->workspace);
+}
+
+static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__geometry *s = &kernel->spec.geometry;
+    if (!args->dx[0]) return CGP_OK;
+    if (is_plain(s)) return run_plain(kernel, args);
+    for (int64_t i = 0; i < s->stride_height; i++) {
+        const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+        for (int64_t j = 0; j < s->stride_width; j++) {
+            const side horizontal =
+                side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            run_class(kernel, args, &vertical, &horizontal);
+        }
+    }
+    return CGP_OK;
+}
+
+/* --- the weight's gradient --- */
+
+/* One block of pixels of it: dW += windows^T dy. */
+typedef struct summed {
+    cgp__device *device;
+    const grid *grid;
+    cgp__matrix dy;
+    int64_t columns, pixels;
+    const float *strip;
+    const int64_t *windows;
+    float *dw;
+    bool add;
+    cgp__ahead ahead[2]; /* what the next block of pixels reads, of x and of dy */
+    int64_t slivers;     /* of columns that an item has */
+    char *workspace;     /* of thread 0; the others' follow */
+    int64_t bytes;
+} summed;
+
+static int64_t blocks_of_segment(const grid *g) {
+    return ceil_div(g->segment, ROWS);
+}
+
+static int64_t block_of_segment(const grid *g) {
+    return ceil_div(ceil_div(g->segment, blocks_of_segment(g)), CGP__PRODUCT_ROWS) *
+           CGP__PRODUCT_ROWS;
+}
+
+static int64_t pixels_in_block(const grid *g) {
+    return runs_in_block(g, SUMMED) * g->run;
+}
+
+static int64_t packed_bytes(const grid *g) {
+    return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
+}
+
+static int64_t summed_bytes(const grid *g) {
+    return packed_bytes(g) + cgp__align_up(2 * pixels_in_block(g) * CGP__PRODUCT_COLUMNS *
+                                           (int64_t)sizeof(float));
+}
+
+/* Items: for each block of rows of dW, its ranges of columns. */
+static void summed_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const summed *p = work;
+    const grid *g = p->grid;
+    const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
+    const int64_t ranges = ceil_div(ceil_div(p->columns, CGP__PRODUCT_COLUMNS), p->slivers);
+    char *workspace = p->workspace + thread * p->bytes;
+    int64_t packed = -1;
+    for (int64_t item = begin; item < end; item++) {
+        const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
+        const int64_t rows = least(size, g->segment - q);
+        const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
+        float *a = (float *)(void *)workspace;
+        float *c = p->dw + (u * g->segment + q) * p->columns;
+        if (rows <= 0) continue;
+        if (block != packed)
+            p->device->loops->product_windows(a, p->strip, p->windows, p->pixels,
+                                              u * g->strip_width * g->channels + q, rows);
+        packed = block;
+        cgp__block b = {.rows = rows,
+                        .columns = p->columns,
+                        .k = p->pixels,
+                        .a = a,
+                        .b = p->dy,
+                        .type = CGP_F32,
+                        .c = c,
+                        .stride = p->columns};
+        if (block < 2) b.ahead = p->ahead[block];
+        if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
+        p->device->loops->product_columns(
+            &b, column, least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+            (float *)(void *)(workspace + packed_bytes(g)));
+    }
+}
+
+static void run_summed(summed *p) {
+    const grid *g = p->grid;
+    const int threads = p->device->threads;
+    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t blocks = g->kernel_height * blocks_of_segment(g);
+    const int64_t work = p->pixels * g->kernel_height * g->segment * all * 3;
+    p->slivers = blocks >= 2 * threads ? all : ceil_div(all, ceil_div(2 * threads, blocks));
+    const int64_t items = blocks * ceil_div(all, p->slivers);
+    cgp__cpu_share(p->device, items, work < WORTH ? items : 1, summed_part, p);
+}
+
+/* dy of the next block, from so many pixels on. */
+static cgp__ahead pixels_ahead(const grid *g, const summed *p, int64_t done) {
+    const int64_t left = g->n * g->out_height * g->out_width - done;
+    const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
+    const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
+    if (left <= 0) return (cgp__ahead){0};
+    return (cgp__ahead){next.at, 1, least(left, p->pixels) * bytes, 0};
+}
+
+static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__geometry *s = &kernel->spec.geometry;
+    if (is_plain(s)) return run_plain(kernel, args);
+    const grid g = grid_of(&kernel->spec, args->x[0]);
+    const int64_t runs = runs_in_block(&g, SUMMED);
+    float *strip = args->workspace;
+    int64_t *windows = (int64_t *)(void *)((char *)args->workspace + strip_bytes(&g, SUMMED));
+    summed p = {.device = kernel->device,
+                .grid = &g,
+                .columns = s->out,
+                .strip = strip,
+                .windows = windows,
+                .dw = args->dparam[0],
+                .workspace = (char *)windows + table_bytes(&g, SUMMED),
+                .bytes = summed_bytes(&g)};
+    for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
+        const int64_t count = least(runs, runs_of(&g) - first);
+        p.pixels = make_strip(kernel->device, &g, first, count, strip, windows);
+        p.dy = cgp__rows(kernel->spec.type,
+                         cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
+        p.add = first > 0 || !args->first;
+        p.ahead[0] = seen_by(&g, first + runs, runs);
+        p.ahead[1] = pixels_ahead(&g, &p, done + p.pixels);
+        run_summed(&p);
+    }
+    if (s->has_bias)
+        cgp__cpu_sum_rows(kernel->device, args->dparam[1], kernel->spec.type, args->dy,
+                          cgp__cpu_rows(kernel), s->out, !args->first);
+    return CGP_OK;
+}
+
+/* --- workspace --- */
+
+static int64_t forward_bytes(const cgp__kernel_spec *spec, int threads) {
+    if (is_plain(&spec->geometry)) return plain_bytes(spec, threads);
+    const grid g = grid_of(spec, NULL);
+    return threads * gathered_bytes(&g, spec->geometry.out, spec->type);
+}
+
+/* The most that a class of pixels needs. */
+static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
+    const cgp__geometry *s = &spec->geometry;
+    if (is_plain(s)) return plain_bytes(spec, threads);
+    int64_t bytes = 0;
+    for (int64_t i = 0; i < s->stride_height; i++) {
+        const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
+        for (int64_t j = 0; j < s->stride_width; j++) {
+            const side horizontal =
+                side_of(j, s->stride_width, s->width, s->kernel_width, s->left);
+            if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
+                horizontal.taps == 0)
+                continue;
+            const gathered p = input_product(spec, &vertical, &horizontal);
+            bytes = most(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
+        }
+    }
+    return threads * bytes;
+}
+
+static int64_t weight_bytes(const cgp__kernel_spec *spec, int threads) {
+    if (is_plain(&spec->geometry)) return plain_bytes(spec, threads);
+    const grid g = grid_of(spec, NULL);
+    return strip_bytes(&g, SUMMED) + table_bytes(&g, SUMMED) + threads * summed_bytes(&g);
+}
+
+const cgp__cpu_op cgp__cpu_conv2d[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {forward, forward_bytes},
+    [CGP__BACKWARD_INPUT] = {backward_input, input_bytes},
+    [CGP__BACKWARD_WEIGHT] = {backward_weight, weight_bytes},
+};

@@ -1,0 +1,139 @@
+/* bounds.h -- how far the cpu backend may be from ref.
+ *
+ * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in random
+ * signs, a float sum of k terms is off by u/2 times the 2-norm of its partial sums, about u k / 8, u = 2^-23; the worst of
+ * many elements is some 5 times that, so u k bounds it. Functions (exp, erf, rsqrt) are good to a few u of their result.
+ * Where a division by a deviation or a softmax comes after, bound_of says so.
+ *
+ * In bf16 both backends begin with the same numbers and compute as in f32; what is off by d before each rounds to
+ * bf16 is off by d, and half a unit of bf16 each, 2^-8 of the value, afterwards. */
+#ifndef CGP_TESTS_OP_BOUNDS_H
+#define CGP_TESTS_OP_BOUNDS_H
+
+#include "harness.h"
+
+#define U ((double)FLT_EPSILON)
+
+typedef struct bound {
+    double absolute, relative;
+} bound;
+
+/* Mean, then a quotient by the deviation: what is off by a few u is off by a few u rstd then,
+ * and twice so in dx. `rstd` of the element; of the worst for the weights, sums of `terms`. */
+static inline bound norm_bound(int slot, double rstd, double terms) {
+    if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
+    if (slot == SLOT_SAVED) return (bound){4 * U, 4 * U};
+    if (slot == SLOT_SAVED + 1) return (bound){0, 8 * U * (1 + rstd)};
+    if (slot == SLOT_PENDING) return (bound){16 * U, 16 * U};
+    if (slot < SLOT_DPARAM) return (bound){16 * U * (1 + rstd) * (1 + rstd), 8 * U};
+    return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
+}
+
+/* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
+static inline bound attention_bound(const cgp__geometry *g, int slot) {
+    const double depth = (double)(g->out / g->heads), rows = (double)g->rows;
+    if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
+    return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + rows + depth), 8 * U};
+}
+
+/* An error of lse, of the sum of `in` exponentials, is a relative error of the softmax. */
+static inline bound cross_entropy_bound(const cgp__geometry *g, int slot) {
+    const double sums = 16 + sqrt((double)g->in);
+    return slot == SLOT_SAVED ? (bound){U * sums, U} : (bound){2 * U, U * sums};
+}
+
+/* Sums of so many products. */
+static inline bound product_bound(double sums) {
+    return (bound){U * (sums + 1), U};
+}
+
+static inline bound bound_of(const operands *o, int slot, double rstd) {
+    const cgp__geometry *g = &o->c.geometry;
+    const double terms = (double)(o->c.n * g->rows), in = (double)g->in, out = (double)g->out;
+    const double window = (double)g->kernel_height * g->kernel_width;
+    const bool weight = slot >= SLOT_DPARAM, y = slot == SLOT_Y;
+    switch (o->c.op) {
+    case CGP__OP_LINEAR:
+        return product_bound(weight ? terms : y ? in : out);
+    case CGP__OP_CONV2D:
+        return product_bound(weight ? terms : window * (y ? in : out));
+    case CGP__OP_LAYER_NORM:
+    case CGP__OP_BATCH_NORM:
+    case CGP__OP_INSTANCE_NORM:
+        return norm_bound(slot, rstd, terms);
+    case CGP__OP_GELU:
+        return (bound){16 * U, 8 * U};
+    case CGP__OP_ATTENTION:
+        return attention_bound(g, slot);
+    case CGP__OP_DROPOUT:
+    case CGP__OP_DROPOUT2D:
+    case CGP__OP_RELU:
+        return (bound){0, 2 * U};
+    case CGP__OP_CROSS_ENTROPY:
+        return cross_entropy_bound(g, slot);
+    case CGP__OP_BCE:
+        return (bound){2 * U, 8 * U};
+    case CGP__OP_AVERAGE_POOL:
+        return product_bound(window);
+    case CGP__OP_MAX_POOL:
+        return y ? (bound){0, 0} : product_bound(window);
+    case CGP__OP_UPSAMPLE:
+        return y ? (bound){0, 0} : product_bound((double)g->stride_height * g->stride_width);
+    default: /* y and dx are copied or added once */
+        return weight ? (bound){U * terms, U} : (bound){0, 0};
+    }
+}
+
+/* The loss is summed in double; its terms are functions good to a few u, of up to `in` exponentials. */
+static inline double loss_bound(const operands *o) {
+    const double terms = (double)(o->c.n * o->c.geometry.rows), in = (double)o->c.geometry.in;
+    return o->c.op == CGP__OP_BCE ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
+}
+
+/* Place in `saved` of what element i of a slot was divided by. */
+static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
+    const cgp__geometry *g = &o->c.geometry;
+    if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
+    if (o->c.op == CGP__OP_LAYER_NORM) return i / g->out;
+    return i % g->out + (o->c.op == CGP__OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
+}
+
+static inline double rstd_at(const operands *o, int slot, int64_t i) {
+    const bool of_one = slot < SLOT_DPARAM;
+    double worst = 0.0;
+    if (!is_norm(o->c.op) || slot >= SLOT_STATE) return 0.0;
+    if (o->c.op == CGP__OP_BATCH_NORM && o->c.evaluate)
+        return 1.0 / sqrt((double)o->at[SLOT_STATE + 1][i % o->c.geometry.out]);
+    if (of_one) return o->at[SLOT_SAVED + 1][saved_place(o, slot, i)];
+    for (int64_t k = 0; k < o->count[SLOT_SAVED + 1]; k++)
+        worst = fmax(worst, o->at[SLOT_SAVED + 1][k]);
+    return worst;
+}
+
+/* Element i of a slot; pending's are doubles. */
+static inline double element_at(const operands *o, int slot, int64_t i) {
+    return slot == SLOT_PENDING ? ((const double *)(const void *)o->at[slot])[i]
+                                : (double)o->at[slot][i];
+}
+
+static inline bool is_added_to(const operands *o, int slot) {
+    if (slot >= SLOT_DPARAM) return o->c.accumulate;
+    return slot >= SLOT_DX && (o->c.add >> (slot - SLOT_DX) & 1);
+}
+
+static inline void assert_near(const operands *got, const operands *want, int slot) {
+    const bool adds = is_added_to(got, slot);
+    const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);
+    const int64_t count = slot == SLOT_PENDING ? got->count[slot] / 2 : got->count[slot];
+    for (int64_t i = 0; got->at[slot] && i < count; i++) {
+        const double a = element_at(got, slot, i), b = element_at(want, slot, i);
+        const bound of = bound_of(want, slot, rstd_at(want, slot, i));
+        const double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
+        const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
+        if (!(fabs(a - b) <= limit))
+            fail_msg("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g",
+                     case_text(&got->c), slot, i, a, b, limit);
+    }
+}
+
+#endif

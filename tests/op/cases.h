@@ -1,0 +1,283 @@
+/* cases.h -- one op at one size and how it is run: made by hand, or drawn. */
+#ifndef CGP_TESTS_OP_CASES_H
+#define CGP_TESTS_OP_CASES_H
+
+#include <inttypes.h>
+
+#include "op/op.h"
+#include "support.h"
+
+typedef struct op_case {
+    cgp__op_kind op;
+    cgp__geometry geometry;
+    int64_t n;
+    uint32_t add;
+    bool accumulate; /* dparam and pending are added to */
+    bool evaluate;   /* dropout is off, norms go by their state */
+    bool deferred;
+    int64_t sample;
+    int shift; /* elements */
+    cgp_dtype type;
+} op_case;
+
+static inline bool op_has(cgp__op_kind op, cgp__direction direction) {
+    if (direction == CGP__BACKWARD_INPUT)
+        return op != CGP__OP_EMBEDDING && op != CGP__OP_ARGMAX;
+    return direction == CGP__FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
+           op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+}
+
+/* BATCH_NORM is differentiated in training only. */
+static inline bool case_has(const op_case *c, cgp__direction direction) {
+    const bool fixed = c->op == CGP__OP_BATCH_NORM && c->evaluate;
+    return op_has(c->op, direction) && (direction == CGP__FORWARD || !fixed);
+}
+
+static inline bool is_loss(cgp__op_kind op) {
+    return cgp__op_find(op)->is_loss;
+}
+
+/* --- geometries --- */
+
+static inline cgp__geometry plain_geometry(int64_t rows, int64_t width) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = width};
+}
+
+static inline cgp__geometry embedding_geometry(int64_t rows, int64_t vocabulary,
+                                               int64_t width) {
+    return (cgp__geometry){.rows = rows, .in = vocabulary, .out = width};
+}
+
+static inline cgp__geometry linear_geometry(int64_t rows, int64_t in, int64_t out, bool bias,
+                                            bool in_out) {
+    return (cgp__geometry){
+        .rows = rows, .in = in, .out = out, .has_bias = bias, .in_out = in_out};
+}
+
+/* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0. */
+static inline cgp__geometry norm_geometry(int64_t rows, int64_t width) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = width, .eps = 1e-5f};
+}
+
+static inline cgp__geometry attention_geometry(int64_t rows, int64_t heads, int64_t depth,
+                                               double p) {
+    const int64_t width = heads * depth;
+    return (cgp__geometry){
+        .rows = rows, .in = 3 * width, .out = width, .heads = heads, .p = (float)p};
+}
+
+/* DROPOUT, DROPOUT2D */
+static inline cgp__geometry dropout_geometry(int64_t rows, int64_t width, double p) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = width, .p = (float)p};
+}
+
+static inline cgp__geometry relu_geometry(int64_t rows, int64_t width, double slope) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = width, .slope = (float)slope};
+}
+
+static inline cgp__geometry loss_geometry(int64_t rows, int64_t classes) {
+    return (cgp__geometry){.rows = rows, .in = classes, .ignore = -100};
+}
+
+static inline cgp__geometry argmax_geometry(int64_t rows, int64_t width) {
+    return (cgp__geometry){.rows = rows, .in = width, .out = 1};
+}
+
+/* `parts` widths, as many as are not 0. */
+static inline cgp__geometry concat_geometry(int64_t rows,
+                                            const int64_t parts[CGP__MAX_INPUTS]) {
+    cgp__geometry g = {.rows = rows};
+    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+        g.parts[k] = parts[k];
+        g.out += parts[k];
+    }
+    g.in = g.out;
+    return g;
+}
+
+/* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], as the op's table infers it. */
+static inline cgp_status infer_image(cgp__op_kind op, int64_t height, int64_t width,
+                                     int64_t channels, const cgp__attributes *a,
+                                     cgp__geometry *out) {
+    const cgp__type image = {.dtype = CGP_F32,
+                             .shape = cgp_shape_make(3, (int64_t[]){height, width, channels})};
+    cgp__inferred inferred;
+    CGP_TRY(cgp__op_find(op)->infer(a, &image, &inferred));
+    *out = inferred.geometry;
+    return CGP_OK;
+}
+
+static inline cgp__geometry image_geometry(cgp__op_kind op, int64_t height, int64_t width,
+                                           int64_t channels, cgp__attributes a) {
+    cgp__geometry g;
+    assert_ok(infer_image(op, height, width, channels, &a, &g));
+    return g;
+}
+
+static inline bool is_window_op(cgp__op_kind op) {
+    return op == CGP__OP_CONV2D || op == CGP__OP_MAX_POOL || op == CGP__OP_AVERAGE_POOL ||
+           op == CGP__OP_UPSAMPLE || op == CGP__OP_PAD;
+}
+
+/* --- drawn --- */
+
+/* Windows, padding before and behind, along one side of an image; the side that has `windows` of them. */
+static inline int64_t draw_side(cgp__op_kind op, int64_t windows, int side, cgp__attributes *a,
+                                uint64_t *seed) {
+    static const int kernels[] = {1, 1, 2, 3, 3, 3, 5, 7};
+    const bool pool = op == CGP__OP_MAX_POOL || op == CGP__OP_AVERAGE_POOL;
+    int *kernel = &a->kernel[side], *stride = &a->stride[side],
+        *padding = &a->padding[2 * side];
+    *kernel = op == CGP__OP_PAD ? 1 : kernels[test_random(seed) % 8];
+    *stride = op == CGP__OP_PAD ? 1 : test_between(seed, 1, 3);
+    for (int k = 0; k < 2; k++)
+        padding[k] =
+            pool ? test_between(seed, 0, *kernel - 1) : test_between(seed, -2, *kernel);
+    if (op == CGP__OP_UPSAMPLE) return windows / *stride + 1;
+    return (windows - 1) * *stride + *kernel - padding[0] - padding[1];
+}
+
+/* Some `rows` windows, whose sizes are drawn until they fit. */
+static inline cgp__geometry draw_image(cgp__op_kind op, int64_t rows, int64_t width,
+                                       int64_t out, uint64_t *seed) {
+    cgp__geometry g;
+    for (;;) {
+        cgp__attributes a = {.size = out, .bias = test_random(seed) & 1};
+        const int64_t high = test_between(seed, 1, rows < 14 ? (int)rows : 14);
+        const int64_t height = draw_side(op, high, 0, &a, seed);
+        const int64_t across = draw_side(op, rows / high, 1, &a, seed);
+        a.global = op == CGP__OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
+        if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
+    }
+}
+
+static inline cgp__geometry draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
+    int64_t parts[CGP__MAX_INPUTS] = {width};
+    const int n = test_between(seed, 2, CGP__MAX_INPUTS);
+    for (int k = 1; k < n; k++)
+        parts[k] = test_random(seed) % 3 ? test_between(seed, 1, 40) : width;
+    return concat_geometry(rows, parts);
+}
+
+/* Some `rows` rows (pixels of the result) of `width` columns or channels, in products turned into `out`. */
+static inline cgp__geometry draw_geometry(cgp__op_kind op, int64_t rows, int64_t width,
+                                          int64_t out, uint64_t *seed) {
+    const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
+    const bool yes = test_random(seed) & 1;
+    cgp__geometry g;
+    if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
+    switch (op) {
+    case CGP__OP_EMBEDDING:
+        return embedding_geometry(rows, 11, width);
+    case CGP__OP_LINEAR:
+        return linear_geometry(rows, width, out, yes, test_random(seed) & 1);
+    case CGP__OP_LAYER_NORM:
+    case CGP__OP_INSTANCE_NORM:
+        return norm_geometry(rows, width);
+    case CGP__OP_BATCH_NORM:
+        g = norm_geometry(rows, width);
+        g.momentum = yes ? 0.1f : -1.0f;
+        return g;
+    case CGP__OP_ATTENTION:
+        return attention_geometry(rows, test_between(seed, 1, 3), width, p);
+    case CGP__OP_DROPOUT:
+    case CGP__OP_DROPOUT2D:
+        return dropout_geometry(rows, width, p);
+    case CGP__OP_RELU:
+        return relu_geometry(rows, width, yes ? 0.0 : 0.2);
+    case CGP__OP_FLATTEN:
+        return plain_geometry(1, rows * width);
+    case CGP__OP_CONCAT:
+        return draw_concat(rows, width, seed);
+    case CGP__OP_CROSS_ENTROPY:
+        return loss_geometry(rows, width);
+    case CGP__OP_ARGMAX:
+        return argmax_geometry(rows, width);
+    default:
+        return plain_geometry(rows, width);
+    }
+}
+
+/* All but the geometry, up to `most` samples. */
+static inline op_case draw_case(cgp__op_kind op, int most, uint64_t *seed) {
+    return (op_case){
+        .op = op,
+        .n = test_between(seed, 1, most),
+        .add = (uint32_t)test_random(seed) & ((1u << CGP__MAX_INPUTS) - 1),
+        .accumulate = test_random(seed) & 1,
+        .evaluate = test_random(seed) % 4 == 0,
+        .deferred = test_random(seed) & 1,
+        .sample = (int64_t)(test_random(seed) >> 30), /* crosses 2^32 at times */
+        .shift = test_between(seed, 0, 3),
+        .type = test_random(seed) & 1 ? CGP_BF16 : CGP_F32,
+    };
+}
+
+/* Sanitizers make a kernel ten to fifty times slower: one case in so many for them. */
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#define FEWER 5
+#else
+#define FEWER 1
+#endif
+
+/* Multiply-adds of ref, roughly. */
+static inline double case_work(const op_case *c) {
+    const cgp__geometry *g = &c->geometry;
+    const double rows = (double)(c->n * g->rows);
+    const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
+                          (g->kernel_width > 0 ? g->kernel_width : 1);
+    if (c->op == CGP__OP_LINEAR || c->op == CGP__OP_CONV2D)
+        return rows * window * (double)g->in * (double)g->out;
+    if (c->op == CGP__OP_ATTENTION)
+        return rows * (double)g->rows * ((double)g->out + 20.0 * (double)g->heads);
+    return rows * window * (double)g->out;
+}
+
+/* Each length x width, of products each length x width x width, with the rest drawn; of these one in `rarely`. */
+static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(const op_case *c),
+                                 uint64_t *seed) {
+    static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
+    static const int64_t widths[] = {1, 3, 17, 64, 768};
+    const bool product = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+    for (int i = 0; i < 8 * 5 * (product ? 5 : 1); i++) {
+        op_case c = draw_case(op, 5, seed);
+        c.geometry = draw_geometry(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
+        if (case_work(&c) > 4e6) c.n = 1;
+        if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, rarely * FEWER) == 1)
+            check(&c);
+    }
+}
+
+/* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
+#define BLOCK_CASES 3
+
+static inline op_case block_case(int i) {
+    static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
+    op_case c = {.n = 1, .add = 1, .accumulate = true};
+    if (i == BLOCK_CASES - 1) {
+        c.op = CGP__OP_ATTENTION;
+        c.geometry = attention_geometry(520, 1, 64, 0.0);
+        return c;
+    }
+    c.op = CGP__OP_LINEAR;
+    c.geometry = linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
+    return c;
+}
+
+/* "gelu n 2 rows 5 in 17 ..." for messages */
+static inline const char *case_text(const op_case *c) {
+    static char text[384];
+    const cgp__geometry *g = &c->geometry;
+    snprintf(
+        text, sizeof text,
+        "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
+        " p %g bias %d in_out %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top %d left %d"
+        " add %u accumulate %d evaluate %d shift %d %s",
+        cgp__op_find(c->op)->name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
+        g->has_bias, g->in_out, g->height, g->width, g->out_height, g->out_width,
+        g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top, g->left,
+        c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
+    return text;
+}
+
+#endif

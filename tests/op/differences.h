@@ -1,0 +1,115 @@
+/* differences.h -- whether the ref backend's backward is the derivative of its forward.
+ *
+ * L(x) = sum(y r) with r = dy, or the loss times its scale, is summed in double from float y.
+ * With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate is (4 D(h/2) - D(h)) / 3.
+ * It is off by less than
+ *
+ *     |D(h/2) - D(h)|    3/4 of the truncation error of D(h), most of which it removes
+ *   + 4 u |y r| / h      each y is rounded by at most u |y|, u = 2^-24, independently: L
+ *                        is off by about u times the 2-norm of y r, on either side
+ *
+ * and the float gradient itself by 2^-20 of its size (its own rounding, and that of the float
+ * values that forward saves). The loss comes in double, so the second term is 0 for it. */
+#ifndef CGP_TESTS_OP_DIFFERENCES_H
+#define CGP_TESTS_OP_DIFFERENCES_H
+
+#include "harness.h"
+
+#define STEP 0x1p-6
+#define CHECKED 12 /* places of each operand */
+
+#define FOR_EACH(variable, array)                                                              \
+    for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);            \
+         variable##_at++)                                                                      \
+        for (int64_t variable = (array)[variable##_at], once_##variable = 1; once_##variable;  \
+             once_##variable = 0)
+
+/* L, and the 2-norm of y r */
+static inline double value(const runner *on, operands *o, double *norm) {
+    double sum = 0.0, squares = 0.0;
+    op_run(on, o, CGP__FORWARD);
+    if (is_loss(o->c.op)) return o->loss * (double)o->loss_scale;
+    for (int64_t i = 0; i < o->count[SLOT_Y]; i++) {
+        const double term = (double)o->at[SLOT_Y][i] * o->at[SLOT_DY][i];
+        sum += term;
+        squares += term * term;
+    }
+    *norm = sqrt(squares);
+    return sum;
+}
+
+static inline double difference(const runner *on, operands *o, float *x, double h,
+                                double *norm) {
+    const float middle = *x, high = (float)(middle + h), low = (float)(middle - h);
+    *x = high;
+    const double above = value(on, o, norm);
+    *x = low;
+    const double below = value(on, o, norm);
+    *x = middle;
+    return (above - below) / ((double)high - low);
+}
+
+/* The gradient at `gradient` against differences of the values at `slot`. */
+static inline void check_slot(const runner *on, operands *o, int slot, int gradient,
+                              uint64_t *seed) {
+    operands moved;
+    operands_copy(&moved, o);
+    for (int k = 0; o->at[gradient] && k < CHECKED; k++) {
+        const int64_t i = (int64_t)(test_random(seed) % (uint64_t)o->count[slot]);
+        double norm = 0.0;
+        const double coarse = difference(on, &moved, moved.at[slot] + i, STEP, &norm);
+        const double fine = difference(on, &moved, moved.at[slot] + i, STEP / 2, &norm);
+        const double expected = (4.0 * fine - coarse) / 3.0, got = o->at[gradient][i];
+        const double tolerance = fabs(fine - coarse) + 4.0 * 0x1p-24 * norm / STEP +
+                                 0x1p-20 * (fabs(expected) + (double)o->loss_scale);
+        if (!(fabs(got - expected) <= tolerance))
+            fail_msg("%s: slot %d [%" PRId64 "] is %g, differences give %g +- %g",
+                     case_text(&o->c), gradient, i, got, expected, tolerance);
+    }
+    operands_destroy(&moved);
+}
+
+/* Neighbours that a norm compares 2 to 6 apart: where their deviation is as small as the step, a
+ * difference is no estimate. */
+static inline void spread(operands *o) {
+    const int64_t apart = o->c.op == CGP__OP_LAYER_NORM ? 1 : o->c.geometry.out;
+    for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
+        o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
+}
+
+/* Two steps away from what bends sharply: from 0 for RELU; for MAX_POOL every two pixels of a channel,
+ * which get the multiples of four steps in random order. */
+static inline void part(operands *o, uint64_t *seed) {
+    const cgp__geometry *g = &o->c.geometry;
+    const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;
+    float *x = o->at[SLOT_X];
+    for (int64_t i = 0; o->c.op == CGP__OP_RELU && i < o->count[SLOT_X]; i++)
+        x[i] += x[i] < 0.0f ? -2 * (float)STEP : 2 * (float)STEP;
+    for (int64_t i = 0; o->c.op == CGP__OP_MAX_POOL && i < o->count[SLOT_X]; i++) {
+        const int64_t pixel = i % each / g->in;
+        const int64_t other = (int64_t)(test_random(seed) % (uint64_t)(pixel + 1));
+        float *at = x + i - (pixel - other) * g->in;
+        x[i] = *at;
+        *at = 4 * (float)STEP * (float)pixel;
+    }
+}
+
+static inline void check(const op_case *c, uint64_t *seed) {
+    runner on = runner_open(&cgp__backend_ref, 1);
+    operands o;
+    operands_create(&o, c, seed);
+    spread(&o);
+    part(&o, seed);
+    op_run(&on, &o, CGP__FORWARD);
+    for (int direction = CGP__BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
+        if (case_has(c, (cgp__direction)direction)) op_run(&on, &o, (cgp__direction)direction);
+    }
+    for (int k = 0; k < CGP__MAX_INPUTS; k++)
+        check_slot(&on, &o, SLOT_X + k, SLOT_DX + k, seed);
+    for (int k = 0; k < CGP__MAX_PARAMS; k++)
+        check_slot(&on, &o, SLOT_PARAM + k, SLOT_DPARAM + k, seed);
+    operands_destroy(&o);
+    runner_close(&on);
+}
+
+#endif

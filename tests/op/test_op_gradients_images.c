@@ -1,0 +1,173 @@
+/* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward (differences.h): ops over
+ * images, and those that came with them. */
+#include "differences.h"
+
+static uint64_t seed;
+
+/* Rectangles, so that no side can stand for the other; top, bottom, left, right. */
+typedef struct shape {
+    int64_t height, width;
+    int kernel[2], stride[2], padding[4];
+} shape;
+
+static const shape windows[] = {
+    {4, 5, {1, 1}, {1, 1}, {0, 0, 0, 0}}, {5, 4, {3, 3}, {1, 1}, {1, 1, 1, 1}},
+    {6, 9, {1, 7}, {1, 1}, {0, 0, 3, 3}}, {9, 6, {7, 1}, {1, 1}, {3, 3, 0, 0}},
+    {7, 8, {3, 3}, {2, 2}, {1, 1, 1, 1}}, {8, 7, {3, 3}, {2, 2}, {0, 1, 0, 1}},
+    {6, 5, {2, 2}, {2, 2}, {0, 0, 0, 0}}, {5, 7, {2, 3}, {3, 1}, {1, 0, 2, 0}},
+    {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
+};
+
+/* Pixels left out, windows that see nothing: not for pools. */
+static const shape crops[] = {
+    {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
+    {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},
+    {3, 4, {2, 3}, {1, 2}, {4, 3, -1, 5}},
+    {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* sees nothing of the image */
+};
+
+static void check_shape(cgp__op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {
+    const cgp__attributes a = {
+        .size = out,
+        .bias = bias,
+        .kernel = {of->kernel[0], of->kernel[1]},
+        .stride = {of->stride[0], of->stride[1]},
+        .padding = {of->padding[0], of->padding[1], of->padding[2], of->padding[3]}};
+    check(&(op_case){.op = op,
+                     .geometry = image_geometry(op, of->height, of->width, in, a),
+                     .n = 2},
+          &seed);
+}
+
+#define LENGTH(array) (int)(sizeof(array) / sizeof *(array))
+
+static void conv2d_is_differentiated_in_every_shape(void **state) {
+    (void)state;
+    for (int i = 0; i < LENGTH(windows) + LENGTH(crops); i++) {
+        const shape *of = i < LENGTH(windows) ? &windows[i] : &crops[i - LENGTH(windows)];
+        for (int64_t in = 1; in <= 3; in++) {
+            for (int64_t out = 1; out <= 3; out += 2)
+                check_shape(CGP__OP_CONV2D, of, in, out, (i + in) % 2);
+        }
+    }
+}
+
+static void pools_are_differentiated_in_every_shape(void **state) {
+    (void)state;
+    for (int i = 0; i < LENGTH(windows); i++) {
+        for (int64_t channels = 1; channels <= 3; channels++) {
+            check_shape(CGP__OP_MAX_POOL, &windows[i], channels, 0, false);
+            check_shape(CGP__OP_AVERAGE_POOL, &windows[i], channels, 0, false);
+        }
+    }
+    const cgp__attributes global = {.global = true};
+    check(&(op_case){.op = CGP__OP_AVERAGE_POOL,
+                     .geometry = image_geometry(CGP__OP_AVERAGE_POOL, 5, 6, 3, global),
+                     .n = 2},
+          &seed);
+}
+
+static void upsampling_is_differentiated(void **state) {
+    (void)state;
+    for (int scale = 1; scale <= 3; scale++) {
+        for (int64_t channels = 1; channels <= 3; channels++)
+            check_shape(CGP__OP_UPSAMPLE, &(shape){3, 4, .stride = {scale, 4 - scale}},
+                        channels, 0, false);
+    }
+}
+
+static void padding_is_differentiated_when_it_crops_too(void **state) {
+    (void)state;
+    for (int i = 0; i < 81; i++) {
+        const shape of = {3, 4,
+                          .padding = {i % 3 - 1, i / 3 % 3 - 1, i / 9 % 3 - 1, i / 27 - 1}};
+        check_shape(CGP__OP_PAD, &of, 2, 0, false);
+    }
+    check_shape(CGP__OP_PAD, &(shape){3, 4, .padding = {-3, 3, 5, -4}}, 2, 0, false);
+}
+
+static const int64_t widths[] = {1, 2, 3, 17, 33};
+static const int64_t lengths[] = {1, 2, 5, 130};
+
+static void check_each(cgp__op_kind op, cgp__geometry (*geometry)(int64_t, int64_t)) {
+    FOR_EACH(width, widths) {
+        FOR_EACH(rows, lengths) {
+            op_case c = {.op = op, .geometry = geometry(rows, width), .n = 1, .sample = 3};
+            check(&c, &seed);
+            c.n = 3;
+            check(&c, &seed);
+            c.evaluate = op != CGP__OP_BATCH_NORM; /* differentiated in training only */
+            check(&c, &seed);
+        }
+    }
+}
+
+static cgp__geometry relu(int64_t rows, int64_t width) {
+    return relu_geometry(rows, width, 0.0);
+}
+
+static cgp__geometry leaky_relu(int64_t rows, int64_t width) {
+    return relu_geometry(rows, width, 0.2);
+}
+
+static cgp__geometry dropout2d(int64_t rows, int64_t width) {
+    return dropout_geometry(rows, width, 0.4);
+}
+
+static cgp__geometry flat(int64_t rows, int64_t width) {
+    return plain_geometry(1, rows * width);
+}
+
+static void relu_is_differentiated_with_a_slope_and_without(void **state) {
+    (void)state;
+    check_each(CGP__OP_RELU, relu);
+    check_each(CGP__OP_RELU, leaky_relu);
+}
+
+static void dropout2d_and_flatten_are_differentiated(void **state) {
+    (void)state;
+    check_each(CGP__OP_DROPOUT2D, dropout2d);
+    check_each(CGP__OP_FLATTEN, flat);
+}
+
+static void bce_is_differentiated(void **state) {
+    (void)state;
+    check_each(CGP__OP_BCE, plain_geometry);
+}
+
+/* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
+static void channel_norms_are_differentiated(void **state) {
+    (void)state;
+    check_each(CGP__OP_BATCH_NORM, norm_geometry);
+    check_each(CGP__OP_INSTANCE_NORM, norm_geometry);
+}
+
+static void concat_is_differentiated(void **state) {
+    static const int64_t parts[][CGP__MAX_INPUTS] = {
+        {1, 1}, {5, 2}, {1, 16, 3}, {2, 1, 1, 7}, {17, 33, 5, 1}};
+    (void)state;
+    for (int i = 0; i < LENGTH(parts); i++) {
+        FOR_EACH(rows, lengths) {
+            check(&(op_case){.op = CGP__OP_CONCAT,
+                             .geometry = concat_geometry(rows, parts[i]),
+                             .n = 2},
+                  &seed);
+        }
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(conv2d_is_differentiated_in_every_shape),
+        cmocka_unit_test(pools_are_differentiated_in_every_shape),
+        cmocka_unit_test(upsampling_is_differentiated),
+        cmocka_unit_test(padding_is_differentiated_when_it_crops_too),
+        cmocka_unit_test(relu_is_differentiated_with_a_slope_and_without),
+        cmocka_unit_test(dropout2d_and_flatten_are_differentiated),
+        cmocka_unit_test(bce_is_differentiated),
+        cmocka_unit_test(channel_norms_are_differentiated),
+        cmocka_unit_test(concat_is_differentiated),
+    };
+    seed = test_seed();
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,332 @@
+/* test_op_laws.c -- what each backend promises alone, mostly bit for bit: in place is apart, a sample's result does not
+ * depend on its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more
+ * workspace; and what BATCH_NORM does to its running statistics. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner ref, cpu;
+static const runner *judged; /* the backend a law is checked on */
+
+/* A plan made for some samples serves fewer. */
+static void fewer_samples_need_no_more_workspace(void **state) {
+    const runner *on = *state;
+    static const int threads[] = {1, 2, 5};
+    for (int i = 0; i < 600 / FEWER; i++) {
+        const cgp__op_kind op = (cgp__op_kind)test_between(&seed, 0, CGP__OP_KINDS - 1);
+        cgp__kernel_spec spec = {
+            .op = op,
+            .direction = (cgp__direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
+            .geometry =
+                draw_geometry(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
+                              test_between(&seed, 1, 1100), &seed),
+            .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
+        const int t = threads[test_random(&seed) % 3], most = test_between(&seed, 2, 12);
+        int64_t before = 0, bytes = 0;
+        if (!op_has(op, spec.direction)) continue;
+        for (spec.n = 1; spec.n <= most; spec.n++, before = bytes) {
+            assert_ok(on->backend->workspace(&spec, t, &bytes));
+            if (bytes < before)
+                fail_msg("%s: direction %d, %d threads: %" PRId64 " samples need %" PRId64
+                         " bytes, one less %" PRId64,
+                         case_text(&(op_case){.op = op, .geometry = spec.geometry}),
+                         (int)spec.direction, t, spec.n, bytes, before);
+        }
+    }
+}
+
+/* --- in place is apart, bit for bit --- */
+
+static void check_shared(const operands *from, const operands *apart, cgp__direction direction,
+                         int slot, int over) {
+    operands o;
+    operands_copy(&o, from);
+    operands_share(&o, slot, over);
+    op_run(judged, &o, direction);
+    assert_same_bits(&o, apart, slot, 0, "in place");
+    for (int other = SLOT_DX; other < SLOTS; other++)
+        assert_same_bits(&o, apart, other, 0, "in place");
+    operands_destroy(&o);
+}
+
+static void check_in_place(const op_case *c) {
+    const cgp__op *op = cgp__op_find(c->op);
+    op_case plain = *c;
+    plain.add = 0;
+    operands from, apart;
+    if (!op->overwrites && op->dx == CGP__DX_OWN) return;
+    operands_create_bent(&from, &plain, &seed);
+    operands_copy(&apart, &from);
+    op_run(judged, &apart, CGP__FORWARD);
+    for (int k = 0; k < op->n_inputs; k++) {
+        if (op->overwrites >> k & 1)
+            check_shared(&from, &apart, CGP__FORWARD, SLOT_Y, SLOT_X + k);
+    }
+    for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
+        copy_slot(&from, &apart, slot);
+    copy_slot(&from, &apart, SLOT_PENDING);
+    if (case_has(c, CGP__BACKWARD_INPUT) && op->dx != CGP__DX_OWN) {
+        op_run(judged, &apart, CGP__BACKWARD_INPUT);
+        check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX,
+                     op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
+    }
+    if (c->op == CGP__OP_ADD)
+        check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
+    operands_destroy(&from);
+    operands_destroy(&apart);
+}
+
+static void in_place_gives_the_same_bits(void **state) {
+    judged = *state;
+    for (int op = 0; op < CGP__OP_KINDS; op++)
+        for_each_case((cgp__op_kind)op, 3, check_in_place, &seed);
+}
+
+/* --- a row's result depends on that row alone, an image's on that image --- */
+
+/* Samples from `first` on, elsewhere in memory, are what they were among the others. */
+static void check_slice(const operands *whole, const operands *before, int64_t first,
+                        int64_t n) {
+    operands o;
+    operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
+    op_run(judged, &o, CGP__FORWARD);
+    if (case_has(&o.c, CGP__BACKWARD_INPUT)) op_run(judged, &o, CGP__BACKWARD_INPUT);
+    for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++) {
+        if (slot < SLOT_PARAM || slot >= SLOT_DX)
+            assert_same_bits(&o, whole, slot, first * per_sample(whole, slot), "rows alone");
+    }
+    operands_destroy(&o);
+}
+
+static void check_slices(const op_case *c) {
+    operands before, whole;
+    operands_create_bent(&before, c, &seed);
+    operands_copy(&whole, &before);
+    op_run(judged, &whole, CGP__FORWARD);
+    if (case_has(c, CGP__BACKWARD_INPUT)) op_run(judged, &whole, CGP__BACKWARD_INPUT);
+    for (int64_t first = 0; first < c->n;) {
+        int64_t n = test_random(&seed) % 2 ? 1 : test_between(&seed, 1, 40);
+        if (n > c->n - first) n = c->n - first;
+        check_slice(&whole, &before, first, n);
+        first += n;
+    }
+    operands_destroy(&before);
+    operands_destroy(&whole);
+}
+
+/* As drawn, and with every row a sample of its own. BATCH_NORM goes by what it has seen before. */
+static void check_rows_alone(const op_case *c) {
+    op_case rows = *c;
+    if (c->op == CGP__OP_BATCH_NORM) rows.evaluate = true;
+    check_slices(&rows);
+    rows.n *= rows.geometry.rows;
+    rows.geometry.rows = 1;
+    if (c->op != CGP__OP_ATTENTION && !is_window_op(c->op)) check_slices(&rows);
+}
+
+static void a_row_depends_on_that_row_alone(void **state) {
+    judged = *state;
+    for (int op = 0; op < CGP__OP_KINDS; op++)
+        for_each_case((cgp__op_kind)op, 3, check_rows_alone, &seed);
+}
+
+/* --- inputs that are one value --- */
+
+/* dx[0] is added to what dx[1] has just made, in the same memory: as if dx[0] had begun with that. */
+static void check_one_value(const op_case *c) {
+    operands one, apart;
+    op_case both = *c;
+    both.add = 0;
+    operands_create_bent(&one, &both, &seed);
+    operands_copy(&apart, &one);
+    op_run(judged, &apart, CGP__BACKWARD_INPUT);
+    memcpy(apart.at[SLOT_DX], apart.at[SLOT_DX + 1],
+           (size_t)apart.count[SLOT_DX] * sizeof(float));
+    one.c.add = apart.c.add = 1;
+    op_run(judged, &apart, CGP__BACKWARD_INPUT);
+    operands_share(&one, SLOT_DX, SLOT_DX + 1);
+    op_run(judged, &one, CGP__BACKWARD_INPUT);
+    assert_same_bits(&one, &apart, SLOT_DX, 0, "one value");
+    operands_destroy(&one);
+    operands_destroy(&apart);
+}
+
+static void inputs_that_are_one_value_add_their_gradients(void **state) {
+    static const int64_t widths[] = {1, 3, 17, 64, 500};
+    judged = *state;
+    for (int i = 0; i < 5; i++) {
+        op_case c = draw_case(CGP__OP_CONCAT, 4, &seed);
+        c.geometry = concat_geometry(test_between(&seed, 1, 70),
+                                     (int64_t[CGP__MAX_INPUTS]){widths[i], widths[i]});
+        check_one_value(&c);
+        c.op = CGP__OP_ADD;
+        c.geometry = plain_geometry(c.geometry.rows, widths[i]);
+        check_one_value(&c);
+    }
+}
+
+/* --- running statistics --- */
+
+/* Mean and unbiased variance of a channel of x. */
+static void statistics(const operands *o, int64_t c, double *mean, double *variance) {
+    const int64_t width = o->c.geometry.out, rows = o->count[SLOT_X] / width;
+    double sum = 0.0, squares = 0.0;
+    for (int64_t row = 0; row < rows; row++)
+        sum += o->at[SLOT_X][row * width + c];
+    *mean = sum / (double)rows;
+    for (int64_t row = 0; row < rows; row++)
+        squares += pow(o->at[SLOT_X][row * width + c] - *mean, 2.0);
+    *variance = squares / (double)(rows - 1);
+}
+
+static void commit(operands *o) {
+    const cgp__kernel_spec spec = {o->c.op, CGP__FORWARD, o->c.geometry, o->c.n, 0, o->c.type};
+    const cgp__kernel_args args = op_args(o);
+    judged->backend->commit(judged->device, &spec, &args);
+}
+
+static void assert_state(const operands *o, int k, int64_t c, double want) {
+    const double got = (double)o->at[SLOT_STATE + k][c];
+    if (!(fabs(got - want) <= 1e-5 * (1.0 + fabs(want))))
+        fail_msg("%s: state %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), k, c,
+                 got, want);
+}
+
+/* state' = (1 - momentum) state + momentum seen, at the end of the step and not before. */
+static void training_moves_running_statistics_when_it_commits(void **state) {
+    judged = *state;
+    for (int i = 0; i < 40; i++) {
+        op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
+        c.geometry = norm_geometry(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
+        c.geometry.momentum = 0.25f;
+        c.accumulate = c.evaluate = false;
+        operands o, before;
+        operands_create_bent(&o, &c, &seed);
+        operands_copy(&before, &o);
+        op_run(judged, &o, CGP__FORWARD);
+        for (int k = 0; k < CGP__MAX_STATE; k++)
+            assert_same_bits(&o, &before, SLOT_STATE + k, 0, "before the commit");
+        commit(&o);
+        for (int64_t channel = 0; channel < c.geometry.out; channel++) {
+            double seen[2];
+            statistics(&o, channel, &seen[0], &seen[1]);
+            for (int k = 0; k < 2; k++)
+                assert_state(&o, k, channel,
+                             0.75 * (double)before.at[SLOT_STATE + k][channel] +
+                                 0.25 * seen[k]);
+        }
+        operands_destroy(&o);
+        operands_destroy(&before);
+    }
+}
+
+/* Recomputation has no pending; outside training there may be one. y is the same without. */
+static void only_training_with_pending_collects(void **state) {
+    judged = *state;
+    for (int i = 0; i < 40; i++) {
+        op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
+        c.geometry = draw_geometry(c.op, test_between(&seed, 1, 90), test_between(&seed, 1, 70),
+                                   0, &seed);
+        operands o, before, without;
+        operands_create_bent(&before, &c, &seed);
+        operands_copy(&o, &before);
+        operands_copy(&without, &before);
+        op_run(judged, &o, CGP__FORWARD);
+        operands_drop(&without, SLOT_PENDING);
+        op_run(judged, &without, CGP__FORWARD);
+        for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
+            assert_same_bits(&without, &o, slot, 0, "without pending");
+        const bool changed = memcmp(o.at[SLOT_PENDING], before.at[SLOT_PENDING],
+                                    (size_t)o.count[SLOT_PENDING] * sizeof(float)) != 0;
+        assert_int_equal(changed, !c.evaluate);
+        operands_destroy(&o);
+        operands_destroy(&before);
+        operands_destroy(&without);
+    }
+}
+
+/* --- dropout's rule (backend.h) --- */
+
+static bool kept(const operands *o, int64_t sample, int64_t group, int64_t element) {
+    const uint64_t place = (uint64_t)(o->c.sample + sample);
+    const uint32_t counter[] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)place,
+                                (uint32_t)(place >> 32)};
+    uint32_t words[4];
+    cgp__philox(words, counter, o->key);
+    return words[element % 4] >= cgp__dropout_threshold(o->c.geometry.p);
+}
+
+/* Of DROPOUT an element, of DROPOUT2D a channel of a sample. */
+static void check_mask(const op_case *c) {
+    const int64_t size = c->geometry.rows * c->geometry.out;
+    const int64_t own = c->op == CGP__OP_DROPOUT ? size : c->geometry.out;
+    operands o;
+    operands_create(&o, c, &seed);
+    op_run(judged, &o, CGP__FORWARD);
+    for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
+        const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % own);
+        if (keep != (o.at[SLOT_Y][i] != 0.0f))
+            fail_msg("%s: [%" PRId64 "] is %g, kept: %d", case_text(c), i,
+                     (double)o.at[SLOT_Y][i], keep);
+    }
+    operands_destroy(&o);
+}
+
+static void dropout_follows_its_rule(void **state) {
+    judged = *state;
+    for_each_case(CGP__OP_DROPOUT, 3, check_mask, &seed);
+    for_each_case(CGP__OP_DROPOUT2D, 3, check_mask, &seed);
+}
+
+/* With q = 0 all keys up to the query are alike, and with v[j] = the j-th unit vector y shows
+ * each probability: 1 / (t + 1) / (1 - p) where it is kept. */
+static void attention_follows_dropouts_rule(void **state) {
+    judged = *state;
+    static const int64_t all_rows[] = {1, 5, 64, 65, 130};
+    for (int r = 0; r < 5; r++) {
+        const int64_t rows = all_rows[r], depth = rows, width = 3 * depth;
+        const op_case c = {.op = CGP__OP_ATTENTION,
+                           .geometry = attention_geometry(rows, 3, depth, 0.3),
+                           .n = 2,
+                           .sample = ((int64_t)1 << 32) - 1};
+        operands o;
+        operands_create(&o, &c, &seed);
+        for (int64_t i = 0; i < o.count[SLOT_X]; i++) {
+            const int64_t t = i / (3 * width) % rows, column = i % (3 * width);
+            o.at[SLOT_X][i] = column >= 2 * width && column % depth == t ? 1.0f : 0.0f;
+        }
+        op_run(judged, &o, CGP__FORWARD);
+        for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
+            const int64_t sample = i / width / rows, t = i / width % rows;
+            const int64_t head = i % width / depth, key = i % depth;
+            const bool keep = key <= t && kept(&o, sample, head * rows + t, key);
+            const double want = keep ? 1.0 / (double)(t + 1) / (1.0 - 0.3) : 0.0;
+            if (!(fabs(o.at[SLOT_Y][i] - want) <= 16 * (double)FLT_EPSILON * want))
+                fail_msg("%s: query %" PRId64 ", key %" PRId64 " is %g, expected %g",
+                         case_text(&c), t, key, (double)o.at[SLOT_Y][i], want);
+        }
+        operands_destroy(&o);
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    ref = runner_open(&cgp__backend_ref, 1);
+    cpu = runner_open(&cgp__backend_cpu, 1);
+#define LAW(name) BOTH(name, ref), BOTH(name, cpu)
+#define BOTH(name, runner)                                                                     \
+    { #name " (" #runner ")", name, NULL, NULL, &runner }
+    const struct CMUnitTest tests[] = {
+        LAW(fewer_samples_need_no_more_workspace),
+        LAW(in_place_gives_the_same_bits),
+        LAW(a_row_depends_on_that_row_alone),
+        LAW(inputs_that_are_one_value_add_their_gradients),
+        LAW(training_moves_running_statistics_when_it_commits),
+        LAW(only_training_with_pending_collects),
+        LAW(dropout_follows_its_rule),
+        LAW(attention_follows_dropouts_rule),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&cpu);
+    runner_close(&ref);
+    return failed;
+}
