@@ -266,29 +266,34 @@ static void apply_all(const norm *w) {
 
 /* --- forward --- */
 
-/* What a channel of a set is normalised with; saved as float. What that takes from the mean, the shift gives back. */
-static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double variance) {
-    const cgp__kernel_args *args = w->args;
-    const int64_t at = set * w->l.channels + c;
-    const double rstd = 1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps);
-    const double scale = rstd * (double)(args->param[0] ? args->param[0][c] : 1.0f);
-    const double bias = (double)(args->param[1] ? args->param[1][c] : 0.0f);
-    args->saved[0][at] = (float)mean;
-    args->saved[1][at] = (float)rstd;
-    w->variance[c] = (float)variance;
+/* What a channel of a set is normalised with. What the mean loses as a float, the shift gives back. */
+static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double rstd) {
+    const float *weight = w->args->param[0], *bias = w->args->param[1];
+    const double scale = rstd * (double)(weight ? weight[c] : 1.0f);
+    const double lost = (double)(float)mean - mean;
     factor_of(w, set, MEAN)[c] = (float)mean;
     factor_of(w, set, SCALE)[c] = (float)scale;
-    factor_of(w, set, SHIFT)[c] = (float)(bias + ((double)(float)mean - mean) * scale);
+    factor_of(w, set, SHIFT)[c] = (float)((double)(bias ? bias[c] : 0.0f) + lost * scale);
     factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
-/* By the statistics of its own rows. */
+static double reciprocal_deviation(const norm *w, double variance) {
+    return 1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps);
+}
+
+/* By the statistics of its own rows, which are saved. */
 static void set_forward(const norm *w, int64_t set) {
     const layout *l = &w->l;
     const double *sums = gather(w, set);
+    float *mean = w->args->saved[0] + set * l->channels;
+    float *rstd = w->args->saved[1] + set * l->channels;
     for (int64_t c = 0; c < l->channels; c++) {
         const double squares = sums[l->width + c]; /* rounding may leave it below 0 */
-        set_channel(w, set, c, sums[c], squares < 0.0 ? 0.0 : squares / (double)l->rows);
+        const double variance = squares < 0.0 ? 0.0 : squares / (double)l->rows;
+        set_channel(w, set, c, sums[c], reciprocal_deviation(w, variance));
+        mean[c] = (float)sums[c];
+        rstd[c] = (float)reciprocal_deviation(w, variance);
+        w->variance[c] = (float)variance;
     }
 }
 
@@ -308,7 +313,7 @@ static cgp_status batch_forward(const cgp__kernel *kernel, const cgp__kernel_arg
     const norm w = norm_of(kernel, args, false);
     const float *mean = args->state[0], *variance = args->state[1];
     for (int64_t c = 0; c < w.l.channels; c++)
-        set_channel(&w, 0, c, (double)mean[c], (double)variance[c]);
+        set_channel(&w, 0, c, (double)mean[c], reciprocal_deviation(&w, (double)variance[c]));
     apply_all(&w);
     return CGP_OK;
 }
