@@ -1,4 +1,5 @@
-/* bench.c -- cgpipe bench gpt2: the seed experiment, its log's figures beside ours. */
+/* bench.c -- cgpipe bench gpt2: the seed experiment, its log's figures beside ours; and bench
+ * memory MODEL: the same for any model, which the log has no figures for. */
 #include "bench.h"
 
 #include "commands.h"
@@ -54,15 +55,17 @@ double bench_log_activation_gib(const cli_experiment *e) {
     return log_gib[k][m][never ? 0 : 1];
 }
 
-cgp_status bench_model(const cli_settings *settings, cgp_gpt2_options *gpt2) {
-    return cli_model_parse(gpt2, settings->model ? settings->model : BENCH_MODEL,
-                           cgp_gpt2_options_default().vocabulary);
+cgp_status bench_model(const cli_settings *settings, cgp_named_model *named) {
+    CGP_TRY(cli_model_parse(named, settings->model ? settings->model : BENCH_MODEL, 0));
+    return settings->plan_only ? CGP_OK
+                               : cli_model_expect_gpt2(named, "bench without --plan-only");
 }
 
-void bench_settle(cli_settings *s, const cgp_gpt2_options *gpt2) {
+void bench_settle(cli_settings *s, const cgp_named_model *named) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
-    if (s->balance.count > 0 || gpt2->layers != 12 || s->stages > 4) return;
+    const bool published_layers = named->kind == CGP_MODEL_GPT2 && named->gpt2.layers == 12;
+    if (s->balance.count > 0 || !published_layers || s->stages > 4) return;
     if (published[s->stages]) s->balance = (cli_counts){published[s->stages], (int)s->stages};
 }
 
@@ -70,7 +73,7 @@ cgp_status bench_run(cli_experiment *e) {
     cgp_data *data = NULL;
     cgp_status status = cli_experiment_start(e);
     if (status == CGP_OK)
-        status = cgp_data_random(&data, e->gpt2.vocabulary, e->gpt2.sequence,
+        status = cgp_data_random(&data, e->named.gpt2.vocabulary, e->named.gpt2.sequence,
                                  (uint64_t)e->settings->seed);
     for (int64_t i = 0; i < e->settings->steps && status == CGP_OK; i++)
         status = cli_experiment_step(e, data, NULL);
@@ -140,26 +143,32 @@ static cgp_status bench(cli_experiment *e) {
 }
 
 static cgp_status check_name(const cli_settings *settings) {
-    static const char *const known[] = {"gpt2"};
+    static const char *const known[] = {"gpt2", "memory"};
     if (!settings->operand)
-        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: gpt2)");
+        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: gpt2, memory MODEL)");
     if (strcmp(settings->operand, known[0]) == 0) return CGP_OK;
-    const char *near = cgp_nearest(settings->operand, known, 1);
+    if (strcmp(settings->operand, known[1]) == 0)
+        return settings->model ? CGP_OK
+                               : cgp_fail(CGP_EINVAL, "bench memory: MODEL is missing "
+                                                      "(cgpipe bench memory resnet101)");
+    const char *near = cgp_nearest(settings->operand, known, 2);
     return cgp_fail(CGP_EINVAL, "%s: unknown benchmark (%s%s%s)", settings->operand,
-                    near ? "did you mean " : "benchmarks: ", known[0], near ? "?" : "");
+                    near ? "did you mean " : "benchmarks: ", near ? near : "gpt2, memory MODEL",
+                    near ? "?" : "");
 }
 
 int cli_bench(const cli_settings *settings) {
     cli_settings own = *settings;
     cli_experiment e = {0};
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     int code = cli_report(check_name(settings), true);
     if (code != CLI_OK) return code;
     if (settings->grid) return cli_bench_grid(settings);
-    code = cli_report(bench_model(settings, &gpt2), true);
+    code = cli_report(bench_model(settings, &named), true);
+    if (code == CLI_OK) code = cli_report(cli_model_settle(&named, &own), true);
     if (code != CLI_OK) return code;
-    bench_settle(&own, &gpt2);
-    code = cli_report(cli_experiment_plan(&e, &own, &gpt2), true);
+    bench_settle(&own, &named);
+    code = cli_report(cli_experiment_plan(&e, &own, &named), true);
     if (code == CLI_OK) code = cli_report(bench(&e), false);
     cli_experiment_release(&e);
     return code;

@@ -7,12 +7,11 @@
 #define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
 #define BENCH_BATCH 64
 
-/* The model of the experiment, or --model. */
-CGP_MUST_CHECK cgp_status bench_model(const cli_settings *settings, cgp_gpt2_options *gpt2);
+/* The model of the experiment, or --model; only a GPT-2 if it is to run. */
+CGP_MUST_CHECK cgp_status bench_model(const cli_settings *settings, cgp_named_model *named);
 
-/* Fill in the experiment's balance for its 16 layers, unless one is given; and for --plan-only
- * devices of any size. */
-void bench_settle(cli_settings *settings, const cgp_gpt2_options *gpt2);
+/* Fill in the experiment's balance for its 16 layers, unless one is given. */
+void bench_settle(cli_settings *settings, const cgp_named_model *named);
 
 /* Run all steps on random tokens. */
 CGP_MUST_CHECK cgp_status bench_run(cli_experiment *e);

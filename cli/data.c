@@ -2,6 +2,7 @@
 #include "data.h"
 
 #include "common.h"
+#include "images.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +20,10 @@ static const char *validation_path(const cli_settings *s) {
 
 cgp_status cli_data_kind_of(const cli_settings *s, cli_data_kind *kind) {
     const char *first = s->data.values[0], *validation = validation_path(s);
-    *kind = is_tokens(first) ? CLI_DATA_TOKENS : CLI_DATA_TEXT;
+    *kind = cli_images_kind_of(first);
+    CGP_TRY(cli_images_settle(s, *kind));
+    if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
+    if (is_tokens(first)) *kind = CLI_DATA_TOKENS;
     if (s->data.count == 1 && strcmp(first, "random") == 0) *kind = CLI_DATA_RANDOM;
     if (*kind == CLI_DATA_RANDOM) return CGP_OK;
     for (int i = 0; i <= s->data.count; i++) {
@@ -57,29 +61,98 @@ static cgp_status open_tokens(cgp_data **out, const cli_settings *s, int64_t voc
     return cgp_data_tokens(out, s->data.values, s->data.count, &options);
 }
 
-cgp_status cli_data_open(cgp_data **out, const cli_settings *s, int64_t vocabulary,
-                         int64_t sequence) {
-    cli_data_kind kind = CLI_DATA_TEXT;
-    CGP_TRY(cli_data_kind_of(s, &kind));
+/* --- what the model takes --- */
+
+/* The last size of the output: the vocabulary, or the classes. */
+static int64_t logits_of(const cgp_model *model) {
+    const cgp_shape shape = cgp_model_output_shape(model);
+    return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
+}
+
+/* Without a shape that tokens have, any length does: check_field() refuses it. */
+static cgp_status open_any(cgp_data **out, const cli_settings *s, cli_data_kind kind,
+                           const cgp_model *model) {
+    const cgp_shape shape = cgp_model_input_shape(model, 0);
+    const int64_t sequence = shape.rank == 1 ? shape.dims[0] : 1;
+    const int64_t vocabulary = logits_of(model) > 0 ? logits_of(model) : 1;
+    if (kind >= CLI_DATA_SHAPES) return cli_images_open(out, s, kind, model);
     if (kind == CLI_DATA_RANDOM)
         return cgp_data_random(out, vocabulary, sequence, (uint64_t)s->seed);
     if (kind == CLI_DATA_TOKENS) return open_tokens(out, s, vocabulary, sequence);
     return open_text(out, s, sequence);
 }
 
+static cgp_status check_field(const cli_settings *s, const cgp_data *data,
+                              const cgp_model *model, int field) {
+    const cgp_data_field *given = cgp_data_field_at(data, field);
+    const cgp_shape taken = cgp_model_input_shape(model, field);
+    const cgp_dtype dtype = cgp_model_input_dtype(model, field);
+    char from[96], to[96];
+    if (given->dtype == dtype && cgp_shape_equal(&given->shape, &taken)) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "--data %s: gives %s %s, expected %s %s, the input \"%s\" of %s (other data, or "
+        "another size in MODEL)",
+        s->data.values[0], cgp_dtype_name(given->dtype),
+        cgp_shape_text(&given->shape, from, sizeof from), cgp_dtype_name(dtype),
+        cgp_shape_text(&taken, to, sizeof to), cgp_model_input_name(model, field),
+        cgp_model_name(model));
+}
+
+static cgp_status check_data(const cli_settings *s, const cgp_data *data,
+                             const cgp_model *model) {
+    const int64_t classes = cgp_data_classes(data), logits = logits_of(model);
+    if (cgp_model_inputs(model) != 2)
+        return cgp_fail(CGP_EINVAL,
+                        "train: expected a model of two inputs, got %s, which has %d",
+                        cgp_model_name(model), cgp_model_inputs(model));
+    for (int i = 0; i < 2; i++)
+        CGP_TRY(check_field(s, data, model, i));
+    if (classes == 0 || classes == logits) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "--data %s: has %lld classes, expected the %lld of %s (classes=%lld in MODEL)",
+        s->data.values[0], (long long)classes, (long long)logits, cgp_model_name(model),
+        (long long)classes);
+}
+
+cgp_status cli_data_open(cgp_data **out, const cli_settings *s, const cgp_model *model) {
+    cli_data_kind kind = CLI_DATA_TEXT;
+    cgp_data *data = NULL;
+    CGP_TRY(cli_data_kind_of(s, &kind));
+    CGP_TRY(open_any(&data, s, kind, model));
+    const cgp_status status = check_data(s, data, model);
+    if (status == CGP_OK)
+        *out = data;
+    else
+        cgp_data_destroy(data);
+    return status;
+}
+
+cli_data_words cli_data_words_of(const cgp_model *model) {
+    const cgp_shape shape = cgp_model_input_shape(model, 0);
+    if (cgp_model_input_dtype(model, 0) == CGP_I32)
+        return (cli_data_words){"tokens", "windows", cgp_shape_count(&shape)};
+    return (cli_data_words){"images", "images", 1};
+}
+
 /* --- paths --- */
 
-/* NULL if the path is no UTF-8, which JSON cannot hold. */
-static json_t *absolute(const char *path) {
+/* With "images:" or the like in front of it as before. NULL if the path is no UTF-8, which JSON
+ * cannot hold. */
+static json_t *absolute(const char *text) {
+    const char *path =
+        cli_images_kind_of(text) >= CLI_DATA_SHAPES ? cli_images_rest(text) : text;
     char *real = realpath(path, NULL);
-    json_t *text = json_string(real ? real : path);
+    json_t *whole = json_sprintf("%.*s%s", (int)(path - text), text, real ? real : path);
     free(real);
-    return text;
+    return whole;
 }
 
 void cli_data_json(json_t *options, const cli_settings *s) {
     cli_data_kind kind = CLI_DATA_TEXT;
-    if (cli_data_kind_of(s, &kind) != CGP_OK || kind == CLI_DATA_RANDOM) return;
+    if (cli_data_kind_of(s, &kind) != CGP_OK) return;
+    if (kind == CLI_DATA_RANDOM || kind == CLI_DATA_SHAPES) return;
     json_t *paths = json_array();
     bool good = true;
     for (int i = 0; i < s->data.count; i++)

@@ -9,29 +9,39 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define BENCH_DROPOUT 0.1 /* of the seed experiment */
+
 /* --- model --- */
 
-cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text, int64_t vocabulary) {
-    static const char *const known[] = {"gpt2"};
-    const int length = (int)strcspn(text, ":");
-    char name[32];
-    snprintf(name, sizeof name, "%.*s", length, text);
-    if (strcmp(name, known[0]) != 0) {
-        const char *near = cgp_nearest(name, known, 1);
-        return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
-                        near ? "did you mean " : "models: ", known[0], near ? "?" : "");
-    }
-    *options = cgp_gpt2_options_default();
-    options->vocabulary = vocabulary;
-    return cgp_gpt2_parse(options, text);
+cgp_status cli_model_parse(cgp_named_model *named, const char *text, int64_t vocabulary) {
+    *named = cgp_named_model_default();
+    if (vocabulary > 0) named->gpt2.vocabulary = vocabulary;
+    return cgp_named_model_parse(named, text);
 }
 
-void cli_model_text(const cgp_gpt2_options *o, char *text, size_t size) {
-    snprintf(text, size,
-             "gpt2:layers=%d,width=%" PRId64 ",heads=%" PRId64 ",vocab=%" PRId64 ",seq=%" PRId64
-             "%s",
-             o->layers, o->width, o->heads, o->vocabulary, o->sequence,
-             o->tied ? ",tied=1" : "");
+/* The field of the model's options, NULL if it has no dropout. */
+static double *dropout_of(cgp_named_model *named) {
+    if (named->kind == CGP_MODEL_GPT2) return &named->gpt2.dropout;
+    return named->kind == CGP_MODEL_UNET ? &named->unet.dropout : NULL;
+}
+
+cgp_status cli_model_settle(cgp_named_model *named, cli_settings *s) {
+    double *dropout = dropout_of(named);
+    if (!dropout && s->dropout > 0)
+        return cgp_fail(CGP_EINVAL, "--dropout %g: %s has none (leave it out)", s->dropout,
+                        cgp_model_kind_name(named->kind));
+    if (isnan(s->dropout) && dropout)
+        s->dropout =
+            s->command == CLI_BENCH && named->kind == CGP_MODEL_GPT2 ? BENCH_DROPOUT : *dropout;
+    if (isnan(s->dropout)) s->dropout = 0;
+    if (dropout) *dropout = s->dropout;
+    return CGP_OK;
+}
+
+cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what) {
+    if (named->kind == CGP_MODEL_GPT2) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected a gpt2, got %s", what,
+                    cgp_model_kind_name(named->kind));
 }
 
 /* --- plan --- */
@@ -100,25 +110,31 @@ static cgp_status make_plan(cli_experiment *e) {
     options.devices = devices;
     options.threads_per_device = (int)s->threads_per_device;
     options.device_memory = s->device_memory;
+    options.deferred_batch_norm = s->deferred_batch_norm;
     const cgp_status status = cgp_plan_create(&e->plan, e->model, &options);
     free(devices);
     return status;
 }
 
 cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
-                               const cgp_gpt2_options *gpt2) {
-    *e = (cli_experiment){.settings = settings, .gpt2 = *gpt2};
-    e->gpt2.dropout = settings->dropout;
-    cli_model_text(gpt2, e->model_text, sizeof e->model_text);
-    CGP_TRY(cgp_gpt2_create(&e->model, &e->gpt2));
+                               const cgp_named_model *named) {
+    *e = (cli_experiment){.settings = settings, .named = *named};
+    CGP_TRY(cgp_named_model_text(named, e->model_text, sizeof e->model_text));
+    CGP_TRY(cgp_named_model_create(&e->model, &e->named));
     return make_plan(e);
 }
 
 /* --- run --- */
 
+static size_t input_bytes(const cgp_model *model, int input) {
+    const cgp_shape shape = cgp_model_input_shape(model, input);
+    return (size_t)cgp_shape_count(&shape) *
+           cgp_dtype_bytes(cgp_model_input_dtype(model, input));
+}
+
 cgp_status cli_experiment_start(cli_experiment *e) {
     const size_t room = (size_t)e->settings->steps;
-    const size_t tokens = (size_t)(e->settings->batch * e->gpt2.sequence);
+    const cgp_shape output = cgp_model_output_shape(e->model);
     cli_measures *m = &e->measures;
     m->room = e->settings->steps;
     m->step = cli_calloc(room, sizeof *m->step);
@@ -129,18 +145,28 @@ cgp_status cli_experiment_start(cli_experiment *e) {
     m->wake = cli_calloc(room, sizeof *m->wake);
     m->busy = cli_calloc(room * (size_t)cgp_plan_devices(e->plan), sizeof *m->busy);
     m->loss_first = m->loss_last = NAN;
-    e->tokens = cli_calloc(tokens, sizeof *e->tokens);
-    e->targets = cli_calloc(tokens, sizeof *e->targets);
+    e->inputs = cli_calloc((size_t)e->settings->batch, input_bytes(e->model, 0));
+    e->targets = cli_calloc((size_t)e->settings->batch, input_bytes(e->model, 1));
+    if (cli_scored(e->model))
+        e->output = cli_calloc((size_t)(e->settings->batch * cgp_shape_count(&output)),
+                               sizeof *e->output);
     e->resident_before = cli_peak_resident_bytes();
     return cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)e->settings->seed);
 }
 
-/* Tokens and targets of `count` windows as the model's two inputs. */
-static void make_inputs(const cli_experiment *e, int64_t count, int32_t *tokens,
-                        int32_t *targets, cgp_tensor inputs[2]) {
-    const cgp_shape shape = cgp_shape_make(2, (const int64_t[]){count, e->gpt2.sequence});
-    inputs[0] = (cgp_tensor){CGP_I32, shape, tokens};
-    inputs[1] = (cgp_tensor){CGP_I32, shape, targets};
+/* N rows of a shape for one sample. */
+static cgp_shape batch_shape(cgp_shape sample, int64_t count) {
+    int64_t dims[CGP_MAX_RANK] = {count};
+    memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
+    return cgp_shape_make(sample.rank + 1, dims);
+}
+
+/* The first `count` samples of the buffers as the model's two inputs. */
+static void make_inputs(const cli_experiment *e, int64_t count, cgp_tensor inputs[2]) {
+    for (int i = 0; i < 2; i++)
+        inputs[i] = (cgp_tensor){cgp_model_input_dtype(e->model, i),
+                                 batch_shape(cgp_model_input_shape(e->model, i), count),
+                                 i == 0 ? e->inputs : e->targets};
 }
 
 static void measure(cli_experiment *e, double seconds, double loss) {
@@ -167,8 +193,8 @@ cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) 
     const int64_t batch = e->settings->batch, first = e->position;
     cgp_tensor inputs[2];
     double value = NAN;
-    make_inputs(e, batch, e->tokens, e->targets, inputs);
-    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, e->tokens, e->targets));
+    make_inputs(e, batch, inputs);
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, e->inputs, e->targets));
     const double start = cli_seconds();
     const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
     CGP_TRY(cgp_pipeline_step(e->pipeline, pointers, 2, &value));
@@ -185,29 +211,36 @@ int64_t cli_experiment_steps(const cli_experiment *e) {
     return e->steps_before + e->measures.steps;
 }
 
-/* Loss of `count` windows from `first` on, at most a mini-batch of them. */
+/* Add what is to be known of `count` samples from `first` on, at most a mini-batch of them. */
 static cgp_status evaluate(cli_experiment *e, cgp_data *data, int64_t first, int64_t count,
-                           double *loss) {
+                           cli_tally *tally) {
     cgp_tensor inputs[2];
-    make_inputs(e, count, e->tokens, e->targets, inputs);
+    double loss = 0;
+    make_inputs(e, count, inputs);
     const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
-    CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, e->tokens, e->targets));
-    return cgp_pipeline_evaluate(e->pipeline, pointers, 2, loss);
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, e->inputs, e->targets));
+    CGP_TRY(cgp_pipeline_evaluate(e->pipeline, pointers, 2, &loss));
+    tally->loss += loss * (double)count; /* each sample has as many targets */
+    tally->samples += count;
+    if (!e->output) return CGP_OK;
+    const cgp_tensor output = {CGP_F32, batch_shape(cgp_model_output_shape(e->model), count),
+                               e->output};
+    CGP_TRY(cgp_pipeline_predict(e->pipeline, pointers, 2, &output));
+    cli_tally_add(tally, e->model, e->output, e->targets, count);
+    return CGP_OK;
 }
 
 cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data, int64_t samples,
-                                   double *loss) {
+                                   cli_scores *scores) {
     const int64_t batch = e->settings->batch;
-    double sum = 0;
-    *loss = NAN;
+    cli_tally tally = {0};
+    *scores = cli_no_scores;
     for (int64_t first = 0; first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
-        double mean = 0;
         if (cli_stop_signal()) return CGP_OK;
-        CGP_TRY(evaluate(e, data, first, count, &mean));
-        sum += mean * (double)count; /* each window has as many targets */
+        CGP_TRY(evaluate(e, data, first, count, &tally));
     }
-    *loss = sum / (double)samples;
+    *scores = cli_tally_scores(&tally);
     return CGP_OK;
 }
 
@@ -215,8 +248,9 @@ void cli_experiment_release(cli_experiment *e) {
     cgp_pipeline_destroy(e->pipeline);
     cgp_plan_destroy(e->plan);
     cgp_model_destroy(e->model);
+    free(e->output);
     free(e->targets);
-    free(e->tokens);
+    free(e->inputs);
     free(e->measures.busy);
     free(e->measures.wake);
     free(e->measures.gap);

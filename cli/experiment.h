@@ -4,9 +4,10 @@
 #define CGPIPE_CLI_EXPERIMENT_H
 
 #include <cgpipe/cgpipe.h>
-#include <cgpipe/models/gpt2.h>
+#include <cgpipe/models/named.h>
 
 #include "options.h"
+#include "score.h"
 
 /* One entry a step, room for all of them. */
 typedef struct cli_measures {
@@ -20,13 +21,14 @@ typedef struct cli_measures {
 
 typedef struct cli_experiment {
     const cli_settings *settings; /* Borrowed. */
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     char model_text[160]; /* all sizes written out */
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
     cgp_optim optim;
-    int32_t *tokens, *targets; /* [batch, T] */
+    void *inputs, *targets; /* [batch, ...] of the model's two inputs */
+    float *output;          /* [batch, ...] of what it predicts, where that is scored */
     cli_measures measures;
     int64_t steps_before;    /* updates before this process */
     int64_t position;        /* training samples read so far, over all processes */
@@ -34,14 +36,20 @@ typedef struct cli_experiment {
     int64_t resident_growth; /* ... and how much it grew until the last step */
 } cli_experiment;
 
-/* Parse MODEL; `vocabulary` is taken if the text names none. And back, all sizes written. */
-CGP_MUST_CHECK cgp_status cli_model_parse(cgp_gpt2_options *options, const char *text,
+/* Parse MODEL; a GPT-2's vocabulary is `vocabulary` if the text names none, 0: the model's own. */
+CGP_MUST_CHECK cgp_status cli_model_parse(cgp_named_model *named, const char *text,
                                           int64_t vocabulary);
-void cli_model_text(const cgp_gpt2_options *options, char *text, size_t size);
 
-/* Make model and plan. `*e` is cleared first; release it in any case. */
+/* Fill in the dropout that the model has unless one is given, and give it to the model. Fails with
+ * CGP_EINVAL where the model has none. */
+CGP_MUST_CHECK cgp_status cli_model_settle(cgp_named_model *named, cli_settings *settings);
+
+/* Fails with CGP_EINVAL, `what` being what needs it, if the model is no GPT-2. */
+CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what);
+
+/* Make model and plan of what is settled. `*e` is cleared first; release it in any case. */
 CGP_MUST_CHECK cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
-                                              const cgp_gpt2_options *gpt2);
+                                              const cgp_named_model *named);
 
 /* Make the pipeline and room for `settings->steps` measures. */
 CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);
@@ -52,9 +60,9 @@ CGP_MUST_CHECK cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data,
 /* Updates so far, over all processes. */
 int64_t cli_experiment_steps(const cli_experiment *e);
 
-/* Mean loss over the first `samples` windows of the validation split; NaN if a signal came. */
+/* Loss and scores over the first `samples` of the validation split; all NaN if a signal came. */
 CGP_MUST_CHECK cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data,
-                                                  int64_t samples, double *loss);
+                                                  int64_t samples, cli_scores *scores);
 
 void cli_experiment_release(cli_experiment *e);
 

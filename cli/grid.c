@@ -1,4 +1,5 @@
-/* grid.c -- cgpipe bench gpt2 --grid: the log's whole table, a row a setting. */
+/* grid.c -- cgpipe bench gpt2 --grid, or bench memory MODEL --grid: the log's whole table, a row a
+ * setting. */
 #include "bench.h"
 
 #include "commands.h"
@@ -78,13 +79,13 @@ static cgp_status run_cell(FILE *out, cli_experiment *e, json_t **cell) {
     return CGP_OK;
 }
 
-static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_gpt2_options *gpt2,
+static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_named_model *named,
                            json_t *cells) {
     cli_settings own = *s;
     cli_experiment e;
     json_t *cell = NULL;
-    bench_settle(&own, gpt2);
-    cgp_status status = cli_experiment_plan(&e, &own, gpt2);
+    bench_settle(&own, named);
+    cgp_status status = cli_experiment_plan(&e, &own, named);
     if (status == CGP_OK) status = run_cell(out, &e, &cell);
     if (status == CGP_ELIMIT) { /* planned over --device-memory, or over what the machine has */
         cell = too_large(out, &own);
@@ -95,7 +96,7 @@ static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_gpt2_opti
     return status;
 }
 
-static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_gpt2_options *gpt2,
+static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_named_model *named,
                             json_t *cells) {
     static const char *const modes[] = {"never", "except_last"};
     cli_settings cell = *s;
@@ -103,7 +104,7 @@ static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_gpt2_opt
         for (cell.chunks = 1; cell.chunks <= 64; cell.chunks *= 2) {
             for (int mode = 0; mode < 2; mode++) {
                 cell.recompute = modes[mode];
-                CGP_TRY(one_cell(out, &cell, gpt2, cells));
+                CGP_TRY(one_cell(out, &cell, named, cells));
             }
         }
     }
@@ -131,22 +132,25 @@ static cgp_status check(const cli_settings *s) {
 
 int cli_bench_grid(const cli_settings *settings) {
     FILE *out = cli_text(settings);
-    cgp_gpt2_options gpt2;
+    cli_settings own = *settings;
+    cgp_named_model named;
     char model[160];
     int code = cli_report(check(settings), true);
-    if (code == CLI_OK) code = cli_report(bench_model(settings, &gpt2), true);
+    if (code == CLI_OK) code = cli_report(bench_model(settings, &named), true);
+    if (code == CLI_OK) code = cli_report(cli_model_settle(&named, &own), true);
+    if (code == CLI_OK)
+        code = cli_report(cgp_named_model_text(&named, model, sizeof model), true);
     if (code != CLI_OK) return code;
-    cli_model_text(&gpt2, model, sizeof model);
-    print_heading(out, settings, model);
+    print_heading(out, &own, model);
     /* M above the batch is a row like any other: no warnings between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *report = json_object(), *cells = json_array();
-    json_object_set_new(report, "benchmark", json_string("gpt2"));
+    json_object_set_new(report, "benchmark", json_string(settings->operand));
     json_object_set_new(report, "version", json_string(CGP_VERSION));
     json_object_set_new(report, "model", json_string(model));
     json_object_set_new(report, "plan_only", json_boolean(settings->plan_only));
     json_object_set_new(report, "cells", cells);
-    const cgp_status status = all_cells(out, settings, &gpt2, cells);
+    const cgp_status status = all_cells(out, &own, &named, cells);
     if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
     json_decref(report);
     return cli_report(status, true);

@@ -109,8 +109,9 @@ json_t *cli_plan_json(const cli_experiment *e) {
 cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     const cli_measures *m = &e->measures;
     const double step = cli_measured(e, m->step);
-    char sha256[65];
+    char sha256[65], state_sha256[65];
     CGP_TRY(cgp_pipeline_weights_sha256(e->pipeline, sha256));
+    CGP_TRY(cgp_pipeline_state_sha256(e->pipeline, state_sha256));
     json_t *o = cli_plan_json(e), *devices = json_object_get(o, "devices");
     put_real(o, "step_seconds", step);
     put_real(o, "samples_per_second", (double)e->settings->batch / step);
@@ -123,6 +124,9 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     put_real(o, "loss_last", m->loss_last);
     put_integer(o, "updates", cgp_pipeline_updates(e->pipeline));
     json_object_set_new(o, "weights_sha256", json_string(sha256));
+    json_object_set_new(o, "state_sha256",
+                        cgp_model_states(e->model) > 0 ? json_string(state_sha256)
+                                                       : json_null());
     put_integer(o, "allocated_bytes_total", cli_allocated_bytes(e));
     put_integer(o, "resident_growth_bytes", e->resident_growth);
     for (int d = 0; d < cgp_plan_devices(e->plan); d++) {

@@ -15,15 +15,15 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"train", "MODEL --data PATH...", "train a model on text",
+    {"train", "MODEL --data PATH...", "train a model on text or images",
      "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN,
      cli_train},
     {"sample", "RUN", "sample text from a trained GPT-2", "run --prompt \"Once\" --length 500",
      CLI_SAMPLE, cli_sample},
     {"plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
-    {"bench", "NAME", "repeat a published experiment: gpt2", "gpt2 --grid --plan-only",
-     CLI_BENCH, cli_bench},
+    {"bench", "NAME", "repeat a published experiment: gpt2; memory MODEL",
+     "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
     {"schedule", "NAME", "draw and simulate gpipe, 1f1b or forward",
      "1f1b --stages 4 --chunks 8 --latency 0.5", CLI_SCHEDULE, cli_schedule},
 };
@@ -35,9 +35,13 @@ static void print_help(void) {
         printf("  cgpipe %-8s %-22s %s\n", commands[i].name, commands[i].operand,
                commands[i].summary);
     printf("  cgpipe help [COMMAND]\n  cgpipe --version\n\n");
-    printf(
-        "MODEL is gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024; what is not named\n"
-        "keeps these values. `cgpipe help COMMAND` lists the options of a command.\n");
+    printf("MODEL is one of these; what is not named keeps the value here:\n"
+           "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0\n"
+           "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"
+           "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
+           "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
+           "  unet:B=5,C=64,depth=5,image=192\n\n"
+           "`cgpipe help COMMAND` lists the options of a command.\n");
 }
 
 static void print_command_help(const command *c) {

@@ -9,7 +9,7 @@
 #include <string.h>
 
 bool cli_given(const cli_settings *settings, cli_option_id id) {
-    return (settings->given >> id & 1) != 0;
+    return settings->given[id];
 }
 
 void *cli_settings_own(cli_settings *settings, void *memory) {
@@ -47,9 +47,15 @@ static cgp_status unknown_option(const cli_settings *settings, const char *word)
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
-/* A word that is no option: the operand, or one more path after --data. */
+/* A word that is no option: the operand, the model of `bench memory`, or one more path after --data. */
 static cgp_status take_word(cli_settings *settings, const char *word, bool after_data) {
     if (after_data) return cli_option_set(settings, CLI_OPTION_DATA, word);
+    const bool takes_model = settings->command == CLI_BENCH && settings->operand &&
+                             strcmp(settings->operand, "memory") == 0;
+    if (takes_model && !settings->model) {
+        settings->model = word;
+        return CGP_OK;
+    }
     if (settings->operand)
         return cgp_fail(CGP_EINVAL, "%s: unexpected word after %s", word, settings->operand);
     settings->operand = word;
@@ -80,7 +86,7 @@ static cgp_status parse_words(cli_settings *settings, int argc, char **argv) {
         if (found == '?' && optopt) return cgp_fail(CGP_EINVAL, "-%c: unknown option", optopt);
         if (found == '?') return unknown_option(settings, argv[optind - 1]);
         after_data = found - 256 == CLI_OPTION_DATA;
-        settings->given |= (uint64_t)1 << (found - 256);
+        settings->given[found - 256] = true;
         CGP_TRY(cli_option_set(settings, found - 256, optarg));
     }
     for (; optind < argc; optind++)

@@ -21,6 +21,9 @@ enum {
 typedef enum cli_option_id {
     CLI_OPTION_DATA,
     CLI_OPTION_VALIDATION,
+    CLI_OPTION_PLAIN,
+    CLI_OPTION_STRICT,
+    CLI_OPTION_WORKERS,
     CLI_OPTION_RUN,
     CLI_OPTION_OVERWRITE,
     CLI_OPTION_RESUME,
@@ -41,6 +44,7 @@ typedef enum cli_option_id {
     CLI_OPTION_SCHEDULE,
     CLI_OPTION_RECOMPUTE,
     CLI_OPTION_PRECISION,
+    CLI_OPTION_DEFERRED_BATCH_NORM,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
     CLI_OPTION_SEED,
@@ -96,17 +100,18 @@ typedef struct cli_names {
 /* What the command line says, defaults filled in. A plain value: a copy may be changed. */
 typedef struct cli_settings {
     unsigned command;
-    uint64_t given;      /* bit of an option: it was on the command line */
-    const char *operand; /* MODEL, RUN or NAME; NULL: missing */
+    bool given[CLI_OPTION_COUNT]; /* on the command line */
+    const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
 
     cli_names data, devices;
     cli_counts balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *rate_schedule;
-    bool overwrite, resume, new_data, grid, plan_only, nesterov, decay_all, help;
+    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help;
+    bool deferred_batch_norm;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
-    int64_t sample, length, top_k;
+    int64_t sample, length, top_k, workers;
     double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, temperature;
     double cost_f, cost_i, cost_w, latency;

@@ -5,12 +5,13 @@
 #include "experiment.h"
 #include "report.h"
 
-static cgp_status make(cli_experiment *e, const cli_settings *settings) {
-    cgp_gpt2_options gpt2;
+static cgp_status make(cli_experiment *e, cli_settings *settings) {
+    cgp_named_model named;
     if (!settings->operand)
         return cgp_fail(CGP_EINVAL, "plan: MODEL is missing (cgpipe plan gpt2)");
-    CGP_TRY(cli_model_parse(&gpt2, settings->operand, cgp_gpt2_options_default().vocabulary));
-    return cli_experiment_plan(e, settings, &gpt2);
+    CGP_TRY(cli_model_parse(&named, settings->operand, 0));
+    CGP_TRY(cli_model_settle(&named, settings));
+    return cli_experiment_plan(e, settings, &named);
 }
 
 static cgp_status tell(const cli_experiment *e, const cli_settings *settings) {
@@ -20,9 +21,10 @@ static cgp_status tell(const cli_experiment *e, const cli_settings *settings) {
 }
 
 int cli_plan(const cli_settings *settings) {
+    cli_settings own = *settings;
     cli_experiment e = {0};
-    int code = cli_report(make(&e, settings), true);
-    if (code == CLI_OK) code = cli_report(tell(&e, settings), false);
+    int code = cli_report(make(&e, &own), true);
+    if (code == CLI_OK) code = cli_report(tell(&e, &own), false);
     cli_experiment_release(&e);
     return code;
 }

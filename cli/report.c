@@ -51,8 +51,9 @@ void cli_print_configuration(FILE *out, const cli_experiment *e) {
     fprintf(out, "\npipeline     %d %s, balance ", stages, stages == 1 ? "stage" : "stages");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
-    fprintf(out, ", schedule %s, recompute %s, precision %s, %" PRId64 " %s per device\n",
-            s->schedule, s->recompute, s->precision, s->threads_per_device,
+    fprintf(out, ", schedule %s, recompute %s, precision %s, %s%" PRId64 " %s per device\n",
+            s->schedule, s->recompute, s->precision,
+            s->deferred_batch_norm ? "deferred batch norm, " : "", s->threads_per_device,
             s->threads_per_device == 1 ? "thread" : "threads");
     const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), used = stages * s->threads_per_device;
     if (used < cores)

@@ -17,7 +17,7 @@ typedef struct sample {
     const cli_settings *settings;
     cli_folder folder;
     json_t *record;
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     cli_sampler sampler;
     cli_weights weights;
     cli_sampling sampling;
@@ -27,7 +27,7 @@ typedef struct sample {
 static cgp_status prepare(sample *s) {
     const cli_settings *settings = s->settings;
     CGP_TRY(cli_record_read(&s->folder, &s->record));
-    if (cli_model_parse(&s->gpt2, cli_record_model(s->record), 256) != CGP_OK)
+    if (cli_model_parse(&s->named, cli_record_model(s->record), 256) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", s->folder.record, cgp_message());
     s->sampling = (cli_sampling){.prompt = settings->prompt,
                                  .length = settings->length,
@@ -36,8 +36,9 @@ static cgp_status prepare(sample *s) {
                                  .seed = (uint64_t)settings->seed,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
-    CGP_TRY(cli_sampling_check(&s->sampling, &s->gpt2));
-    return cli_sampler_plan(&s->sampler, &s->gpt2, (int)settings->threads_per_device);
+    CGP_TRY(cli_model_expect_gpt2(&s->named, "sample"));
+    CGP_TRY(cli_sampling_check(&s->sampling, &s->named.gpt2));
+    return cli_sampler_plan(&s->sampler, &s->named.gpt2, (int)settings->threads_per_device);
 }
 
 /* The model that a note of cgpipe train tells; NULL if it is no such note. */
@@ -53,6 +54,7 @@ static json_t *model_of_note(const char *note) {
 static cgp_status check_model(const sample *s, const char *path) {
     const char *slash = strrchr(path, '/');
     char expected[160], *note = NULL;
+    CGP_TRY(cgp_named_model_text(&s->named, expected, sizeof expected));
     char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
     if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, folder);
@@ -61,7 +63,6 @@ static cgp_status check_model(const sample *s, const char *path) {
     CGP_TRY(status);
     json_t *model = model_of_note(note);
     const char *got = json_string_value(model);
-    cli_model_text(&s->gpt2, expected, sizeof expected);
     const bool same = !got || strcmp(got, expected) == 0;
     if (!same)
         (void)cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path,

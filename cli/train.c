@@ -23,33 +23,36 @@ static cgp_status check_words(const cli_settings *s) {
                         "train: MODEL is missing "
                         "(cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data FILE)");
     if (s->data.count == 0)
-        return cgp_fail(CGP_EINVAL, "train: --data is missing (--data FILE, or --data random)");
+        return cgp_fail(CGP_EINVAL,
+                        "train: --data is missing (--data FILE, or --data random or shapes)");
     return CGP_OK;
 }
 
 /* What can be said of the command line alone, and of the run.json that it goes on with. */
 static cgp_status prepare(training *t) {
     const cli_settings *s = &t->settings;
-    cgp_gpt2_options gpt2;
+    cgp_named_model named;
     CGP_TRY(cli_resume_settings(t));
     CGP_TRY(check_words(s));
     CGP_TRY(cli_data_kind_of(s, &t->kind));
     const bool text = t->kind == CLI_DATA_TEXT;
-    CGP_TRY(
-        cli_model_parse(&gpt2, s->operand, text ? 256 : cgp_gpt2_options_default().vocabulary));
-    if (text && gpt2.vocabulary < 256)
+    CGP_TRY(cli_model_parse(&named, s->operand, text ? 256 : 0));
+    CGP_TRY(cli_model_settle(&named, &t->settings));
+    if (text && named.kind == CGP_MODEL_GPT2 && named.gpt2.vocabulary < 256)
         return cgp_fail(CGP_EINVAL,
                         "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
-                        gpt2.vocabulary);
-    if (s->sample > 0) CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &gpt2));
-    CGP_TRY(cli_experiment_plan(&t->experiment, s, &gpt2));
+                        named.gpt2.vocabulary);
+    if (s->sample > 0) CGP_TRY(cli_model_expect_gpt2(&named, "--sample"));
+    if (s->sample > 0)
+        CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2));
+    CGP_TRY(cli_experiment_plan(&t->experiment, s, &named));
+    t->words = cli_data_words_of(t->experiment.model);
     return cli_resume_check_model(t);
 }
 
 /* What depends on files. The folder is made last, when nothing else is in the way, and goes
  * again if nothing comes into it. */
 static cgp_status check_files(training *t) {
-    const cgp_gpt2_options *gpt2 = &t->experiment.gpt2;
     const cli_settings *s = &t->settings;
     CGP_TRY(cli_folder_check(&t->folder));
     if (!s->resume && !s->overwrite && cli_folder_has_run(&t->folder))
@@ -59,20 +62,26 @@ static cgp_status check_files(training *t) {
             "deletes it; or another --run)",
             t->folder.path);
     CGP_TRY(cli_json_check(s));
-    CGP_TRY(cli_data_open(&t->data, s, gpt2->vocabulary, gpt2->sequence));
+    CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
     CGP_TRY(cgp_data_identity(t->data, t->identity));
     return cli_folder_make(&t->folder);
 }
 
 static void print_data(const training *t) {
     char train[CLI_NUMBER], validation[CLI_NUMBER];
+    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train);
+    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_VALIDATION), validation);
     if (t->kind == CLI_DATA_RANDOM)
         fprintf(t->out, "data         random tokens, without end\n");
+    else if (t->kind == CLI_DATA_SHAPES)
+        fprintf(t->out, "data         drawn shapes, without end, %s for validation\n",
+                validation);
+    else if (t->kind > CLI_DATA_SHAPES)
+        fprintf(t->out, "data         %s images, %s for validation\n", train, validation);
     else
-        fprintf(t->out, "data         %s windows of %" PRId64 " %s, %s for validation\n",
-                cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train),
-                t->experiment.gpt2.sequence, t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
-                cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_VALIDATION), validation));
+        fprintf(t->out, "data         %s windows of %" PRId64 " %s, %s for validation\n", train,
+                cgp_data_sequence(t->data), t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
+                validation);
     fprintf(t->out, "run          %s\n", t->folder.path);
 }
 
@@ -135,7 +144,7 @@ static void print_watchdog(const training *t) {
 int cli_train(const cli_settings *settings) {
     training t = {.settings = *settings, .out = cli_text(settings), .started = cli_seconds()};
     t.settings.n_owned = 0; /* what was owned so far is the caller's to free */
-    t.validation_loss = NAN;
+    t.validation = cli_no_scores;
     cli_folder_name(&t.folder, settings->run);
     cli_stop_install();
     int code = cli_report(prepare(&t), true);

@@ -26,8 +26,8 @@ typedef struct training {
 
     int64_t steps_shown; /* of the progress: where its last line stood */
     double seconds_since;
-    double validation_loss; /* the last one; NaN: none */
-    int64_t validation_windows;
+    cli_scores validation; /* the last one */
+    cli_data_words words;
 } training;
 
 /* --- resume.c --- */
@@ -49,7 +49,7 @@ CGP_MUST_CHECK cgp_status cli_resume_save(training *t);
 /* Train until the last step, the time or a signal, with progress, metrics and checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Set validation_loss; NaN if there is nothing to validate on, or a signal came. */
+/* Set `validation`; NaN if there is nothing to validate on, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
 /* --- train_end.c --- */

@@ -14,29 +14,42 @@
 
 static cgp_status make_report(const training *t, json_t **report) {
     const cli_experiment *e = &t->experiment;
-    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    const double units = (double)(t->settings.batch * t->words.units);
+    char key[CLI_NUMBER];
     CGP_TRY(cli_run_json(e, report));
     json_t *o = *report;
-    json_object_set_new(o, "tokens_per_second",
-                        cli_real_json((double)tokens / cli_measured(e, e->measures.step)));
+    snprintf(key, sizeof key, "%s_per_second", t->words.unit);
+    json_object_set_new(o, key, cli_real_json(units / cli_measured(e, e->measures.step)));
     json_object_set_new(o, "rate_last",
                         cli_real_json(cgp_optim_rate_at(&e->optim, cli_experiment_steps(e))));
     json_object_set_new(o, "gradient_norm",
                         cli_real_json(cgp_pipeline_gradient_norm(e->pipeline)));
-    json_object_set_new(o, "validation_loss", cli_real_json(t->validation_loss));
-    json_object_set_new(o, "validation_windows", json_integer(t->validation_windows));
+    json_object_set_new(o, "validation_loss", json_null());
+    cli_scores_json(o, &t->validation);
+    snprintf(key, sizeof key, "validation_%s", t->words.sample);
+    json_object_set_new(o, key, json_integer(t->validation.samples));
     json_object_set_new(o, "resumed_from", t->resumed ? json_integer(t->resumed) : json_null());
     json_object_set_new(o, "stopped", t->stopped ? json_string(t->stopped) : json_null());
     json_object_set_new(o, "run", json_string(t->folder.path));
     return CGP_OK;
 }
 
+static void print_validation(const training *t) {
+    const cli_scores *v = &t->validation;
+    if (isnan(v->loss)) return;
+    fprintf(t->out, "validation   loss %.4f over %" PRId64 " %s", v->loss, v->samples,
+            t->words.sample);
+    if (isnan(v->top1) && isnan(v->iou)) fprintf(t->out, " (nats a token)");
+    if (!isnan(v->top1))
+        fprintf(t->out, ", top-1 %.2f %%, top-5 %.2f %%", 100 * v->top1, 100 * v->top5);
+    if (!isnan(v->iou)) fprintf(t->out, ", IoU %.4f", v->iou);
+    fputc('\n', t->out);
+}
+
 static void print_results(const training *t, const json_t *report) {
     const cli_experiment *e = &t->experiment;
     fputc('\n', t->out);
-    if (!isnan(t->validation_loss))
-        fprintf(t->out, "validation   loss %.4f over %" PRId64 " windows (nats a token)\n",
-                t->validation_loss, t->validation_windows);
+    print_validation(t);
     if (e->measures.steps > 0)
         cli_print_result(t->out, e);
     else
@@ -60,7 +73,7 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .seed = (uint64_t)s->seed,
                                    .out = t->out,
                                    .escape = true};
-    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.gpt2, (int)s->threads_per_device));
+    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.named.gpt2, (int)s->threads_per_device));
     CGP_TRY(cli_sampler_start(sampler));
     CGP_TRY(cli_weights_copy(t->experiment.pipeline, sampler->pipeline, sampler->model));
     fprintf(t->out, "\nsample of %" PRId64 " characters\n", s->sample);
@@ -82,7 +95,7 @@ static cgp_status print_sample(const training *t) {
 cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
-    if (complete && isnan(t->validation_loss)) CGP_TRY(cli_train_validate(t));
+    if (complete && isnan(t->validation.loss)) CGP_TRY(cli_train_validate(t));
     if (complete) t->stopped = cli_stop_signal();
     CGP_TRY(make_report(t, &report));
     print_results(t, report);

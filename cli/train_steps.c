@@ -27,20 +27,20 @@ static bool due(int64_t step, int64_t every) {
 /* --- validation --- */
 
 cgp_status cli_train_validate(training *t) {
-    const bool endless = t->kind == CLI_DATA_RANDOM;
-    int64_t windows = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
-    windows = endless && windows > t->settings.batch ? t->settings.batch : windows;
-    windows = windows < VALIDATION_WINDOWS ? windows : VALIDATION_WINDOWS;
-    t->validation_windows = windows;
-    t->validation_loss = NAN;
-    if (windows == 0) return CGP_OK;
-    return cli_experiment_validate(&t->experiment, t->data, windows, &t->validation_loss);
+    int64_t samples = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
+    const int64_t most = t->kind == CLI_DATA_RANDOM   ? t->settings.batch
+                         : t->kind == CLI_DATA_TEXT   ? VALIDATION_WINDOWS
+                         : t->kind == CLI_DATA_TOKENS ? VALIDATION_WINDOWS
+                                                      : samples; /* accuracy is of all images */
+    samples = samples < most ? samples : most;
+    t->validation = cli_no_scores;
+    return cli_experiment_validate(&t->experiment, t->data, samples, &t->validation);
 }
 
 /* With --evaluate-every the last step is always one of them. */
 static cgp_status validate_step(training *t, int64_t i) {
     const int64_t every = t->settings.evaluate_every;
-    t->validation_loss = NAN;
+    t->validation = cli_no_scores;
     if (!due(i, every) && !(every > 0 && i == t->settings.steps)) return CGP_OK;
     return cli_train_validate(t);
 }
@@ -51,17 +51,17 @@ static cgp_status validate_step(training *t, int64_t i) {
 static void print_line(training *t, int64_t i, double loss, bool last) {
     const cli_measures *m = &t->experiment.measures;
     const bool terminal = isatty(fileno(t->out)) == 1;
-    const int64_t tokens = t->settings.batch * t->experiment.gpt2.sequence;
-    const double per_second = (double)((i - t->steps_shown) * tokens) / t->seconds_since;
-    char rate[CLI_NUMBER], peak[CLI_NUMBER], validation[CLI_NUMBER] = "";
-    if (!isnan(t->validation_loss))
-        snprintf(validation, sizeof validation, "  validation %.4f", t->validation_loss);
+    const int64_t units = t->settings.batch * t->words.units;
+    const double per_second = (double)((i - t->steps_shown) * units) / t->seconds_since;
+    char rate[CLI_NUMBER], peak[CLI_NUMBER], validation[3 * CLI_NUMBER];
+    cli_scores_text(&t->validation, validation, sizeof validation);
     fprintf(t->out,
-            "%sstep %5" PRId64 "/%" PRId64 "  loss %.4f%s  %9s tokens/s  bubble %4.1f %%  "
+            "%sstep %5" PRId64 "/%" PRId64 "  loss %.4f%s  %9s %s/s  bubble %4.1f %%  "
             "peak memory %s%s",
             terminal ? "\r" : "", i, t->settings.steps, loss, validation,
-            cli_grouped((int64_t)per_second, rate), 100 * m->bubble[m->steps - 1],
-            cli_bytes(cli_peak_resident_bytes(), peak), terminal ? "\033[K" : "\n");
+            cli_grouped((int64_t)per_second, rate), t->words.unit,
+            100 * m->bubble[m->steps - 1], cli_bytes(cli_peak_resident_bytes(), peak),
+            terminal ? "\033[K" : "\n");
     if (terminal && (last || *validation)) fputc('\n', t->out);
     fflush(t->out);
 }
@@ -72,7 +72,7 @@ static void print_progress(training *t, int64_t i, double loss) {
     const cli_settings *s = &t->settings;
     const int64_t interval = s->interval ? s->interval : share(s->steps, DEFAULT_LINES);
     const bool last = i == s->steps || t->stopped;
-    const bool shown = due(i, interval) || last || m->steps == 1 || !isnan(t->validation_loss);
+    const bool shown = due(i, interval) || last || m->steps == 1 || !isnan(t->validation.loss);
     t->seconds_since += m->step[m->steps - 1];
     if (!shown && isatty(fileno(t->out)) != 1) return;
     print_line(t, i, loss, last);
@@ -87,7 +87,8 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
     const cli_experiment *e = &t->experiment;
     const cli_measures *m = &e->measures;
     const double seconds = m->step[m->steps - 1];
-    const int64_t tokens = t->settings.batch * e->gpt2.sequence;
+    const double units = (double)(t->settings.batch * t->words.units);
+    char key[CLI_NUMBER];
     json_t *line = json_object();
     json_object_set_new(line, "loss", cli_real_json(loss));
     json_object_set_new(line, "rate", cli_real_json(cgp_optim_rate_at(&e->optim, i)));
@@ -95,10 +96,10 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
         json_object_set_new(line, "gradient_norm",
                             cli_real_json(cgp_pipeline_gradient_norm(e->pipeline)));
     json_object_set_new(line, "seconds", cli_real_json(seconds));
-    json_object_set_new(line, "tokens_per_second", cli_real_json((double)tokens / seconds));
+    snprintf(key, sizeof key, "%s_per_second", t->words.unit);
+    json_object_set_new(line, key, cli_real_json(units / seconds));
     json_object_set_new(line, "bubble", cli_real_json(m->bubble[m->steps - 1]));
-    if (!isnan(t->validation_loss))
-        json_object_set_new(line, "validation_loss", cli_real_json(t->validation_loss));
+    cli_scores_json(line, &t->validation);
     return cli_metrics_log(&t->metrics, i, line);
 }
 

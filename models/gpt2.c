@@ -19,21 +19,15 @@
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3. */
 #include <cgpipe/models/gpt2.h>
 
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
+
+#include "shared.h"
 
 #define EPS 1e-5
 #define DEVIATION 0.02
 #define NAME_SIZE 64
-
-/* Largest sizes: far above any real model, small enough that no product of three overflows. */
-#define MOST_LAYERS 10000
-#define MOST_WIDTH (1 << 20)
-#define MOST_COUNT INT32_MAX
 
 /* --- the graph --- */
 
@@ -102,144 +96,41 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
 
 /* --- options --- */
 
-/* The keys of a model's text, in the order in which they are written. */
-static const char *const keys[] = {"layers", "width", "heads", "vocab", "seq", "tied"};
-enum { KEY_LAYERS, KEY_WIDTH, KEY_HEADS, KEY_VOCAB, KEY_SEQ, KEY_TIED, KEY_COUNT };
-
-typedef struct range {
-    int64_t least, most;
-} range;
-
-static const range ranges[KEY_COUNT] = {
-    [KEY_LAYERS] = {1, MOST_LAYERS}, [KEY_WIDTH] = {1, MOST_WIDTH},
-    [KEY_HEADS] = {1, MOST_WIDTH},   [KEY_VOCAB] = {1, MOST_COUNT},
-    [KEY_SEQ] = {1, MOST_COUNT},     [KEY_TIED] = {0, 1},
+static const cgp__key keys[] = {
+    CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, CGP__MOST_LAYERS),
+    CGP__KEY(cgp_gpt2_options, "width", INT64, width, 1, CGP__MOST_WIDTH),
+    CGP__KEY(cgp_gpt2_options, "heads", INT64, heads, 1, CGP__MOST_WIDTH),
+    CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocabulary, 1, CGP__MOST_COUNT),
+    CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MOST_COUNT),
+    CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
 };
 
-static int64_t option_of(const cgp_gpt2_options *o, int key) {
-    const int64_t values[KEY_COUNT] = {
-        [KEY_LAYERS] = o->layers,    [KEY_WIDTH] = o->width,  [KEY_HEADS] = o->heads,
-        [KEY_VOCAB] = o->vocabulary, [KEY_SEQ] = o->sequence, [KEY_TIED] = o->tied,
-    };
-    return values[key];
-}
+const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
+                                  .struct_size = sizeof(cgp_gpt2_options),
+                                  .keys = keys,
+                                  .count = sizeof keys / sizeof keys[0],
+                                  .behind_name = -1};
 
-static void set_option(cgp_gpt2_options *o, int key, int64_t value) {
-    int64_t *const wide[KEY_COUNT] = {
-        [KEY_WIDTH] = &o->width,
-        [KEY_HEADS] = &o->heads,
-        [KEY_VOCAB] = &o->vocabulary,
-        [KEY_SEQ] = &o->sequence,
-    };
-    if (key == KEY_LAYERS)
-        o->layers = (int)value;
-    else if (key == KEY_TIED)
-        o->tied = value != 0;
-    else
-        *wide[key] = value;
-}
-
-static cgp_status check(const cgp_gpt2_options *o) {
-    if (o->struct_size != sizeof *o)
-        return cgp_fail(CGP_EINVAL,
-                        "gpt2: options: expected struct_size %zu, got %zu (start from "
-                        "cgp_gpt2_options_default())",
-                        sizeof *o, o->struct_size);
-    for (int key = 0; key < KEY_COUNT; key++) {
-        const int64_t value = option_of(o, key);
-        if (value < ranges[key].least || value > ranges[key].most)
-            return cgp_fail(CGP_EINVAL,
-                            "gpt2: %s: expected a whole number from %" PRId64 " to %" PRId64
-                            ", got %" PRId64,
-                            keys[key], ranges[key].least, ranges[key].most, value);
-    }
+cgp_status cgp__gpt2_settle(cgp_gpt2_options *o) {
+    CGP_TRY(cgp__keys_check(&cgp__gpt2_keys, o));
     if (o->width % o->heads != 0)
         return cgp_fail(CGP_EINVAL,
                         "gpt2: heads: expected a divisor of the width, got heads=%" PRId64
                         ", width=%" PRId64,
                         o->heads, o->width);
-    if (!(o->dropout >= 0 && o->dropout < 1)) /* false for NaN too */
-        return cgp_fail(CGP_EINVAL, "gpt2: dropout: expected 0 <= dropout < 1, got %g",
-                        o->dropout);
-    return CGP_OK;
+    return cgp__check_dropout("gpt2", o->dropout);
 }
 
 cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
-    CGP_TRY(check(options));
     cgp_model *model = NULL;
+    CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
+    cgp_gpt2_options settled = *options;
+    CGP_TRY(cgp__gpt2_settle(&settled));
     CGP_TRY(cgp_model_create(&model, "gpt2"));
-    build(model, options);
-    const cgp_status status = cgp_model_finish(model);
-    if (status == CGP_OK)
-        *out = model;
-    else
-        cgp_model_destroy(model);
-    return status;
-}
-
-/* --- text --- */
-
-/* Nothing but digits, in range: no sign, no space, no overflow. */
-static bool parse_whole(const char *text, range allowed, int64_t *value) {
-    if (!*text || text[strspn(text, "0123456789")]) return false;
-    errno = 0;
-    const long long parsed = strtoll(text, NULL, 10);
-    *value = parsed;
-    return errno == 0 && parsed >= allowed.least && parsed <= allowed.most;
-}
-
-static int find_key(const char *name) {
-    for (int key = 0; key < KEY_COUNT; key++) {
-        if (strcmp(keys[key], name) == 0) return key;
-    }
-    return -1;
-}
-
-/* One "key=value"; `item` is cut in two. */
-static cgp_status parse_item(cgp_gpt2_options *options, char *item, bool seen[KEY_COUNT]) {
-    char *value_text = strchr(item, '=');
-    if (!value_text)
-        return cgp_fail(
-            CGP_EINVAL,
-            "gpt2: expected key=value, got \"%s\" (keys: layers width heads vocab seq tied)",
-            item);
-    *value_text++ = '\0';
-    const int key = find_key(item);
-    if (key < 0) {
-        const char *near = cgp_nearest(item, keys, KEY_COUNT);
-        return cgp_fail(
-            CGP_EINVAL, "gpt2: %s: unknown key (%s%s%s)", item, near ? "did you mean " : "",
-            near ? near : "keys: layers width heads vocab seq tied", near ? "?" : "");
-    }
-    if (seen[key]) return cgp_fail(CGP_EINVAL, "gpt2: %s: is given twice", item);
-    seen[key] = true;
-    int64_t value = 0;
-    if (!parse_whole(value_text, ranges[key], &value))
-        return cgp_fail(CGP_EINVAL,
-                        "gpt2: %s: expected a whole number from %" PRId64 " to %" PRId64
-                        ", got \"%s\"",
-                        item, ranges[key].least, ranges[key].most, value_text);
-    set_option(options, key, value);
-    return CGP_OK;
+    build(model, &settled);
+    return cgp__model_close(out, model);
 }
 
 cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text) {
-    char copy[512];
-    if (strncmp(text, "gpt2", 4) != 0 || (text[4] != '\0' && text[4] != ':'))
-        return cgp_fail(CGP_EINVAL, "model: expected gpt2 or gpt2:key=value,..., got \"%s\"",
-                        text);
-    if (text[4] == '\0') return CGP_OK;
-    if (strlen(text) >= sizeof copy)
-        return cgp_fail(CGP_EINVAL, "gpt2: expected less than %zu characters, got %zu",
-                        sizeof copy, strlen(text));
-    strcpy(copy, text + 5);
-    cgp_gpt2_options parsed = *options;
-    bool seen[KEY_COUNT] = {false};
-    for (char *item = copy, *next = NULL; item; item = next) {
-        next = strchr(item, ',');
-        if (next) *next++ = '\0';
-        CGP_TRY(parse_item(&parsed, item, seen));
-    }
-    *options = parsed;
-    return CGP_OK;
+    return cgp__keys_parse(&cgp__gpt2_keys, options, text);
 }

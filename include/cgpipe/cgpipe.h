@@ -11,6 +11,7 @@
 #include <cgpipe/plan.h>
 #include <cgpipe/pipeline.h>
 #include <cgpipe/data.h>
+#include <cgpipe/images.h>
 #include <cgpipe/checkpoint.h>
 
 #endif

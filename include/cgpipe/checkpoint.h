@@ -1,7 +1,7 @@
 /* checkpoint.h -- named tensors to disk and back, in the safetensors format; files that appear whole or not at all; and the
  * checkpoints in a run's folder, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
  *
- *     RUN/step-00000042/weights.safetensors     parameters
+ *     RUN/step-00000042/weights.safetensors     parameters, and states (running statistics)
  *     RUN/step-00000042/optimizer.safetensors   <parameter>.<state>; absent if the optimizer has no state
  *     RUN/step-00000042/checkpoint.json         everything else, and SHA-256 of each MiB of these files
  *     RUN/step-00000042/checkpoint.sha256       of checkpoint.json, for sha256sum -c

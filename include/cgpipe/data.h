@@ -1,10 +1,13 @@
-/* data.h -- token streams for training: windows of a text or of token files, shuffled by seed, and random tokens.
+/* data.h -- what training reads: windows of a text or of token files, shuffled by seed, and random tokens; images are in
+ * images.h.
+ *
+ * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in this order.
  *
  * Threads: a data set belongs to one thread at a time. */
 #ifndef CGPIPE_DATA_H
 #define CGPIPE_DATA_H
 
-#include <cgpipe/base.h>
+#include <cgpipe/tensor.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -121,11 +124,26 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocabu
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
 
-/** Return the vocabulary (256 for text), T, and the number of samples of a split: for training those of one pass, INT64_MAX if
- * there is no end. */
+/** Type and shape of the input or target of one sample, without N. */
+typedef struct cgp_data_field {
+    cgp_dtype dtype; /**< CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
+    cgp_shape shape;
+} cgp_data_field;
+
+/** Return what cgp_data_read() fills: field 0 is the input, 1 the target; otherwise NULL. Borrowed from the data set. */
+CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
+
+/** Return the vocabulary (256 for text) and T, 0 where there are no tokens; and the number of samples of a split: for training
+ * those of one pass, INT64_MAX if there is no end. */
 CGP_API int64_t cgp_data_vocabulary(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
+
+/** Return the number of classes of labelled images (labels are below it), 0 for all others. */
+CGP_API int64_t cgp_data_classes(const cgp_data *data);
+
+/** Return the name of a class, NULL if it has none. Borrowed from the data set. */
+CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
 
 /**
  * Fill samples `first` .. `first + count - 1` of a split, counted over all passes.
@@ -135,18 +153,20 @@ CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
  * cgp_data_identity() tells whether it is still the same data. Validation of a text or of tokens must stay inside its one
  * pass: `first + count` <= samples.
  *
- * @param[out] tokens   [count, T] i32. Caller's; undefined after a failure.
- * @param[out] targets  [count, T] i32: the next token for a text or tokens. Caller's; undefined after a failure.
+ * @param[out] inputs   [count, ...] of field 0: tokens, or images. Caller's; undefined after a failure.
+ * @param[out] targets  [count, ...] of field 1: for a text or tokens the next token. Caller's; undefined after a failure.
  *
  * @retval CGP_EINVAL   A negative position or count, or past the end of validation.
- * @retval CGP_EIO      A token file cannot be read or became shorter; the message names it.
- * @retval CGP_EFORMAT  A token is not below the vocabulary; the message has file, offset and value.
+ * @retval CGP_EIO      A file cannot be read or became shorter; the message names it.
+ * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see cgp_images_options); the message has
+ *                      file, offset and value.
+ * @retval CGP_ENOMEM   Reading again may succeed.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
-                                                int64_t count, int32_t *tokens,
-                                                int32_t *targets);
+                                                int64_t count, void *inputs,
+                                                void *targets);
 
 /**
  * Write the SHA-256 of what fixes the samples: a resumed run whose data has another identity would go on with other data.
@@ -154,13 +174,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * It is taken over the kind of data set, vocabulary, T, seed, the number of samples of each split, the share for
  * validation or that validation has files of its own, and for each file, in order, its size and its contents: of a text
  * all of them, of a token file the first and the last 64 KiB as they were when it was opened. Names do not count: moved
- * files are the same data.
+ * files are the same data. For images over classes, shapes, options and contents; of a folder of classes over the names and
+ * sizes of its files, inside the folder.
  *
  * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.
  *
- * @retval CGP_ENOMEM
+ * @retval CGP_EIO     A file of a folder of images is not there any more.   @retval CGP_ENOMEM
  *
- * Threads: one at a time per data set. Cost: reads the memory of a text once; no file is read.
+ * Threads: one at a time per data set. Cost: reads the memory of a text or of images once; no file is read.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_identity(const cgp_data *data, char hex[65]);
 

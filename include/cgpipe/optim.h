@@ -21,14 +21,19 @@ typedef enum cgp_optim_kind {
 typedef enum cgp_rate_kind {
     CGP_RATE_CONSTANT,
     CGP_RATE_COSINE, /**< Half a cosine from the rate down to `least` of it, and constant from there on. */
-    CGP_RATE_STEP /**< Times `factor` every `interval` updates. */
+    CGP_RATE_STEP,      /**< Times `factor` every `interval` updates. */
+    CGP_RATE_MILESTONES /**< Times `factor` after each of `milestones`. */
 } cgp_rate_kind;
+
+#define CGP_MAX_MILESTONES 8
 
 /**
  * The learning rate over the updates, as a factor of cgp_optim.rate. A plain value; all zero: constant.
  *
- * Update t, counted from 1, has factor t / warmup while t < warmup. From there on, with s = t - warmup updates behind it:
- * constant 1; cosine least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step factor^floor(s / interval).
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with stairs > 1 the rate rises in
+ * stairs of so many updates: t is (t - 1) rounded down to a multiple of it. From there on, with s = t - warmup updates
+ * behind it: constant 1; cosine least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step factor^floor(s /
+ * interval); milestones factor^(number of milestones m with t > m, counted from the first update).
  *
  * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
  */
@@ -38,7 +43,11 @@ typedef struct cgp_rate_schedule {
     int64_t steps;    /**< COSINE: the update that has the least rate, > warmup. */
     double least;     /**< COSINE: 0 <= least <= 1, a share of the rate. */
     int64_t interval; /**< STEP: updates, >= 1. */
-    double factor;    /**< STEP: > 0 and <= 1, so that the rate stays finite. */
+    double factor;    /**< STEP, MILESTONES: > 0 and <= 1, so that the rate stays finite. */
+    double start;     /**< Share of the rate that the warm-up begins with, 0 <= start <= 1. */
+    int64_t stairs;   /**< Updates from one rise of the warm-up to the next; 0 or 1: each. */
+    int n_milestones; /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
+    int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, rising. */
 } cgp_rate_schedule;
 
 /**
@@ -78,7 +87,7 @@ typedef struct cgp_optim {
 /** SGD: rate, momentum, Nesterov or not, weight decay. */
 static inline cgp_optim cgp_optim_sgd(double rate, double momentum, bool nesterov,
                                       double weight_decay) {
-    const cgp_rate_schedule constant = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0};
+    const cgp_rate_schedule constant = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
     cgp_optim optim = {CGP_OPTIM_SGD, rate,    weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
                        false,         constant};
     return optim;

@@ -14,7 +14,7 @@ extern "C" {
 typedef struct cgp_pipeline cgp_pipeline;
 
 /**
- * Make the devices and workers of a plan, allocate every planned byte, and set the parameters to their start.
+ * Make the devices and workers of a plan, allocate every planned byte, and set parameters and states to their start.
  *
  * @param[out] out   Owned by the caller, see cgp_pipeline_destroy().
  * @param[in]  plan  Borrowed until the pipeline is destroyed.
@@ -38,7 +38,9 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the last one may be
  * smaller. Gradients are overwritten: the first micro-batch writes them, the others add, in ascending order.
- * Update the parameters with cgp_optim_step() afterwards.
+ * Update the parameters with cgp_optim_step() afterwards. States (running statistics) change when all of it has succeeded,
+ * by each micro-batch in the order of the forwards in the schedule's lists (ascending in every schedule there is; with
+ * `deferred_batch_norm`, once); what is run forward again does not count.
  *
  * @param[in]  pipeline  Pipeline to run. Borrowed.
  * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...] on the host, all with the
@@ -52,8 +54,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @retval CGP_ESTATE    The plan is for inference or has `loss_outside`, or the pipeline has failed before.
  * @retval CGP_ENOMEM    Lists or kernels for a size met for the first time could not be made, or (CGP_ELIMIT) not inside the
  *                       planned memory; nothing ran, gradients unchanged.
- * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined;
- *                       the pipeline can only be destroyed.
+ * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined,
+ *                       parameters and states as before; the pipeline can only be destroyed.
  *
  * Threads: call from the thread that created the pipeline. Blocks until every worker is idle.
  * Cost:    forward and backward FLOPs of the model, plus what the recompute mode redoes. Allocates nothing, but for lists
@@ -67,7 +69,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
 /**
  * Run forward of one mini-batch, for a loss that the caller computes; planned with `loss_outside`.
  *
- * Dropout is on. cgp_pipeline_backward() is due next: the two take the place of cgp_pipeline_step().
+ * Dropout is on. cgp_pipeline_backward() is due next, and changes the states: the two take the place of cgp_pipeline_step().
  *
  * @param[in]  inputs    As for cgp_pipeline_step(). The data, not the tensors, are borrowed until cgp_pipeline_backward()
  *                       returns (or the pipeline is destroyed), as backward reads them again.
@@ -112,8 +114,8 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 
 /**
  * Stop a run in which no action ends for so long, instead of waiting for ever. It then fails with CGP_EDEVICE; the message
- * names the action that hangs, and cgp_pipeline_report() has the rest. All of a device's update, and of its sum of shared
- * gradients, counts as one action. The time in which the whole process was stopped does not count.
+ * names the action that hangs, and cgp_pipeline_report() has the rest. All of a device's update, of its sum of shared gradients,
+ * and of its change of states, counts as one action. The time in which the whole process was stopped does not count.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
  * its thread and its device behind. It may still read or write the tensors that were given to that call, and, in
@@ -129,7 +131,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipelin
 CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
 
 /**
- * Save weights, optimizer state, number of steps and seed as the checkpoint of this step in a run's folder.
+ * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step in a run's folder.
  *
  * Everything is named by the model, nothing by the layout: it can be loaded by a pipeline with other stages, balance,
  * schedule, recomputation or micro-batches, and training goes on bit for bit (with the same size of micro-batch). The files
@@ -141,7 +143,7 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  *
  * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the folder not be synced,
  *                     the checkpoint is there; the message says so.)   @retval CGP_ENOMEM  Likewise.
- * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter is not UTF-8.
+ * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  The plan is for inference; gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; or the
  *                     pipeline has failed.
  */
@@ -167,8 +169,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, cons
                                                     char **note);
 
 /**
- * Run forward only, dropout off, and return the loss. Parameters and gradients are unchanged. N may exceed the planned
- * batch: there are simply more micro-batches.
+ * Run forward only, dropout off, and return the loss. Parameters, states and gradients are unchanged; batch norms use the
+ * running statistics. N may exceed the planned batch: there are simply more micro-batches.
  *
  * @param[out] loss  Loss sum / count. May be NULL.
  *
@@ -180,7 +182,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline,
                                                         int n_inputs, double *loss);
 
 /**
- * Run forward only, dropout off, and return the model's output. Any N >= 1. Inputs that only the loss uses may be NULL.
+ * Run forward only, dropout off, batch norms with running statistics, and return the model's output. Nothing changes. Any N >= 1. Inputs that only the loss uses may be NULL.
  *
  * @param[out] output  [N, ...] of cgp_model_output_shape() and _dtype(). Caller's.
  *
@@ -198,6 +200,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipel
                                                              int parameter, float *data);
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline,
                                                              int parameter, const float *data);
+
+/** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. In a model's first step it is at its
+ * start; a step that fails leaves it as it was. @param[in,out] data As many f32, or i32, as cgp_model_state_dtype() and _shape()
+ * say. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. @retval CGP_ESTATE To set:
+ * cgp_pipeline_backward() is due. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state,
+                                                         void *data);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state,
+                                                         const void *data);
 
 /** Copy the optimizer's state number 0 .. cgp_optim_states() - 1 of a parameter: SGD the momentum buffer; AdamW and Adam the
  * first and second moments; RMSprop the mean square and the momentum buffer. Otherwise as above. */
@@ -217,6 +228,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeli
 /** SHA-256 over all parameters in order, plain layout, little-endian: two runs are bit-equal when it is. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline,
                                                               char hex[65]);
+
+/** SHA-256 over all states in order, likewise. @retval CGP_ENOMEM */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline,
+                                                            char hex[65]);
 
 /** Bytes that a device asked its backend for, in one piece, and holds. */
 CGP_API int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device);

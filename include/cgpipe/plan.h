@@ -52,13 +52,16 @@ typedef struct cgp_plan_options {
     bool loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
                             model has no loss; the schedule is gpipe. */
     cgp_precision precision; /**< [f32] */
+    bool deferred_batch_norm; /**< Running statistics of batch norms change once a step, by those of the whole mini-batch,
+                                   instead of by each micro-batch: then they do not depend on `chunks` (but for rounding).
+                                   Training normalises by micro-batch either way. [false] */
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
     cgp_plan_options options = {
         sizeof(cgp_plan_options),           1,     NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
-        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false, CGP_PRECISION_F32};
+        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false, CGP_PRECISION_F32, false};
     return options;
 }
 
@@ -75,7 +78,8 @@ typedef struct cgp_plan_stage {
 typedef struct cgp_plan_device {
     const char *name; /**< "cpu:0" */
     int first_stage, stages;
-    int64_t parameter_bytes, gradient_bytes, optimizer_bytes, state_bytes;
+    int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
+    int64_t state_bytes; /**< What ops keep across steps, and where training collects its changes. */
     int64_t slot_bytes; /**< All input and saved slots of its stages. */
     int64_t workspace_bytes, transfer_bytes;
     int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */

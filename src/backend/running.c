@@ -69,5 +69,6 @@ void cgp__running_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *a
             variance[i] = (float)spreads[i];
         }
     }
-    *tracked += args->deferred ? 1 : (int32_t)c->batches;
+    const int32_t batches = args->deferred ? 1 : (int32_t)c->batches;
+    *tracked = *tracked > INT32_MAX - batches ? INT32_MAX : *tracked + batches;
 }

@@ -3,6 +3,7 @@
 #include "data/source.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -16,6 +17,41 @@ int64_t cgp_data_vocabulary(const cgp_data *data) {
 
 int64_t cgp_data_sequence(const cgp_data *data) {
     return data->sequence;
+}
+
+int64_t cgp_data_classes(const cgp_data *data) {
+    return data->classes;
+}
+
+const char *cgp_data_class_name(const cgp_data *data, int64_t index) {
+    if (!data->kind->class_name || index < 0 || index >= data->classes) return NULL;
+    return data->kind->class_name(data, index);
+}
+
+const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field) {
+    return field == 0 || field == 1 ? &data->fields[field] : NULL;
+}
+
+/* 0.07 * 100 is a little above 7 in double and must not become 8, hence the last factor. */
+int64_t cgp__data_share(double share, int64_t n) {
+    return (int64_t)ceil(share * (double)n * (1.0 - 1e-12));
+}
+
+void cgp__data_set_tokens(cgp_data *data, int64_t vocabulary, int64_t sequence) {
+    const cgp_data_field field = {CGP_I32, cgp_shape_make(1, &sequence)};
+    data->vocabulary = vocabulary;
+    data->sequence = sequence;
+    data->fields[0] = data->fields[1] = field;
+}
+
+void cgp__data_set_images(cgp_data *data, int64_t height, int64_t width, int64_t channels,
+                          int64_t classes) {
+    const int64_t image[3] = {height, width, channels}, mask[3] = {height, width, 1};
+    const int64_t label[1] = {1};
+    data->classes = classes;
+    data->fields[0] = (cgp_data_field){CGP_F32, cgp_shape_make(3, image)};
+    data->fields[1] = classes > 0 ? (cgp_data_field){CGP_I32, cgp_shape_make(1, label)}
+                                  : (cgp_data_field){CGP_F32, cgp_shape_make(3, mask)};
 }
 
 int64_t cgp_data_samples(const cgp_data *data, cgp_split split) {
@@ -44,13 +80,19 @@ static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t fir
     return CGP_OK;
 }
 
+static size_t sample_bytes(const cgp_data_field *field) {
+    return (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
+}
+
 cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
-                         int32_t *tokens, int32_t *targets) {
+                         void *inputs, void *targets) {
+    const size_t input = sample_bytes(&data->fields[0]),
+                 target = sample_bytes(&data->fields[1]);
     CGP_TRY(check_range(data, split, first, count));
-    for (int64_t i = 0; i < count; i++) {
-        const int64_t offset = i * data->sequence;
-        CGP_TRY(data->kind->fill(data, split, first + i, tokens + offset, targets + offset));
-    }
+    if (data->kind->begin && count > 0) CGP_TRY(data->kind->begin(data, split, first, count));
+    for (int64_t i = 0; i < count; i++)
+        CGP_TRY(data->kind->fill(data, split, first + i, (char *)inputs + (size_t)i * input,
+                                 (char *)targets + (size_t)i * target));
     return CGP_OK;
 }
 

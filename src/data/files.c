@@ -72,6 +72,36 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
     return CGP_OK;
 }
 
+cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t most,
+                               uint8_t **bytes, int64_t *size) {
+    int fd = -1;
+    int64_t count = 0;
+    uint8_t *read = NULL;
+    CGP_TRY(cgp__data_file_open(path, expected, &fd, &count));
+    cgp_status status = CGP_OK;
+    if (count > most)
+        status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64,
+                          path, most, count);
+    else if (!(read = cgp__calloc((size_t)count, 1)))
+        status = cgp__no_memory(path, (size_t)count);
+    if (status == CGP_OK) status = cgp__data_file_read(path, fd, 0, read, count);
+    close(fd);
+    if (status == CGP_OK) {
+        *bytes = read;
+        *size = count;
+    } else {
+        free(read);
+    }
+    return status;
+}
+
+cgp_status cgp__data_file_size(const char *path, int64_t *bytes) {
+    struct stat info;
+    if (stat(path, &info) != 0) return unreadable(path, errno);
+    *bytes = info.st_size;
+    return CGP_OK;
+}
+
 /* --- names --- */
 
 /* Append a name, and own it whatever happens. NULL: there was no memory to make it. */
@@ -92,6 +122,12 @@ void cgp__data_files_release(cgp__data_files *names) {
     *names = (cgp__data_files){0};
 }
 
+cgp_status cgp__data_files_take(cgp__data_files *files, char **name) {
+    char *taken = *name;
+    *name = NULL;
+    return append(files, taken);
+}
+
 /* strcmp compares bytes, in every locale. */
 static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -107,7 +143,8 @@ static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_file
     const bool seen = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
     if (seen && S_ISDIR(link.st_mode)) return append(folders, path);
     const bool reached = seen && fstatat(fd, name, &info, 0) == 0;
-    if (reached && S_ISREG(info.st_mode) && info.st_size > 0) return append(files, path);
+    if (reached && S_ISREG(info.st_mode) && (info.st_size > 0 || files->empty_too))
+        return append(files, path);
     const int reason = errno;
     cgp_status status = CGP_OK;
     if (seen && !reached && (reason == ENOENT || reason == ELOOP))
@@ -118,7 +155,11 @@ static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_file
     return status;
 }
 
-static cgp_status see_folder(const char *folder, cgp__data_files *files,
+/* What is done with an entry of an open folder; `path`, its whole name, is taken. */
+typedef cgp_status see(int fd, const char *name, char *path, cgp__data_files *files,
+                       cgp__data_files *folders);
+
+static cgp_status see_folder(const char *folder, see *see_each, cgp__data_files *files,
                              cgp__data_files *folders) {
     DIR *list = opendir(folder);
     if (!list) return unreadable(folder, errno);
@@ -133,10 +174,32 @@ static cgp_status see_folder(const char *folder, cgp__data_files *files,
         }
         if (entry->d_name[0] == '.') continue;
         char *path = cgp__format("%s%s%s", folder, joint, entry->d_name);
-        status = see_entry(dirfd(list), entry->d_name, path, files, folders);
+        status = see_each(dirfd(list), entry->d_name, path, files, folders);
     }
     closedir(list);
     return status;
+}
+
+static void sort_from(cgp__data_files *names, int first) {
+    qsort(names->items + first, (size_t)(names->n - first), sizeof *names->items, by_bytes);
+}
+
+/* Keep folders, also behind links. */
+static cgp_status see_subfolder(int fd, const char *name, char *path, cgp__data_files *files,
+                                cgp__data_files *folders) {
+    struct stat info;
+    (void)files;
+    if (!path) return append(folders, NULL);
+    if (fstatat(fd, name, &info, 0) == 0 && S_ISDIR(info.st_mode)) return append(folders, path);
+    free(path);
+    return CGP_OK;
+}
+
+cgp_status cgp__data_folders_find(cgp__data_files *folders, const char *path) {
+    const int before = folders->n;
+    CGP_TRY(see_folder(path, see_subfolder, NULL, folders));
+    if (folders->n > before) sort_from(folders, before);
+    return CGP_OK;
 }
 
 static cgp_status walk(const char *folder, cgp__data_files *files) {
@@ -145,7 +208,7 @@ static cgp_status walk(const char *folder, cgp__data_files *files) {
     cgp_status status = append(&folders, cgp__strdup(folder));
     while (status == CGP_OK && folders.n > 0) {
         char *next = folders.items[--folders.n];
-        status = see_folder(next, files, &folders);
+        status = see_folder(next, see_entry, files, &folders);
         free(next);
     }
     cgp__data_files_release(&folders);
@@ -154,7 +217,7 @@ static cgp_status walk(const char *folder, cgp__data_files *files) {
         return cgp_fail(CGP_EINVAL,
                         "%s: has no file to read (hidden and empty files are left out)",
                         folder);
-    qsort(files->items + before, (size_t)(files->n - before), sizeof *files->items, by_bytes);
+    sort_from(files, before);
     return CGP_OK;
 }
 

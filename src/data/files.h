@@ -12,15 +12,31 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, 
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
+/* Read a whole file of at most `most` bytes (more is CGP_EFORMAT); *bytes is owned by the caller,
+ * written on success like *size. */
+cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t most,
+                               uint8_t **bytes, int64_t *size);
+
+/* The size of a file that need not be open. */
+cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
+
 /* A growing list of names of files, all owned. */
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
+    bool empty_too; /* find empty files as well */
 } cgp__data_files;
 
 /* Append the files that `paths` stand for: a folder for all its files (data.h says which, and in
  * which order), everything else for itself, unseen. */
 cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths, int n_paths);
+
+/* Append the folders in a folder, or that links in it lead to, in byte order; hidden ones are left
+ * out. */
+cgp_status cgp__data_folders_find(cgp__data_files *folders, const char *path);
+
+/* Append a name of another list, which is NULL there then. */
+cgp_status cgp__data_files_take(cgp__data_files *files, char **name);
 
 void cgp__data_files_release(cgp__data_files *names);
 

@@ -3,7 +3,7 @@
  *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)
  *     targets[sample, t] = below(key(seed, sample, 1 + 2 split + 1), t)
  *
- * Id 0 is the shuffle of windows.c. */
+ * Ids are those of source.h. */
 #include "base/base.h"
 #include "data/source.h"
 
@@ -22,10 +22,10 @@ static void draw(const noise_data *noise, int64_t position, uint32_t id, int32_t
         out[t] = (int32_t)cgp__rng_below(key, (uint64_t)t, (uint32_t)noise->base.vocabulary);
 }
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
-                       int32_t *targets) {
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *tokens,
+                       void *targets) {
     const noise_data *noise = (const noise_data *)data;
-    const uint32_t id = split == CGP_SPLIT_TRAIN ? 1 : 3;
+    const uint32_t id = CGP__DATA_TOKENS + (split == CGP_SPLIT_TRAIN ? 0 : 2);
     draw(noise, position, id, tokens);
     draw(noise, position, id + 1, targets);
     return CGP_OK;
@@ -41,7 +41,8 @@ static void destroy(cgp_data *data) {
 
 cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
                            uint64_t seed) {
-    static const cgp__data_kind kind = {"random", fill, identify, destroy};
+    static const cgp__data_kind kind = {
+        .name = "random", .fill = fill, .identify = identify, .destroy = destroy};
     if (vocabulary < 1 || vocabulary > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "random data: vocabulary is between 1 and %d, got %" PRId64,
                         INT32_MAX, vocabulary);
@@ -51,8 +52,7 @@ cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
     noise_data *noise = cgp__calloc(1, sizeof *noise);
     if (!noise) return cgp__no_memory("random data", sizeof *noise);
     noise->base.kind = &kind;
-    noise->base.vocabulary = vocabulary;
-    noise->base.sequence = sequence;
+    cgp__data_set_tokens(&noise->base, vocabulary, sequence);
     noise->base.samples[CGP_SPLIT_TRAIN] = INT64_MAX;
     noise->base.samples[CGP_SPLIT_VALIDATION] = INT64_MAX;
     noise->seed = seed;

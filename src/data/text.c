@@ -20,9 +20,10 @@ typedef struct text_data {
     text_row rows[2];
 } text_data;
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int32_t *tokens,
-                       int32_t *targets) {
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
+                       void *target) {
     text_data *text = (text_data *)data;
+    int32_t *tokens = input, *targets = target;
     const cgp__window window = cgp__windows_at(&text->windows, split, position);
     const uint8_t *bytes = text->rows[window.row].bytes + window.first;
     for (int64_t t = 0; t < data->sequence; t++) {
@@ -114,7 +115,8 @@ static cgp_status open_text(text_data *text, const cgp__window_options *options)
 
 cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
                          const cgp_text_options *options) {
-    static const cgp__data_kind kind = {"text", fill, identify, destroy};
+    static const cgp__data_kind kind = {
+        .name = "text", .fill = fill, .identify = identify, .destroy = destroy};
     const cgp_text_options defaults = cgp_text_options_default();
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options)

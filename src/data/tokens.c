@@ -76,8 +76,9 @@ static cgp_status read_piece(token_data *data, const token_file *file, int64_t a
     return CGP_OK;
 }
 
-static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int32_t *tokens,
-                       int32_t *targets) {
+static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, void *input,
+                       void *target) {
+    int32_t *tokens = input, *targets = target;
     token_data *data = (token_data *)base;
     const cgp__window window = cgp__windows_at(&data->windows, split, position);
     const int64_t length = base->sequence;
@@ -232,7 +233,8 @@ static cgp_status check_options(const cgp_token_options *options) {
 }
 
 static cgp_status create(cgp_data **out, const cgp__window_options *options) {
-    static const cgp__data_kind kind = {"tokens", fill, identify, destroy};
+    static const cgp__data_kind kind = {
+        .name = "tokens", .fill = fill, .identify = identify, .destroy = destroy};
     cgp__sha256 *hash = NULL;
     token_data *data = cgp__calloc(1, sizeof *data);
     if (!data) return cgp__no_memory("tokens", sizeof *data);

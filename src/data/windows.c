@@ -5,17 +5,13 @@
  *     window 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
  *     window 2                  i j k l|m          the token after | is the last target only
  *
- * n = (tokens - 1) / T windows; what is left over at the end (n) is not used. The order of
- * training windows in a pass is a Fisher-Yates shuffle with the key (seed, pass), so
- * position p is known without its history: window order_of_pass(p / n_train)[p % n_train].
- * The order of the last pass is kept. If validation has files of its own, they are cut in the
+ * n = (tokens - 1) / T windows; what is left over at the end (n) is not used. Training windows
+ * are visited in the order of order.c. If validation has files of its own, they are cut in the
  * same way, and all windows above are training. */
 #include "data/windows.h"
 #include "base/base.h"
 
 #include <inttypes.h>
-#include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 /* --- options --- */
@@ -47,16 +43,10 @@ cgp_status cgp__windows_check(const cgp__window_options *options) {
 
 /* --- how many --- */
 
-/* Validation windows of n: `share` of them, rounded up. 0.07 * 100 is a little above 7 in
- * double and must not become 8, hence the last factor. */
-static int64_t validation_windows(double share, int64_t n) {
-    return (int64_t)ceil(share * (double)n * (1.0 - 1e-12));
-}
-
 /* The least number of windows that leaves one for training, after those for validation. */
 static int64_t windows_needed(double share) {
     int64_t n = (int64_t)(1.0 / (1.0 - share));
-    while (n < 1 || n - validation_windows(share, n) < 1)
+    while (n < 1 || n - cgp__data_share(share, n) < 1)
         n++;
     return n;
 }
@@ -86,48 +76,27 @@ static cgp_status count_windows(const cgp__window_options *options, int row, int
 cgp_status cgp__windows_cut(cgp__windows *windows, const cgp__window_options *options,
                             const int64_t tokens[2]) {
     int64_t *samples = windows->base.samples, n = 0;
-    windows->base.vocabulary = options->vocabulary;
-    windows->base.sequence = options->sequence;
+    cgp__data_set_tokens(&windows->base, options->vocabulary, options->sequence);
     windows->base.wraps = true;
-    windows->seed = options->seed;
-    windows->pass = -1;
     windows->apart = options->n_paths[1] > 0;
     windows->share = windows->apart ? 0 : options->share;
     const char *what = windows->share > 0 ? "one training window and a validation share"
                                           : "one training window";
     CGP_TRY(count_windows(options, 0, tokens[0], windows_needed(windows->share), what, &n));
-    samples[CGP_SPLIT_VALIDATION] = validation_windows(windows->share, n);
+    samples[CGP_SPLIT_VALIDATION] = cgp__data_share(windows->share, n);
     samples[CGP_SPLIT_TRAIN] = n - samples[CGP_SPLIT_VALIDATION];
     if (windows->apart)
         CGP_TRY(count_windows(options, 1, tokens[1], 1, "one validation window",
                               &samples[CGP_SPLIT_VALIDATION]));
-    const size_t n_train = (size_t)samples[CGP_SPLIT_TRAIN];
-    windows->order = cgp__calloc(n_train, sizeof *windows->order);
-    if (!windows->order) return cgp__no_memory(options->name, n_train * sizeof *windows->order);
-    return CGP_OK;
+    return cgp__order_make(&windows->order, options->name, (uint32_t)samples[CGP_SPLIT_TRAIN],
+                           options->seed);
 }
 
 void cgp__windows_release(cgp__windows *windows) {
-    free(windows->order);
-    windows->order = NULL;
+    cgp__order_release(&windows->order);
 }
 
 /* --- which --- */
-
-static void shuffle(cgp__windows *windows, int64_t pass) {
-    const cgp__rng_key key = cgp__rng_derive(windows->seed, CGP__RNG_DATA, (uint64_t)pass, 0);
-    const uint32_t n = (uint32_t)windows->base.samples[CGP_SPLIT_TRAIN];
-    uint32_t *order = windows->order;
-    for (uint32_t i = 0; i < n; i++)
-        order[i] = i;
-    for (uint32_t i = n - 1; i > 0; i--) {
-        const uint32_t j = (uint32_t)cgp__rng_below(key, i, i + 1);
-        const uint32_t swapped = order[i];
-        order[i] = order[j];
-        order[j] = swapped;
-    }
-    windows->pass = pass;
-}
 
 cgp__window cgp__windows_at(cgp__windows *windows, cgp_split split, int64_t position) {
     const int64_t n_train = windows->base.samples[CGP_SPLIT_TRAIN];
@@ -135,13 +104,12 @@ cgp__window cgp__windows_at(cgp__windows *windows, cgp_split split, int64_t posi
     if (split == CGP_SPLIT_VALIDATION && windows->apart)
         return (cgp__window){1, position * length};
     if (split == CGP_SPLIT_VALIDATION) return (cgp__window){0, (n_train + position) * length};
-    if (windows->pass != position / n_train) shuffle(windows, position / n_train);
-    return (cgp__window){0, windows->order[position % n_train] * length};
+    return (cgp__window){0, cgp__order_at(&windows->order, position) * length};
 }
 
 cgp_status cgp__windows_identify(const cgp__windows *windows, cgp__sha256 *hash) {
     uint64_t share_bits; /* of the double: its text would be another one in another locale */
     memcpy(&share_bits, &windows->share, sizeof share_bits);
     return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
-                              windows->seed, share_bits, windows->apart);
+                              windows->order.seed, share_bits, windows->apart);
 }

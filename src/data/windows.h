@@ -5,6 +5,7 @@
 #ifndef CGP_SRC_DATA_WINDOWS_H
 #define CGP_SRC_DATA_WINDOWS_H
 
+#include "data/order.h"
 #include "data/source.h"
 
 /* What the options of text and tokens have in common, and words for messages. */
@@ -23,11 +24,9 @@ typedef struct cgp__window_options {
 /* First member of a kind that has windows. */
 typedef struct cgp__windows {
     cgp_data base;
-    uint32_t *order; /* [n_train], of `pass` */
-    int64_t pass;    /* -1: none yet */
-    uint64_t seed;
-    double share; /* 0 if validation is row 1 */
-    bool apart;   /* validation is row 1, not the end of row 0 */
+    cgp__order order; /* of training windows */
+    double share;     /* 0 if validation is row 1 */
+    bool apart;       /* validation is row 1, not the end of row 0 */
 } cgp__windows;
 
 /* Where a window begins. It has T tokens and one more. */

@@ -41,15 +41,21 @@ static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recom
     return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
 }
 
-/* What a list has met so far: [stages] a backward; [stages x chunks] an R, which makes F of the
- * micro-batch light. */
+/* What a list has met so far: [stages] a forward, a backward; [stages x chunks] an R, which makes F
+ * of the micro-batch light. */
 typedef struct marks {
-    bool *begun, *recomputed;
+    bool *begun_forward, *begun, *recomputed;
 } marks;
 
 static bool *recomputed_mark(const marks *m, const cgp__run *run, const cgp_action *action) {
     return &m->recomputed[(size_t)action->stage * (size_t)run->chunks +
                           (size_t)action->microbatch];
+}
+
+static bool first_time(bool *begun) {
+    const bool first = !*begun;
+    *begun = true;
+    return first;
 }
 
 static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_action *bound,
@@ -64,14 +70,15 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_ac
     case CGP_ACTION_SEND_F:
         bound->program = forward_program(plan, run, *recomputed_mark(m, run, action));
         if (bound->program == CGP__FORWARD_SAVED && run->forward_only) bound->saved_slot = 0;
+        if (action->kind == CGP_ACTION_F)
+            bound->first = first_time(&m->begun_forward[action->stage]);
         break;
     case CGP_ACTION_R:
         bound->program = CGP__RECOMPUTE;
         break;
     case CGP_ACTION_B:
         bound->program = CGP__BACKWARD;
-        bound->first = !m->begun[action->stage];
-        m->begun[action->stage] = true;
+        bound->first = first_time(&m->begun[action->stage]);
         break;
     default:
         bound->program = CGP__BACKWARD; /* SEND_B; RECVs have one destination */
@@ -90,8 +97,8 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     cgp__list *list = &run->lists[d];
     const size_t stages = (size_t)plan->n_stages;
     int *numbers = cgp__calloc(2 * (size_t)n + 2 * stages, sizeof *numbers);
-    bool *flags = cgp__calloc(stages + stages * (size_t)run->chunks, sizeof *flags);
-    const marks m = {flags, flags ? flags + stages : NULL};
+    bool *flags = cgp__calloc(2 * stages + stages * (size_t)run->chunks, sizeof *flags);
+    const marks m = {flags, flags ? flags + stages : NULL, flags ? flags + 2 * stages : NULL};
     list->actions = cgp__calloc((size_t)n, sizeof *list->actions);
     list->n = n;
     cgp_status status = CGP_OK;

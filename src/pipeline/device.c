@@ -93,6 +93,7 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     worker->memory = memory;
     worker->bytes = bytes;
     CGP_TRY(number_calls(worker));
+    cgp__states_begin(worker);
     return set_initial_parameters(worker);
 }
 

@@ -23,6 +23,7 @@ static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *con
         .worker = worker, .plan = plan, .context = context, .bound = bound, .stage = stage};
     s->base[CGP__PARAMETERS] = worker->memory + device->parameters;
     s->base[CGP__GRADIENTS] = worker->memory + device->gradients;
+    s->base[CGP__STATE] = worker->memory + device->state;
     s->base[CGP__WORKSPACE] = worker->memory + device->workspace;
     if (bound->input_slot >= 0)
         s->base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
@@ -52,7 +53,9 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
                              .dy = at(s, call->dy),
                              .workspace = at(s, call->workspace),
                              .first = s->bound->first,
+                             .pending = s->context->training ? at(s, call->pending) : NULL,
                              .training = s->context->training,
+                             .deferred = s->plan->deferred_batch_norm,
                              .sample = s->bound->first_sample,
                              .loss = &unused};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
@@ -61,6 +64,8 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
     }
     for (int k = 0; k < CGP__MAX_SAVED; k++)
         args.saved[k] = at(s, call->saved[k]);
+    for (int k = 0; k < CGP__MAX_STATE; k++)
+        args.state[k] = at(s, call->state[k]);
     for (int k = 0; k < CGP__MAX_PARAMS; k++) {
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);

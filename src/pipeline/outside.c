@@ -56,8 +56,5 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradi
                                 .gradient = gradient};
     pipeline->outside_run = NULL;
     CGP_TRY(cgp__pipeline_execute(pipeline, &context));
-    CGP_TRY(cgp__pipeline_sum_shared(pipeline));
-    pipeline->step++;
-    pipeline->has_gradients = pipeline->left_gradients = true;
-    return CGP_OK;
+    return cgp__pipeline_end_step(pipeline);
 }

@@ -181,6 +181,14 @@ cgp_status cgp__pipeline_check_idle(const cgp_pipeline *pipeline) {
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
 }
 
+cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_sum_shared(pipeline));
+    CGP_TRY(cgp__pipeline_commit_states(pipeline));
+    pipeline->step++;
+    pipeline->has_gradients = pipeline->left_gradients = true;
+    return CGP_OK;
+}
+
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
@@ -202,9 +210,7 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
     pipeline->has_gradients = pipeline->left_gradients = false;
     CGP_TRY(cgp__pipeline_execute(pipeline, &context));
-    CGP_TRY(cgp__pipeline_sum_shared(pipeline));
-    pipeline->step++;
-    pipeline->has_gradients = pipeline->left_gradients = true;
+    CGP_TRY(cgp__pipeline_end_step(pipeline));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
     if (loss) *loss = total_loss(pipeline);

@@ -26,8 +26,8 @@ typedef struct cgp__bound_action {
     int64_t first_sample, samples; /* of the mini-batch */
     int input_slot, saved_slot;    /* -1: none */
     int program;                   /* of a compute action; for SEND_F, the one its F ran */
-    bool first;                    /* weight gradients are written, not added to */
-    int kernels;                   /* index of the worker's kernel set */
+    bool first;  /* weight gradients (B), or what F collects, are written, not added to */
+    int kernels; /* index of the worker's kernel set */
 } cgp__bound_action;
 
 typedef struct cgp__list {
@@ -227,8 +227,15 @@ cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, const cgp__run_context 
 cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *name,
                                       const cgp_tensor *tensor, int64_t samples);
 
+/* The end of a step whose last backward has run: sums, states, counters. */
+cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline);
+
 /* shared.c: add up the gradients of parameters with several uses, after the last backward. */
 cgp_status cgp__pipeline_sum_shared(cgp_pipeline *pipeline);
+
+/* states.c: set a device's states to their start; put what a step collected in all states. */
+void cgp__states_begin(cgp__worker *worker);
+cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline);
 
 /* inputs.c: check the caller's tensors before anything runs. */
 /* Whether a node that will run reads input k; the loss does only if it runs. */

@@ -1,7 +1,7 @@
 /* save.c -- a pipeline's state as a checkpoint, and back. Names are the model's, so that no layout
  * shows in the files:
  *
- *     weights.safetensors      wte.weight, h.0.ln_1.weight, ...
+ *     weights.safetensors      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer.safetensors    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
  * One tensor at a time is in the host's memory. */
@@ -17,13 +17,22 @@
 #define WEIGHTS "weights.safetensors"
 #define OPTIMIZER "optimizer.safetensors"
 
-/* Which tensors a file has: all parameters, or all states of all parameters. */
+/* Which tensors a file has: all parameters and then the ops' states, or the optimizer's states of all
+ * parameters. */
 typedef struct tensor_set {
     const cgp_model *model;
     const char *file;
     int per_parameter;
     const char *const *suffixes; /* [per_parameter]; NULL: the parameters themselves */
 } tensor_set;
+
+/* A tensor of a set. */
+typedef struct tensor_info {
+    int parameter, number; /* parameter and number of its optimizer's state, or ... */
+    int state;             /* ... state of an op; -1: none */
+    cgp_dtype type;
+    const cgp_shape *shape;
+} tensor_info;
 
 static const char *const *state_names(cgp_optim_kind kind) {
     static const char *const sgd[] = {"momentum"}, *const adam[] = {"exp_avg", "exp_avg_sq"},
@@ -42,40 +51,56 @@ static tensor_set states_of(const cgp_pipeline *pipeline) {
 }
 
 static int count_of(const tensor_set *set) {
-    return set->model->n_params * set->per_parameter;
+    return set->model->n_params * set->per_parameter +
+           (set->suffixes ? 0 : set->model->n_states);
 }
 
-static const cgp_shape *shape_of(const tensor_set *set, int i) {
-    return &set->model->params[i / set->per_parameter].shape;
+static tensor_info info_at(const tensor_set *set, int i) {
+    const cgp_model *model = set->model;
+    const int s = i - model->n_params * set->per_parameter;
+    if (s >= 0)
+        return (tensor_info){-1, -1, s, model->states[s].info.dtype,
+                             &model->states[s].info.shape};
+    const int p = i / set->per_parameter;
+    return (tensor_info){p, i % set->per_parameter, -1, CGP_F32, &model->params[p].shape};
+}
+
+static size_t bytes_of(const tensor_info *tensor) {
+    return (size_t)cgp_shape_count(tensor->shape) * cgp_dtype_bytes(tensor->type);
 }
 
 /* Owned by the caller; NULL when short. */
 static char *name_of(const tensor_set *set, int i) {
-    const char *parameter = set->model->params[i / set->per_parameter].name;
+    const tensor_info tensor = info_at(set, i);
+    if (tensor.state >= 0) return cgp__strdup(set->model->states[tensor.state].name);
+    const char *parameter = set->model->params[tensor.parameter].name;
     if (!set->suffixes) return cgp__strdup(parameter);
-    return cgp__format("%s.%s", parameter, set->suffixes[i % set->per_parameter]);
+    return cgp__format("%s.%s", parameter, set->suffixes[tensor.number]);
 }
 
-static float *room_for_one(const cgp_model *model, size_t *bytes) {
-    int64_t most = 0;
-    for (int p = 0; p < model->n_params; p++) {
-        const int64_t count = cgp_shape_count(&model->params[p].shape);
-        if (count > most) most = count;
+/* For any tensor of the weights' set, so for any of the optimizer's. */
+static void *room_for_one(const tensor_set *weights, size_t *bytes) {
+    *bytes = 0;
+    for (int i = 0; i < count_of(weights); i++) {
+        const tensor_info tensor = info_at(weights, i);
+        if (bytes_of(&tensor) > *bytes) *bytes = bytes_of(&tensor);
     }
-    *bytes = sizeof(float) * (size_t)most;
     return cgp__calloc(*bytes, 1);
 }
 
 /* --- save --- */
 
 static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
-                             cgp_safetensors_writer *file, float *data) {
+                             cgp_safetensors_writer *file, void *data) {
     for (int i = 0; i < count_of(set); i++) {
-        const int p = i / set->per_parameter, s = i % set->per_parameter;
-        const size_t bytes = sizeof *data * (size_t)cgp_shape_count(shape_of(set, i));
-        CGP_TRY(set->suffixes ? cgp_pipeline_get_optimizer_state(pipeline, p, s, data)
-                              : cgp_pipeline_get_parameter(pipeline, p, data));
-        CGP_TRY(cgp_safetensors_append(file, data, bytes));
+        const tensor_info t = info_at(set, i);
+        if (t.state >= 0)
+            CGP_TRY(cgp_pipeline_get_state(pipeline, t.state, data));
+        else if (set->suffixes)
+            CGP_TRY(cgp_pipeline_get_optimizer_state(pipeline, t.parameter, t.number, data));
+        else
+            CGP_TRY(cgp_pipeline_get_parameter(pipeline, t.parameter, data));
+        CGP_TRY(cgp_safetensors_append(file, data, bytes_of(&t)));
     }
     return CGP_OK;
 }
@@ -90,9 +115,10 @@ static cgp_status create_file(const tensor_set *set, const char *path,
     cgp_shape *shapes = cgp__calloc((size_t)n, sizeof *shapes);
     if (!names || !types || !shapes) status = cgp__no_memory(path, (size_t)n * sizeof *shapes);
     for (int i = 0; i < n && status == CGP_OK; i++) {
+        const tensor_info tensor = info_at(set, i);
         names[i] = name_of(set, i);
-        types[i] = CGP_F32;
-        shapes[i] = *shape_of(set, i);
+        types[i] = tensor.type;
+        shapes[i] = *tensor.shape;
         if (!names[i]) status = cgp__no_memory(path, 64);
     }
     if (status == CGP_OK)
@@ -107,7 +133,7 @@ static cgp_status create_file(const tensor_set *set, const char *path,
 }
 
 static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
-                            cgp__checkpoint_writer *writer, float *data) {
+                            cgp__checkpoint_writer *writer, void *data) {
     cgp_safetensors_writer *file = NULL;
     char *path = cgp__checkpoint_file(writer, set->file);
     cgp_status status = path ? create_file(set, path, &file) : cgp__no_memory(set->file, 64);
@@ -125,7 +151,7 @@ static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
 static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
     size_t bytes = 0;
-    float *data = room_for_one(weights.model, &bytes);
+    void *data = room_for_one(&weights, &bytes);
     if (!data) return cgp__no_memory("checkpoint", bytes);
     cgp_status status = write_set(pipeline, &weights, writer, data);
     if (status == CGP_OK && states.per_parameter > 0)
@@ -213,14 +239,16 @@ static cgp_status check_tensor(const char *path, const tensor_set *set, int i, c
             CGP_EFORMAT,
             "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)", path,
             set->file, name, set->model->name);
+    const tensor_info wanted = info_at(set, i);
+    const char *wanted_type = wanted.type == CGP_I32 ? "I32" : "F32";
     const cgp_shape *shape = cgp_safetensors_shape(file, index);
     const char *type = cgp_safetensors_type(file, index);
-    if (strcmp(type, "F32") == 0 && cgp_shape_equal(shape, shape_of(set, i))) return CGP_OK;
+    if (strcmp(type, wanted_type) == 0 && cgp_shape_equal(shape, wanted.shape)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s/%s: \"%.200s\": model %.100s has F32 %s, got %s %s (is it of another "
+                    "%s/%s: \"%.200s\": model %.100s has %s %s, got %s %s (is it of another "
                     "model?)",
-                    path, set->file, name, set->model->name,
-                    cgp_shape_text(shape_of(set, i), expected, sizeof expected), type,
+                    path, set->file, name, set->model->name, wanted_type,
+                    cgp_shape_text(wanted.shape, expected, sizeof expected), type,
                     cgp_shape_text(shape, got, sizeof got));
 }
 
@@ -262,12 +290,16 @@ static cgp_status open_set(const cgp__checkpoint *checkpoint, const tensor_set *
 }
 
 static cgp_status read_data(cgp_pipeline *pipeline, const tensor_set *set,
-                            cgp_safetensors *file, const int *index, float *data) {
+                            cgp_safetensors *file, const int *index, void *data) {
     for (int i = 0; i < count_of(set); i++) {
-        const int p = i / set->per_parameter, s = i % set->per_parameter;
+        const tensor_info t = info_at(set, i);
         CGP_TRY(cgp_safetensors_read(file, index[i], data));
-        CGP_TRY(set->suffixes ? cgp_pipeline_set_optimizer_state(pipeline, p, s, data)
-                              : cgp_pipeline_set_parameter(pipeline, p, data));
+        if (t.state >= 0)
+            CGP_TRY(cgp_pipeline_set_state(pipeline, t.state, data));
+        else if (set->suffixes)
+            CGP_TRY(cgp_pipeline_set_optimizer_state(pipeline, t.parameter, t.number, data));
+        else
+            CGP_TRY(cgp_pipeline_set_parameter(pipeline, t.parameter, data));
     }
     return CGP_OK;
 }
@@ -295,7 +327,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     cgp_safetensors *files[2] = {NULL, NULL};
     int *index[2] = {NULL, NULL};
     size_t bytes = 0;
-    float *data = room_for_one(sets[0].model, &bytes);
+    void *data = room_for_one(&sets[0], &bytes);
     char *text = cgp__strdup(info->note);
     cgp_status status = data && text ? check_optimizer(pipeline, checkpoint)
                                      : cgp__no_memory("checkpoint", bytes);

@@ -156,7 +156,8 @@ static void write_state(FILE *file, const cgp_pipeline *pipeline, int d, const v
     if (!v->busy || (!v->bound && pipeline->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
-        fprintf(file, "adds up gradients or updates parameters for %.1f s\n", seconds);
+        fprintf(file, "adds up gradients or updates parameters or states for %.1f s\n",
+                seconds);
     } else if (!v->waits) {
         fprintf(file, "runs %s for %.1f s%s\n",
                 cgp_action_text(&v->bound->action, text, sizeof text), seconds,

@@ -113,12 +113,15 @@ static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
     plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
     plan->first_copy = cgp__calloc((size_t)plan->model->n_params + 1, sizeof *plan->first_copy);
     plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
+    plan->state = cgp__calloc((size_t)plan->model->n_states, sizeof *plan->state);
+    plan->pending = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->pending);
     plan->schedule_name = cgp__strdup(o->inference      ? "forward"
                                       : o->loss_outside ? "gpipe"
                                       : o->schedule     ? o->schedule
                                                         : "1f1b");
     if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage ||
-        !plan->first_copy || !plan->use_gradient || !plan->schedule_name)
+        !plan->first_copy || !plan->use_gradient || !plan->state || !plan->pending ||
+        !plan->schedule_name)
         return cgp__no_memory("plan", n * sizeof *plan->stages);
     return CGP_OK;
 }
@@ -235,7 +238,8 @@ static void add_up(cgp_plan *plan) {
         device->parameters = 0;
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
-        int64_t at = device->optimizer + info->optimizer_bytes + info->state_bytes;
+        device->state = device->optimizer + info->optimizer_bytes;
+        int64_t at = device->state + info->state_bytes;
         const int64_t slots = at;
         for (int j = 0; j < plan->n_stages; j++) {
             cgp__stage_plan *stage = &plan->stages[j];
@@ -284,11 +288,12 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
         const cgp_plan_device *i = &plan->devices[d].info;
         if (i->planned_bytes <= limit) continue;
         return cgp_fail(CGP_ELIMIT,
-                        "device %s: needs %.1f MiB (parameters, gradients and optimizer %.1f, "
-                        "slots %.1f, workspace %.1f, "
+                        "device %s: needs %.1f MiB (parameters, gradients, optimizer and state "
+                        "%.1f, slots %.1f, workspace %.1f, "
                         "transfer %.1f) but its memory is limited to %.1f MiB (%s)",
                         i->name, (double)i->planned_bytes / mib,
-                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes) /
+                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes +
+                                 i->state_bytes) /
                             mib,
                         (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib,
                         (double)i->transfer_bytes / mib, (double)limit / mib,
@@ -305,6 +310,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(make_devices(plan, o));
     CGP_TRY(cut(plan, o));
     CGP_TRY(cgp__plan_parameters(plan));
+    cgp__plan_states(plan);
     CGP_TRY(cgp__plan_edges(plan));
     for (int j = 0; j < plan->n_stages; j++)
         CGP_TRY(cgp__plan_programs(plan, j));
@@ -324,6 +330,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->optim = options->optim;
     plan->inference = options->inference;
     plan->loss_outside = options->loss_outside;
+    plan->deferred_batch_norm = options->deferred_batch_norm;
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
     plan->precision = options->precision;
     plan->threads = options->threads_per_device;
@@ -352,6 +359,8 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_destroy(plan->schedule);
     free(plan->memo);
     free(plan->edges);
+    free(plan->pending);
+    free(plan->state);
     free(plan->use_gradient);
     free(plan->first_copy);
     free(plan->copies);

@@ -11,6 +11,9 @@
  *                 backward needs
  *     backward    B                                (reads the saved slot)
  *
+ * What ops keep across steps changes at the end of a step only, by what `light` and `forward`
+ * collected in its pending room; calls that run forward again collect nothing.
+ *
  * Gradients of values live in the workspace, and in the parts of the saved slot that are not
  * written yet or no longer read.
  */
@@ -28,6 +31,7 @@ typedef enum cgp__arena {
     CGP__HOST_GRADIENT, /* of the output, the caller's */
     CGP__PARAMETERS,    /* offsets in bytes from here on */
     CGP__GRADIENTS,
+    CGP__STATE,
     CGP__INPUT_SLOT, /* of the micro-batch */
     CGP__SAVED_SLOT,
     CGP__WORKSPACE,
@@ -48,6 +52,7 @@ typedef struct cgp__call {
     uint32_t add;
     int64_t copy_count;
     cgp__place x[CGP__MAX_INPUTS], y, saved[CGP__MAX_SAVED], param[CGP__MAX_PARAMS];
+    cgp__place state[CGP__MAX_STATE], pending; /* NOWHERE: collects nothing */
     cgp__place dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
     int64_t workspace_bytes;
 } cgp__call;
@@ -92,7 +97,7 @@ typedef struct cgp__device_plan {
     cgp_plan_device info;
     const cgp__backend *backend;
     char *name;
-    int64_t parameters, gradients, optimizer, workspace; /* offsets in its memory */
+    int64_t parameters, gradients, optimizer, state, workspace; /* offsets in its memory */
 } cgp__device_plan;
 
 /* A device's copy of a parameter. All copies get the same update. */
@@ -105,7 +110,7 @@ typedef struct cgp__copy {
 struct cgp_plan {
     const cgp_model *model;
     cgp_optim optim;
-    bool inference, loss_outside;
+    bool inference, loss_outside, deferred_batch_norm;
     cgp_recompute recompute;
     cgp_precision precision;
     char *schedule_name;
@@ -119,6 +124,8 @@ struct cgp_plan {
     int *first_copy; /* [params + 1] the first one is the owner's */
     int64_t
         *use_gradient; /* [model uses] its gradient buffer, in the gradients of its device */
+    int64_t *state;    /* [model states] offset in the state of its node's device */
+    int64_t *pending;  /* [nodes] likewise; -1: nothing is collected */
     cgp__stage_plan *stages;
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
@@ -143,6 +150,9 @@ cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
 
 /* Place parameters, gradients and optimizer state (parameters.c). */
 cgp_status cgp__plan_parameters(cgp_plan *plan);
+
+/* Place what ops keep across steps, and the room in which training collects (states.c). */
+void cgp__plan_states(cgp_plan *plan);
 
 /* Find the edges and their parts (messages.c); fill the programs of a stage (programs.c). */
 cgp_status cgp__plan_edges(cgp_plan *plan);

@@ -84,6 +84,8 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
                           (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
         if (made) call->dparam[k] = (cgp__place){CGP__GRADIENTS, gradient_of(b, node, k)};
     }
+    for (int k = 0; k < n->n_state && direction == CGP__FORWARD; k++)
+        call->state[k] = (cgp__place){CGP__STATE, b->plan->state[n->first_state + k]};
     for (int k = 0; k < n->n_saved; k++)
         call->saved[k] = b->stats[(node - b->stage->first_node) * CGP__MAX_SAVED + k];
     CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
@@ -141,13 +143,15 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
     cgp_status status = CGP_OK;
     for (int i = 0; i < forward->n && status == CGP_OK; i++) {
         const cgp__call *call = &forward->calls[i];
+        cgp__call again = *call;
+        again.pending = (cgp__place){CGP__NOWHERE, 0};
         if (i < b->n_converts ? !converts_needed(b, call, calls, needed)
                               : !needed[i - b->n_converts])
             continue;
         if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
             status = cgp__no_memory("plan: calls", sizeof *program->calls);
         else
-            program->calls[program->n++] = *call;
+            program->calls[program->n++] = again;
     }
     free(needed);
     return status;

@@ -68,8 +68,8 @@ int cgp__builder_item(cgp__stage_builder *builder, int64_t bytes, int moment);
 /* Keep what is at a place, if it is an item, in use until `moment`. */
 void cgp__builder_keep(cgp__stage_builder *builder, cgp__place place, int moment);
 
-/* Append a call of a node to a program: parameters, workspace and saved values bound, the rest
- * NOWHERE. */
+/* Append a call of a node to a program: parameters, state, workspace and saved values bound, the
+ * rest NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
                              cgp__direction direction, uint32_t add, int moment,
                              cgp__call **out);

@@ -116,7 +116,17 @@ fails 2 "--decay-all: takes no value" plan $model --decay-all=yes
 fails 2 "device: expects cpu or ref, ..." plan $model --devices gpu
 fails 2 "--devices: expected one name for all, or ..." \
     plan $model --devices cpu,cpu,cpu --stages 2
-fails 2 "resnet101: unknown model (models: gpt2)" plan resnet101
+fails 2 "resnt101: unknown model (did you mean resnet?)" plan resnt101
+fails 2 "vgg: unknown model (models: gpt2 resnet amoebanetd unet)" plan vgg
+fails 2 "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 ..." plan resnet21
+fails 2 "amoebanetd: L: expected a multiple of 3, got 4" plan amoebanetd:L=4
+fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:image=32
+fails 2 "--dropout 0.1: resnet has none (leave it out)" plan resnet20 --dropout 0.1
+fails 2 "train: expected a gpt2, got unet" train unet --data random
+fails 2 "bench memory: MODEL is missing ..." bench memory
+fails 2 "vgg: unknown model ..." bench memory vgg
+fails 2 "surprise: unexpected word after memory" bench memory resnet20 surprise
+fails 2 "bench without --plan-only: expected a gpt2, got resnet" bench memory resnet20
 fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
@@ -189,13 +199,13 @@ fi
 
 # --- plan ---
 
-plan_keys="model parameters layers stages chunks schedule recompute precision balance batch steps dropout
+plan_keys="model parameters layers stages chunks schedule recompute precision deferred_batch_norm balance batch steps dropout
     seed threads_per_device flops_per_step bubble_simulated activation_bytes_total planned_bytes_total devices
     name stage_layers parameter_bytes gradient_bytes optimizer_bytes state_bytes input_slots
     input_slot_bytes saved_slots saved_slot_bytes workspace_bytes transfer_bytes
     activation_bytes planned_bytes"
 run_keys="step_seconds samples_per_second forward_seconds backward_seconds bubble_measured
-    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 allocated_bytes_total allocated_bytes busy"
+    gap_median_seconds wake_median_seconds loss_first loss_last weights_sha256 state_sha256 allocated_bytes_total allocated_bytes busy"
 
 run plan gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128 --stages 4 \
     --balance 5,3,3,5 --batch 64
@@ -222,6 +232,10 @@ run plan $model --device-memory 1G
 check "plan: fits into 1G" exits 0
 run plan $model --stages 2 --chunks 4 --json f32.json
 check "plan: f32 by default" test "$(value precision f32.json)" = f32
+check "plan: no deferred batch norm by default" test "$(value deferred_batch_norm f32.json)" = false
+run plan $model --stages 2 --chunks 4 --deferred-batch-norm --json deferred.json
+check "plan --deferred-batch-norm: in the text" has "deferred batch norm" "$out"
+check "plan --deferred-batch-norm: in the JSON" test "$(value deferred_batch_norm deferred.json)" = true
 run plan $model --stages 2 --chunks 4 --precision bf16 --json bf16.json
 check "plan --precision bf16: exit code 0" exits 0
 check "plan --precision bf16: in the text" has "precision bf16" "$out"
@@ -261,6 +275,7 @@ check "train --json -: standard output is JSON alone" \
 check "train --json -: the text goes to stderr" has "weights_sha256" "$err"
 check "one stage and two: the same weights" \
     test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
+check "no running statistics: state_sha256 is null" test "$(value state_sha256 one.json)" = null
 check "one stage and two: the same last loss" \
     test "$(value loss_last one.json)" = "$(value loss_last two.json)"
 check "one stage and two: the same files" diff -r one/step-00000004 two/step-00000004 >/dev/null
@@ -431,6 +446,26 @@ run bench gpt2 --model $small_model --grid --batch 8 --steps 3 --json grid.json
 check "bench --grid runs each cell" test "$(grep -c '"weights_sha256"' grid.json)" -eq 42
 check "bench --grid: the same bits for the same micro-batches" \
     test "$(grep '"weights_sha256"' grid.json | sort -u | wc -l)" -le 4
+
+# --- other models ---
+
+run plan amoebanetd:D=208 --stages 2 --batch 4 --devices ref --json plan.json
+check "plan: AmoebaNet-D's parameters" test "$(value parameters plan.json)" = 81505540
+check "plan: a model without dropout" test "$(value dropout plan.json)" = 0.0
+run plan unet --batch 4 --devices ref --json plan.json
+check "plan: a model's own dropout" has "dropout 0.1, seed" "$out"
+run plan unet --batch 4 --devices ref --dropout 0 --json plan.json
+check "plan: --dropout 0 is not the model's own" test "$(value dropout plan.json)" = 0.0
+run plan gpt2:seq=8 --batch 4 --json plan.json
+check "plan: gpt2 has no dropout of its own" test "$(value dropout plan.json)" = 0.0
+run bench memory resnet20 --grid --plan-only --devices ref --json grid.json
+check "bench memory: exit code 0" exits 0
+check "bench memory: 42 rows" \
+    test "$(grep -cE '^ [124] +[0-9]+  (never|except_last) ' "$out")" -eq 42
+check "bench memory: its model" \
+    has '"model": "resnet:depth=20,classes=10,image=32,width=16"' grid.json
+check "bench memory: the log has no figures for it" \
+    test "$(grep -c '"log_activation_gib": null' grid.json)" -eq 42
 
 # --- schedule ---
 

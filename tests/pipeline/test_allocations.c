@@ -21,8 +21,8 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
     return cgp_gpt2_create(out, &options);
 }
 
-/* Skips over layers, a parameter shared by two ops, integers made by the graph, a float input and
- * two losses. */
+/* Skips over layers, a parameter shared by two ops, running statistics, integers made by the graph, a
+ * float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
@@ -40,6 +40,7 @@ static void build_graph(cgp_model *m) {
     cgp_model_tie(m, "two.weight", "one.weight");
     y = cgp_add(m, x, cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
     cgp_model_layer(m, "d");
+    y = cgp_batch_norm(m, y, "batch_norm", 0.1, 0.1);
     y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));
     const cgp_value logits =
         cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCABULARY, .init = init});
@@ -213,13 +214,20 @@ static cgp_status copy_parameter(cgp_pipeline *pipeline) {
     return cgp_pipeline_set_parameter(pipeline, 0, data);
 }
 
+static cgp_status copy_state(cgp_pipeline *pipeline) {
+    float data[WIDTH];
+    if (cgp_model_states(model) == 0) return CGP_OK;
+    CGP_TRY(cgp_pipeline_get_state(pipeline, 0, data));
+    return cgp_pipeline_set_state(pipeline, 0, data);
+}
+
 /* Two steps, the second with fewer samples: new lists and kernels. */
 static cgp_status train(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
     batch full, small;
     double losses[3] = {0};
-    char hex[65] = "";
+    char hex[65] = "", states[65] = "";
     const int n = cgp_model_inputs(model);
     fill_batch(&full, BATCH);
     fill_batch(&small, 1);
@@ -232,8 +240,11 @@ static cgp_status train(outcome *out) {
     DO(cgp_pipeline_evaluate(pipeline, full.inputs, n, &losses[2]));
     DO(predict(pipeline, &full, out));
     DO(copy_parameter(pipeline));
+    DO(copy_state(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
-    note(out, "losses %a %a %a\nweights %s\n", losses[0], losses[1], losses[2], hex);
+    DO(cgp_pipeline_state_sha256(pipeline, states));
+    note(out, "losses %a %a %a\nweights %s\nstates %s\n", losses[0], losses[1], losses[2], hex,
+         states);
     cgp_pipeline_destroy(pipeline);
     return status;
 }

@@ -4,6 +4,9 @@
 #include "scenario.h"
 
 #include "checkpoints.h"
+#include "pictures.h"
+
+#include <png.h>
 
 enum { STEPS = 3, SEQUENCE = 3 };
 
@@ -18,7 +21,8 @@ static cgp_status create_model(cgp_model **out) {
     CGP_TRY(cgp_model_create(&m, "small"));
     const cgp_value x = cgp_model_input(m, "x", CGP_I32, 1, (int64_t[]){SEQUENCE});
     cgp_model_layer(m, "embed");
-    const cgp_value y = cgp_embedding(m, x, "embed", 4, 2, init);
+    const cgp_value y =
+        cgp_batch_norm(m, cgp_embedding(m, x, "embed", 4, 2, init), "norm", 0.1, 0.1);
     cgp_model_layer(m, "head");
     cgp_model_loss_cross_entropy(
         m, cgp_linear(m, y, "head", (cgp_linear_options){.out = 4, .bias = true, .init = init}),
@@ -75,12 +79,13 @@ static char saved[128], ahead[128], damaged[128]; /* folders; see make_folders()
 static cgp_status load(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
-    char hex[65] = "", *text = NULL;
+    char hex[65] = "", states[65] = "", *text = NULL;
     DO(cgp_pipeline_create(&pipeline, plans[1], 8));
     DO(cgp_pipeline_load(pipeline, saved, &text));
     DO(train_one_step(pipeline));
     DO(cgp_pipeline_weights_sha256(pipeline, hex));
-    note(out, "%s %s\n", text ? text : "", hex);
+    DO(cgp_pipeline_state_sha256(pipeline, states));
+    note(out, "%s %s %s\n", text ? text : "", hex, states);
     free(text);
     cgp_pipeline_destroy(pipeline);
     return status;
@@ -210,6 +215,79 @@ static cgp_status read_tokens(outcome *out) {
     return status;
 }
 
+/* --- images --- */
+
+enum { SIDE = 28 };
+
+/* A batch of two samples of training, or all of validation's. */
+static cgp_status read_two(cgp_data *data, cgp_split split, outcome *out) {
+    static float pictures[2 * SIDE * SIDE * 3];
+    int32_t labels[2];
+    char hex[65];
+    CGP_TRY(cgp_data_read(data, split, 0, 2, pictures, labels));
+    CGP_TRY(cgp_data_identity(data, hex));
+    note(out, "%a %d %d %s\n", (double)pictures[SIDE * SIDE], labels[0], labels[1], hex);
+    return CGP_OK;
+}
+
+static cgp_status read_digits_and_shapes(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_data *digits = NULL, *shapes = NULL;
+    cgp_shapes_options o = cgp_shapes_options_default();
+    o.size = SIDE;
+    DO(cgp_data_mnist(&digits, test_folder, NULL));
+    DO(read_two(digits, CGP_SPLIT_TRAIN, out));
+    DO(cgp_data_shapes(&shapes, &o));
+    DO(read_two(shapes, CGP_SPLIT_TRAIN, out));
+    cgp_data_destroy(shapes);
+    cgp_data_destroy(digits);
+    return status;
+}
+
+/* Want of memory is no broken image: the samples stay the same. The worker prepares all of
+ * validation and no more, so that its calls can be counted. */
+static cgp_status read_images(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_data *alone = NULL, *threaded = NULL;
+    char validation[128];
+    cgp_images_options o = cgp_images_options_default();
+    snprintf(validation, sizeof validation, "%s", test_path_of("pictures"));
+    o.size = SIDE;
+    o.workers = 0;
+    o.validation_folder = validation;
+    DO(cgp_data_images(&alone, test_path_of("pictures"), &o));
+    DO(read_two(alone, CGP_SPLIT_TRAIN, out));
+    o.workers = 1;
+    DO(cgp_data_images(&threaded, test_path_of("pictures"), &o));
+    DO(read_two(threaded, CGP_SPLIT_VALIDATION, out));
+    cgp_data_destroy(threaded);
+    cgp_data_destroy(alone);
+    return status;
+}
+
+static void make_images(void) {
+    static test_image file;
+    static uint8_t pixels[32 * 32 * 4], digits[16 + 2 * SIDE * SIDE];
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t)(i * i / 64);
+    assert_int_equal(mkdir(test_path_of("pictures"), 0700), 0);
+    assert_int_equal(mkdir(test_path_of("pictures/a"), 0700), 0);
+    assert_int_equal(mkdir(test_path_of("pictures/b"), 0700), 0);
+    test_make_png(&file, &(test_png){32, 32, PNG_COLOR_TYPE_RGB_ALPHA, 8, true}, pixels);
+    test_write_file(test_path_of("pictures/a/1.png"), file.bytes, file.size);
+    test_make_jpeg(&file, &(test_jpeg){32, 32, 4, 80, true}, pixels);
+    test_write_file(test_path_of("pictures/b/1.jpg"), file.bytes, file.size);
+    for (int s = 0; s < 2; s++) {
+        char name[64];
+        memcpy(digits, (uint8_t[16]){0, 0, 8, 3, 0, 0, 0, 2, 0, 0, 0, 28, 0, 0, 0, 28}, 16);
+        snprintf(name, sizeof name, "%s-images-idx3-ubyte", s ? "t10k" : "train");
+        test_write_file(test_path_of(name), digits, sizeof digits);
+        memcpy(digits, (uint8_t[10]){0, 0, 8, 1, 0, 0, 0, 2, 7, 3}, 10);
+        snprintf(name, sizeof name, "%s-labels-idx1-ubyte", s ? "t10k" : "train");
+        test_write_file(test_path_of(name), digits, 10);
+    }
+}
+
 static void make_data(void) {
     int32_t shard[256 + 8] = {20240520, 1, 16};
     assert_int_equal(symlink("link.safetensors", test_path_of("link")), 0);
@@ -248,6 +326,8 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
     (void)state;
     scenario_check("texts", read_texts);
     scenario_check("tokens", read_tokens);
+    scenario_check("digits", read_digits_and_shapes);
+    scenario_check("images", read_images);
 }
 
 static int set_up(void **state) {
@@ -258,6 +338,7 @@ static int set_up(void **state) {
     assert_ok(create_plan(&plans[1], 1));
     make_folders();
     make_data();
+    make_images();
     return 0;
 }
 

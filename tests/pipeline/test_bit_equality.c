@@ -1,5 +1,5 @@
-/* test_bit_equality.c -- the same numbers, bit for bit, whatever the stages, balance, schedule
- * or recompute mode.
+/* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
+ * the stages, balance, schedule, recompute mode or threads.
  *
  * Shapes, graphs, balances and seeds are drawn anew at each run and printed. */
 #include "graphs.h"
@@ -13,9 +13,10 @@ enum { STEPS = 3 };
 
 static void print_case(const char *what, const cgp_plan_options *o,
                        const test_outcome *outcome) {
-    print_message("%s: %s, stages %d, batch %d, chunks %d, %s, %s, balance", what,
+    print_message("%s: %s, stages %d, batch %d, chunks %d, %s, %s%s, balance", what,
                   cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
-                  o->schedule, cgp_recompute_name(o->recompute));
+                  o->schedule, cgp_recompute_name(o->recompute),
+                  o->deferred_batch_norm ? ", deferred" : "");
     for (int j = 0; o->balance && j < o->stages; j++)
         print_message(" %d", o->balance[j]);
     print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],
@@ -25,13 +26,14 @@ static void print_case(const char *what, const cgp_plan_options *o,
 static void assert_same(const cgp_plan_options *o, const test_outcome *a,
                         const test_outcome *b) {
     if (memcmp(a->losses, b->losses, sizeof a->losses) == 0 && a->evaluation == b->evaluation &&
-        a->prediction == b->prediction && strcmp(a->sha256, b->sha256) == 0)
+        a->prediction == b->prediction && strcmp(a->sha256, b->sha256) == 0 &&
+        strcmp(a->state_sha256, b->state_sha256) == 0)
         return;
     print_case("differs", o, b);
     print_message("expected losses %.9g %.9g %.9g, evaluation %.9g (got %.9g), prediction "
-                  "%.17g (got %.17g), %.12s\n",
+                  "%.17g (got %.17g), %.12s, states %.12s (got %.12s)\n",
                   a->losses[0], a->losses[1], a->losses[2], a->evaluation, b->evaluation,
-                  a->prediction, b->prediction, a->sha256);
+                  a->prediction, b->prediction, a->sha256, a->state_sha256, b->state_sha256);
     fail();
 }
 
@@ -48,6 +50,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
                                         : cgp_optim_sgd(0.05, 0.9, true, 1e-4);
     o.devices = devices;
     o.precision = precision;
+    o.deferred_batch_norm = test_between(state, 0, 1);
     const uint64_t seed = test_random(state);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++) /* the second mini-batch may be smaller than planned */
@@ -81,7 +84,7 @@ static test_sizes draw_sizes(uint64_t *state) {
     sizes.width = sizes.heads * test_between(state, 1, 9);
     sizes.vocabulary = test_between(state, 2, 40);
     sizes.dropout = 0.3;
-    sizes.integers = test_between(state, 0, 1);
+    sizes.rough = test_between(state, 0, 1);
     return sizes;
 }
 
@@ -119,6 +122,30 @@ static void random_graphs_are_bit_equal_in_bf16_on_the_cpu(void **unused) {
     random_graphs_are_bit_equal("cpu", CGP_PRECISION_BF16, 12);
 }
 
+static void random_images_are_bit_equal(const char *device, int graphs) {
+    uint64_t state = test_seed();
+    for (int i = 0; i < graphs; i++) {
+        test_sizes sizes = draw_sizes(&state);
+        sizes.rough = true;
+        cgp_model *model = test_random_images(&state, &sizes);
+        print_message("%d layers over images, %d states\n", sizes.layers,
+                      cgp_model_states(model));
+        check_model(model, &sizes, device, i % 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32,
+                    &state, 5);
+        cgp_model_destroy(model);
+    }
+}
+
+static void random_images_are_bit_equal_on_the_reference(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("ref", 12);
+}
+
+static void random_images_are_bit_equal_on_the_cpu(void **unused) {
+    (void)unused;
+    random_images_are_bit_equal("cpu", 12);
+}
+
 static void gpt2_is_bit_equal_on_the_cpu(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -140,6 +167,8 @@ int main(void) {
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_reference),
         cmocka_unit_test(random_graphs_are_bit_equal_on_the_cpu),
         cmocka_unit_test(random_graphs_are_bit_equal_in_bf16_on_the_cpu),
+        cmocka_unit_test(random_images_are_bit_equal_on_the_reference),
+        cmocka_unit_test(random_images_are_bit_equal_on_the_cpu),
         cmocka_unit_test(gpt2_is_bit_equal_on_the_cpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

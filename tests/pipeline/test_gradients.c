@@ -43,14 +43,15 @@ static double draw_direction(float *direction, const float *gradient, int64_t n,
     return slope;
 }
 
-static void check_graph(uint64_t *state) {
+static void check_graph(uint64_t *state, bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6),
                         .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
     sizes.width = sizes.heads * test_between(state, 2, 5);
     sizes.vocabulary = test_between(state, 3, 9);
     sizes.dropout = 0.25;
-    cgp_model *model = test_random_graph(state, &sizes);
+    cgp_model *model =
+        images ? test_random_images(state, &sizes) : test_random_graph(state, &sizes);
     const int stages =
         test_between(state, 1, cgp_model_layers(model) < 4 ? cgp_model_layers(model) : 4);
     const char *devices[4] = {"ref", "ref", "ref", "ref"};
@@ -121,11 +122,20 @@ static void gradients_of_random_graphs_match_finite_differences(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int i = 0; i < 100; i++)
-        check_graph(&state);
+        check_graph(&state, false);
+}
+
+static void gradients_of_random_images_match_finite_differences(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 100; i++)
+        check_graph(&state, true);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(gradients_of_random_graphs_match_finite_differences)};
+        cmocka_unit_test(gradients_of_random_graphs_match_finite_differences),
+        cmocka_unit_test(gradients_of_random_images_match_finite_differences),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,11 +85,13 @@ static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t se
     for (int s = 0; s < STEPS; s++)
         step(pipeline, model, &batches[s], loss_of, &out->losses[s]);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, out->sha256));
+    assert_ok(cgp_pipeline_state_sha256(pipeline, out->state_sha256));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
 }
 
-static void check_graph(uint64_t *state, const char *device, cgp_precision precision) {
+static void check_graph(uint64_t *state, const char *device, cgp_precision precision,
+                        bool images) {
     test_sizes sizes = {.layers = test_between(state, 1, 6),
                         .sequence = test_between(state, 1, 9),
                         .no_loss = true,
@@ -97,8 +99,9 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 6);
     sizes.vocabulary = test_between(state, 2, 20);
-    sizes.integers = test_between(state, 0, 1);
-    cgp_model *model = test_random_graph(state, &sizes);
+    sizes.rough = test_between(state, 0, 1);
+    cgp_model *model =
+        images ? test_random_images(state, &sizes) : test_random_graph(state, &sizes);
     const char *devices[4] = {device, device, device, device};
     int balance[4];
     cgp_plan_options o = cgp_plan_options_default();
@@ -122,7 +125,8 @@ static void check_graph(uint64_t *state, const char *device, cgp_precision preci
             test_random_balance(state, cgp_model_layers(model), o.stages, balance);
             train(model, &o, seed, batches, square_loss, &got);
             if (memcmp(expected.losses, got.losses, sizeof got.losses) != 0 ||
-                strcmp(expected.sha256, got.sha256) != 0)
+                strcmp(expected.sha256, got.sha256) != 0 ||
+                strcmp(expected.state_sha256, got.state_sha256) != 0)
                 fail_msg("stages %d, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g",
                          o.stages, cgp_recompute_name(o.recompute), got.losses[0],
                          got.losses[1], got.losses[2], expected.losses[0], expected.losses[1],
@@ -139,7 +143,10 @@ static void two_calls_are_bit_equal_over_layouts(void **unused) {
     uint64_t state = test_seed();
     for (int i = 0; i < 16; i++)
         check_graph(&state, i % 2 ? "cpu" : "ref",
-                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32);
+                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, false);
+    for (int i = 0; i < 8; i++)
+        check_graph(&state, i % 2 ? "cpu" : "ref",
+                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, true);
 }
 
 static cgp_model *gpt2(bool loss) {

@@ -69,9 +69,11 @@ static void train(cgp_pipeline *pipeline, const test_batch *batch) {
     assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
 }
 
-static void check(int stages, int threads, cgp_recompute recompute, uint64_t *state) {
+static const test_sizes sizes = {.layers = 3, .sequence = 64, .vocabulary = 300, .rough = true};
+
+static cgp_model *make_gpt2(void) {
     cgp_gpt2_options o = cgp_gpt2_options_default();
-    const test_sizes sizes = {.sequence = 64, .vocabulary = 300};
+    cgp_model *model = NULL;
     o.layers = 3;
     o.width = 96;
     o.heads = 3;
@@ -79,10 +81,14 @@ static void check(int stages, int threads, cgp_recompute recompute, uint64_t *st
     o.sequence = sizes.sequence;
     o.tied = true;
     o.dropout = 0.1;
-    cgp_model *model = NULL;
+    assert_ok(cgp_gpt2_create(&model, &o));
+    return model;
+}
+
+static void check(cgp_model *model, int stages, int threads, cgp_recompute recompute,
+                  uint64_t *state) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
-    assert_ok(cgp_gpt2_create(&model, &o));
     cgp_plan_options options = cgp_plan_options_default();
     options.stages = stages;
     options.batch = 7;
@@ -103,8 +109,8 @@ static void check(int stages, int threads, cgp_recompute recompute, uint64_t *st
     for (int i = 0; i < 3; i++)
         train(pipeline, &batch);
     atomic_store(&counting, false);
-    print_message("%d stages, %d threads, %s: %d allocations\n", stages, threads,
-                  cgp_recompute_name(recompute), allocations);
+    print_message("%s, %d stages, %d threads, %s: %d allocations\n", cgp_model_name(model),
+                  stages, threads, cgp_recompute_name(recompute), allocations);
     assert_int_equal(allocations, 0);
     test_batch_release(&batch);
     cgp_pipeline_destroy(pipeline);
@@ -115,10 +121,12 @@ static void check(int stages, int threads, cgp_recompute recompute, uint64_t *st
 static void a_step_allocates_nothing(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    check(1, 1, CGP_RECOMPUTE_NEVER, &state);
-    check(1, 2, CGP_RECOMPUTE_NEVER_SELECTIVE, &state);
-    check(2, 1, CGP_RECOMPUTE_EXCEPT_LAST, &state);
-    check(3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
+    check(make_gpt2(), 1, 1, CGP_RECOMPUTE_NEVER, &state);
+    check(make_gpt2(), 1, 2, CGP_RECOMPUTE_NEVER_SELECTIVE, &state);
+    check(make_gpt2(), 2, 1, CGP_RECOMPUTE_EXCEPT_LAST, &state);
+    check(make_gpt2(), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
+    check(test_random_images(&state, &sizes), 1, 2, CGP_RECOMPUTE_EXCEPT_LAST, &state);
+    check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
 /* What is counted is really counted: making a pipeline allocates. */
@@ -126,8 +134,8 @@ static void the_counters_count(void **unused) {
     (void)unused;
     fresh();
     atomic_store(&counting, true);
-    const test_sizes sizes = {1, 8, 16, 2, 11, 0, false, false};
-    cgp_model *model = test_gpt2(&sizes);
+    const test_sizes small = {1, 8, 16, 2, 11, 0, false, false};
+    cgp_model *model = test_gpt2(&small);
     cgp_plan_options options = cgp_plan_options_default();
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;

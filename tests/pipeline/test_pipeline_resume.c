@@ -55,8 +55,10 @@ static cgp_optim optimizer(int i) {
         cgp_optim_rmsprop(1e-3, 0, 1e-4),    cgp_optim_rmsprop(1e-3, 0.9, 1e-4),
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
     optims[6].clip_norm = 0.1;
-    optims[6].schedule = (cgp_rate_schedule){CGP_RATE_COSINE, 3, 9, 0.1, 0, 0};
-    optims[7].schedule = (cgp_rate_schedule){CGP_RATE_STEP, 2, 0, 0, 2, 0.5};
+    optims[6].schedule =
+        (cgp_rate_schedule){.kind = CGP_RATE_COSINE, .warmup = 3, .steps = 9, .least = 0.1};
+    optims[7].schedule =
+        (cgp_rate_schedule){.kind = CGP_RATE_STEP, .warmup = 2, .interval = 2, .factor = 0.5};
     return optims[i];
 }
 
@@ -85,13 +87,15 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     const char *devices[MOST_STAGES] = {device, device, device, device};
     int balance[MOST_STAGES];
     double expected[STEPS], got[STEPS];
-    char expected_sha256[65], got_sha256[65], *note = NULL;
+    char expected_sha256[65], got_sha256[65], expected_states[65], got_states[65];
+    char *note = NULL;
     test_batch batches[STEPS];
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 5);
     o.chunks = test_between(state, 1, (int)o.batch);
     o.optim = optimizer(optim);
     o.devices = devices;
+    o.deferred_batch_norm = test_between(state, 0, 1);
     const uint64_t seed = test_random(state);
     for (int s = 0; s < STEPS; s++)
         test_batch_fill(&batches[s], model, sizes, s == 7 ? 1 : o.batch, state);
@@ -100,6 +104,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     training t = start(model, &o, seed);
     train(&t, batches, 0, STEPS, expected);
     assert_ok(cgp_pipeline_weights_sha256(t.pipeline, expected_sha256));
+    assert_ok(cgp_pipeline_state_sha256(t.pipeline, expected_states));
     stop(&t);
 
     t = start(model, &o, seed);
@@ -119,6 +124,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     memcpy(got, expected, HALF * sizeof *got);
     train(&t, batches, HALF, STEPS, got);
     assert_ok(cgp_pipeline_weights_sha256(t.pipeline, got_sha256));
+    assert_ok(cgp_pipeline_state_sha256(t.pipeline, got_states));
     stop(&t);
     for (int s = 0; s < STEPS; s++) {
         if (memcmp(&got[s], &expected[s], sizeof *got) != 0)
@@ -127,6 +133,7 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     }
     assert_memory_equal(got, expected, sizeof got);
     assert_string_equal(got_sha256, expected_sha256);
+    assert_string_equal(got_states, expected_states);
 }
 
 static test_sizes draw_sizes(uint64_t *state) {
@@ -146,6 +153,17 @@ static void random_graphs_resume_bit_for_bit(void **unused) {
         const test_sizes sizes = draw_sizes(&state);
         cgp_model *model = test_random_graph(&state, &sizes);
         check_resume(model, &sizes, i % 2 ? "cpu" : "ref", i / 2, &state);
+        cgp_model_destroy(model);
+    }
+}
+
+static void random_images_resume_bit_for_bit(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < OPTIMIZERS; i++) {
+        const test_sizes sizes = draw_sizes(&state);
+        cgp_model *model = test_random_images(&state, &sizes);
+        check_resume(model, &sizes, i % 2 ? "cpu" : "ref", i, &state);
         cgp_model_destroy(model);
     }
 }
@@ -487,6 +505,7 @@ static void a_step_without_update_is_not_saved(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(random_graphs_resume_bit_for_bit),
+        TEST(random_images_resume_bit_for_bit),
         TEST(gpt2_resumes_bit_for_bit),
         TEST(the_files_do_not_show_the_layout),
         TEST(tensors_have_the_names_of_the_model),

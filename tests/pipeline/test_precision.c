@@ -138,6 +138,63 @@ static void losses_are_within_one_percent_of_those_in_f32(void **unused) {
     check_losses("cpu");
 }
 
+/* BCE's targets are floats that devices keep in bf16, and that nothing but the loss reads: a prediction neither needs nor
+ * reads them. */
+static void check_prediction_without_targets(const char *device, int stages,
+                                             cgp_precision precision) {
+    enum { SAMPLES = 5, WIDTH = 3 };
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "mask"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){WIDTH});
+    const cgp_value targets = cgp_model_input(model, "targets", CGP_F32, 1, (int64_t[]){WIDTH});
+    cgp_model_layer(model, "one");
+    const cgp_linear_options square = {.out = WIDTH, .init = {CGP_INIT_NORMAL, 0.5}};
+    cgp_value y = cgp_linear(model, x, "one", square);
+    cgp_model_layer(model, "two");
+    y = cgp_linear(model, y, "two", square);
+    cgp_model_output(model, y);
+    cgp_model_loss_bce_with_logits(model, y, targets, 1);
+    assert_ok(cgp_model_finish(model));
+    const char *devices[] = {device, device};
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = SAMPLES;
+    o.chunks = 2;
+    o.devices = devices;
+    o.precision = precision;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 3));
+    uint64_t state = test_seed();
+    const test_sizes none = {0};
+    test_batch batch;
+    float with[SAMPLES * WIDTH], without[SAMPLES * WIDTH] = {0};
+    const cgp_tensor to_with = {CGP_F32, {2, {SAMPLES, WIDTH}}, with},
+                     to_without = {CGP_F32, {2, {SAMPLES, WIDTH}}, without};
+    test_batch_fill(&batch, model, &none, SAMPLES, &state);
+    const cgp_tensor *alone[] = {batch.inputs[0], NULL};
+    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, &to_without));
+    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 2, &to_with));
+    assert_memory_equal(with, without, sizeof with);
+    assert_status(cgp_pipeline_evaluate(pipeline, alone, 2, NULL), CGP_EINVAL);
+    assert_message("input targets: is missing");
+    assert_ok(cgp_pipeline_evaluate(pipeline, batch.inputs, 2, NULL));
+    assert_ok(cgp_pipeline_step(pipeline, batch.inputs, 2, NULL));
+    assert_ok(cgp_pipeline_predict(pipeline, alone, 2, &to_without));
+    test_batch_release(&batch);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+static void a_prediction_needs_no_floats_that_only_a_loss_reads(void **unused) {
+    (void)unused;
+    for (int k = 0; k < 8; k++)
+        check_prediction_without_targets(k & 1 ? "cpu" : "ref", k & 2 ? 2 : 1,
+                                         k & 4 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32);
+}
+
 static void what_is_not_possible_is_refused(void **unused) {
     (void)unused;
     const test_sizes sizes = {1, 4, 8, 2, 5, 0, false, false};
@@ -167,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(activations_of_gpt2_take_half_the_bytes),
         cmocka_unit_test(losses_are_within_one_percent_of_those_in_f32),
+        cmocka_unit_test(a_prediction_needs_no_floats_that_only_a_loss_reads),
         cmocka_unit_test(what_is_not_possible_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

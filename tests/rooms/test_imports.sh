@@ -19,9 +19,11 @@ harmless='
     clock_gettime sched_getaffinity
     pthread_(cond|condattr|mutex)_[a-z]+ pthread_(detach|join|once|self|equal|getaffinity_np|setaffinity_np)
     omp_(get|set)_[a-z_]+ omp_pause_resource GOMP_parallel
-    json_[a-z_]+ EVP_[A-Za-z0-9_]+'
+    strcasecmp llround longjmp
+    json_[a-z_]+ EVP_[A-Za-z0-9_]+ png_[a-z0-9_]+ jpeg_[A-Za-z_]+'
 # GOMP_parallel starts threads at its first use; if it cannot, libgomp ends the process itself.
-# The last line: shortage.c fails what jansson and libcrypto allocate, from inside.
+# The last line: shortage.c fails what jansson and libcrypto allocate, from inside; libpng asks us; libjpeg asks the
+# system, and its message for want of memory becomes CGP_ENOMEM.
 
 nm -u "$build_dir/libcgpipe_internal.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"

@@ -64,7 +64,7 @@ static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
 /* The place of each row's largest element, looked up now or in a later layer. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
-    if (!g->sizes->integers) return cgp_gelu(g->model, x);
+    if (!g->sizes->rough) return cgp_gelu(g->model, x);
     g->ids = cgp_argmax(g->model, x);
     return cgp_embedding(g->model, ids.id < 0 ? g->ids : ids, name, g->sizes->width,
                          g->sizes->width, normal);
@@ -144,7 +144,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
         return;
     }
     cgp_model_loss_cross_entropy(g->model, x, targets, -100, 1);
-    if (g->sizes->integers && test_between(g->state, 0, 3) == 0) /* its own best guesses */
+    if (g->sizes->rough && test_between(g->state, 0, 3) == 0) /* its own best guesses */
         cgp_model_loss_cross_entropy(g->model, x, cgp_argmax(g->model, x), -100, 0.25);
     assert_ok(cgp_model_finish(g->model));
 }
@@ -179,29 +179,30 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
     return g.model;
 }
 
-static cgp_tensor new_tensor(cgp_dtype dtype, int rank, const int64_t *dims) {
-    cgp_tensor tensor = {dtype, cgp_shape_make(rank, dims), NULL};
-    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), cgp_dtype_bytes(dtype));
+static cgp_tensor new_tensor(const cgp_model *model, int input, int64_t samples) {
+    const cgp_shape one = cgp_model_input_shape(model, input);
+    cgp_tensor tensor = {cgp_model_input_dtype(model, input), {one.rank + 1, {samples}}, NULL};
+    for (int i = 0; i < one.rank; i++)
+        tensor.shape.dims[i + 1] = one.dims[i];
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), cgp_dtype_bytes(tensor.dtype));
     assert_non_null(tensor.data);
     return tensor;
 }
 
 void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes *sizes,
                      int64_t samples, uint64_t *state) {
-    const int64_t dims[3] = {samples, sizes->sequence, sizes->width};
     batch->n = cgp_model_inputs(model);
     for (int k = 0; k < batch->n; k++) {
-        const bool is_float = strcmp(cgp_model_input_name(model, k), "features") == 0;
-        const bool is_target = strcmp(cgp_model_input_name(model, k), "targets") == 0;
-        batch->tensors[k] =
-            is_float ? new_tensor(CGP_F32, 3, dims) : new_tensor(CGP_I32, 2, dims);
+        const char *name = cgp_model_input_name(model, k);
+        const int least = strcmp(name, "mask") == 0 ? 0 : -1000;
+        batch->tensors[k] = new_tensor(model, k, samples);
         batch->inputs[k] = &batch->tensors[k];
         const int64_t count = cgp_shape_count(&batch->tensors[k].shape);
         for (int64_t i = 0; i < count; i++) {
-            if (is_float)
+            if (batch->tensors[k].dtype == CGP_F32)
                 ((float *)batch->tensors[k].data)[i] =
-                    (float)test_between(state, -1000, 1000) / 1000;
-            else if (is_target && i > 0 && test_between(state, 0, 9) == 0)
+                    (float)test_between(state, least, 1000) / 1000;
+            else if (strcmp(name, "targets") == 0 && i > 0 && test_between(state, 0, 9) == 0)
                 ((int32_t *)batch->tensors[k].data)[i] = -100;
             else
                 ((int32_t *)batch->tensors[k].data)[i] =
@@ -222,8 +223,8 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance) 
         balance[test_between(state, 0, stages - 1)]++;
 }
 
-/* A sum over all outputs of a batch that tells them apart by place; the targets are not needed
- * for it. */
+/* A sum over all outputs of a batch that tells them apart by place; targets and masks are not
+ * needed for it. */
 static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
                        const test_batch *batch) {
     const cgp_shape one = cgp_model_output_shape(model);
@@ -231,9 +232,11 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
     cgp_tensor output = {CGP_F32, {one.rank + 1, {batch->tensors[0].shape.dims[0]}}, NULL};
     for (int i = 0; i < one.rank; i++)
         output.shape.dims[i + 1] = one.dims[i];
-    for (int k = 0; k < batch->n; k++)
-        inputs[k] =
-            strcmp(cgp_model_input_name(model, k), "targets") == 0 ? NULL : batch->inputs[k];
+    for (int k = 0; k < batch->n; k++) {
+        const char *name = cgp_model_input_name(model, k);
+        const bool is_target = strcmp(name, "targets") == 0 || strcmp(name, "mask") == 0;
+        inputs[k] = is_target ? NULL : batch->inputs[k];
+    }
     const int64_t n = cgp_shape_count(&output.shape);
     float *data = calloc((size_t)n, sizeof *data);
     output.data = data;
@@ -261,6 +264,7 @@ void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_
         cgp_pipeline_evaluate(pipeline, batches[0].inputs, batches[0].n, &outcome->evaluation));
     outcome->prediction = checksum(pipeline, model, &batches[0]);
     assert_ok(cgp_pipeline_weights_sha256(pipeline, outcome->sha256));
+    assert_ok(cgp_pipeline_state_sha256(pipeline, outcome->state_sha256));
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);
 }

@@ -12,8 +12,9 @@ typedef struct test_sizes {
     int layers; /* of a random graph; blocks of a GPT-2 */
     int64_t sequence, width, heads, vocabulary;
     double dropout;
-    bool integers; /* a random graph makes integers and looks them up: its loss has jumps */
-    bool no_loss;  /* a random graph ends in its output */
+    bool rough; /* a random graph makes integers and looks them up: its loss has jumps; one over
+                     images has maxima */
+    bool no_loss; /* a random graph ends in its output */
 } test_sizes;
 
 /* A GPT-2 of these sizes, finished. Fails the test on error. */
@@ -25,8 +26,15 @@ cgp_model *test_gpt2(const test_sizes *sizes);
  * integer input, a float input and sometimes a second loss in the middle. Finished. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
-/* Random inputs for a model of graphs.c: tokens, targets (some ignored), and what a random
- * graph has besides. */
+/* A random graph over small images, `layers` layers between a stem and a head: convolutions, batch
+ * norms (some share parameters), instance norms, activations, dropouts, pools, upsampling, padding,
+ * concatenations and additions of earlier values, values used several times; a loss over classes,
+ * sometimes another over pixels. Of the sizes it takes layers, vocabulary (classes), dropout, rough
+ * and no_loss. Finished. */
+cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes);
+
+/* Random inputs for a model of graphs.c or images.c: targets (some ignored), a mask of numbers from 0
+ * to 1, other floats from -1 to 1, other integers below the vocabulary. */
 typedef struct test_batch {
     cgp_tensor tensors[4];
     const cgp_tensor *inputs[4];
@@ -44,7 +52,7 @@ typedef struct test_outcome {
     double losses[8];
     double evaluation;
     double prediction; /* a checksum of all outputs */
-    char sha256[65];
+    char sha256[65], state_sha256[65];
 } test_outcome;
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
                 const test_batch *batches, int steps, test_outcome *outcome);

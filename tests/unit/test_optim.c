@@ -14,14 +14,14 @@
 static void names_are_read_as_they_are_written(void **unused) {
     (void)unused;
     static const char *const names[] = {"sgd", "adamw", "adam", "rmsprop"};
-    static const char *const rates[] = {"constant", "cosine", "step"};
+    static const char *const rates[] = {"constant", "cosine", "step", "milestones"};
     for (int i = 0; i < 4; i++) {
         cgp_optim_kind kind = CGP_OPTIM_SGD;
         assert_ok(cgp_optim_kind_parse(&kind, names[i]));
         assert_int_equal(kind, i);
         assert_string_equal(cgp_optim_kind_name(kind), names[i]);
     }
-    for (int i = 0; i < 3; i++) {
+    for (int i = 0; i < 4; i++) {
         cgp_rate_kind kind = CGP_RATE_CONSTANT;
         assert_ok(cgp_rate_kind_parse(&kind, rates[i]));
         assert_int_equal(kind, i);
@@ -37,8 +37,9 @@ static void an_unknown_name_gets_the_nearest(void **unused) {
     assert_string_equal(cgp_message(), "optimizer: expected sgd, adamw, adam or rmsprop, got "
                                        "\"rmsprob\" (did you mean rmsprop?)");
     assert_status(cgp_rate_kind_parse(&rate, "cosin"), CGP_EINVAL);
-    assert_string_equal(cgp_message(), "rate schedule: expected constant, cosine or step, got "
-                                       "\"cosin\" (did you mean cosine?)");
+    assert_string_equal(cgp_message(),
+                        "rate schedule: expected constant, cosine, step or milestones, got "
+                        "\"cosin\" (did you mean cosine?)");
     assert_status(cgp_rate_kind_parse(&rate, "wsd-something"), CGP_EINVAL);
     assert_int_equal(kind, CGP_OPTIM_ADAM);
     assert_int_equal(rate, CGP_RATE_STEP);
@@ -66,9 +67,10 @@ static void the_usual_constants_are_accepted(void **unused) {
         assert_false(optim.decay_all);
         optim.clip_norm = 1;
         optim.rate = optim.weight_decay = 0;
-        optim.schedule = (cgp_rate_schedule){CGP_RATE_COSINE, 0, 1, 0, 0, 0};
+        optim.schedule = (cgp_rate_schedule){.kind = CGP_RATE_COSINE, .steps = 1};
         assert_ok(cgp_optim_check(&optim));
-        optim.schedule = (cgp_rate_schedule){CGP_RATE_STEP, 100, 0, 0, 1, 1e-3};
+        optim.schedule = (cgp_rate_schedule){
+            .kind = CGP_RATE_STEP, .warmup = 100, .interval = 1, .factor = 1e-3};
         assert_ok(cgp_optim_check(&optim));
     }
 }
@@ -155,15 +157,29 @@ static void a_wrong_schedule_is_refused(void **unused) {
         cgp_rate_schedule schedule;
         const char *message;
     } cases[] = {
-        {{(cgp_rate_kind)3, 0, 0, 0, 0, 0}, "unknown kind 3 (constant, cosine, step)"},
-        {{CGP_RATE_CONSTANT, -1, 0, 0, 0, 0}, "warmup is expected to be 0 or more, got -1"},
-        {{CGP_RATE_COSINE, 5, 5, 0, 0, 0}, "steps is expected above the warm-up's 5, got 5"},
-        {{CGP_RATE_COSINE, 0, 9, 1.5, 0, 0}, "least is expected in [0, 1], got 1.5"},
-        {{CGP_RATE_COSINE, 0, 9, -0.5, 0, 0}, "least is expected in [0, 1], got -0.5"},
-        {{CGP_RATE_STEP, 0, 0, 0, 0, 0.5}, "interval is expected to be 1 or more, got 0"},
-        {{CGP_RATE_STEP, 0, 0, 0, 1, 0}, "factor is expected in (0, 1], got 0"},
-        {{CGP_RATE_STEP, 0, 0, 0, 1, INFINITY}, "factor is expected in (0, 1], got inf"},
-        {{CGP_RATE_STEP, 0, 0, 0, 1, 1.01}, "factor is expected in (0, 1], got 1.01"},
+        {{.kind = (cgp_rate_kind)4}, "unknown kind 4 (constant, cosine, step, milestones)"},
+        {{.kind = CGP_RATE_CONSTANT, .warmup = -1},
+         "warmup is expected to be 0 or more, got -1"},
+        {{.kind = CGP_RATE_COSINE, .warmup = 5, .steps = 5},
+         "steps is expected above the warm-up's 5, got 5"},
+        {{.kind = CGP_RATE_COSINE, .steps = 9, .least = 1.5},
+         "least is expected in [0, 1], got 1.5"},
+        {{.kind = CGP_RATE_COSINE, .steps = 9, .least = -0.5},
+         "least is expected in [0, 1], got -0.5"},
+        {{.kind = CGP_RATE_STEP, .factor = 0.5}, "interval is expected to be 1 or more, got 0"},
+        {{.kind = CGP_RATE_STEP, .interval = 1}, "factor is expected in (0, 1], got 0"},
+        {{.kind = CGP_RATE_STEP, .interval = 1, .factor = INFINITY},
+         "factor is expected in (0, 1], got inf"},
+        {{.kind = CGP_RATE_STEP, .interval = 1, .factor = 1.01},
+         "factor is expected in (0, 1], got 1.01"},
+        {{.stairs = -1}, "stairs is expected to be 0 or more, got -1"},
+        {{.start = 1.5}, "start is expected in [0, 1], got 1.5"},
+        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 9, .factor = 0.1},
+         "expected 0 to 8 milestones, got 9"},
+        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 2, .factor = 0.1, .milestones = {5, 5}},
+         "milestones are expected to rise from 1 on, got 5 after 5"},
+        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 1, .milestones = {5}},
+         "factor is expected in (0, 1], got 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0);
@@ -189,12 +205,13 @@ static void assert_rate(cgp_rate_schedule schedule, int64_t update, double expec
 
 static void the_rate_warms_up_in_a_line(void **unused) {
     (void)unused;
-    static const cgp_rate_schedule none = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0};
+    static const cgp_rate_schedule none = {.kind = CGP_RATE_CONSTANT};
     assert_rate(none, 1, 2);
     assert_rate(none, 1000000, 2);
-    static const cgp_rate_schedule cases[] = {{CGP_RATE_CONSTANT, 4, 0, 0, 0, 0},
-                                              {CGP_RATE_COSINE, 4, 12, 0.1, 0, 0},
-                                              {CGP_RATE_STEP, 4, 0, 0, 3, 0.5}};
+    static const cgp_rate_schedule cases[] = {
+        {.kind = CGP_RATE_CONSTANT, .warmup = 4},
+        {.kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1},
+        {.kind = CGP_RATE_STEP, .warmup = 4, .interval = 3, .factor = 0.5}};
     for (int i = 0; i < 3; i++) {
         assert_rate(cases[i], 1, 0.5);
         assert_rate(cases[i], 2, 1);
@@ -202,19 +219,20 @@ static void the_rate_warms_up_in_a_line(void **unused) {
         assert_rate(cases[i], 4, 2);
     }
     assert_rate(cases[0], 5, 2);
-    assert_rate((cgp_rate_schedule){CGP_RATE_CONSTANT, 1, 0, 0, 0, 0}, 1, 2);
+    assert_rate((cgp_rate_schedule){.kind = CGP_RATE_CONSTANT, .warmup = 1}, 1, 2);
 }
 
 static void cosine_ends_at_the_least_rate_and_stays(void **unused) {
     (void)unused;
-    const cgp_rate_schedule cosine = {CGP_RATE_COSINE, 4, 12, 0.1, 0, 0};
+    const cgp_rate_schedule cosine = {
+        .kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1};
     assert_rate(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
     assert_rate(cosine, 8, 2 * (0.1 + 0.9 / 2));
     assert_true(rate_at(cosine, 11) > 0.2);
     assert_rate(cosine, 12, 0.2);
     assert_rate(cosine, 13, 0.2);
     assert_rate(cosine, INT64_MAX, 0.2);
-    const cgp_rate_schedule bare = {CGP_RATE_COSINE, 0, 10, 0, 0, 0};
+    const cgp_rate_schedule bare = {.kind = CGP_RATE_COSINE, .steps = 10};
     assert_rate(bare, 1, 1 + cos(acos(-1) / 10));
     assert_rate(bare, 10, 0);
     for (int t = 5; t <= 12; t++)
@@ -223,13 +241,34 @@ static void cosine_ends_at_the_least_rate_and_stays(void **unused) {
 
 static void steps_fall_at_whole_intervals(void **unused) {
     (void)unused;
-    const cgp_rate_schedule step = {CGP_RATE_STEP, 4, 0, 0, 3, 0.5};
+    const cgp_rate_schedule step = {
+        .kind = CGP_RATE_STEP, .warmup = 4, .interval = 3, .factor = 0.5};
     static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
     for (int i = 0; i < 10; i++)
         assert_rate(step, 4 + i, expected[i]);
-    const cgp_rate_schedule bare = {CGP_RATE_STEP, 0, 0, 0, 1, 0.1};
+    const cgp_rate_schedule bare = {.kind = CGP_RATE_STEP, .interval = 1, .factor = 0.1};
     assert_rate(bare, 1, 2 * 0.1);
     assert_rate(bare, 3, 2 * pow(0.1, 3));
+}
+
+/* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet recipe). */
+static void milestones_cut_and_stairs_rise_by_epochs(void **unused) {
+    (void)unused;
+    const cgp_rate_schedule epochs = {.kind = CGP_RATE_MILESTONES,
+                                      .warmup = 40,
+                                      .start = 0.25,
+                                      .stairs = 10,
+                                      .factor = 0.1,
+                                      .n_milestones = 2,
+                                      .milestones = {60, 80}};
+    static const double expected[] = {0.25, 0.4375, 0.625, 0.8125, 1, 1, 0.1, 0.1, 0.01, 0.01};
+    for (int epoch = 0; epoch < 10; epoch++) {
+        assert_rate(epochs, 10 * epoch + 1, 2 * expected[epoch]);
+        assert_rate(epochs, 10 * epoch + 10, 2 * expected[epoch]);
+    }
+    const cgp_rate_schedule line = {.warmup = 4, .start = 0.5};
+    assert_rate(line, 1, 2 * 0.625);
+    assert_rate(line, 4, 2);
 }
 
 static void an_update_gets_the_rate_and_corrections_of_its_number(void **unused) {
@@ -238,7 +277,8 @@ static void an_update_gets_the_rate_and_corrections_of_its_number(void **unused)
                                              CGP__UPDATE_ADAM, CGP__UPDATE_RMSPROP};
     for (int kind = 0; kind < 4; kind++) {
         cgp_optim optim = of_kind(kind);
-        optim.schedule = (cgp_rate_schedule){CGP_RATE_COSINE, 4, 12, 0.1, 0, 0};
+        optim.schedule = (cgp_rate_schedule){
+            .kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1};
         cgp__update u = {.n = 7, .gradient_scale = 0.25};
         cgp__optim_constants(&optim, 3, &u);
         assert_int_equal(u.rule, rules[kind]);
@@ -264,6 +304,7 @@ int main(void) {
         cmocka_unit_test(the_rate_warms_up_in_a_line),
         cmocka_unit_test(cosine_ends_at_the_least_rate_and_stays),
         cmocka_unit_test(steps_fall_at_whole_intervals),
+        cmocka_unit_test(milestones_cut_and_stairs_rise_by_epochs),
         cmocka_unit_test(an_update_gets_the_rate_and_corrections_of_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,76 @@
+/* score.c -- see score.h. */
+#include "score.h"
+
+#include "report.h"
+
+#include <math.h>
+#include <string.h>
+
+const cli_scores cli_no_scores = {0, NAN, NAN, NAN, NAN};
+
+/* --- kinds of models --- */
+
+static bool has_labels(const cgp_model *model) {
+    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape target = cgp_model_input_shape(model, 1);
+    return output.rank == 1 && cgp_model_input_dtype(model, 1) == CGP_I32 &&
+           cgp_shape_count(&target) == 1;
+}
+
+static bool has_masks(const cgp_model *model) {
+    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape target = cgp_model_input_shape(model, 1);
+    return cgp_model_input_dtype(model, 1) == CGP_F32 && cgp_shape_equal(&output, &target);
+}
+
+bool cli_scored(const cgp_model *model) {
+    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model) != CGP_F32) return false;
+    return has_labels(model) || has_masks(model);
+}
+
+/* --- counting --- */
+
+void cli_tally_add(cli_tally *tally, const cgp_model *model, const float *output,
+                   const void *targets, int64_t count) {
+    const cgp_shape shape = cgp_model_output_shape(model);
+    const int64_t each = cgp_shape_count(&shape);
+    if (has_labels(model))
+        cgp_hits_add(&tally->hits, output, targets, count, each);
+    else
+        cgp_overlap_add(&tally->overlap, output, targets, count * each);
+}
+
+cli_scores cli_tally_scores(const cli_tally *tally) {
+    cli_scores scores = cli_no_scores;
+    const double n = (double)tally->samples, hits = (double)tally->hits.samples;
+    scores.samples = tally->samples;
+    if (tally->samples > 0) scores.loss = tally->loss / n;
+    if (tally->hits.samples > 0) {
+        scores.top1 = (double)tally->hits.top1 / hits;
+        scores.top5 = (double)tally->hits.top5 / hits;
+    }
+    if (tally->overlap.either > 0) scores.iou = cgp_overlap_iou(&tally->overlap);
+    return scores;
+}
+
+/* --- telling --- */
+
+void cli_scores_text(const cli_scores *scores, char *text, size_t size) {
+    *text = '\0';
+    if (isnan(scores->loss)) return;
+    snprintf(text, size, "  validation %.4f", scores->loss);
+    const size_t used = strlen(text);
+    if (!isnan(scores->top1))
+        snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * scores->top1);
+    if (!isnan(scores->iou)) snprintf(text + used, size - used, "  IoU %.3f", scores->iou);
+}
+
+void cli_scores_json(json_t *object, const cli_scores *scores) {
+    if (isnan(scores->loss)) return;
+    json_object_set_new(object, "validation_loss", cli_real_json(scores->loss));
+    if (!isnan(scores->top1)) {
+        json_object_set_new(object, "top1", cli_real_json(scores->top1));
+        json_object_set_new(object, "top5", cli_real_json(scores->top5));
+    }
+    if (!isnan(scores->iou)) json_object_set_new(object, "iou", cli_real_json(scores->iou));
+}

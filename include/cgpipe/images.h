@@ -1,0 +1,220 @@
+/* images.h -- images for training: drawn shapes, CIFAR, MNIST, folders of JPEG and PNG; and how often a model is right.
+ *
+ * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the target a label, i32 [1], or a
+ * mask, f32 [H, W, 1]. All are functions of (options, split, position) alone.
+ *
+ *     cgp_data *data = NULL;
+ *     cgp_shapes_options options = cgp_shapes_options_default();
+ *     CGP_TRY(cgp_data_shapes(&data, &options));
+ *     CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 32, images, labels));   // [32, 32, 32, 3] and [32, 1]
+ */
+#ifndef CGPIPE_IMAGES_H
+#define CGPIPE_IMAGES_H
+
+#include <cgpipe/data.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_shapes_options {
+    size_t struct_size;
+    int64_t size;       /**< H = W in pixels, 16 <= size <= 1024. [32] */
+    bool masks;         /**< The target is the mask of the shape, not its class. [false] */
+    int64_t validation; /**< Samples of validation, >= 0. [1000] */
+    uint64_t seed;      /**< [0] */
+} cgp_shapes_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_shapes_options cgp_shapes_options_default(void) {
+    cgp_shapes_options options = {sizeof(cgp_shapes_options), 32, false, 1000, 0};
+    return options;
+}
+
+/**
+ * Draw pictures of one shape each: disc, ring, square, frame, triangle, star, cross, crescent, arrow, bar (10 classes).
+ *
+ * The shape lies whole inside the picture, has any place and angle, a radius of 0.24 to 0.42 of the side, and one colour that
+ * differs from the background's by at least 0.35 in brightness (of 0..1), three times in four a lighter one. Behind it are a
+ * sloping background and clutter (four short thin strokes), over all of it noise. Edges are anti-aliased by signed distances.
+ * Values are 2 v - 1 for v in 0..1. A mask is 1 where a pixel's centre is inside the shape, otherwise 0.
+ *
+ * Training has no end and its samples never repeat; training and validation draw from different keys of the seed.
+ *
+ * @param[out] out  Owned by the caller, see cgp_data_destroy().   @param[in] options  Borrowed; NULL for the defaults.
+ *
+ * @retval CGP_EINVAL  A bad option.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: nothing is stored, every read draws.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_shapes(cgp_data **out,
+                                                  const cgp_shapes_options *options);
+
+typedef struct cgp_cifar_options {
+    size_t struct_size;
+    int classes; /**< 10: CIFAR-10. 100 and 20: the fine and the coarse labels of CIFAR-100. [10] */
+    bool
+        augment; /**< Training images: shifted by up to 4 pixels over black, and mirrored half of the time. [true] */
+    uint64_t seed; /**< Of order and augmentation. [0] */
+} cgp_cifar_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_cifar_options cgp_cifar_options_default(void) {
+    cgp_cifar_options options = {sizeof(cgp_cifar_options), 10, true, 0};
+    return options;
+}
+
+/**
+ * Read CIFAR-10 (data_batch_1.bin .. data_batch_5.bin, test_batch.bin) or CIFAR-100 (train.bin, test.bin), the "binary version",
+ * from a folder. Images are [32, 32, 3]; the test files are the validation split.
+ *
+ * A file is any number >= 1 of records: 1 label (CIFAR-100: coarse and fine) and 3 x 1024 bytes, planes red, green, blue. Values
+ * are normalised by mean and standard deviation of each channel over the training images. Training images are visited in an
+ * order of each pass's own, as in cgp_data_text(); validation in order.
+ *
+ * @param[out] out      Owned by the caller, see cgp_data_destroy().
+ * @param[in]  folder   Borrowed.
+ * @param[in]  options  Borrowed; NULL for the defaults.
+ *
+ * @retval CGP_EIO      A file is missing or unreadable; the message names it.
+ * @retval CGP_EFORMAT  A size that is no whole number of records, or a label out of range; the message has file, offset,
+ *                      expectation and value.
+ * @retval CGP_EINVAL   A bad option.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: reads the files whole and keeps them in memory, 1 byte a value.
+ *
+ * Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_cifar(cgp_data **out, const char *folder,
+                                                 const cgp_cifar_options *options);
+
+typedef struct cgp_mnist_options {
+    size_t struct_size;
+    int64_t
+        size; /**< H = W, 28 <= size <= 1024: larger than 28, the images stand in the middle of a black field. [28] */
+    int64_t channels; /**< 1, or 3: the same value three times. [1] */
+    uint64_t seed;    /**< Of the order. [0] */
+} cgp_mnist_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_mnist_options cgp_mnist_options_default(void) {
+    cgp_mnist_options options = {sizeof(cgp_mnist_options), 28, 1, 0};
+    return options;
+}
+
+/**
+ * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a folder: train-images-idx3-ubyte,
+ * train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
+ *
+ * Normalised, shuffled and kept as by cgp_data_cifar(), which has the parameters and errors too; CGP_EFORMAT also for a magic
+ * that is not that of the file, for images that are not 28 x 28, for another number of labels than of images, and for a gzipped
+ * file.
+ *
+ * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
+                                                 const cgp_mnist_options *options);
+
+typedef struct cgp_images_options {
+    size_t struct_size;
+    int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
+    double
+        validation_share; /**< Share of each class's images, the last ones, rounded up; 0 <= share < 1. [0.1] */
+    const char *
+        validation_folder; /**< Folder of the same classes: all of `folder` is training then. Borrowed. [NULL] */
+    bool
+        plain; /**< Training images as validation ones, not cut and mirrored at random. [false] */
+    bool strict; /**< A broken image is CGP_EFORMAT; otherwise it is left out. [false] */
+    int workers; /**< Threads that prepare images ahead, 0 <= workers <= 256; 0: the reading thread alone. [2] */
+    int64_t
+        drop_last; /**< B >= 1: a pass ends after a multiple of B images. 0: after the last one. [0] */
+    uint64_t seed; /**< Of order and augmentation. [0] */
+} cgp_images_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_images_options cgp_images_options_default(void) {
+    cgp_images_options options = {
+        sizeof(cgp_images_options), 224, 0.1, NULL, false, false, 2, 0, 0};
+    return options;
+}
+
+/**
+ * Open a folder of folders, one a class, of JPEG and PNG files.
+ *
+ *     flowers/aster/001.jpg        class 0
+ *     flowers/rose/a.png           class 1       classes in byte order of their names
+ *     flowers/rose/more/b.jpeg     class 1       folders in it belong to it
+ *
+ * Images are files whose names end in .jpg, .jpeg or .png, in any case; what they are is told by their first bytes. Other files,
+ * and names with a leading dot, are left out. A link to a class's folder is followed, further down only links to files.
+ *
+ * Training: a random part of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x size; mirrored half of the time.
+ * Validation: the shorter side resized to round(size 256 / 224), the other one in proportion, rounded down, and the middle cut
+ * out. Resizing is bilinear with antialiasing: a triangle filter, as wide as the reduction asks, on 8-bit values, in f32, as
+ * Pillow's (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with ImageNet's mean
+ * (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
+ *
+ * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is left out, as torchvision's loader does.
+ * Colour profiles and EXIF's orientation are not looked at. An image has at most 2^27 pixels.
+ *
+ * A broken image (damaged, cut short, empty, of another format) is named by a warning in the log, once; the next good file of its
+ * split, in the order of the list, takes its place. It does not depend on the number of workers.
+ *
+ * @param[out] out      Owned by the caller, see cgp_data_destroy().
+ * @param[in]  folder   Borrowed.
+ * @param[in]  options  Borrowed; NULL for the defaults.
+ *
+ * @retval CGP_EIO      A folder is missing or unreadable.   @retval CGP_ENOMEM  Also: a thread could not be started.
+ * @retval CGP_EINVAL   A bad option, no class, a class without an image, or without one for training, other classes in the
+ *                      validation folder, fewer training images than `drop_last`.
+ *
+ * Threads: any. Cost: lists the folder; about 100 bytes a file. Reading decodes; the workers prepare as many samples ahead as the
+ * last cgp_data_read() asked for, where they follow it.
+ *
+ * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842 (random part).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_images(cgp_data **out, const char *folder,
+                                                  const cgp_images_options *options);
+
+/** How often the label was the largest logit, and among the five largest. */
+typedef struct cgp_hits {
+    int64_t samples, top1, top5;
+} cgp_hits;
+
+/**
+ * Count where the labels stand among the logits; adds to *hits.
+ *
+ * Of equal logits the lower class comes first; a NaN comes before all numbers, and a label whose logit is NaN is no hit. Labels out
+ * of range (-100: "ignore") are not counted as samples.
+ *
+ * @param[in,out] hits     Zero before the first call.
+ * @param[in]     logits   [n, classes] f32.   @param[in] labels  [n] i32.
+ *
+ * Threads: any.
+ */
+CGP_API void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, int64_t n,
+                          int64_t classes);
+
+/** Pixels that are in the predicted and in the true mask, and in either. */
+typedef struct cgp_overlap {
+    int64_t both, either;
+} cgp_overlap;
+
+/**
+ * Compare predicted masks, logit > 0, with true ones, mask > 0.5; adds to *overlap.
+ *
+ * @param[in,out] overlap  Zero before the first call.
+ * @param[in]     logits   [n] f32.   @param[in] masks  [n] f32.   @param[in] n  Pixels, of all samples.
+ *
+ * Threads: any.
+ */
+CGP_API void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *masks,
+                             int64_t n);
+
+/** Return both / either, over all pixels counted (not a mean over images); 1 if both masks are empty everywhere. */
+CGP_API double cgp_overlap_iou(const cgp_overlap *overlap);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

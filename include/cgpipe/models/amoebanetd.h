@@ -1,0 +1,85 @@
+/* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's benchmark has them.
+ *
+ *     stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
+ *
+ * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes what the two cells before it made, s1 and s2, both
+ * brought to its width c, and adds up operations in pairs:
+ *
+ *                 normal, c = D/4 x 2^reductions               reduction, sides halved, c doubled
+ *     h0, h1      s1, s2                                       s1, s2
+ *     h2          conv1x1(h1) + max3x3(h1)                     max2x2(h0) + max3x3(h0)
+ *     h3          h1 + conv1x7_7x1(h0)                         h2 + conv3x3(h1)
+ *     h4          conv1x1(h0) + conv1x7_7x1(h0)                conv1x7_7x1(h2) + max3x3(h2)
+ *     h5          max3x3(h2) + h2                              h3 + max2x2(h1)
+ *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
+ *     result      h0 h3 h4 h6 side by side                     h4 h5 h6 side by side
+ *
+ * Every convolution follows a ReLU and ends in a batch norm. Values of the pair cross a cut directly, s1 as s2 of the next
+ * cell, and a ReLU that several operations begin with is computed once. The last average is over all pixels: at 224 the
+ * published 7 x 7, so that other images of a multiple of 32 run. What the reference calls max_pool_3x3 is an average pool
+ * there, and by default here.
+ *
+ * `old` is the definition of torchgpipe v0.0.2 to v0.0.4: L counts the normal cells of one group, every pool is followed by a
+ * 1 x 1 convolution and a batch norm, a normal cell results in h3 h4 h6 only, and it is cut inside of its cells, in 20 layers
+ * each: 4 + 20 (3 L + 4) + 1.
+ *
+ * Weights start as PyTorch's: convolutions, the linear map and its bias uniform in +-1 / sqrt(fan_in), batch norms 1 and 0.
+ * Source: Real et al. 2018, arXiv:1802.01548; Huang et al. 2018, arXiv:1811.06965; torchgpipe, benchmarks/models/amoebanet.
+ *
+ * Threads: any. */
+#ifndef CGPIPE_MODELS_AMOEBANETD_H
+#define CGPIPE_MODELS_AMOEBANETD_H
+
+#include <cgpipe/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/** What stands for the operation max_pool_3x3. */
+typedef enum cgp_amoebanetd_pool {
+    CGP_AMOEBANETD_AVERAGE, /**< as the reference computes it */
+    CGP_AMOEBANETD_MAX      /**< as the paper names it */
+} cgp_amoebanetd_pool;
+
+typedef struct cgp_amoebanetd_options {
+    size_t struct_size;
+    int layers;      /**< L: normal cells, a multiple of 3; with `old` a third of them. 0: 18, old 6 [0] */
+    int64_t filters; /**< D, a multiple of 8 [256] */
+    int64_t classes; /**< 0: 1000, old 10 [0] */
+    int64_t image;   /**< Height and width in pixels, a multiple of 32 [224] */
+    cgp_amoebanetd_pool maxpool; /**< [CGP_AMOEBANETD_AVERAGE] */
+    bool old;                    /**< [false] */
+    bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
+} cgp_amoebanetd_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_amoebanetd_options cgp_amoebanetd_options_default(void) {
+    cgp_amoebanetd_options options = {
+        sizeof(cgp_amoebanetd_options), 0, 256, 0, 224, CGP_AMOEBANETD_AVERAGE, false, true};
+    return options;
+}
+
+/**
+ * Build and finish an AmoebaNet-D. Inputs: "images" [image, image, 3] f32, and "labels" if `loss`. Output: the logits
+ * [classes].
+ *
+ * @param[out] out  Owned by the caller, see cgp_model_destroy().
+ * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_create(cgp_model **out,
+                                                        const cgp_amoebanetd_options *options);
+
+/**
+ * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into options; what is not named
+ * keeps its value.
+ *
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is none or out of range.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options,
+                                                       const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,63 @@
+/* unet.h -- U-Net(B, C) for masks, cut at every layer, with long skips: parameters named as torchgpipe's benchmark has them.
+ *
+ *     images [S, S, 3] -- encoder.0 ------------- skip ------------- decoder.(d-1) -- segment -- logits [S, S, 1]
+ *                            down                                    up
+ *                               encoder.1 ------- skip ------- decoder.(d-2)
+ *                                     down                  up
+ *                                         .. bottleneck ..
+ *
+ * Each of encoder.i, bottleneck and decoder.j is B times: 3 x 3 convolution without bias, dropout of whole channels, instance
+ * norm without parameters, leaky ReLU of slope 0.01. C 2^i channels in encoder i; 2^depth C in the bottleneck, whose last
+ * convolution goes back to half of them; C 2^(i-1) where decoder meets encoder i. `down` is a 2 x 2 maximum, `up` doubles
+ * pixels; where a side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] side by side. `segment` is
+ * a 1 x 1 convolution without bias. 4 B (2 depth + 1) + 4 depth + 1 layers, `skip` of an encoder empty.
+ *
+ * Weights start as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
+ * Source: Ronneberger et al. 2015, arXiv:1505.04597, in the form of torchgpipe's benchmarks/models/unet.
+ *
+ * Threads: any. */
+#ifndef CGPIPE_MODELS_UNET_H
+#define CGPIPE_MODELS_UNET_H
+
+#include <cgpipe/model.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_unet_options {
+    size_t struct_size;
+    int convs;        /**< B, >= 1 [5] */
+    int64_t channels; /**< C, even [64] */
+    int depth;        /**< Times that sides are halved, 1 to 10 [5] */
+    int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */
+    double dropout;   /**< Share of channels. [0.1] */
+    bool loss; /**< Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
+} cgp_unet_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_unet_options cgp_unet_options_default(void) {
+    cgp_unet_options options = {sizeof(cgp_unet_options), 5, 64, 5, 192, 0.1, true};
+    return options;
+}
+
+/**
+ * Build and finish a U-Net. Inputs: "images" [image, image, 3] f32, and "masks" if `loss`. Output: the logits [image, image, 1].
+ *
+ * @param[out] out  Owned by the caller, see cgp_model_destroy().
+ * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out,
+                                                  const cgp_unet_options *options);
+
+/**
+ * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; what is not named keeps its value.
+ *
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

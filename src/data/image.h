@@ -1,0 +1,71 @@
+/* image.h -- one picture: decoded, cut, resized. */
+#ifndef CGP_SRC_DATA_IMAGE_H
+#define CGP_SRC_DATA_IMAGE_H
+
+#include "base/base.h"
+
+#include <stdio.h>
+
+enum { CGP__IMAGE_CHANNELS = 3 };
+
+typedef struct cgp__image {
+    int64_t width, height;
+    uint8_t *pixels; /* [height, width, 3] red, green, blue; owned */
+} cgp__image;
+
+/* An image file in memory, and what it may be. */
+typedef struct cgp__image_file {
+    const char *path; /* for messages */
+    const uint8_t *bytes;
+    size_t size;
+    int64_t most_pixels;
+} cgp__image_file;
+
+/* --- image.c --- */
+
+/* Decode a JPEG or PNG. CGP_EFORMAT if it is damaged or something else, CGP_ENOMEM. On a failure
+ * there is nothing to release. */
+cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file);
+
+/* Refuse too many pixels, then make room for them: what a decoder does once it has the header. */
+cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
+                           int64_t height);
+
+/* Accepts an image without pixels. */
+void cgp__image_release(cgp__image *image);
+
+/* "x.jpg: at byte 12: expected a whole JPEG, got: <what the library said> (damaged)" */
+cgp_status cgp__image_damaged(const cgp__image_file *file, size_t at, const char *format,
+                              const char *told);
+
+/* --- image_jpeg.c, image_png.c: decode, or leave what is to be released in *out --- */
+
+cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file);
+cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
+
+/* --- image_resize.c --- */
+
+/* A box of the picture is resized to `to_width` x `to_height`; of that the window of size x size
+ * at (left, top) is wanted, mirrored or not. */
+typedef struct cgp__crop {
+    int64_t x, y, width, height; /* the box; pixels outside of it do not count */
+    int64_t to_width, to_height;
+    int64_t left, top, size;
+    bool mirrored;
+} cgp__crop;
+
+/* Write the window, [size, size, 3] in 0..255, to `out`. CGP_ENOMEM. */
+cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, float *out);
+
+/* --- image_crop.c --- */
+
+/* A random part, for training. */
+cgp__crop cgp__crop_random(int64_t width, int64_t height, int64_t size, cgp__rng_key key);
+
+/* The middle, for validation. */
+cgp__crop cgp__crop_middle(int64_t width, int64_t height, int64_t size);
+
+/* (v / 255 - mean) / deviation, with ImageNet's, for n pixels. */
+void cgp__image_normalise(float *pixels, int64_t n);
+
+#endif

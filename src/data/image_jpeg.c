@@ -1,0 +1,132 @@
+/* image_jpeg.c -- JPEG by libjpeg(-turbo), all kinds to RGB.
+ *
+ * libjpeg reports an error by a call that must not return: it jumps back to decode(). Everything
+ * that is to be released lies in a struct outside of that function, so that nothing is lost and no
+ * local variable matters after a jump. */
+#include "data/image.h"
+
+#include <setjmp.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <jpeglib.h>
+#include <jerror.h>
+
+#define MOST_SCANS 100 /* a progressive file with thousands decodes for hours */
+
+typedef struct jpeg_job {
+    struct jpeg_decompress_struct info;
+    struct jpeg_error_mgr errors;
+    struct jpeg_progress_mgr progress;
+    jmp_buf back;
+    const cgp__image_file *file;
+    cgp__image *image;
+    uint8_t *row;      /* [width, 4], of CMYK */
+    cgp_status status; /* of a failure of ours */
+    char told[JMSG_LENGTH_MAX];
+} jpeg_job;
+
+/* --- what libjpeg calls --- */
+
+static void on_error(j_common_ptr info) {
+    jpeg_job *job = info->client_data;
+    info->err->format_message(info, job->told);
+    if (info->err->msg_code == JERR_OUT_OF_MEMORY)
+        job->status = cgp__no_memory(job->file->path, 1);
+    longjmp(job->back, 1);
+}
+
+/* A warning of missing or wrong data is an error here; others (stray bytes, versions) are not. */
+static void on_message(j_common_ptr info, int level) {
+    static const int damages[] = {JWRN_JPEG_EOF,         JWRN_HIT_MARKER,  JWRN_HUFF_BAD_CODE,
+                                  JWRN_ARITH_BAD_CODE,   JWRN_MUST_RESYNC, JWRN_NOT_SEQUENTIAL,
+                                  JWRN_BOGUS_PROGRESSION};
+    if (level >= 0) return;
+    for (size_t i = 0; i < sizeof damages / sizeof damages[0]; i++) {
+        if (info->err->msg_code == damages[i]) on_error(info);
+    }
+}
+
+static void on_output(j_common_ptr info) {
+    (void)info;
+}
+
+static void on_progress(j_common_ptr info) {
+    jpeg_job *job = info->client_data;
+    if (job->info.input_scan_number <= MOST_SCANS) return;
+    snprintf(job->told, sizeof job->told, "more than %d scans", MOST_SCANS);
+    longjmp(job->back, 1);
+}
+
+/* --- decoding --- */
+
+/* Adobe's files hold the inverse of each ink. */
+static void take_cmyk(jpeg_job *job, uint8_t *out) {
+    const bool inverse = job->info.saw_Adobe_marker;
+    for (int64_t x = 0; x < job->image->width; x++) {
+        const uint8_t *inks = job->row + 4 * x;
+        const int black = inverse ? inks[3] : 255 - inks[3];
+        for (int k = 0; k < CGP__IMAGE_CHANNELS; k++) {
+            const int light = inverse ? inks[k] : 255 - inks[k];
+            *out++ = (uint8_t)((light * black + 127) / 255);
+        }
+    }
+}
+
+static cgp_status make_room(jpeg_job *job, bool cmyk) {
+    CGP_TRY(
+        cgp__image_make(job->image, job->file, job->info.image_width, job->info.image_height));
+    if (!cmyk) return CGP_OK;
+    job->row = cgp__calloc(job->info.image_width, 4);
+    return job->row ? CGP_OK : cgp__no_memory(job->file->path, 4 * job->info.image_width);
+}
+
+/* false: libjpeg has jumped back, or `status` is a failure. */
+static bool decode(jpeg_job *job) {
+    struct jpeg_decompress_struct *info = &job->info;
+    if (setjmp(job->back)) return false;
+    jpeg_create_decompress(info);
+    info->progress = &job->progress;
+    jpeg_mem_src(info, job->file->bytes, job->file->size);
+    jpeg_read_header(info, TRUE);
+    const bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
+    job->status = make_room(job, cmyk);
+    if (job->status != CGP_OK) return false;
+    info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
+    jpeg_start_decompress(info);
+    while (info->output_scanline < info->output_height) {
+        uint8_t *out = job->image->pixels +
+                       (size_t)info->output_scanline * info->output_width * CGP__IMAGE_CHANNELS;
+        JSAMPROW row = cmyk ? job->row : out;
+        if (jpeg_read_scanlines(info, &row, 1) == 1 && cmyk) take_cmyk(job, out);
+    }
+    jpeg_finish_decompress(info);
+    return true;
+}
+
+static size_t place_of(const jpeg_job *job) {
+    return job->info.src ? job->file->size - job->info.src->bytes_in_buffer : 0;
+}
+
+cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) {
+    jpeg_job *job = cgp__calloc(1, sizeof *job);
+    if (!job) return cgp__no_memory(file->path, sizeof *job);
+    job->file = file;
+    job->image = out;
+    job->info.err = jpeg_std_error(&job->errors);
+    job->info.client_data = job;
+    job->errors.error_exit = on_error;
+    job->errors.emit_message = on_message;
+    job->errors.output_message = on_output;
+    job->progress.progress_monitor = on_progress;
+    cgp_status status = CGP_OK;
+    if (!decode(job)) {
+        status = job->status;
+        if (status == CGP_OK)
+            status = cgp__image_damaged(file, place_of(job), "JPEG", job->told);
+    }
+    jpeg_destroy_decompress(&job->info);
+    free(job->row);
+    free(job);
+    return status;
+}

@@ -1,0 +1,109 @@
+/* image_png.c -- PNG by libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
+ *
+ * libpng's memory comes from us, so that want of memory is told from damage: a damaged image is
+ * left out, and which ones are must not depend on the machine. */
+#include "data/image.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include <png.h>
+
+typedef struct png_job {
+    png_structp png;
+    png_infop info;
+    const cgp__image_file *file;
+    size_t at; /* bytes read */
+    cgp__image *image;
+    png_bytep *rows; /* [height] into image */
+    bool no_memory;
+    cgp_status status; /* of a failure of ours */
+    char told[128];
+} png_job;
+
+/* --- what libpng calls --- */
+
+static void on_error(png_structp png, png_const_charp message) {
+    png_job *job = png_get_error_ptr(png);
+    snprintf(job->told, sizeof job->told, "%s", message);
+    png_longjmp(png, 1);
+}
+
+static void on_warning(png_structp png, png_const_charp message) {
+    (void)png;
+    (void)message;
+}
+
+static png_voidp on_malloc(png_structp png, png_alloc_size_t bytes) {
+    png_job *job = png_get_mem_ptr(png);
+    void *memory = cgp__calloc(bytes, 1);
+    if (!memory) job->no_memory = true;
+    return memory;
+}
+
+static void on_free(png_structp png, png_voidp memory) {
+    (void)png;
+    free(memory);
+}
+
+static void on_read(png_structp png, png_bytep out, size_t count) {
+    png_job *job = png_get_io_ptr(png);
+    if (count > job->file->size - job->at) png_error(png, "the end of the file");
+    memcpy(out, job->file->bytes + job->at, count);
+    job->at += count;
+}
+
+/* --- decoding --- */
+
+static cgp_status make_room(png_job *job) {
+    const int64_t height = png_get_image_height(job->png, job->info);
+    CGP_TRY(cgp__image_make(job->image, job->file, png_get_image_width(job->png, job->info),
+                            height));
+    job->rows = cgp__calloc((size_t)height, sizeof *job->rows);
+    if (!job->rows) return cgp__no_memory(job->file->path, (size_t)height * sizeof *job->rows);
+    for (int64_t y = 0; y < height; y++)
+        job->rows[y] = job->image->pixels + y * job->image->width * CGP__IMAGE_CHANNELS;
+    return CGP_OK;
+}
+
+/* false: libpng has jumped back, or `status` is a failure. */
+static bool decode(png_job *job) {
+    if (setjmp(png_jmpbuf(job->png))) return false;
+    job->info = png_create_info_struct(job->png);
+    if (!job->info) return false;
+    png_set_read_fn(job->png, job, on_read);
+    png_read_info(job->png, job->info);
+    job->status = make_room(job);
+    if (job->status != CGP_OK) return false;
+    png_set_expand(job->png); /* palettes, and gray of 1, 2, 4 bits */
+    png_set_scale_16(job->png);
+    png_set_gray_to_rgb(job->png);
+    png_set_strip_alpha(job->png);
+    png_set_interlace_handling(job->png);
+    png_read_update_info(job->png, job->info);
+    if (png_get_rowbytes(job->png, job->info) !=
+        (size_t)job->image->width * CGP__IMAGE_CHANNELS)
+        png_error(job->png, "rows that are not RGB");
+    png_read_image(job->png, job->rows);
+    png_read_end(job->png, NULL);
+    return true;
+}
+
+cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file) {
+    png_job *job = cgp__calloc(1, sizeof *job);
+    if (!job) return cgp__no_memory(file->path, sizeof *job);
+    job->file = file;
+    job->image = out;
+    job->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, job, on_error, on_warning, job,
+                                        on_malloc, on_free);
+    cgp_status status = CGP_OK;
+    if (!job->png || !decode(job)) {
+        status = job->status;
+        if (status == CGP_OK) status = cgp__image_damaged(file, job->at, "PNG", job->told);
+    }
+    if (job->no_memory) status = cgp__no_memory(file->path, 1);
+    png_destroy_read_struct(&job->png, &job->info, NULL);
+    free(job->rows);
+    free(job);
+    return status;
+}

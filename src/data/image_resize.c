@@ -1,0 +1,119 @@
+/* image_resize.c -- bilinear resizing with antialiasing, columns first, then rows.
+ *
+ *     scale     s = from / to
+ *     width     f = max(s, 1)                          of the triangle: it grows with a reduction
+ *     middle    c(o) = (o + 1/2) s                     of output pixel o, among the input pixels
+ *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), over their sum
+ *
+ * Pixels outside of the box do not take part: at its border the weights of the others grow. */
+#include "data/image.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* How the `n` output pixels of one direction come from input pixels. */
+typedef struct axis {
+    int64_t n, taps; /* taps: the most input pixels of one */
+    int64_t *first;  /* [n] */
+    int64_t *count;  /* [n] */
+    float *weights;  /* [n, taps] */
+} axis;
+
+static void axis_release(axis *a) {
+    free(a->weights);
+    free(a->count);
+    free(a->first);
+}
+
+static void weigh(axis *a, int64_t o, double middle, double width, int64_t from) {
+    float *weights = a->weights + o * a->taps;
+    const double low = floor(middle - width + 0.5), high = floor(middle + width + 0.5);
+    const int64_t first = low > 0 ? (int64_t)low : 0;
+    const int64_t end = high < (double)from ? (int64_t)high : from;
+    double sum = 0;
+    for (int64_t i = first; i < end; i++)
+        sum += fmax(0, 1 - fabs((double)i + 0.5 - middle) / width);
+    for (int64_t i = first; i < end; i++)
+        weights[i - first] = (float)(fmax(0, 1 - fabs((double)i + 0.5 - middle) / width) / sum);
+    a->first[o] = first;
+    a->count[o] = end - first;
+}
+
+/* Output pixels start .. start + n - 1 of `to`, backwards if `mirrored`. */
+static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, int64_t n,
+                            bool mirrored) {
+    const double scale = (double)from / (double)to, width = scale > 1 ? scale : 1;
+    a->n = n;
+    a->taps = (int64_t)ceil(2 * width) + 1;
+    if (a->taps > from) a->taps = from;
+    a->first = cgp__calloc((size_t)n, sizeof *a->first);
+    a->count = cgp__calloc((size_t)n, sizeof *a->count);
+    a->weights = cgp__calloc((size_t)(n * a->taps), sizeof *a->weights);
+    if (!a->first || !a->count || !a->weights)
+        return cgp__no_memory("resizing", (size_t)(n * a->taps) * sizeof *a->weights);
+    for (int64_t o = 0; o < n; o++) {
+        const int64_t at = start + (mirrored ? n - 1 - o : o);
+        weigh(a, o, ((double)at + 0.5) * scale, width, from);
+    }
+    return CGP_OK;
+}
+
+/* One row of the box: [width, 3] bytes to [n, 3]. */
+static void resize_row(const axis *a, const uint8_t *row, float *out) {
+    for (int64_t o = 0; o < a->n; o++) {
+        const float *weights = a->weights + o * a->taps;
+        const uint8_t *pixel = row + a->first[o] * CGP__IMAGE_CHANNELS;
+        float red = 0, green = 0, blue = 0;
+        for (int64_t i = 0; i < a->count[o]; i++, pixel += CGP__IMAGE_CHANNELS) {
+            red += weights[i] * pixel[0];
+            green += weights[i] * pixel[1];
+            blue += weights[i] * pixel[2];
+        }
+        *out++ = red;
+        *out++ = green;
+        *out++ = blue;
+    }
+}
+
+/* One row of the result from the rows of `columns`, which begin with row `start` of the box. */
+static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start,
+                     int64_t length, float *out) {
+    const float *weights = a->weights + o * a->taps;
+    const float *row = columns + (a->first[o] - start) * length;
+    for (int64_t x = 0; x < length; x++)
+        out[x] = weights[0] * row[x];
+    for (int64_t i = 1; i < a->count[o]; i++) {
+        row += length;
+        for (int64_t x = 0; x < length; x++)
+            out[x] += weights[i] * row[x];
+    }
+}
+
+/* The columns first, of those rows alone that the window needs; rows ascend over its height. */
+static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
+                         const axis *down, float *out) {
+    const int64_t start = down->first[0], length = crop->size * CGP__IMAGE_CHANNELS;
+    const int64_t rows = down->first[down->n - 1] + down->count[down->n - 1] - start;
+    float *columns = cgp__calloc((size_t)(rows * length), sizeof *columns);
+    if (!columns) return cgp__no_memory("resizing", (size_t)(rows * length) * sizeof *columns);
+    for (int64_t y = 0; y < rows; y++) {
+        const int64_t at = (crop->y + start + y) * image->width + crop->x;
+        resize_row(across, image->pixels + at * CGP__IMAGE_CHANNELS, columns + y * length);
+    }
+    for (int64_t o = 0; o < down->n; o++)
+        add_rows(down, o, columns, start, length, out + o * length);
+    free(columns);
+    return CGP_OK;
+}
+
+cgp_status cgp__image_resize(const cgp__image *image, const cgp__crop *crop, float *out) {
+    axis across = {0}, down = {0};
+    cgp_status status =
+        axis_make(&across, crop->width, crop->to_width, crop->left, crop->size, crop->mirrored);
+    if (status == CGP_OK)
+        status = axis_make(&down, crop->height, crop->to_height, crop->top, crop->size, false);
+    if (status == CGP_OK) status = resize(image, crop, &across, &down, out);
+    axis_release(&down);
+    axis_release(&across);
+    return status;
+}

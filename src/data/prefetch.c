@@ -1,0 +1,232 @@
+/* prefetch.c -- a ring of samples for each split, filled by threads in front of the reader:
+ *
+ *     position      20   21   22   23   24   25
+ *     slot           2    3    4    5    0    1        6 slots: position % 6
+ *                 ready busy ready busy free free
+ *                   ^                   ^
+ *                 first: the reader's  next: a worker's
+ *
+ * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader
+ * waits for `first`, copies it and frees its slot. What each sample is does not depend on who
+ * prepares it, nor when. The other split's ring keeps what it has while nobody reads it. If the
+ * reader goes somewhere else, or needs a larger ring, it waits for the busy slots and starts anew.
+ *
+ * One lock guards all but the contents of slots, which belong to a worker while busy and to the
+ * reader while ready. */
+#include "data/prefetch.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MOST_BYTES ((size_t)256 << 20) /* of a ring */
+
+enum { NO_SPLIT = -1 };
+
+typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
+
+typedef struct slot {
+    slot_state state;
+    cgp_status status;
+    char message[512];
+} slot;
+
+typedef struct ring {
+    slot *slots;   /* [n] */
+    uint8_t *data; /* [n, input and target] */
+    int64_t n, first, next;
+    int busy;
+} ring;
+
+struct cgp__prefetch {
+    cgp__prefetch_source source;
+    pthread_mutex_t lock;
+    pthread_cond_t work, done; /* for workers; for the reader */
+    pthread_t *threads;
+    int n_threads; /* that run */
+    bool quit;
+    int current; /* the split that is read, or NO_SPLIT */
+    ring rings[2];
+};
+
+static uint8_t *slot_data(const cgp__prefetch *p, const ring *r, int64_t position) {
+    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
+    return r->data + (size_t)(position % r->n) * bytes;
+}
+
+/* --- workers --- */
+
+static bool has_work(const cgp__prefetch *p) {
+    if (p->current == NO_SPLIT) return false;
+    const ring *r = &p->rings[p->current];
+    return r->next - r->first < r->n && r->next < p->source.ends[p->current];
+}
+
+/* Prepare the next sample. The lock is held before and after. */
+static void work(cgp__prefetch *p) {
+    const cgp__prefetch_source *source = &p->source;
+    const cgp_split split = (cgp_split)p->current;
+    ring *r = &p->rings[split];
+    const int64_t position = r->next++;
+    slot *s = &r->slots[position % r->n];
+    uint8_t *data = slot_data(p, r, position);
+    const int64_t item = source->item(source->context, split, position);
+    s->state = SLOT_BUSY;
+    r->busy++;
+    pthread_mutex_unlock(&p->lock);
+    s->status = source->prepare(source->context, split, position, item, data,
+                                data + source->input_bytes);
+    if (s->status != CGP_OK) snprintf(s->message, sizeof s->message, "%s", cgp_message());
+    pthread_mutex_lock(&p->lock);
+    s->state = SLOT_READY;
+    r->busy--;
+    pthread_cond_broadcast(&p->done);
+}
+
+static void *worker_main(void *argument) {
+    cgp__prefetch *p = argument;
+    pthread_mutex_lock(&p->lock);
+    while (!p->quit) {
+        if (has_work(p))
+            work(p);
+        else
+            pthread_cond_wait(&p->work, &p->lock);
+    }
+    pthread_mutex_unlock(&p->lock);
+    return NULL;
+}
+
+/* --- the reader --- */
+
+/* Wait until no worker is in the ring; `current` is NO_SPLIT, so none enters. */
+static void drain(cgp__prefetch *p, const ring *r) {
+    while (r->busy > 0)
+        pthread_cond_wait(&p->done, &p->lock);
+}
+
+static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
+    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
+    slot *slots = cgp__calloc((size_t)n, sizeof *slots);
+    uint8_t *data = cgp__calloc((size_t)n, bytes);
+    if (!slots || !data) {
+        free(data);
+        free(slots);
+        return cgp__no_memory(p->source.name, (size_t)n * (bytes + sizeof *slots));
+    }
+    free(r->data);
+    free(r->slots);
+    r->data = data;
+    r->slots = slots;
+    r->n = n;
+    return CGP_OK;
+}
+
+/* A slot for each sample of a batch, as far as memory is well spent; one a thread in any case. */
+static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
+    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
+    const int64_t most = (int64_t)(MOST_BYTES / bytes), least = p->n_threads;
+    const int64_t n = count < most ? count : most;
+    return n > least ? n : least;
+}
+
+static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
+    p->current = NO_SPLIT;
+    drain(p, r);
+    if (n > r->n) CGP_TRY(resize(p, r, n));
+    for (int64_t i = 0; i < r->n; i++)
+        r->slots[i].state = SLOT_FREE;
+    r->first = r->next = first;
+    return CGP_OK;
+}
+
+cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
+                               int64_t count) {
+    ring *r = &p->rings[split];
+    if (p->n_threads == 0) return CGP_OK;
+    const int64_t n = ring_size(p, count);
+    cgp_status status = CGP_OK;
+    pthread_mutex_lock(&p->lock);
+    if (n > r->n || first != r->first) status = start_at(p, r, first, n);
+    p->current = status == CGP_OK ? (int)split : NO_SPLIT;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t position, void *input,
+                              void *target) {
+    const cgp__prefetch_source *source = &p->source;
+    ring *r = &p->rings[split];
+    if (p->n_threads == 0)
+        return source->prepare(source->context, split, position,
+                               source->item(source->context, split, position), input, target);
+    const uint8_t *data = slot_data(p, r, position);
+    slot *s = &r->slots[position % r->n];
+    pthread_mutex_lock(&p->lock);
+    while (s->state != SLOT_READY)
+        pthread_cond_wait(&p->done, &p->lock);
+    pthread_mutex_unlock(&p->lock);
+    const cgp_status status =
+        s->status == CGP_OK ? CGP_OK : cgp_fail(s->status, "%s", s->message);
+    memcpy(input, data, source->input_bytes);
+    memcpy(target, data + source->input_bytes, source->target_bytes);
+    pthread_mutex_lock(&p->lock);
+    s->state = SLOT_FREE;
+    r->first++;
+    pthread_cond_signal(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    return status;
+}
+
+/* --- life --- */
+
+static cgp_status start_threads(cgp__prefetch *p, int workers) {
+    p->threads = cgp__calloc((size_t)workers, sizeof *p->threads);
+    if (!p->threads) return cgp__no_memory(p->source.name, sizeof *p->threads);
+    while (p->n_threads < workers) {
+        const int error = pthread_create(&p->threads[p->n_threads], NULL, worker_main, p);
+        if (error)
+            return cgp_fail(CGP_ENOMEM, "%s: worker %d: its thread could not be started (%s)",
+                            p->source.name, p->n_threads, strerror(error));
+        p->n_threads++;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__prefetch_create(cgp__prefetch **out, const cgp__prefetch_source *source,
+                                int workers) {
+    cgp__prefetch *p = cgp__calloc(1, sizeof *p);
+    if (!p) return cgp__no_memory(source->name, sizeof *p);
+    p->source = *source;
+    p->current = NO_SPLIT;
+    pthread_mutex_init(&p->lock, NULL);
+    pthread_cond_init(&p->work, NULL);
+    pthread_cond_init(&p->done, NULL);
+    const cgp_status status = workers > 0 ? start_threads(p, workers) : CGP_OK;
+    if (status == CGP_OK)
+        *out = p;
+    else
+        cgp__prefetch_destroy(p);
+    return status;
+}
+
+void cgp__prefetch_destroy(cgp__prefetch *p) {
+    if (!p) return;
+    pthread_mutex_lock(&p->lock);
+    p->quit = true;
+    pthread_cond_broadcast(&p->work);
+    pthread_mutex_unlock(&p->lock);
+    for (int i = 0; i < p->n_threads; i++)
+        pthread_join(p->threads[i], NULL);
+    for (int s = 0; s < 2; s++) {
+        free(p->rings[s].data);
+        free(p->rings[s].slots);
+    }
+    free(p->threads);
+    pthread_cond_destroy(&p->done);
+    pthread_cond_destroy(&p->work);
+    pthread_mutex_destroy(&p->lock);
+    free(p);
+}

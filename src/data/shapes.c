@@ -1,0 +1,233 @@
+/* shapes.c -- pictures of one shape each, drawn when they are asked for.
+ *
+ * A *scene* is what the key (seed, position, CGP__DATA_SCENE) draws: class, place, angle, colours,
+ * strokes. A pixel, in layers from behind, each over those before it by its coverage:
+ *
+ *     background + slope . (x, y)  ->  strokes  ->  shape  ->  + noise
+ *     coverage = 1/2 - distance of the pixel's centre to the edge, within 0 .. 1
+ *
+ * The noise has a key of its own, with the pixel as counter. */
+#include "base/base.h"
+#include "data/outline.h"
+#include "data/source.h"
+
+#include <cgpipe/images.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+
+enum { STROKES = 4, CHANNELS = 3, LEAST_SIZE = 16, MOST_SIZE = 1024 };
+
+#define LEAST_CONTRAST 0.35
+#define MOST_CONTRAST 0.55
+#define DARKEST 0.2
+#define LIGHTEST 0.8
+#define TINT 0.15        /* of a channel, before their mean is taken off */
+#define LIGHTER 0.75     /* share of shapes that are lighter than their background */
+#define SLOPE 0.06       /* of the background, from the middle to a border */
+#define NOISE 0.08       /* most of it */
+#define STROKE_HALF 0.02 /* half the width of a stroke, of the side */
+
+typedef struct shapes_data {
+    cgp_data base;
+    int64_t size;
+    uint64_t seed;
+} shapes_data;
+
+typedef struct colour {
+    double channels[CHANNELS];
+} colour;
+
+typedef struct stroke {
+    cgp__point from, to; /* pixels */
+    colour paint;
+} stroke;
+
+typedef struct scene {
+    int outline;
+    cgp__point middle; /* pixels */
+    double radius, cosine, sine;
+    colour paint, background;
+    double slope_x, slope_y; /* a pixel */
+    stroke strokes[STROKES];
+} scene;
+
+/* --- scenes --- */
+
+/* A key and how many numbers of it are drawn. */
+typedef struct draws {
+    cgp__rng_key key;
+    uint64_t n;
+} draws;
+
+static double draw(draws *d, double low, double high) {
+    return cgp__data_uniform(d->key, d->n++, low, high);
+}
+
+/* A colour whose channels have the mean `brightness`. */
+static colour draw_colour(draws *d, double brightness) {
+    colour c;
+    double mean = 0;
+    for (int k = 0; k < CHANNELS; k++) {
+        c.channels[k] = draw(d, -TINT, TINT);
+        mean += c.channels[k] / CHANNELS;
+    }
+    for (int k = 0; k < CHANNELS; k++)
+        c.channels[k] += brightness - mean;
+    return c;
+}
+
+static stroke draw_stroke(draws *d, double size) {
+    stroke s;
+    const double length = size * draw(d, 0.08, 0.2), angle = draw(d, 0, 2 * M_PI);
+    s.from.x = draw(d, 0, size);
+    s.from.y = draw(d, 0, size);
+    s.to.x = s.from.x + length * cos(angle);
+    s.to.y = s.from.y + length * sin(angle);
+    s.paint = draw_colour(d, draw(d, DARKEST, LIGHTEST));
+    return s;
+}
+
+static scene draw_scene(const shapes_data *shapes, cgp_split split, int64_t position) {
+    const uint32_t id = CGP__DATA_SCENE + (split == CGP_SPLIT_VALIDATION);
+    const double size = (double)shapes->size;
+    draws d = {cgp__rng_derive(shapes->seed, CGP__RNG_DATA, (uint64_t)position, id), 1};
+    scene s;
+    s.outline = (int)cgp__rng_below(d.key, 0, CGP__OUTLINES);
+    s.radius = size * draw(&d, 0.24, 0.42);
+    s.middle.x = draw(&d, s.radius, size - s.radius);
+    s.middle.y = draw(&d, s.radius, size - s.radius);
+    const double angle = draw(&d, 0, 2 * M_PI);
+    s.cosine = cos(angle);
+    s.sine = sin(angle);
+    const double contrast = draw(&d, LEAST_CONTRAST, MOST_CONTRAST);
+    const double dark = draw(&d, DARKEST, LIGHTEST - contrast);
+    const bool lighter = draw(&d, 0, 1) < LIGHTER;
+    s.background = draw_colour(&d, lighter ? dark : dark + contrast);
+    s.paint = draw_colour(&d, lighter ? dark + contrast : dark);
+    s.slope_x = draw(&d, -SLOPE, SLOPE) * 2 / size;
+    s.slope_y = draw(&d, -SLOPE, SLOPE) * 2 / size;
+    for (int i = 0; i < STROKES; i++)
+        s.strokes[i] = draw_stroke(&d, size);
+    return s;
+}
+
+/* --- pixels --- */
+
+/* Signed distance of a point of the picture to the shape, in pixels. */
+static double shape_distance(const scene *s, cgp__point at) {
+    const double x = (at.x - s->middle.x) / s->radius, y = (at.y - s->middle.y) / s->radius;
+    const double outside = s->radius * (sqrt(x * x + y * y) - 1);
+    if (outside > 1) return outside; /* no shape leaves the circle */
+    const cgp__point turned = {x * s->cosine + y * s->sine, y * s->cosine - x * s->sine};
+    return s->radius * cgp__outline_distance(s->outline, turned);
+}
+
+static void cover(colour *pixel, const colour *paint, double distance) {
+    if (distance >= 0.5) return;
+    const double coverage = distance > -0.5 ? 0.5 - distance : 1;
+    for (int k = 0; k < CHANNELS; k++)
+        pixel->channels[k] += coverage * (paint->channels[k] - pixel->channels[k]);
+}
+
+static void cover_stroke(colour *pixel, const stroke *line, double half, cgp__point at) {
+    const double reach2 = (half + 0.5) * (half + 0.5);
+    const double distance2 = cgp__segment_distance2(at, line->from, line->to);
+    if (distance2 < reach2) cover(pixel, &line->paint, sqrt(distance2) - half);
+}
+
+static colour scene_colour(const scene *s, double size, cgp__point at) {
+    colour pixel = s->background;
+    const double slope = s->slope_x * (at.x - size / 2) + s->slope_y * (at.y - size / 2);
+    for (int k = 0; k < CHANNELS; k++)
+        pixel.channels[k] += slope;
+    for (int i = 0; i < STROKES; i++)
+        cover_stroke(&pixel, &s->strokes[i], STROKE_HALF * size, at);
+    cover(&pixel, &s->paint, shape_distance(s, at));
+    return pixel;
+}
+
+/* out = 2 v - 1, v with noise: the sum of two uniform numbers of 16 bits, in -1 .. 1. */
+static void write_pixel(float *out, const colour *pixel, cgp__rng_key key, uint32_t counter) {
+    uint32_t bits[4];
+    cgp__philox(bits, (const uint32_t[4]){counter}, key);
+    for (int k = 0; k < CHANNELS; k++) {
+        const double noise = ((bits[k] & 0xffff) + (bits[k] >> 16)) / 65535.0 - 1;
+        const double value = pixel->channels[k] + NOISE * noise;
+        out[k] = value < 0 ? -1 : value > 1 ? 1 : (float)(2 * value - 1);
+    }
+}
+
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
+                       void *target) {
+    const shapes_data *shapes = (const shapes_data *)data;
+    const int64_t size = shapes->size;
+    const uint32_t id = CGP__DATA_PIXELS + (split == CGP_SPLIT_VALIDATION);
+    const cgp__rng_key key =
+        cgp__rng_derive(shapes->seed, CGP__RNG_DATA, (uint64_t)position, id);
+    const scene s = draw_scene(shapes, split, position);
+    float *pixels = input, *mask = data->classes > 0 ? NULL : target;
+    for (int64_t i = 0; i < size * size; i++) {
+        const cgp__point at = {(double)(i % size) + 0.5, (double)(i / size) + 0.5};
+        const colour pixel = scene_colour(&s, (double)size, at);
+        write_pixel(pixels + i * CHANNELS, &pixel, key, (uint32_t)i);
+        if (mask) mask[i] = shape_distance(&s, at) < 0;
+    }
+    if (!mask) *(int32_t *)target = s.outline;
+    return CGP_OK;
+}
+
+/* --- the data set --- */
+
+static const char *class_name(const cgp_data *data, int64_t index) {
+    (void)data;
+    return cgp__outline_name((int)index);
+}
+
+static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
+    const shapes_data *shapes = (const shapes_data *)data;
+    return cgp__data_identify(hash, "size %" PRId64 "\nclasses %" PRId64 "\nseed %" PRIu64 "\n",
+                              shapes->size, data->classes, shapes->seed);
+}
+
+static void destroy(cgp_data *data) {
+    free(data);
+}
+
+static cgp_status check_options(const cgp_shapes_options *options) {
+    if (options->struct_size != sizeof *options)
+        return cgp_fail(CGP_EINVAL,
+                        "shapes options: expected struct_size %zu, got %zu (start from "
+                        "cgp_shapes_options_default())",
+                        sizeof *options, options->struct_size);
+    if (options->size < LEAST_SIZE || options->size > MOST_SIZE)
+        return cgp_fail(CGP_EINVAL, "shapes: size is between %d and %d pixels, got %" PRId64,
+                        LEAST_SIZE, MOST_SIZE, options->size);
+    if (options->validation < 0)
+        return cgp_fail(CGP_EINVAL, "shapes: validation is at least 0 samples, got %" PRId64,
+                        options->validation);
+    return CGP_OK;
+}
+
+cgp_status cgp_data_shapes(cgp_data **out, const cgp_shapes_options *options) {
+    static const cgp__data_kind kind = {.name = "shapes",
+                                        .fill = fill,
+                                        .identify = identify,
+                                        .destroy = destroy,
+                                        .class_name = class_name};
+    const cgp_shapes_options defaults = cgp_shapes_options_default();
+    if (!options) options = &defaults;
+    CGP_TRY(check_options(options));
+    shapes_data *shapes = cgp__calloc(1, sizeof *shapes);
+    if (!shapes) return cgp__no_memory("shapes", sizeof *shapes);
+    shapes->base.kind = &kind;
+    shapes->base.samples[CGP_SPLIT_TRAIN] = INT64_MAX;
+    shapes->base.samples[CGP_SPLIT_VALIDATION] = options->validation;
+    shapes->size = options->size;
+    shapes->seed = options->seed;
+    cgp__data_set_images(&shapes->base, options->size, options->size, CHANNELS,
+                         options->masks ? 0 : CGP__OUTLINES);
+    *out = &shapes->base;
+    return CGP_OK;
+}

@@ -1,0 +1,134 @@
+/* states.c -- what ops keep across steps: its start, its change at the end of a step, and to and from
+ * the host.
+ *
+ *     F of each micro-batch    collects in `pending`, in the order of the list
+ *     end of a step            commit: state = what was collected
+ *
+ * A step that fails comes to no commit. */
+#include "pipeline/pipeline.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t count_of(const cgp__state *state) {
+    return cgp_shape_count(&state->info.shape);
+}
+
+static size_t bytes_of(const cgp__state *state) {
+    return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
+}
+
+/* Memory of a worker's device at an offset in its states. */
+static char *memory_at(const cgp__worker *worker, int64_t offset) {
+    return worker->memory + worker->pipeline->plan->devices[worker->index].state + offset;
+}
+
+static void begin(cgp__worker *worker, int s) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__op_state *info = &plan->model->states[s].info;
+    const int64_t count = count_of(&plan->model->states[s]);
+    const int32_t number = (int32_t)info->begin;
+    char chunk[4096];
+    for (int i = 0; i < 1024; i++)
+        memcpy(chunk + 4 * i, info->dtype == CGP_I32 ? (const void *)&number : &info->begin, 4);
+    for (int64_t first = 0; first < count; first += 1024) {
+        const int64_t n = count - first < 1024 ? count - first : 1024;
+        plan->devices[worker->index].backend->copy(
+            worker->device, memory_at(worker, plan->state[s] + 4 * first), chunk,
+            4 * (size_t)n);
+    }
+}
+
+void cgp__states_begin(cgp__worker *worker) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    for (int s = 0; s < plan->model->n_states; s++) {
+        if (cgp__plan_device_of(plan, plan->model->states[s].node) == worker->index)
+            begin(worker, s);
+    }
+}
+
+/* --- the end of a step --- */
+
+static void commit_node(cgp__worker *worker, int i) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__node *node = &plan->model->nodes[i];
+    const cgp__call call = {.node = i, .direction = CGP__FORWARD};
+    const cgp__kernel_spec spec = cgp__call_spec(plan, &call, plan->microbatch);
+    cgp__kernel_args args = {.pending = memory_at(worker, plan->pending[i]),
+                             .training = true,
+                             .deferred = plan->deferred_batch_norm};
+    for (int k = 0; k < node->n_state; k++)
+        args.state[k] = memory_at(worker, plan->state[node->first_state + k]);
+    plan->devices[worker->index].backend->commit(worker->device, &spec, &args);
+}
+
+static cgp_status commit_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    if (cgp__is_stopped(worker->pipeline)) return CGP_OK; /* timed out: the plan may be gone */
+    const cgp_plan *plan = worker->pipeline->plan;
+    for (int i = 0; i < plan->model->n_nodes; i++) {
+        if (plan->pending[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index)
+            commit_node(worker, i);
+        if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline) {
+    if (pipeline->plan->model->n_states == 0) return CGP_OK;
+    return cgp__workers_all(pipeline, commit_device, NULL);
+}
+
+/* --- to and from the host; the workers are idle meanwhile --- */
+
+static cgp_status check(const cgp_pipeline *pipeline, int state, const void *data) {
+    const int n = pipeline->plan->model->n_states;
+    if (state < 0 || state >= n)
+        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
+    return data ? CGP_OK : cgp_fail(CGP_EINVAL, "state %d: its data are missing", state);
+}
+
+/* Between the host and a device: to `out`, or from `in`. */
+static void copy(const cgp_pipeline *pipeline, int s, void *out, const void *in) {
+    const cgp_plan *plan = pipeline->plan;
+    const cgp__state *state = &plan->model->states[s];
+    const int device = cgp__plan_device_of(plan, state->node);
+    const cgp__worker *worker = &pipeline->workers[device];
+    char *memory = memory_at(worker, plan->state[s]);
+    plan->devices[device].backend->copy(worker->device, out ? out : memory, in ? in : memory,
+                                        bytes_of(state));
+}
+
+cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
+    CGP_TRY(check(pipeline, state, data));
+    copy(pipeline, state, data, NULL);
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
+    CGP_TRY(check(pipeline, state, data));
+    if (pipeline->outside_run && !pipeline->failed)
+        return cgp_fail(CGP_ESTATE,
+                        "state %d: a forward has run with it (cgp_pipeline_backward is due)",
+                        state);
+    copy(pipeline, state, NULL, data);
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
+    const cgp_model *model = pipeline->plan->model;
+    cgp__sha256 *hash = NULL;
+    CGP_TRY(cgp__sha256_create(&hash));
+    cgp_status status = CGP_OK;
+    for (int s = 0; s < model->n_states && status == CGP_OK; s++) {
+        const size_t bytes = bytes_of(&model->states[s]);
+        void *data = cgp__calloc(bytes, 1);
+        status =
+            data ? cgp_pipeline_get_state(pipeline, s, data) : cgp__no_memory("state", bytes);
+        if (status == CGP_OK) status = cgp__sha256_add(hash, data, bytes);
+        free(data);
+    }
+    if (status == CGP_OK) status = cgp__sha256_finish(hash, hex);
+    cgp__sha256_destroy(hash);
+    return status;
+}

@@ -1,0 +1,30 @@
+/* states.c -- where lies what ops keep across steps (batch norm's running statistics), and where a
+ * step collects what will change in it:
+ *
+ *     node       running_mean | running_var | num_batches_tracked | pending      (training)
+ *                running_mean | running_var | num_batches_tracked                (inference)
+ *
+ * A node runs on one device, so each state is there once. */
+#include "plan/plan.h"
+
+static int64_t place(cgp_plan_device *device, int64_t bytes) {
+    const int64_t offset = device->state_bytes;
+    device->state_bytes += cgp__align_up(bytes);
+    return offset;
+}
+
+void cgp__plan_states(cgp_plan *plan) {
+    const cgp_model *model = plan->model;
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
+        plan->pending[i] = -1;
+        for (int s = node->first_state; s < node->first_state + node->n_state; s++) {
+            const cgp__op_state *state = &model->states[s].info;
+            plan->state[s] = place(device, cgp_shape_count(&state->shape) *
+                                               (int64_t)cgp_dtype_bytes(state->dtype));
+        }
+        if (!plan->inference && node->pending_bytes > 0)
+            plan->pending[i] = place(device, node->pending_bytes);
+    }
+}

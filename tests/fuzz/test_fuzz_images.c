@@ -1,0 +1,228 @@
+/* test_fuzz_images.c -- JPEG, PNG, CIFAR and MNIST files against damage: an image is decoded or
+ * refused with a message, and nothing crashes, hangs or is lost.
+ *
+ * As a test it drives itself: files of all kinds, mutated from a seed that is printed. With
+ * CGP_LIBFUZZER it is a target of libFuzzer, for the decoders:
+ *
+ *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
+ *         -Itests/support tests/fuzz/test_fuzz_images.c \
+ *         $(find src/data src/base src/tensor -name "*.c") -lcmocka -lcrypto -ljpeg -lpng -lm \
+ *         -lpthread -o fuzz
+ *     ./fuzz -max_len=4096
+ */
+#include "fuzz.h"
+#include "pictures.h"
+
+#include "data/image.h"
+
+#define PIXELS ((int64_t)1 << 16)
+
+/* Decode, and if that succeeds make a sample of it. Returns whether it did. */
+static bool try_image(const uint8_t *bytes, size_t size) {
+    static float out[16 * 16 * 3];
+    const cgp__image_file in = {"x.img", bytes, size, PIXELS};
+    cgp__image image = {0};
+    const cgp_status status = cgp__image_decode(&image, &in);
+    if (status != CGP_OK) {
+        REQUIRE(status == CGP_EFORMAT && !image.pixels);
+        REQUIRE(strncmp(cgp_message(), "x.img: ", 7) == 0);
+        return false;
+    }
+    REQUIRE(image.width >= 1 && image.height >= 1 && image.width * image.height <= PIXELS);
+    const cgp__crop crop =
+        cgp__crop_random(image.width, image.height, 16, (cgp__rng_key){1, 2});
+    REQUIRE(cgp__image_resize(&image, &crop, out) == CGP_OK);
+    for (size_t i = 0; i < sizeof out / sizeof out[0]; i++)
+        REQUIRE(out[i] >= -0.001f && out[i] <= 255.001f);
+    cgp__image_release(&image);
+    return true;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_image(bytes, size);
+    return 0;
+}
+
+#else
+
+#include "folder.h"
+
+#include <cgpipe/images.h>
+
+#include <png.h>
+
+/* --- images --- */
+
+enum { MUTATIONS = 3000, SIDE = 24 };
+
+static void start(test_image *out, uint64_t *random) {
+    static const test_png pngs[] = {
+        {SIDE, SIDE, PNG_COLOR_TYPE_RGB, 8, false},
+        {SIDE, 7, PNG_COLOR_TYPE_RGB_ALPHA, 16, true},
+        {SIDE, SIDE, PNG_COLOR_TYPE_PALETTE, 4, true},
+        {9, SIDE, PNG_COLOR_TYPE_GRAY, 1, false},
+        {SIDE, 5, PNG_COLOR_TYPE_GRAY_ALPHA, 8, false},
+    };
+    static const test_jpeg jpegs[] = {{SIDE, SIDE, 3, 80, false},
+                                      {SIDE, 9, 3, 40, true},
+                                      {SIDE, SIDE, 1, 90, false},
+                                      {SIDE, 5, 4, 70, true}};
+    uint8_t pixels[SIDE * SIDE * 8];
+    for (size_t i = 0; i < sizeof pixels; i++)
+        pixels[i] = (uint8_t)(i * i / 8 + fuzz_below(random, 8));
+    if (fuzz_below(random, 2))
+        test_make_png(out, &pngs[fuzz_below(random, 5)], pixels);
+    else
+        test_make_jpeg(out, &jpegs[fuzz_below(random, 4)], pixels);
+}
+
+/* The checksum of the PNG chunk at `at`, made right, so that damage gets past it. */
+static void repair_chunk(test_image *in, size_t at, size_t length) {
+    uint32_t crc = 0xffffffffu;
+    for (size_t i = at + 4; i < at + 8 + length; i++) {
+        crc ^= in->bytes[i];
+        for (int bit = 0; bit < 8; bit++)
+            crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
+    }
+    for (int k = 0; k < 4; k++)
+        in->bytes[at + 8 + length + (size_t)k] = (uint8_t)(~crc >> (24 - 8 * k));
+}
+
+static void repair(test_image *in) {
+    for (size_t at = 8; at + 12 <= in->size;) {
+        size_t length = 0;
+        for (int k = 0; k < 4; k++)
+            length = length << 8 | in->bytes[at + (size_t)k];
+        if (length > in->size - at - 12) return;
+        repair_chunk(in, at, length);
+        at += 12 + length;
+    }
+}
+
+static void mutate(test_image *in, uint64_t *random) {
+    const uint8_t noise[4] = {(uint8_t)test_random(random), 0xff,
+                              (uint8_t)fuzz_below(random, 256), 0};
+    const size_t at = fuzz_below(random, in->size);
+    switch (fuzz_below(random, 5)) {
+    case 0:
+        in->bytes[at] ^= (uint8_t)(1u << fuzz_below(random, 8));
+        break;
+    case 1:
+        in->bytes[fuzz_below(random, in->size < 200 ? in->size : 200)] =
+            noise[fuzz_below(random, 4)];
+        break;
+    case 2:
+        fuzz_replace(in->bytes, &in->size, sizeof in->bytes, at, fuzz_below(random, 20), noise,
+                     fuzz_below(random, 5));
+        break;
+    case 3:
+        in->size = at + 1;
+        break;
+    default: /* markers of JPEG and zeros */
+        fuzz_replace(in->bytes, &in->size, sizeof in->bytes, at, 0,
+                     (uint8_t[64]){0x08, 0x06, 0xff, 0xc2, 0xff, 0xda},
+                     1 + fuzz_below(random, 64));
+    }
+    if (in->bytes[0] == 0x89 && fuzz_below(random, 3)) repair(in);
+}
+
+static void whole_images_are_decoded(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static test_image in;
+    for (int i = 0; i < 100; i++) {
+        start(&in, &random);
+        assert_true(try_image(in.bytes, in.size));
+    }
+}
+
+static void mutated_images_are_decoded_or_refused(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    static test_image in;
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        start(&in, &random);
+        for (int times = test_between(&random, 1, 3); times > 0; times--)
+            mutate(&in, &random);
+        uint8_t *exact = malloc(in.size); /* so that a read behind the end is seen */
+        memcpy(exact, in.bytes, in.size);
+        accepted += try_image(exact, in.size);
+        free(exact);
+    }
+    print_message("%d of %d mutated images were decoded\n", accepted, MUTATIONS);
+    assert_in_range(accepted, MUTATIONS / 50, MUTATIONS - MUTATIONS / 50); /* both ways */
+}
+
+static void bytes_at_random_after_a_good_beginning_never_crash(void **state) {
+    (void)state;
+    static const uint8_t beginnings[2][8] = {{0x89, 'P', 'N', 'G', 13, 10, 26, 10},
+                                             {0xff, 0xd8, 0xff, 0xdb, 0, 67, 0, 1}};
+    uint64_t random = test_seed();
+    for (int i = 0; i < 1000; i++) {
+        const size_t size = 8 + fuzz_below(&random, 400);
+        uint8_t *bytes = malloc(size);
+        for (size_t k = 0; k < size; k++)
+            bytes[k] = (uint8_t)test_random(&random);
+        memcpy(bytes, beginnings[i % 2], 8);
+        (void)try_image(bytes, size);
+        free(bytes);
+    }
+}
+
+/* --- files of arrays --- */
+
+static void damaged_array_files_are_refused_or_give_labels_in_range(void **state) {
+    (void)state;
+    static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+    static const uint8_t magics[] = {3, 1, 3, 1};
+    static uint8_t bytes[16 + 3 * 784];
+    static float picture[784];
+    uint64_t random = test_seed();
+    int accepted = 0;
+    for (int round = 0; round < 300; round++) {
+        const size_t victim = fuzz_below(&random, 5); /* 4: none */
+        for (size_t f = 0; f < 4; f++) {
+            size_t size = f % 2 ? 8 + 3 : sizeof bytes;
+            memset(bytes, 0, sizeof bytes);
+            memcpy(bytes,
+                   (uint8_t[16]){0, 0, 8, magics[f], 0, 0, 0, 3, 0, 0, 0, f % 2 ? 2 : 28, 0, 0,
+                                 0, 28},
+                   16);
+            if (f == victim) {
+                bytes[fuzz_below(&random, 16)] = (uint8_t)test_random(&random);
+                if (fuzz_below(&random, 2)) size = fuzz_below(&random, size + 1);
+            }
+            test_write_file(test_path_of(names[f]), bytes, size);
+        }
+        cgp_data *data = NULL;
+        const cgp_status status = cgp_data_mnist(&data, test_folder, NULL);
+        assert_true(status == CGP_OK ||
+                    (status == CGP_EFORMAT && strstr(cgp_message(), ": at byte ")));
+        accepted += status == CGP_OK;
+        for (int i = 0; status == CGP_OK && i < 3; i++) {
+            int32_t label = -1;
+            assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, i, 1, picture, &label));
+            assert_in_range(label, 0, 9);
+        }
+        cgp_data_destroy(data);
+    }
+    assert_in_range(accepted, 30, 270);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(whole_images_are_decoded),
+        cmocka_unit_test(mutated_images_are_decoded_or_refused),
+        cmocka_unit_test(bytes_at_random_after_a_good_beginning_never_crash),
+        cmocka_unit_test(damaged_array_files_are_refused_or_give_labels_in_range),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+}
+
+#endif

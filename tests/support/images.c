@@ -1,0 +1,218 @@
+/* images.c -- random graphs over images: see graphs.h. */
+#include "graphs.h"
+
+enum { MOST = 96, NAME = 64, MOST_PIXELS = 100, MOST_CHANNELS = 8 };
+
+/* A value [h, w, c]. */
+typedef struct image {
+    cgp_value value;
+    int h, w, c;
+} image;
+
+/* A random graph while it grows. */
+typedef struct graph {
+    cgp_model *model;
+    uint64_t *state;
+    const test_sizes *sizes;
+    image seen[MOST]; /* any of them may be added to, put beside, or branched off from */
+    int n;
+    char norm[NAME]; /* the last batch norm; "": none yet */
+    int norm_channels;
+} graph;
+
+static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
+
+static int windows(int side, int front, int behind, int kernel, int stride) {
+    return (side + front + behind - kernel) / stride + 1;
+}
+
+/* Any padding that leaves a window, also below 0. */
+static image random_convolution(graph *g, image x, const char *name) {
+    cgp_conv2d_options o = {.out = test_between(g->state, 1, MOST_CHANNELS / 2),
+                            .bias = test_between(g->state, 0, 1),
+                            .init = normal,
+                            .bias_init = normal};
+    int *const padding[2][2] = {{&o.padding.top, &o.padding.bottom},
+                                {&o.padding.left, &o.padding.right}};
+    const int sides[2] = {x.h, x.w};
+    int out[2];
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = test_between(g->state, 1, 3);
+        o.stride[i] = test_between(g->state, 1, 2);
+        *padding[i][0] = test_between(g->state, sides[i] > 2 ? -1 : 0, 2);
+        *padding[i][1] = test_between(g->state, sides[i] > 2 ? -1 : 0, 2);
+        while (sides[i] + *padding[i][0] + *padding[i][1] < o.kernel[i])
+            o.kernel[i]--;
+        out[i] = windows(sides[i], *padding[i][0], *padding[i][1], o.kernel[i], o.stride[i]);
+    }
+    return (image){cgp_conv2d(g->model, x.value, name, o), out[0], out[1], (int)o.out};
+}
+
+static image random_pool(graph *g, image x) {
+    cgp_pool_options o = {.padding = cgp_padding_all(0)};
+    const int sides[2] = {x.h, x.w};
+    int out[2];
+    for (int i = 0; i < 2; i++) {
+        o.kernel[i] = test_between(g->state, 1, sides[i] < 3 ? sides[i] : 3);
+        o.stride[i] = test_between(g->state, 1, 2);
+    }
+    o.padding.top = test_between(g->state, 0, o.kernel[0] - 1);
+    o.padding.right = test_between(g->state, 0, o.kernel[1] - 1);
+    out[0] = windows(x.h, o.padding.top, 0, o.kernel[0], o.stride[0]);
+    out[1] = windows(x.w, 0, o.padding.right, o.kernel[1], o.stride[1]);
+    const bool largest = g->sizes->rough && test_between(g->state, 0, 1);
+    const cgp_value y =
+        largest ? cgp_max_pool(g->model, x.value, o) : cgp_average_pool(g->model, x.value, o);
+    return (image){y, out[0], out[1], x.c};
+}
+
+/* Its weight and bias may be an earlier one's, its statistics are its own. eps is large, so that
+ * channels of nearly equal numbers stay harmless. */
+static image random_batch_norm(graph *g, image x, const char *name) {
+    static const char *const suffixes[] = {"weight", "bias"};
+    char tied[NAME + 8], old[NAME + 8];
+    const bool tie = g->norm_channels == x.c && test_between(g->state, 0, 2) == 0;
+    for (int k = 0; tie && k < 2; k++) {
+        snprintf(tied, sizeof tied, "%s.%s", name, suffixes[k]);
+        snprintf(old, sizeof old, "%s.%s", g->norm, suffixes[k]);
+        cgp_model_tie(g->model, tied, old);
+    }
+    snprintf(g->norm, sizeof g->norm, "%s", name);
+    g->norm_channels = x.c;
+    x.value = cgp_batch_norm(g->model, x.value, name, 0.1,
+                             test_between(g->state, 0, 2) ? 0.1 : CGP_MOMENTUM_CUMULATIVE);
+    return x;
+}
+
+static image random_padding(graph *g, image x) {
+    const cgp_padding p = {test_between(g->state, x.h > 2 ? -1 : 0, 1),
+                           test_between(g->state, 0, 1), test_between(g->state, 0, 1),
+                           test_between(g->state, x.w > 2 ? -1 : 0, 1)};
+    return (image){cgp_pad(g->model, x.value, p), x.h + p.top + p.bottom,
+                   x.w + p.left + p.right, x.c};
+}
+
+static image random_activation(graph *g, image x) {
+    if (!g->sizes->rough)
+        x.value = cgp_gelu(g->model, x.value);
+    else if (test_between(g->state, 0, 1))
+        x.value = cgp_relu(g->model, x.value);
+    else
+        x.value = cgp_leaky_relu(g->model, x.value, 0.25);
+    return x;
+}
+
+/* An earlier value of the same height and width, and `channels` unless 0; x itself if there is no
+ * other. */
+static image like(graph *g, image x, int channels) {
+    for (int tries = 0; tries < 8; tries++) {
+        const image y = g->seen[test_between(g->state, 0, g->n - 1)];
+        if (y.h == x.h && y.w == x.w && (channels == 0 || y.c == channels)) return y;
+    }
+    return x;
+}
+
+static image random_concat(graph *g, image x) {
+    cgp_value values[4] = {x.value};
+    const int most = test_between(g->state, 2, 4);
+    int n = 1;
+    while (n < most) {
+        const image y = like(g, x, 0);
+        if (x.c + y.c > MOST_CHANNELS) break;
+        values[n++] = y.value;
+        x.c += y.c;
+    }
+    if (n > 1) x.value = cgp_concat(g->model, values, n);
+    return x;
+}
+
+static image random_op(graph *g, image x, const char *name) {
+    switch (test_between(g->state, 0, 13)) {
+    case 0:
+    case 1:
+        return random_convolution(g, x, name);
+    case 2:
+    case 3:
+    case 4:
+        return random_batch_norm(g, x, name);
+    case 5:
+        x.value = cgp_instance_norm(g->model, x.value, 0.1);
+        return x;
+    case 6:
+    case 7:
+        return random_activation(g, x);
+    case 8:
+        x.value = test_between(g->state, 0, 1)
+                      ? cgp_dropout2d(g->model, x.value, g->sizes->dropout)
+                      : cgp_dropout(g->model, x.value, g->sizes->dropout);
+        return x;
+    case 9:
+        return random_pool(g, x);
+    case 10:
+        if (4 * x.h * x.w > MOST_PIXELS) return random_pool(g, x);
+        return (image){cgp_upsample_nearest(g->model, x.value, 2), 2 * x.h, 2 * x.w, x.c};
+    case 11:
+        return x.h * x.w > MOST_PIXELS ? x : random_padding(g, x);
+    case 12:
+        return random_concat(g, x);
+    default:
+        x.value = cgp_add(g->model, x.value, like(g, x, x.c).value);
+        return x;
+    }
+}
+
+/* Classes of the whole image, perhaps a mask of it, and the output. */
+static void finish(graph *g, image x, cgp_value targets) {
+    cgp_model_layer(g->model, "head");
+    cgp_value y = test_between(g->state, 0, 1) ? cgp_flatten(g->model, x.value)
+                                               : cgp_global_average_pool(g->model, x.value);
+    y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss all but 0 has no gradient */
+    y = cgp_linear(g->model, y, "head",
+                   (cgp_linear_options){.out = g->sizes->vocabulary,
+                                        .bias = true,
+                                        .init = {CGP_INIT_NORMAL, 0.1},
+                                        .bias_init = normal});
+    const bool beside = !g->sizes->no_loss && test_between(g->state, 0, 3) == 0;
+    cgp_model_output(
+        g->model, /* trained by nothing, its statistics are collected all the same */
+        beside ? cgp_batch_norm(g->model, y, "output", 0.1, 0.1) : y);
+    if (!g->sizes->no_loss) {
+        cgp_model_loss_cross_entropy(g->model, y, targets, -100, 1);
+        if (test_between(g->state, 0, 1)) {
+            const int64_t dims[3] = {x.h, x.w, 1};
+            const cgp_value mask = cgp_model_input(g->model, "mask", CGP_F32, 3, dims);
+            y = cgp_linear(g->model, x.value, "mask",
+                           (cgp_linear_options){.out = 1, .bias = true, .init = normal});
+            cgp_model_loss_bce_with_logits(g->model, y, mask, 0.5);
+        }
+    }
+    assert_ok(cgp_model_finish(g->model));
+}
+
+cgp_model *test_random_images(uint64_t *state, const test_sizes *sizes) {
+    char name[NAME];
+    graph g = {.state = state, .sizes = sizes};
+    image x = {.h = test_between(state, 2, 7),
+               .w = test_between(state, 2, 7),
+               .c = test_between(state, 1, 3)};
+    const int64_t dims[3] = {x.h, x.w, x.c};
+    assert_ok(cgp_model_create(&g.model, "random images"));
+    x.value = cgp_model_input(g.model, "image", CGP_F32, 3, dims);
+    const cgp_value targets = cgp_model_input(g.model, "targets", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_layer(g.model, "stem");
+    g.seen[g.n++] = x;
+    x = random_batch_norm(&g, random_convolution(&g, x, "stem"), "stem.norm");
+    g.seen[g.n++] = x;
+    for (int layer = 0; layer < sizes->layers; layer++) {
+        snprintf(name, sizeof name, "layer%d", layer);
+        cgp_model_layer(g.model, name);
+        const int ops = test_between(state, 0, 4);
+        for (int k = 0; k < ops && g.n < MOST; k++) {
+            snprintf(name, sizeof name, "layer%d.op%d", layer, k);
+            x = random_op(&g, test_between(state, 0, 5) ? x : g.seen[g.n / 2], name);
+            g.seen[g.n++] = x;
+        }
+    }
+    finish(&g, x, targets);
+    return g.model;
+}

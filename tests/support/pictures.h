@@ -1,0 +1,33 @@
+/* pictures.h -- small JPEG and PNG files for tests, made by the libraries that also read them. */
+#ifndef CGP_TESTS_PICTURES_H
+#define CGP_TESTS_PICTURES_H
+
+#include "support.h"
+
+enum { TEST_IMAGE_ROOM = 65536 };
+
+/* A file in memory. */
+typedef struct test_image {
+    uint8_t bytes[TEST_IMAGE_ROOM];
+    size_t size;
+} test_image;
+
+/* What a PNG is; `colour` and `bits` as libpng names them. A palette's entry i is (i, 255 - i,
+ * i / 2), and entry 0 is transparent. */
+typedef struct test_png {
+    int width, height, colour, bits;
+    bool interlaced;
+} test_png;
+
+/* Encode rows as they lie in the file: packed below 8 bits, big-endian above. */
+void test_make_png(test_image *out, const test_png *kind, const uint8_t *rows);
+
+/* 1 component is gray, 3 are RGB, 4 are CMYK as Adobe writes it (inverted). */
+typedef struct test_jpeg {
+    int width, height, components, quality;
+    bool progressive;
+} test_jpeg;
+
+void test_make_jpeg(test_image *out, const test_jpeg *kind, const uint8_t *pixels);
+
+#endif

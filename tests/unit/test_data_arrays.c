@@ -1,0 +1,379 @@
+/* test_data_arrays.c -- CIFAR and MNIST from files of a few images: what comes out is what the bytes
+ * say, and files that are not what they should be are refused with file, place and value. */
+#include "folder.h"
+
+#include <cgpipe/images.h>
+
+#include <unistd.h>
+
+enum { N = 12, PLANE = 1024, RECORD = 1 + 3 * PLANE, DIGIT = 28 * 28 };
+
+/* --- files --- */
+
+static uint8_t byte_of(int image, int at) {
+    return (uint8_t)(image * 37 + at * 11 + (at * at) % 251);
+}
+
+/* A file of `n` records from image number `first` on; labels are the numbers mod 10 (and 20, 100). */
+static void write_records(const char *name, int first, int n, int labels) {
+    uint8_t *bytes = malloc((size_t)n * (size_t)(labels + 3 * PLANE)), *to = bytes;
+    for (int i = first; i < first + n; i++) {
+        if (labels == 2) *to++ = (uint8_t)(i % 20);
+        *to++ = (uint8_t)(labels == 2 ? 99 - i : i % 10);
+        for (int at = 0; at < 3 * PLANE; at++)
+            *to++ = byte_of(i, at);
+    }
+    test_write_file(test_path_of(name), bytes, (size_t)(to - bytes));
+    free(bytes);
+}
+
+static void write_cifar10(void) {
+    char name[32];
+    for (int b = 1; b <= 5; b++) {
+        snprintf(name, sizeof name, "data_batch_%d.bin", b);
+        write_records(name, 2 * (b - 1), b < 5 ? 2 : N - 8, 1);
+    }
+    write_records("test_batch.bin", 100, 3, 1);
+}
+
+static void put_word(uint8_t *to, uint32_t value) {
+    for (int k = 0; k < 4; k++)
+        to[k] = (uint8_t)(value >> (24 - 8 * k));
+}
+
+static void write_digits(const char *split, int n) {
+    static uint8_t images[16 + N * DIGIT], labels[8 + N];
+    char name[64];
+    put_word(images, 0x803);
+    put_word(images + 4, (uint32_t)n);
+    put_word(images + 8, 28);
+    put_word(images + 12, 28);
+    put_word(labels, 0x801);
+    put_word(labels + 4, (uint32_t)n);
+    for (int i = 0; i < n; i++) {
+        labels[8 + i] = (uint8_t)(9 - i % 10);
+        for (int at = 0; at < DIGIT; at++)
+            images[16 + i * DIGIT + at] = byte_of(i, at);
+    }
+    snprintf(name, sizeof name, "%s-images-idx3-ubyte", split);
+    test_write_file(test_path_of(name), images, (size_t)(16 + n * DIGIT));
+    snprintf(name, sizeof name, "%s-labels-idx1-ubyte", split);
+    test_write_file(test_path_of(name), labels, (size_t)(8 + n));
+}
+
+/* Change a byte, or, with value < 0, cut the file there. */
+static void damage(const char *name, long at, int value) {
+    const char *path = test_path_of(name);
+    if (value < 0) {
+        assert_int_equal(truncate(path, at), 0);
+        return;
+    }
+    FILE *file = fopen(path, "r+b");
+    assert_non_null(file);
+    assert_int_equal(fseek(file, at, SEEK_SET), 0);
+    assert_int_equal(fputc(value, file), value);
+    assert_int_equal(fclose(file), 0);
+}
+
+/* --- pictures --- */
+
+static cgp_data *open_cifar(int classes, bool augment) {
+    cgp_cifar_options options = cgp_cifar_options_default();
+    cgp_data *data = NULL;
+    options.classes = classes;
+    options.augment = augment;
+    options.seed = 9;
+    assert_ok(cgp_data_cifar(&data, test_folder, &options));
+    return data;
+}
+
+/* The bytes of a picture, found back: v = (b - mean) / deviation, a line through the pixels. */
+static float picture[3 * PLANE];
+
+/* Tell whether the picture is image `i`, up to a line for each channel. */
+static bool is_image(int i, int dx, int dy, bool mirrored) {
+    for (int k = 0; k < 3; k++) {
+        double slope = 0, low_b = 0, low_v = 0;
+        bool have = false;
+        for (int y = 0; y < 32; y++) {
+            for (int x = 0; x < 32; x++) {
+                const int sx = mirrored ? 31 - (x - dx) : x - dx, sy = y - dy;
+                const bool in = sx >= 0 && sx < 32 && sy >= 0 && sy < 32;
+                const double b = in ? byte_of(i, k * PLANE + sy * 32 + sx) : 0;
+                const double v = picture[(y * 32 + x) * 3 + k];
+                if (x == 0 && y == 0) {
+                    low_b = b;
+                    low_v = v;
+                } else if (!have && b != low_b) {
+                    slope = (v - low_v) / (b - low_b);
+                    have = true;
+                }
+                if (fabs(low_v + slope * (b - low_b) - v) > 1e-4) return false;
+            }
+        }
+        if (slope <= 0) return false;
+    }
+    return true;
+}
+
+static void cifar_gives_every_image_once_a_pass_with_its_label(void **state) {
+    (void)state;
+    write_cifar10();
+    cgp_data *data = open_cifar(10, false);
+    int32_t label = -1;
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), N);
+    assert_int_equal(cgp_data_samples(data, CGP_SPLIT_VALIDATION), 3);
+    assert_int_equal(cgp_data_classes(data), 10);
+    assert_int_equal(cgp_data_vocabulary(data), 0);
+    for (int pass = 0; pass < 3; pass++) {
+        int seen[N] = {0};
+        for (int p = 0; p < N; p++) {
+            int found = -1;
+            assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, pass * N + p, 1, picture, &label));
+            for (int i = 0; i < N; i++)
+                if (is_image(i, 0, 0, false)) found = i;
+            assert_in_range(found, 0, N - 1);
+            assert_int_equal(label, found % 10);
+            seen[found]++;
+        }
+        for (int i = 0; i < N; i++)
+            assert_int_equal(seen[i], 1);
+    }
+    for (int p = 0; p < 3; p++) {
+        assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, p, 1, picture, &label));
+        assert_true(is_image(100 + p, 0, 0, false));
+        assert_int_equal(label, p);
+    }
+    assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 3, 1, picture, &label), CGP_EINVAL);
+    cgp_data_destroy(data);
+}
+
+static void training_values_have_mean_0_and_variance_1_in_each_channel(void **state) {
+    (void)state;
+    write_cifar10();
+    cgp_data *data = open_cifar(10, false);
+    double sums[3] = {0}, squares[3] = {0};
+    int32_t label = 0;
+    for (int p = 0; p < N; p++) {
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, p, 1, picture, &label));
+        for (int i = 0; i < 3 * PLANE; i++) {
+            sums[i % 3] += picture[i];
+            squares[i % 3] += (double)picture[i] * picture[i];
+        }
+    }
+    for (int k = 0; k < 3; k++) {
+        assert_true(fabs(sums[k] / (N * PLANE)) < 1e-5);
+        assert_true(fabs(squares[k] / (N * PLANE) - 1) < 1e-5);
+    }
+    cgp_data_destroy(data);
+}
+
+static void augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored(void **state) {
+    (void)state;
+    write_cifar10();
+    cgp_data *data = open_cifar(10, true), *plain = open_cifar(10, false);
+    int mirrors = 0, moved = 0;
+    int32_t label = 0, same = 0;
+    char hex[2][65];
+    for (int p = 0; p < 60; p++) {
+        int found = 0;
+        assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, p, 1, picture, &label));
+        for (int i = 0; i < N; i++) {
+            if (i % 10 != label) continue;
+            for (int at = 0; at < 81 * 2; at++) {
+                const int dx = at / 2 % 9 - 4, dy = at / 18 - 4;
+                if (!is_image(i, dx, dy, at % 2)) continue;
+                found++;
+                mirrors += at % 2;
+                moved += dx != 0 || dy != 0;
+            }
+        }
+        assert_int_equal(found, 1);
+        assert_ok(cgp_data_read(plain, CGP_SPLIT_TRAIN, p, 1, picture, &same));
+        assert_int_equal(label, same); /* in the same order */
+    }
+    assert_in_range(mirrors, 10, 50); /* 30 expected, deviation 3.9 */
+    assert_in_range(moved, 50, 60);
+    assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 1, 1, picture, &label));
+    assert_true(is_image(101, 0, 0, false));
+    assert_ok(cgp_data_identity(data, hex[0]));
+    assert_ok(cgp_data_identity(plain, hex[1]));
+    assert_string_not_equal(hex[0], hex[1]);
+    cgp_data_destroy(plain);
+    cgp_data_destroy(data);
+}
+
+static void cifar_100_has_fine_and_coarse_labels(void **state) {
+    (void)state;
+    write_records("train.bin", 0, 4, 2);
+    write_records("test.bin", 7, 1, 2);
+    for (int classes = 20; classes <= 100; classes += 80) {
+        cgp_data *data = open_cifar(classes, false);
+        int32_t label = -1;
+        assert_int_equal(cgp_data_classes(data), classes);
+        assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 1, picture, &label));
+        assert_true(is_image(7, 0, 0, false));
+        assert_int_equal(label, classes == 20 ? 7 : 92);
+        cgp_data_destroy(data);
+    }
+}
+
+static void cifar_refused(const char *expected) {
+    cgp_data *data = NULL;
+    const cgp_status status = cgp_data_cifar(&data, test_folder, NULL);
+    assert_true(status == CGP_EFORMAT || status == CGP_EIO);
+    assert_null(data);
+    assert_message(expected);
+}
+
+static void files_that_are_no_cifar_are_refused(void **state) {
+    (void)state;
+    cifar_refused("data_batch_1.bin: no such file");
+    write_cifar10();
+    damage("data_batch_3.bin", RECORD, 10);
+    cifar_refused("data_batch_3.bin: at byte 3073: expected a label below 10, got 10");
+    damage("data_batch_3.bin", 2 * RECORD - 1, -1);
+    cifar_refused("data_batch_3.bin: at byte 3073: expected whole records of 3073 bytes, at "
+                  "least one, got a file of 6145 bytes");
+    damage("data_batch_3.bin", 0, -1);
+    cifar_refused("data_batch_3.bin: at byte 0: expected whole records");
+    assert_int_equal(unlink(test_path_of("data_batch_3.bin")), 0);
+    cifar_refused("data_batch_3.bin: no such file");
+    cgp_cifar_options options = cgp_cifar_options_default();
+    cgp_data *data = NULL;
+    options.classes = 11;
+    assert_status(cgp_data_cifar(&data, test_folder, &options), CGP_EINVAL);
+    assert_message("cifar: classes are 10, 20 or 100, got 11");
+}
+
+/* --- MNIST --- */
+
+static cgp_data *open_digits(int64_t size, int64_t channels) {
+    cgp_mnist_options options = cgp_mnist_options_default();
+    cgp_data *data = NULL;
+    options.size = size;
+    options.channels = channels;
+    assert_ok(cgp_data_mnist(&data, test_folder, &options));
+    return data;
+}
+
+static void
+mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels(void **state) {
+    (void)state;
+    static float small[DIGIT], large[36 * 36 * 3];
+    int32_t label = -1, same = -1;
+    write_digits("train", N);
+    write_digits("t10k", 3);
+    cgp_data *plain = open_digits(28, 1), *wide = open_digits(36, 3);
+    assert_int_equal(cgp_data_samples(plain, CGP_SPLIT_TRAIN), N);
+    assert_int_equal(cgp_data_samples(plain, CGP_SPLIT_VALIDATION), 3);
+    for (int p = 0; p < 3; p++) {
+        assert_ok(cgp_data_read(plain, CGP_SPLIT_VALIDATION, p, 1, small, &label));
+        assert_ok(cgp_data_read(wide, CGP_SPLIT_VALIDATION, p, 1, large, &same));
+        assert_int_equal(label, 9 - p);
+        assert_int_equal(same, label);
+        const float one = small[1] - small[0];
+        const float a = one / (float)(byte_of(p, 1) - byte_of(p, 0)),
+                    black = small[0] - a * byte_of(p, 0);
+        for (int i = 0; i < 36 * 36 * 3; i++) {
+            const int y = i / 3 / 36 - 4, x = i / 3 % 36 - 4;
+            const bool in = y >= 0 && y < 28 && x >= 0 && x < 28;
+            const float expected = in ? small[y * 28 + x] : black;
+            assert_true(fabsf(large[i] - expected) < 1e-4f);
+            if (in) assert_true(fabsf(black + a * byte_of(p, y * 28 + x) - expected) < 1e-4f);
+        }
+    }
+    cgp_data_destroy(wide);
+    cgp_data_destroy(plain);
+}
+
+static void mnist_refused(const char *expected) {
+    cgp_data *data = NULL;
+    const cgp_status status = cgp_data_mnist(&data, test_folder, NULL);
+    assert_true(status == CGP_EFORMAT || status == CGP_EIO);
+    assert_null(data);
+    assert_message(expected);
+}
+
+static void files_that_are_no_mnist_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        long at;
+        int value;
+        const char *expected;
+    } cases[] = {
+        {"train-images-idx3-ubyte", 3, 1,
+         "ubyte: at byte 0: expected the magic 2051, got 2049"},
+        {"train-labels-idx1-ubyte", 3, 3,
+         "ubyte: at byte 0: expected the magic 2049, got 2051"},
+        {"t10k-images-idx3-ubyte", 11, 27, "ubyte: at byte 8: expected rows: 28, got 27"},
+        {"t10k-images-idx3-ubyte", 15, 29, "ubyte: at byte 12: expected columns: 28, got 29"},
+        {"t10k-images-idx3-ubyte", 7, 0, "ubyte: at byte 4: expected at least 1, got 0"},
+        {"t10k-images-idx3-ubyte", 7, 4,
+         "got 4, which needs 3152 (a file cut short, or damaged)"},
+        {"t10k-images-idx3-ubyte", 4, 255, "got 4278190083, which needs"},
+        {"t10k-images-idx3-ubyte", 15, -1,
+         "ubyte: at byte 15: expected a header, in bytes: 16, got 15"},
+        {"t10k-labels-idx1-ubyte", 0, -1,
+         "ubyte: at byte 0: expected a header, in bytes: 8, got 0"},
+        {"train-labels-idx1-ubyte", 10, 10,
+         "ubyte: at byte 10: expected a label below 10, got 10"},
+    };
+    mnist_refused("train-images-idx3-ubyte: no such file");
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        write_digits("train", N);
+        write_digits("t10k", 3);
+        damage(cases[i].name, cases[i].at, cases[i].value);
+        mnist_refused(cases[i].expected);
+    }
+    write_digits("train", N);
+    write_digits("t10k", 3);
+    damage("t10k-labels-idx1-ubyte", 7, 2);
+    damage("t10k-labels-idx1-ubyte", 10, -1);
+    mnist_refused("labels-idx1-ubyte: at byte 4: expected labels, as many as images: 3, got 2");
+}
+
+static void gzipped_files_are_told(void **state) {
+    (void)state;
+    static const uint8_t zipped[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0};
+    write_digits("t10k", 3);
+    test_write_file(test_path_of("train-images-idx3-ubyte.gz"), zipped, sizeof zipped);
+    mnist_refused("train-images-idx3-ubyte: is there gzipped only (gunzip -k ");
+    test_write_file(test_path_of("train-images-idx3-ubyte"), zipped, sizeof zipped);
+    mnist_refused("at byte 0: expected the magic 2051, got a gzipped file (gunzip it)");
+}
+
+static void the_identity_is_of_contents_and_options(void **state) {
+    (void)state;
+    char hex[4][65];
+    write_digits("train", N);
+    write_digits("t10k", 3);
+    cgp_data *data[4] = {open_digits(28, 1), open_digits(28, 1), open_digits(32, 1)};
+    damage("train-images-idx3-ubyte", 100, 77);
+    data[3] = open_digits(28, 1);
+    for (int i = 0; i < 4; i++) {
+        assert_ok(cgp_data_identity(data[i], hex[i]));
+        cgp_data_destroy(data[i]);
+    }
+    assert_string_equal(hex[0], hex[1]);
+    assert_string_not_equal(hex[0], hex[2]);
+    assert_string_not_equal(hex[0], hex[3]);
+}
+
+#define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(cifar_gives_every_image_once_a_pass_with_its_label),
+        TEST(training_values_have_mean_0_and_variance_1_in_each_channel),
+        TEST(augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored),
+        TEST(cifar_100_has_fine_and_coarse_labels),
+        TEST(files_that_are_no_cifar_are_refused),
+        TEST(mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels),
+        TEST(files_that_are_no_mnist_are_refused),
+        TEST(gzipped_files_are_told),
+        TEST(the_identity_is_of_contents_and_options),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+}

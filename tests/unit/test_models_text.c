@@ -1,0 +1,137 @@
+/* test_models_text.c -- ResNet, AmoebaNet-D and U-Net by their text: what it says, what is refused. */
+#include "support.h"
+
+#include <cgpipe/models/named.h>
+
+static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"gpt2", "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024"},
+        {"gpt2:tied=1,seq=5", "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=5,tied=1"},
+        {"resnet", "resnet:depth=101,classes=1000,image=224,width=64"},
+        {"resnet20:classes=7", "resnet:depth=20,classes=7,image=32,width=16"},
+        {"amoebanetd", "amoebanetd:L=18,D=256,classes=1000,image=224"},
+        {"amoebanetd:maxpool=average", "amoebanetd:L=18,D=256,classes=1000,image=224"},
+        {"amoebanetd:maxpool=max,old=1",
+         "amoebanetd:L=6,D=256,classes=10,image=224,maxpool=max,old=1"},
+        {"unet:image=96", "unet:B=5,C=64,depth=5,image=96"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        for (int k = 0; k < 2; k++) {
+            cgp_named_model named = cgp_named_model_default();
+            char text[160];
+            assert_ok(cgp_named_model_parse(&named, cases[i][k]));
+            assert_ok(cgp_named_model_text(&named, text, sizeof text));
+            assert_string_equal(text, cases[i][1]);
+        }
+    }
+}
+
+static void text_is_cut_to_the_room_it_has(void **state) {
+    (void)state;
+    cgp_named_model named = cgp_named_model_default();
+    assert_ok(cgp_named_model_parse(&named, "amoebanetd:maxpool=max,old=1"));
+    char whole[160];
+    assert_ok(cgp_named_model_text(&named, whole, sizeof whole));
+    for (size_t size = 1; size < strlen(whole); size++) {
+        char *text = malloc(size);
+        assert_ok(cgp_named_model_text(&named, text, size));
+        assert_int_equal(strlen(text), size - 1);
+        assert_memory_equal(text, whole, size - 1);
+        free(text);
+    }
+}
+
+/* Refused by parsing or by making the model. */
+static void bad_text_is_refused_with_a_way_out(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
+        {"amobanetd:L=3", "amobanetd: unknown model (did you mean amoebanetd?)"},
+        {"vgg", "vgg: unknown model (models: gpt2 resnet amoebanetd unet)"},
+        {"", "unknown model (models: gpt2 resnet amoebanetd unet)"},
+        {"gpt2x", "gpt2x: unknown model (did you mean gpt2?)"},
+        {"resnet:depht=20", "resnet: depht: unknown key (did you mean depth?)"},
+        {"resnet:", "resnet: expected key=value, got \"\" (keys: depth classes image width)"},
+        {"resnet101:depth=20", "resnet: depth: is given twice"},
+        {"resnet99999999999999999999", "resnet: depth: expected a whole number"},
+        {"resnet21", "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2"},
+        {"resnet:depth=1208", "from 8 to 1202, got \"1208\""},
+        {"resnet20:image=0",
+         "resnet: image: expected a whole number from 1 to 16384, got \"0\""},
+        {"amoebanetd:L=4", "amoebanetd: L: expected a multiple of 3, got 4"},
+        {"amoebanetd:D=12", "amoebanetd: D: expected a multiple of 8, got 12"},
+        {"amoebanetd:image=100", "amoebanetd: image: expected a multiple of 32, got 100"},
+        {"amoebanetd:l=3", "amoebanetd: l: unknown key (did you mean L?)"},
+        {"amoebanetd:maxpool=mean",
+         "amoebanetd: maxpool: expected average or max, got \"mean\""},
+        {"amoebanetd:old=2", "amoebanetd: old: expected a whole number from 0 to 1, got \"2\""},
+        {"unet:C=3", "unet: C: expected an even number, got 3"},
+        {"unet:image=32", "unet: image: expected at least 64 for depth=5, got 32"},
+        {"unet:depth=11", "unet: depth: expected a whole number from 1 to 10, got \"11\""},
+        {"unet:dropout=1", "unet: dropout: unknown key"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        cgp_named_model named = cgp_named_model_default();
+        cgp_model *model = NULL;
+        cgp_status status = cgp_named_model_parse(&named, cases[i][0]);
+        if (status == CGP_OK) status = cgp_named_model_create(&model, &named);
+        assert_status(status, CGP_EINVAL);
+        assert_message(cases[i][1]);
+        assert_null(model);
+    }
+}
+
+static void bad_options_are_refused(void **state) {
+    (void)state;
+    cgp_model *model = NULL;
+    cgp_unet_options unet = cgp_unet_options_default();
+    unet.dropout = NAN;
+    assert_status(cgp_unet_create(&model, &unet), CGP_EINVAL);
+    assert_message("unet: dropout");
+    unet.struct_size = 0;
+    assert_status(cgp_unet_create(&model, &unet), CGP_EINVAL);
+    assert_message("cgp_unet_options_default()");
+    cgp_resnet_options resnet = cgp_resnet_options_default();
+    resnet.width = -1;
+    assert_status(cgp_resnet_create(&model, &resnet), CGP_EINVAL);
+    assert_message("resnet: width: expected a whole number from 1");
+    cgp_amoebanetd_options amoebanetd = cgp_amoebanetd_options_default();
+    amoebanetd.maxpool = (cgp_amoebanetd_pool)7;
+    assert_status(cgp_amoebanetd_create(&model, &amoebanetd), CGP_EINVAL);
+    assert_message("amoebanetd: maxpool: expected average or max, got 7");
+    cgp_named_model named = cgp_named_model_default();
+    named.kind = CGP_MODEL_KINDS;
+    assert_status(cgp_named_model_create(&model, &named), CGP_EINVAL);
+    assert_message("model: expected a kind from 0 to 3, got 4");
+    assert_null(model);
+}
+
+/* Sizes that parse, but whose tensors nobody can count. */
+static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
+    (void)state;
+    static const char *const texts[] = {"resnet101:width=1048576,image=16384",
+                                        "amoebanetd:L=3,D=1048576,image=16384",
+                                        "unet:B=1,C=1048576,depth=10,image=16384",
+                                        "resnet101:classes=2147483647,width=1048576"};
+    for (int i = 0; i < 4; i++) {
+        cgp_named_model named = cgp_named_model_default();
+        cgp_model *model = NULL;
+        assert_ok(cgp_named_model_parse(&named, texts[i]));
+        const cgp_status status = cgp_named_model_create(&model, &named);
+        print_message("%s: %s\n", texts[i], status == CGP_OK ? "made" : cgp_message());
+        assert_true(status == CGP_OK || status == CGP_EINVAL || status == CGP_ELIMIT);
+        cgp_model_destroy(model);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(text_has_all_sizes_and_parses_to_the_same_model),
+        cmocka_unit_test(text_is_cut_to_the_room_it_has),
+        cmocka_unit_test(bad_text_is_refused_with_a_way_out),
+        cmocka_unit_test(bad_options_are_refused),
+        cmocka_unit_test(sizes_beyond_all_memory_are_refused_and_nothing_overflows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
