@@ -74,10 +74,20 @@ typedef enum cli_option_id {
     CLI_OPTION_PROMPT,
     CLI_OPTION_TEMPERATURE,
     CLI_OPTION_TOP_K,
+    CLI_OPTION_LIST,
+    CLI_OPTION_VIRTUAL,
+    CLI_OPTION_GROUP,
+    CLI_OPTION_CHECK,
     CLI_OPTION_COST_F,
     CLI_OPTION_COST_I,
     CLI_OPTION_COST_W,
     CLI_OPTION_LATENCY,
+    CLI_OPTION_TRANSFER,
+    CLI_OPTION_BLOCKING,
+    CLI_OPTION_CSV,
+    CLI_OPTION_CSV_TRANSFERS,
+    CLI_OPTION_SVG,
+    CLI_OPTION_TRACE_JSON,
     CLI_OPTION_JSON,
     CLI_OPTION_HELP,
     CLI_OPTION_COUNT
@@ -100,21 +110,23 @@ typedef struct cli_names {
 /* What the command line says, defaults filled in. A plain value: a copy may be changed. */
 typedef struct cli_settings {
     unsigned command;
-    bool given[CLI_OPTION_COUNT]; /* on the command line */
+    bool given[CLI_OPTION_COUNT]; /* it was on the command line */
     const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
 
     cli_names data, devices;
     cli_counts balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *rate_schedule;
+    const char *check, *svg, *trace_json;
     bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help;
     bool deferred_batch_norm;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
-    int64_t sample, length, top_k, workers;
+    int64_t sample, length, top_k, workers, virtual_stages, group;
     double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, temperature;
-    double cost_f, cost_i, cost_w, latency;
+    double cost_f, cost_i, cost_w, latency, transfer;
+    bool list, blocking, csv, csv_transfers;
     double validation_share; /* NaN: `validation` is a path */
 
     void *owned[CLI_OWNED]; /* what the lists above point to; freed by cli_settings_release() */

@@ -131,8 +131,6 @@ cgp_status cli_settings_settle(cli_settings *s) {
     if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));
     if (!cli_option_taken(CLI_OPTION_OPTIMIZER, s->command)) return CGP_OK;
     CGP_TRY(settle_balance(s));
-    if (is(s->schedule, "forward"))
-        return cgp_fail(CGP_EINVAL, "--schedule forward: has no backward (gpipe or 1f1b)");
     CGP_TRY(settle_optimizer(s));
     return settle_rate(s);
 }

@@ -40,10 +40,10 @@ typedef struct cgp_plan_options {
         balance; /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
     int64_t batch; /**< B samples in a mini-batch, >= 1. [1] */
     int chunks;    /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
-    const char *schedule;    /**< "gpipe" or "1f1b" [NULL: "1f1b"]. Borrowed for the call. */
+    const char *schedule;    /**< "gpipe", "1f1b" or "eager-1f1b" [NULL: "1f1b"]. Borrowed for the call. */
     cgp_recompute recompute; /**< [never] */
     cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
-    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward". */
+    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward-only". */
     const char *const
         *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
     int threads_per_device; /**< T >= 1 [1] */
