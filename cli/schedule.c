@@ -12,6 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_ROWS = 1000 }; /* of a picture */
+
 typedef struct drawing {
     const cli_settings *settings;
     cgp_schedule *schedule;
@@ -168,7 +170,10 @@ static cgp_status print(const drawing *d) {
                        (s->trace_json && strcmp(s->trace_json, "-") == 0);
     if (taken) return CGP_OK; /* standard output is for one thing */
     FILE *out = cli_text(s);
-    CGP_TRY(cli_print_picture(out, d->schedule, "device"));
+    if (cgp_schedule_devices(d->schedule) <= MOST_ROWS)
+        CGP_TRY(cli_print_picture(out, d->schedule, "device"));
+    else
+        fprintf(out, "%d devices are too many to draw\n", cgp_schedule_devices(d->schedule));
     print_figures(d, out);
     return CGP_OK;
 }
@@ -190,12 +195,12 @@ static json_t *shares(const double *values, int count) {
 /* Stages of the device that has most. */
 static int most_stages(const cgp_schedule *schedule) {
     int most = 0;
-    for (int device = 0; device < cgp_schedule_devices(schedule); device++) {
-        int count = 0;
-        for (int j = 0; j < cgp_schedule_stages(schedule); j++)
-            count += cgp_schedule_device_of(schedule, j) == device;
+    int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
+    for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
+        const int count = ++counts[cgp_schedule_device_of(schedule, j)];
         most = count > most ? count : most;
     }
+    free(counts);
     return most;
 }
 

@@ -255,8 +255,9 @@ static int fullest_edge(const cgp__execution *x) {
  * is, it runs. */
 static void lower_edge(cgp__execution *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
-    while (low < high) {
-        capacity[edge] = low + (high - low) / 2;
+    for (bool first = true; low < high; first = false) {
+        /* Mostly it is the least already: one run tells. */
+        capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__execution_rewind(x);
         if (cgp__execution_run(x))
             high = capacity[edge];
