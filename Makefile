@@ -30,10 +30,23 @@ bench: all ## measure speed and memory, here and in PyTorch (bench/README.md say
 	@for question in $(QUESTIONS); do \
 	  BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/$$question.py || exit 1; done
 
+TABLES ?= amoebanetd-memory unet-memory resnet101-speed amoebanetd-speed unet-speed
+tables: all ## the published tables beside ours (bench/README.md); TABLES="unet-memory" for one
+	@BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/tables.py $(TABLES)
+
 reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's python3-torch)
 	@/usr/bin/python3 -c 'import torch' 2>/dev/null || \
 	  { echo "reference-numbers: needs PyTorch for /usr/bin/python3 (apt-get install python3-torch)" >&2; exit 1; }
 	@/usr/bin/python3 tools/reference_numbers.py
+	@/usr/bin/python3 tools/reference_models.py
+
+SECONDS ?= 60
+READERS ?= schedule safetensors tokens
+fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints executions and coverage
+	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)
+
+schedules: all ## make docs/schedules.md and its drawings again
+	@tools/schedules.sh $(BUILD) docs
 
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
@@ -48,4 +61,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all deps demo bench reference-numbers test asan tsan clean help
+.PHONY: all deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help

@@ -4,7 +4,9 @@
 
 #include "commands.h"
 #include "common.h"
+#include "inputs.h"
 #include "report.h"
+#include "tables.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -56,28 +58,43 @@ double bench_log_activation_gib(const cli_experiment *e) {
 }
 
 cgp_status bench_model(const cli_settings *settings, cgp_named_model *named) {
-    CGP_TRY(cli_model_parse(named, settings->model ? settings->model : BENCH_MODEL, 0));
-    return settings->plan_only ? CGP_OK
-                               : cli_model_expect_gpt2(named, "bench without --plan-only");
+    return cli_model_parse(named, settings->model ? settings->model : BENCH_MODEL, 0);
 }
 
 void bench_settle(cli_settings *s, const cgp_named_model *named) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
-    const bool published_layers = named->kind == CGP_MODEL_GPT2 && named->gpt2.layers == 12;
-    if (s->balance.count > 0 || !published_layers || s->stages > 4) return;
-    if (published[s->stages]) s->balance = (cli_counts){published[s->stages], (int)s->stages};
+    if (s->balance.layers.count > 0 || s->balance.by || s->stages > 4) return;
+    if (named->kind != CGP_MODEL_GPT2 || named->gpt2.layers != 12) return;
+    if (published[s->stages])
+        s->balance.layers = (cli_counts){published[s->stages], (int)s->stages};
 }
 
-cgp_status bench_run(cli_experiment *e) {
+static cgp_status run_on_tokens(cli_experiment *e) {
     cgp_data *data = NULL;
-    cgp_status status = cli_experiment_start(e);
-    if (status == CGP_OK)
-        status = cgp_data_random(&data, e->named.gpt2.vocabulary, e->named.gpt2.sequence,
-                                 (uint64_t)e->settings->seed);
+    cgp_status status = cgp_data_random(&data, e->named.gpt2.vocabulary, e->named.gpt2.sequence,
+                                        (uint64_t)e->settings->seed);
     for (int64_t i = 0; i < e->settings->steps && status == CGP_OK; i++)
         status = cli_experiment_step(e, data, NULL);
     cgp_data_destroy(data);
+    return status;
+}
+
+/* One mini-batch again and again, as torchgpipe's benchmarks have it. */
+static cgp_status run_on_images(cli_experiment *e, const cli_inputs *inputs) {
+    for (int64_t i = 0; i < e->settings->steps; i++)
+        CGP_TRY(cli_experiment_step_on(e, inputs->pointers, inputs->count, NULL));
+    return CGP_OK;
+}
+
+cgp_status bench_run(cli_experiment *e) {
+    cli_inputs inputs = {0};
+    const bool tokens = e->named.kind == CGP_MODEL_GPT2;
+    if (!tokens)
+        cli_inputs_draw(&inputs, e->model, e->settings->batch, (uint64_t)e->settings->seed);
+    cgp_status status = cli_experiment_start(e);
+    if (status == CGP_OK) status = tokens ? run_on_tokens(e) : run_on_images(e, &inputs);
+    cli_inputs_release(&inputs);
     return status;
 }
 
@@ -142,29 +159,14 @@ static cgp_status bench(cli_experiment *e) {
     return cli_json_write(s, report);
 }
 
-static cgp_status check_name(const cli_settings *settings) {
-    static const char *const known[] = {"gpt2", "memory"};
-    if (!settings->operand)
-        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: gpt2, memory MODEL)");
-    if (strcmp(settings->operand, known[0]) == 0) return CGP_OK;
-    if (strcmp(settings->operand, known[1]) == 0)
-        return settings->model ? CGP_OK
-                               : cgp_fail(CGP_EINVAL, "bench memory: MODEL is missing "
-                                                      "(cgpipe bench memory resnet101)");
-    const char *near = cgp_nearest(settings->operand, known, 2);
-    return cgp_fail(CGP_EINVAL, "%s: unknown benchmark (%s%s%s)", settings->operand,
-                    near ? "did you mean " : "benchmarks: ", near ? near : "gpt2, memory MODEL",
-                    near ? "?" : "");
-}
+/* --- which --- */
 
-int cli_bench(const cli_settings *settings) {
+static int bench_experiment(const cli_settings *settings) {
     cli_settings own = *settings;
     cli_experiment e = {0};
     cgp_named_model named;
-    int code = cli_report(check_name(settings), true);
-    if (code != CLI_OK) return code;
     if (settings->grid) return cli_bench_grid(settings);
-    code = cli_report(bench_model(settings, &named), true);
+    int code = cli_report(bench_model(settings, &named), true);
     if (code == CLI_OK) code = cli_report(cli_model_settle(&named, &own), true);
     if (code != CLI_OK) return code;
     bench_settle(&own, &named);
@@ -172,4 +174,40 @@ int cli_bench(const cli_settings *settings) {
     if (code == CLI_OK) code = cli_report(bench(&e), false);
     cli_experiment_release(&e);
     return code;
+}
+
+#define BENCHMARKS                                                                             \
+    "gpt2 memory amoebanetd-memory unet-memory resnet101-speed amoebanetd-speed unet-speed"
+
+static const char *const names[] = {"gpt2",        "memory",          "amoebanetd-memory",
+                                    "unet-memory", "resnet101-speed", "amoebanetd-speed",
+                                    "unet-speed"};
+enum { NAMES = sizeof names / sizeof names[0] };
+
+static cgp_status check_name(const cli_settings *s) {
+    if (!s->operand)
+        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: %s)", BENCHMARKS);
+    bool known = false;
+    for (int i = 0; i < NAMES; i++)
+        known = known || strcmp(s->operand, names[i]) == 0;
+    const char *near = cgp_nearest(s->operand, names, NAMES);
+    if (!known)
+        return cgp_fail(CGP_EINVAL, "%s: unknown benchmark (%s%s%s)", s->operand,
+                        near ? "did you mean " : "benchmarks: ", near ? near : BENCHMARKS,
+                        near ? "?" : "");
+    if (strcmp(s->operand, "memory") == 0 && !s->model)
+        return cgp_fail(CGP_EINVAL, "bench memory: MODEL is missing "
+                                    "(cgpipe bench memory resnet101)");
+    if (s->old && strcmp(s->operand, "amoebanetd-memory") != 0)
+        return cgp_fail(CGP_EINVAL, "--old: expected bench amoebanetd-memory, got %s",
+                        s->operand);
+    return CGP_OK;
+}
+
+int cli_bench(const cli_settings *settings) {
+    const int code = cli_report(check_name(settings), true);
+    if (code != CLI_OK) return code;
+    const bench_table *table = bench_table_find(settings->operand, settings->old);
+    if (!table) return bench_experiment(settings);
+    return table->speed ? cli_bench_speed(settings, table) : cli_bench_memory(settings, table);
 }

@@ -7,13 +7,13 @@
 #define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
 #define BENCH_BATCH 64
 
-/* The model of the experiment, or --model; only a GPT-2 if it is to run. */
+/* The model of the experiment, or --model. */
 CGP_MUST_CHECK cgp_status bench_model(const cli_settings *settings, cgp_named_model *named);
 
 /* Fill in the experiment's balance for its 16 layers, unless one is given. */
 void bench_settle(cli_settings *settings, const cgp_named_model *named);
 
-/* Run all steps on random tokens. */
+/* Run all steps on random data. */
 CGP_MUST_CHECK cgp_status bench_run(cli_experiment *e);
 
 /* Peak activation memory of all devices in GiB that the log has for this setting, NaN if none.

@@ -7,6 +7,7 @@
 int cli_train(const cli_settings *settings);
 int cli_sample(const cli_settings *settings);
 int cli_plan(const cli_settings *settings);
+int cli_profile(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_bench_grid(const cli_settings *settings); /* bench --grid */
 int cli_schedule(const cli_settings *settings);

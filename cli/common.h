@@ -32,8 +32,10 @@ double cli_gib(int64_t bytes);
 
 double cli_seconds(void);
 
-/* Largest resident memory of the process so far (VmHWM), 0 if the system does not say. */
+/* Largest resident memory of the process so far (VmHWM), 0 if the system does not say; let it be what
+ * is resident now. */
 int64_t cli_peak_resident_bytes(void);
+void cli_forget_peak_resident(void);
 
 /* Median of values[skip .. count-1], of all if there are no more than `skip`, less those that are
  * NaN; NaN if all are. */

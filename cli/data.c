@@ -69,13 +69,26 @@ static int64_t logits_of(const cgp_model *model) {
     return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
 }
 
-/* Without a shape that tokens have, any length does: check_field() refuses it. */
+/* Refuse a model that takes no rows of tokens. */
+static cgp_status expect_tokens(const cli_settings *s, const cgp_model *model) {
+    const cgp_shape shape = cgp_model_input_shape(model, 0);
+    const cgp_dtype dtype = cgp_model_input_dtype(model, 0);
+    char text[96];
+    if (dtype == CGP_I32 && shape.rank == 1) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "--data %s: gives tokens, expected %s %s, the input \"%s\" of %s "
+                    "(--data shapes, or another set of images)",
+                    s->data.values[0], cgp_dtype_name(dtype),
+                    cgp_shape_text(&shape, text, sizeof text), cgp_model_input_name(model, 0),
+                    cgp_model_name(model));
+}
+
 static cgp_status open_any(cgp_data **out, const cli_settings *s, cli_data_kind kind,
                            const cgp_model *model) {
-    const cgp_shape shape = cgp_model_input_shape(model, 0);
-    const int64_t sequence = shape.rank == 1 ? shape.dims[0] : 1;
+    const int64_t sequence = cgp_model_input_shape(model, 0).dims[0];
     const int64_t vocabulary = logits_of(model) > 0 ? logits_of(model) : 1;
     if (kind >= CLI_DATA_SHAPES) return cli_images_open(out, s, kind, model);
+    CGP_TRY(expect_tokens(s, model));
     if (kind == CLI_DATA_RANDOM)
         return cgp_data_random(out, vocabulary, sequence, (uint64_t)s->seed);
     if (kind == CLI_DATA_TOKENS) return open_tokens(out, s, vocabulary, sequence);

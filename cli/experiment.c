@@ -2,6 +2,8 @@
 #include "experiment.h"
 
 #include "common.h"
+#include "recipe.h"
+#include "costs.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -69,6 +71,7 @@ static cgp_status make_optim(const cli_settings *s, cgp_optim *optim) {
                                       .factor = or_zero(s->rate_factor)}};
     CGP_TRY(cgp_optim_kind_parse(&optim->kind, s->optimizer));
     CGP_TRY(cgp_rate_kind_parse(&optim->schedule.kind, s->rate_schedule));
+    cli_recipe_rate(s, &optim->schedule);
     return cgp_optim_check(optim);
 }
 
@@ -88,13 +91,13 @@ static cgp_status expand_devices(const cli_settings *s, const char ***out) {
     return CGP_OK;
 }
 
-static cgp_status make_plan(cli_experiment *e) {
+cgp_status cli_experiment_make_plan(cli_experiment *e) {
     const cli_settings *s = e->settings;
     if (s->stages > cgp_model_layers(e->model))
         return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
                         s->stages, cgp_model_layers(e->model), e->model_text);
-    if (s->balance.count > 0)
-        CGP_TRY(cgp_balance_check(e->model, s->balance.count, s->balance.values));
+    if (s->balance.layers.count > 0)
+        CGP_TRY(cgp_balance_check(e->model, s->balance.layers.count, s->balance.layers.values));
     cgp_plan_options options = cgp_plan_options_default();
     CGP_TRY(cgp_recompute_parse(&options.recompute, s->recompute));
     CGP_TRY(cgp_precision_parse(&options.precision, s->precision));
@@ -102,7 +105,6 @@ static cgp_status make_plan(cli_experiment *e) {
     const char **devices = NULL;
     CGP_TRY(expand_devices(s, &devices));
     options.stages = (int)s->stages;
-    options.balance = s->balance.count > 0 ? s->balance.values : NULL;
     options.batch = s->batch;
     options.chunks = (int)s->chunks;
     options.schedule = s->schedule;
@@ -111,17 +113,26 @@ static cgp_status make_plan(cli_experiment *e) {
     options.threads_per_device = (int)s->threads_per_device;
     options.device_memory = s->device_memory;
     options.deferred_batch_norm = s->deferred_batch_norm;
-    const cgp_status status = cgp_plan_create(&e->plan, e->model, &options);
+    int *balance = NULL;
+    cgp_status status = cli_balance_find(e, &options, &balance);
+    options.balance = balance ? balance : s->balance.layers.values;
+    if (status == CGP_OK) status = cgp_plan_create(&e->plan, e->model, &options);
+    free(balance);
     free(devices);
     return status;
 }
 
-cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
-                               const cgp_named_model *named) {
+cgp_status cli_experiment_model(cli_experiment *e, const cli_settings *settings,
+                                const cgp_named_model *named) {
     *e = (cli_experiment){.settings = settings, .named = *named};
     CGP_TRY(cgp_named_model_text(named, e->model_text, sizeof e->model_text));
-    CGP_TRY(cgp_named_model_create(&e->model, &e->named));
-    return make_plan(e);
+    return cgp_named_model_create(&e->model, &e->named);
+}
+
+cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
+                               const cgp_named_model *named) {
+    CGP_TRY(cli_experiment_model(e, settings, named));
+    return cli_experiment_make_plan(e);
 }
 
 /* --- run --- */
@@ -150,6 +161,7 @@ cgp_status cli_experiment_start(cli_experiment *e) {
     if (cli_scored(e->model))
         e->output = cli_calloc((size_t)(e->settings->batch * cgp_shape_count(&output)),
                                sizeof *e->output);
+    cli_forget_peak_resident();
     e->resident_before = cli_peak_resident_bytes();
     return cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)e->settings->seed);
 }
@@ -189,22 +201,27 @@ static void measure(cli_experiment *e, double seconds, double loss) {
     free(busy);
 }
 
-cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) {
-    const int64_t batch = e->settings->batch, first = e->position;
-    cgp_tensor inputs[2];
+cgp_status cli_experiment_step_on(cli_experiment *e, const cgp_tensor *const *inputs,
+                                  int n_inputs, double *loss) {
     double value = NAN;
-    make_inputs(e, batch, inputs);
-    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, e->inputs, e->targets));
     const double start = cli_seconds();
-    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
-    CGP_TRY(cgp_pipeline_step(e->pipeline, pointers, 2, &value));
+    CGP_TRY(cgp_pipeline_step(e->pipeline, inputs, n_inputs, &value));
     CGP_TRY(cgp_optim_step(e->pipeline));
     measure(e, cli_seconds() - start, value);
-    e->position += batch;
+    e->position += e->settings->batch;
     if (loss) *loss = value;
     if (isfinite(value)) return CGP_OK;
     return cgp_fail(CGP_EDEVICE, "step %" PRId64 ": the loss is not finite (a smaller --rate)",
                     cli_experiment_steps(e));
+}
+
+cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) {
+    const int64_t batch = e->settings->batch, first = e->position;
+    cgp_tensor inputs[2];
+    make_inputs(e, batch, inputs);
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, e->inputs, e->targets));
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    return cli_experiment_step_on(e, pointers, 2, loss);
 }
 
 int64_t cli_experiment_steps(const cli_experiment *e) {

@@ -9,6 +9,8 @@
 #include "options.h"
 #include "score.h"
 
+#define CLI_MODEL_TEXT 160
+
 /* One entry a step, room for all of them. */
 typedef struct cli_measures {
     int64_t steps;
@@ -22,7 +24,7 @@ typedef struct cli_measures {
 typedef struct cli_experiment {
     const cli_settings *settings; /* Borrowed. */
     cgp_named_model named;
-    char model_text[160]; /* all sizes written out */
+    char model_text[CLI_MODEL_TEXT]; /* all sizes written out */
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
@@ -47,14 +49,23 @@ CGP_MUST_CHECK cgp_status cli_model_settle(cgp_named_model *named, cli_settings 
 /* Fails with CGP_EINVAL, `what` being what needs it, if the model is no GPT-2. */
 CGP_MUST_CHECK cgp_status cli_model_expect_gpt2(const cgp_named_model *named, const char *what);
 
-/* Make model and plan of what is settled. `*e` is cleared first; release it in any case. */
+/* Make the model alone of what is settled, or the plan of that, or both. `*e` is cleared first;
+ * release it in any case. */
+CGP_MUST_CHECK cgp_status cli_experiment_model(cli_experiment *e, const cli_settings *settings,
+                                               const cgp_named_model *named);
 CGP_MUST_CHECK cgp_status cli_experiment_plan(cli_experiment *e, const cli_settings *settings,
                                               const cgp_named_model *named);
+CGP_MUST_CHECK cgp_status cli_experiment_make_plan(cli_experiment *e);
 
 /* Make the pipeline and room for `settings->steps` measures. */
 CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);
 
-/* Train on the next mini-batch of `data`: read, step, update, measure. `loss` may be NULL. */
+/* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
+CGP_MUST_CHECK cgp_status cli_experiment_step_on(cli_experiment *e,
+                                                 const cgp_tensor *const *inputs, int n_inputs,
+                                                 double *loss);
+
+/* Train on the next mini-batch of `data`, likewise. */
 CGP_MUST_CHECK cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss);
 
 /* Updates so far, over all processes. */

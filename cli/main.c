@@ -22,10 +22,12 @@ static const command commands[] = {
      CLI_SAMPLE, cli_sample},
     {"plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
-    {"bench", "NAME", "repeat a published experiment: gpt2; memory MODEL",
+    {"profile", "MODEL", "measure what each layer costs",
+     "gpt2:vocab=3000,seq=128 --batch 8 --json costs.json", CLI_PROFILE, cli_profile},
+    {"bench", "NAME", "repeat a published experiment; or memory MODEL",
      "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
-    {"schedule", "NAME", "draw and simulate gpipe, 1f1b or forward",
-     "1f1b --stages 4 --chunks 8 --latency 0.5", CLI_SCHEDULE, cli_schedule},
+    {"schedule", "NAME", "check, draw and simulate a schedule",
+     "zb-v --stages 4 --chunks 8 --svg zb-v.svg", CLI_SCHEDULE, cli_schedule},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

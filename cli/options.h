@@ -16,6 +16,7 @@ enum {
     CLI_PLAN = 1 << 2,
     CLI_BENCH = 1 << 3,
     CLI_SCHEDULE = 1 << 4,
+    CLI_PROFILE = 1 << 5,
 };
 
 typedef enum cli_option_id {
@@ -37,9 +38,11 @@ typedef enum cli_option_id {
     CLI_OPTION_INTERVAL,
     CLI_OPTION_MODEL,
     CLI_OPTION_GRID,
+    CLI_OPTION_OLD,
     CLI_OPTION_PLAN_ONLY,
     CLI_OPTION_STAGES,
     CLI_OPTION_BALANCE,
+    CLI_OPTION_COSTS,
     CLI_OPTION_CHUNKS,
     CLI_OPTION_SCHEDULE,
     CLI_OPTION_RECOMPUTE,
@@ -47,6 +50,8 @@ typedef enum cli_option_id {
     CLI_OPTION_DEFERRED_BATCH_NORM,
     CLI_OPTION_BATCH,
     CLI_OPTION_STEPS,
+    CLI_OPTION_EPOCHS,
+    CLI_OPTION_RECIPE,
     CLI_OPTION_SEED,
     CLI_OPTION_DROPOUT,
     CLI_OPTION_OPTIMIZER,
@@ -74,10 +79,22 @@ typedef enum cli_option_id {
     CLI_OPTION_PROMPT,
     CLI_OPTION_TEMPERATURE,
     CLI_OPTION_TOP_K,
+    CLI_OPTION_LIST,
+    CLI_OPTION_VIRTUAL,
+    CLI_OPTION_GROUP,
+    CLI_OPTION_CHECK,
     CLI_OPTION_COST_F,
     CLI_OPTION_COST_I,
     CLI_OPTION_COST_W,
     CLI_OPTION_LATENCY,
+    CLI_OPTION_TRANSFER,
+    CLI_OPTION_BLOCKING,
+    CLI_OPTION_CSV,
+    CLI_OPTION_CSV_TRANSFERS,
+    CLI_OPTION_SVG,
+    CLI_OPTION_TRACE_JSON,
+    CLI_OPTION_REPEATS,
+    CLI_OPTION_PEAK,
     CLI_OPTION_JSON,
     CLI_OPTION_HELP,
     CLI_OPTION_COUNT
@@ -88,6 +105,13 @@ typedef struct cli_counts {
     const int *values;
     int count;
 } cli_counts;
+
+/* "5,3,3,5", or how to find it: `by` is "flops", "time" or "size", and there are no layers. With
+ * neither: by flops. */
+typedef struct cli_balance {
+    cli_counts layers;
+    const char *by;
+} cli_balance;
 
 /* "cpu,cpu", or the paths after --data */
 typedef struct cli_names {
@@ -100,21 +124,25 @@ typedef struct cli_names {
 /* What the command line says, defaults filled in. A plain value: a copy may be changed. */
 typedef struct cli_settings {
     unsigned command;
-    bool given[CLI_OPTION_COUNT]; /* on the command line */
+    bool given[CLI_OPTION_COUNT]; /* it was on the command line */
+    bool inherited;               /* what was not is that of a run */
     const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
 
     cli_names data, devices;
-    cli_counts balance;
+    cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *rate_schedule;
-    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help;
+    const char *validation, *optimizer, *rate_schedule, *costs, *recipe;
+    const char *check, *svg, *trace_json;
+    bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
+        help;
     bool deferred_batch_norm;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
-    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval;
-    int64_t sample, length, top_k, workers;
+    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval, epochs;
+    int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
     double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, temperature;
-    double cost_f, cost_i, cost_w, latency;
+    double cost_f, cost_i, cost_w, latency, transfer, peak;
+    bool list, blocking, csv, csv_transfers;
     double validation_share; /* NaN: `validation` is a path */
 
     void *owned[CLI_OWNED]; /* what the lists above point to; freed by cli_settings_release() */

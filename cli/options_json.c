@@ -55,8 +55,12 @@ static json_t *value_json(const cli_settings *settings, int id) {
     case CLI_SHARE:
     case CLI_REAL:
         return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
-    case CLI_COUNTS:
-        return ((const cli_counts *)value)->count ? counts_json(value) : json_null();
+    case CLI_BALANCE:
+        if (((const cli_balance *)value)->by)
+            return text_json(((const cli_balance *)value)->by);
+        return ((const cli_balance *)value)->layers.count
+                   ? counts_json(&((const cli_balance *)value)->layers)
+                   : json_null();
     case CLI_NAMES:
     case CLI_PATHS:
         return ((const cli_names *)value)->count ? names_json(value) : json_null();
@@ -166,6 +170,7 @@ static bool dropped(const cli_settings *settings, const json_t *options, int id)
 }
 
 cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options) {
+    settings->inherited = true;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
         if (!cli_option_taken(id, settings->command) || cli_options[id].flags & CLI_ONCE)

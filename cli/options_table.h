@@ -13,7 +13,7 @@ typedef enum cli_kind {
     CLI_BYTES,
     CLI_REAL,
     CLI_SHARE,
-    CLI_COUNTS,
+    CLI_BALANCE,
     CLI_NAMES,
     CLI_PATHS
 } cli_kind;

@@ -3,6 +3,7 @@
 
 #include "common.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <math.h>
 #include <stdlib.h>
@@ -17,7 +18,7 @@ static const char *const expected[] = {
     [CLI_BYTES] = "a whole number >= 1, with or without K, M or G",
     [CLI_REAL] = "a number >= 0",
     [CLI_SHARE] = "a number >= 0 and < 1",
-    [CLI_COUNTS] = "whole numbers >= 1 with commas between",
+    [CLI_BALANCE] = "whole numbers >= 1 with commas between, or flops, time or size",
     [CLI_NAMES] = "names with commas between",
     [CLI_PATHS] = "at least one character",
 };
@@ -55,8 +56,8 @@ static char **split(cli_settings *settings, const char *text, int count) {
     return items;
 }
 
-static cgp_status parse_list(cli_settings *settings, int id, const char *text) {
-    void *value = cli_option_field(settings, id);
+/* To a cli_counts, or cli_names, at `value`. */
+static cgp_status parse_list(cli_settings *settings, int id, const char *text, void *value) {
     if (settings->n_owned + 8 > CLI_OWNED)
         return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
     const int count = count_items(text);
@@ -76,6 +77,21 @@ static cgp_status parse_list(cli_settings *settings, int id, const char *text) {
     }
     *(cli_counts *)value = (cli_counts){values, count};
     return CGP_OK;
+}
+
+static cgp_status parse_balance(cli_settings *settings, int id, const char *text) {
+    static const char *const rules[] = {"flops", "time", "size"};
+    cli_balance *balance = cli_option_field(settings, id);
+    *balance = (cli_balance){0};
+    if (!isalpha((unsigned char)*text)) return parse_list(settings, id, text, &balance->layers);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, rules[i]) == 0) balance->by = rules[i];
+    }
+    const char *near = cgp_nearest(text, rules, 3);
+    if (!balance->by && near)
+        return cgp_fail(CGP_EINVAL, "--balance %s: expected %s, got \"%s\" (did you mean %s?)",
+                        text, expected[CLI_BALANCE], text, near);
+    return balance->by ? CGP_OK : unexpected(id, text);
 }
 
 /* --- one value --- */
@@ -106,9 +122,10 @@ cgp_status cli_option_set(cli_settings *settings, int id, const char *text) {
     case CLI_SHARE:
         good = cli_parse_real(text, 0, 1, value);
         break;
-    case CLI_COUNTS:
+    case CLI_BALANCE:
+        return parse_balance(settings, id, text);
     case CLI_NAMES:
-        return parse_list(settings, id, text);
+        return parse_list(settings, id, text, value);
     case CLI_PATHS:
         good = *text != '\0';
         ((const char **)((cli_names *)value)->values)[((cli_names *)value)->count++] = text;

@@ -17,6 +17,10 @@ static void print_rate_schedule(FILE *out, const cgp_rate_schedule *schedule) {
     if (schedule->warmup > 0) fprintf(out, ", warm-up of %" PRId64 " steps", schedule->warmup);
     if (schedule->kind == CGP_RATE_COSINE)
         fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->least, schedule->steps);
+    for (int i = 0; i < schedule->n_milestones; i++) {
+        if (i == 0) fprintf(out, ", times %g after steps", schedule->factor);
+        fprintf(out, "%s %" PRId64, i ? "," : "", schedule->milestones[i]);
+    }
     if (schedule->kind == CGP_RATE_STEP)
         fprintf(out, ", times %g every %" PRId64 " steps", schedule->factor,
                 schedule->interval);

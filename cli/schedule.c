@@ -1,41 +1,28 @@
-/* schedule.c -- cgpipe schedule: a schedule drawn, checked and simulated without a model.
+/* schedule.c -- cgpipe schedule: a schedule checked, simulated and drawn without a model.
  *
- * Stages are a chain: each sends an activation to the next and a gradient to the one before. */
+ * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between
+ * stages of one device a message takes no time. */
 #include "commands.h"
 
 #include "common.h"
 #include "report.h"
+#include "schedule_files.h"
 
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_ROWS = 1000 }; /* of a picture */
+
 typedef struct drawing {
     const cli_settings *settings;
     cgp_schedule *schedule;
-    cgp_edge *edges; /* 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+    const cgp_edge *edges; /* of the schedule */
     int n_edges;
+    double *forward, *input, *weight, *latency, *transfer;
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
 } drawing;
-
-static cgp_status make(drawing *d) {
-    const cli_settings *s = d->settings;
-    cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
-    if (!s->operand)
-        return cgp_fail(CGP_EINVAL, "schedule: NAME is missing (gpipe, 1f1b or forward)");
-    CGP_TRY(cgp_recompute_parse(&recompute, s->recompute));
-    CGP_TRY(cgp_schedule_create(&d->schedule, s->operand, (int)s->stages, (int)s->chunks));
-    CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
-    const int links = (int)s->stages - 1;
-    d->n_edges = 2 * links;
-    d->edges = cli_calloc((size_t)d->n_edges, sizeof *d->edges);
-    for (int j = 0; j < links; j++) {
-        d->edges[j] = (cgp_edge){j, j + 1};
-        d->edges[links + j] = (cgp_edge){j + 1, j};
-    }
-    return cgp_schedule_lower(d->schedule, d->edges, d->n_edges);
-}
 
 static double *repeat(double value, int count) {
     double *values = cli_calloc((size_t)count, sizeof *values);
@@ -44,40 +31,150 @@ static double *repeat(double value, int count) {
     return values;
 }
 
-static cgp_status simulate(drawing *d) {
+/* --- making --- */
+
+static cgp_status check_settings(const cli_settings *s) {
+    static const cli_option_id sizes[] = {CLI_OPTION_STAGES, CLI_OPTION_CHUNKS,
+                                          CLI_OPTION_VIRTUAL, CLI_OPTION_GROUP};
+    CGP_TRY(cli_schedule_check_outputs(s));
+    if (!s->operand && !s->check)
+        return cgp_fail(CGP_EINVAL, "schedule: NAME is missing (cgpipe schedule --list)");
+    if (!s->check) return CGP_OK;
+    if (s->operand)
+        return cgp_fail(CGP_EINVAL, "--check: expected no NAME beside the file, got %s",
+                        s->operand);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (cli_given(s, sizes[i]))
+            return cgp_fail(CGP_EINVAL,
+                            "--check: its file says what --stages, --chunks, --virtual and "
+                            "--group would (leave them out)");
+    }
+    return CGP_OK;
+}
+
+/* The greedy schedules take the costs that are simulated. */
+static cgp_status generate(drawing *d) {
     const cli_settings *s = d->settings;
-    const int stages = (int)s->stages;
-    double *forward = repeat(s->cost_f, stages), *input = repeat(s->cost_i, stages);
-    double *weight = repeat(s->cost_w, stages), *latency = repeat(s->latency, d->n_edges);
-    const cgp_schedule_costs costs = {.forward = forward,
-                                      .backward_input = input,
-                                      .backward_weight = weight,
-                                      .latency = latency};
-    cgp_status status = cgp_schedule_check(d->schedule, &d->report);
-    if (status == CGP_OK) status = cgp_schedule_simulate(d->schedule, &costs, &d->timeline);
-    free(latency);
-    free(weight);
-    free(input);
-    free(forward);
+    const cgp_schedule_info *info = cgp_schedule_info_find(s->operand);
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.virtual_stages = (int)s->virtual_stages;
+    options.group = (int)s->group;
+    if (info && !info->any_virtual && info->virtual_stages == 1 && s->stages < 1 << 24) {
+        options.forward = d->forward = repeat(s->cost_f, (int)s->stages);
+        options.backward_input = d->input = repeat(s->cost_i, (int)s->stages);
+        options.backward_weight = d->weight = repeat(s->cost_w, (int)s->stages);
+        options.latency = s->latency + s->transfer;
+    }
+    return cgp_schedule_create(&d->schedule, s->operand, (int)s->stages, (int)s->chunks,
+                               &options);
+}
+
+static cgp_status make(drawing *d) {
+    const cli_settings *s = d->settings;
+    cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
+    CGP_TRY(cgp_recompute_parse(&recompute, s->recompute));
+    CGP_TRY(s->check ? cli_schedule_read(&d->schedule, s->check) : generate(d));
+    cgp_schedule_edges(d->schedule, &d->n_edges);
+    const bool lowered = d->n_edges > 0;
+    if (lowered && recompute != CGP_RECOMPUTE_NEVER)
+        return cgp_fail(CGP_EINVAL,
+                        "--recompute: expected a file without transfers, got one with them");
+    if (recompute != CGP_RECOMPUTE_NEVER)
+        CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
+    if (!lowered) CGP_TRY(cgp_schedule_lower_chain(d->schedule));
+    d->edges = cgp_schedule_edges(d->schedule, &d->n_edges);
+    return CGP_OK;
+}
+
+/* --- checking and simulating --- */
+
+/* Draw where it is wrong; the message stays that of the check. */
+static cgp_status check(drawing *d) {
+    const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
+    char *grid = status == CGP_EINVAL ? cgp_schedule_draw_fault(d->schedule) : NULL;
+    if (!grid) return status;
+    int device = 0;
+    for (char *line = strtok(grid, "\n"); line; line = strtok(NULL, "\n"))
+        fprintf(cli_text(d->settings), "device:%-3d %s\n", device++, line);
+    fflush(cli_text(d->settings));
+    free(grid);
     return status;
 }
 
-static cgp_status print(const drawing *d) {
+static bool is_local(const drawing *d, int edge) {
+    return cgp_schedule_device_of(d->schedule, d->edges[edge].from) ==
+           cgp_schedule_device_of(d->schedule, d->edges[edge].to);
+}
+
+static cgp_status simulate(drawing *d) {
+    const cli_settings *s = d->settings;
+    const int stages = cgp_schedule_stages(d->schedule);
+    free(d->forward);
+    free(d->input);
+    free(d->weight);
+    d->forward = repeat(s->cost_f, stages);
+    d->input = repeat(s->cost_i, stages);
+    d->weight = repeat(s->cost_w, stages);
+    d->latency = repeat(s->latency, d->n_edges);
+    d->transfer = repeat(s->transfer, d->n_edges);
+    for (int e = 0; e < d->n_edges; e++) {
+        if (is_local(d, e)) d->latency[e] = d->transfer[e] = 0.0;
+    }
+    const cgp_schedule_costs costs = {.forward = d->forward,
+                                      .backward_input = d->input,
+                                      .backward_weight = d->weight,
+                                      .latency = d->latency,
+                                      .transfer = d->transfer,
+                                      .transfers_block = s->blocking};
+    CGP_TRY(check(d));
+    return cgp_schedule_simulate(d->schedule, &costs, &d->timeline);
+}
+
+/* --- telling --- */
+
+static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
+    static const char letters[] = "FBIWR";
+    double compute = 0.0;
+    fprintf(out, "critical     ");
+    for (int k = 0; k <= CGP_ACTION_R; k++) {
+        if (t->critical_path[k] > 0.0) fprintf(out, "%c %g, ", letters[k], t->critical_path[k]);
+        compute += t->critical_path[k];
+    }
+    const double rest = t->makespan - compute;
+    fprintf(out, "messages %g\n", rest > 1e-9 * t->makespan ? rest : 0.0);
+}
+
+static void print_figures(const drawing *d, FILE *out) {
     const cli_settings *s = d->settings;
     const cgp_schedule_timeline *t = &d->timeline;
-    FILE *out = cli_text(s);
-    CGP_TRY(cli_print_picture(out, d->schedule, "device"));
-    fprintf(out, "\ncosts        F %g, I %g, W %g, transfer %g\n", s->cost_f, s->cost_i,
-            s->cost_w, s->latency);
+    fprintf(out, "\ncosts        F %g, I %g, W %g, message %g + %g%s\n", s->cost_f, s->cost_i,
+            s->cost_w, s->latency, s->transfer, s->blocking ? " (blocking)" : "");
     fprintf(out, "makespan     %g, bubble %.2f %%\n", t->makespan, 100 * t->bubble_makespan);
     fprintf(out, "span         %g, bubble %.2f %%\n", t->span, 100 * t->bubble_span);
-    fprintf(out, "peak slots  ");
+    print_critical_path(out, t);
+    fprintf(out, "busy         ");
+    for (int i = 0; i < t->devices; i++)
+        fprintf(out, "%s%.1f %%", i ? ", " : "", 100 * t->busy[i]);
+    fprintf(out, "\npeak slots  ");
     for (int i = 0; i < d->report.devices; i++)
         fprintf(out, " %d", d->report.peak_slots[i]);
     fprintf(out, "\nbuffers      edge: least (no deadlock), free (no sender waits)\n");
     for (int i = 0; i < d->n_edges; i++)
         fprintf(out, "             %d->%d: %d, %d\n", d->edges[i].from, d->edges[i].to,
                 d->report.least_capacity[i], t->free_capacity[i]);
+}
+
+static cgp_status print(const drawing *d) {
+    const cli_settings *s = d->settings;
+    const bool taken = s->csv || s->csv_transfers || (s->svg && strcmp(s->svg, "-") == 0) ||
+                       (s->trace_json && strcmp(s->trace_json, "-") == 0);
+    if (taken) return CGP_OK; /* standard output is for one thing */
+    FILE *out = cli_text(s);
+    if (cgp_schedule_devices(d->schedule) <= MOST_ROWS)
+        CGP_TRY(cli_print_picture(out, d->schedule, "device"));
+    else
+        fprintf(out, "%d devices are too many to draw\n", cgp_schedule_devices(d->schedule));
+    print_figures(d, out);
     return CGP_OK;
 }
 
@@ -88,19 +185,53 @@ static json_t *list_of(const int *values, int count) {
     return list;
 }
 
+static json_t *shares(const double *values, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, cli_real_json(values[i]));
+    return list;
+}
+
+/* Stages of the device that has most. */
+static int most_stages(const cgp_schedule *schedule) {
+    int most = 0;
+    int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
+    for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
+        const int count = ++counts[cgp_schedule_device_of(schedule, j)];
+        most = count > most ? count : most;
+    }
+    free(counts);
+    return most;
+}
+
+static json_t *critical_json(const cgp_schedule_timeline *t) {
+    static const char *const names[] = {"F", "B", "I", "W", "R"};
+    json_t *path = json_object();
+    double rest = t->makespan;
+    for (int k = 0; k <= CGP_ACTION_R; k++) {
+        json_object_set_new(path, names[k], cli_real_json(t->critical_path[k]));
+        rest -= t->critical_path[k];
+    }
+    json_object_set_new(path, "messages",
+                        cli_real_json(rest > 1e-9 * t->makespan ? rest : 0.0));
+    return path;
+}
+
 static json_t *to_json(const drawing *d) {
     const cli_settings *s = d->settings;
     const cgp_schedule_timeline *t = &d->timeline;
     json_t *o = json_object(), *edges = json_array();
-    json_object_set_new(o, "schedule", json_string(s->operand));
-    json_object_set_new(o, "stages", json_integer(s->stages));
-    json_object_set_new(o, "chunks", json_integer(s->chunks));
-    json_object_set_new(o, "virtual", json_integer(1));
+    json_object_set_new(o, "schedule", json_string(cgp_schedule_name(d->schedule)));
+    json_object_set_new(o, "stages", json_integer(cgp_schedule_devices(d->schedule)));
+    json_object_set_new(o, "chunks", json_integer(cgp_schedule_chunks(d->schedule)));
+    json_object_set_new(o, "virtual", json_integer(most_stages(d->schedule)));
     json_object_set_new(o, "recompute", json_string(s->recompute));
     json_object_set_new(o, "makespan", cli_real_json(t->makespan));
     json_object_set_new(o, "span", cli_real_json(t->span));
     json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
     json_object_set_new(o, "bubble_span", cli_real_json(t->bubble_span));
+    json_object_set_new(o, "critical_path", critical_json(t));
+    json_object_set_new(o, "busy", shares(t->busy, t->devices));
     json_object_set_new(o, "peak_slots_per_device",
                         list_of(d->report.peak_slots, d->report.devices));
     for (int i = 0; i < d->n_edges; i++)
@@ -115,17 +246,50 @@ static json_t *to_json(const drawing *d) {
 static cgp_status tell(drawing *d) {
     CGP_TRY(cli_json_check(d->settings));
     CGP_TRY(print(d));
+    CGP_TRY(cli_schedule_write(d->settings, d->schedule, &d->timeline));
     return cli_json_write(d->settings, to_json(d));
+}
+
+/* --- --list --- */
+
+static json_t *info_json(const cgp_schedule_info *info) {
+    json_t *o = json_object();
+    json_object_set_new(o, "schedule", json_string(info->name));
+    json_object_set_new(o, "when", json_string(info->when));
+    json_object_set_new(o, "rule", json_string(info->rule));
+    json_object_set_new(o, "virtual", json_integer(info->virtual_stages));
+    json_object_set_new(o, "any_virtual", json_boolean(info->any_virtual));
+    json_object_set_new(o, "splits_backward", json_boolean(info->splits_backward));
+    return o;
+}
+
+static cgp_status list_schedules(const cli_settings *settings) {
+    const cgp_schedule_info *info;
+    CGP_TRY(cli_json_check(settings));
+    json_t *list = json_array(), *root = json_object();
+    json_object_set_new(root, "schedules", list);
+    for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
+        fprintf(cli_text(settings), "%-15s %s\n", info->name, info->when);
+        json_array_append_new(list, info_json(info));
+    }
+    return cli_json_write(settings, root);
 }
 
 int cli_schedule(const cli_settings *settings) {
     drawing d = {.settings = settings};
-    int code = cli_report(make(&d), true);
-    if (code == CLI_OK) code = cli_report(simulate(&d), true);
+    if (settings->list) return cli_report(list_schedules(settings), false);
+    const bool named = settings->check == NULL; /* what is wrong is then the command line */
+    int code = cli_report(check_settings(settings), true);
+    if (code == CLI_OK) code = cli_report(make(&d), named);
+    if (code == CLI_OK) code = cli_report(simulate(&d), named);
     if (code == CLI_OK) code = cli_report(tell(&d), false);
     cgp_schedule_timeline_release(&d.timeline);
     cgp_schedule_report_release(&d.report);
     cgp_schedule_destroy(d.schedule);
-    free(d.edges);
+    free(d.transfer);
+    free(d.latency);
+    free(d.weight);
+    free(d.input);
+    free(d.forward);
     return code;
 }

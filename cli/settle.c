@@ -2,6 +2,7 @@
 #include "options_table.h"
 
 #include "common.h"
+#include "recipe.h"
 
 #include <cgpipe/optim.h>
 
@@ -78,6 +79,10 @@ static cgp_status settle_rate(cli_settings *s) {
     cgp_rate_kind kind = CGP_RATE_CONSTANT;
     const char *name = s->rate_schedule;
     CGP_TRY(cgp_rate_kind_parse(&kind, name));
+    if (kind == CGP_RATE_MILESTONES)
+        return cgp_fail(CGP_EINVAL,
+                        "--rate-schedule milestones: comes with --recipe (or step, for equal "
+                        "intervals)");
     if (kind != CGP_RATE_COSINE && !isnan(s->rate_least))
         return rate_needs(CLI_OPTION_RATE_LEAST, "cosine", name);
     if (kind != CGP_RATE_STEP && s->rate_interval > 0)
@@ -98,10 +103,14 @@ static cgp_status settle_rate(cli_settings *s) {
 /* --- all --- */
 
 static cgp_status settle_balance(cli_settings *s) {
-    if (s->balance.count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = s->balance.count;
-    if (s->balance.count == 0 || s->balance.count == s->stages) return CGP_OK;
+    const int count = s->balance.layers.count;
+    const bool by_time = s->balance.by && is(s->balance.by, "time");
+    if (s->costs && !by_time && s->command != CLI_BENCH)
+        return cgp_fail(CGP_EINVAL, "--costs: expected --balance time");
+    if (count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = count;
+    if (count == 0 || count == s->stages) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
-                    (int)s->stages, s->balance.count);
+                    (int)s->stages, count);
 }
 
 /* What is written as a number is a share, anything else a path. */
@@ -126,13 +135,12 @@ static cgp_status settle_start(const cli_settings *s) {
 }
 
 cgp_status cli_settings_settle(cli_settings *s) {
+    if (s->command == CLI_TRAIN) CGP_TRY(cli_recipe_settle(s));
     if (s->chunks == 0) s->chunks = s->batch == 0 || s->batch > 8 ? 8 : s->batch;
     if (s->command == CLI_TRAIN) CGP_TRY(settle_start(s));
     if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));
     if (!cli_option_taken(CLI_OPTION_OPTIMIZER, s->command)) return CGP_OK;
     CGP_TRY(settle_balance(s));
-    if (is(s->schedule, "forward"))
-        return cgp_fail(CGP_EINVAL, "--schedule forward: has no backward (gpipe or 1f1b)");
     CGP_TRY(settle_optimizer(s));
     return settle_rate(s);
 }

@@ -7,6 +7,7 @@
 
 #include "commands.h"
 #include "common.h"
+#include "recipe.h"
 #include "record.h"
 #include "report.h"
 #include "sampler.h"
@@ -45,7 +46,12 @@ static cgp_status prepare(training *t) {
     if (s->sample > 0) CGP_TRY(cli_model_expect_gpt2(&named, "--sample"));
     if (s->sample > 0)
         CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2));
-    CGP_TRY(cli_experiment_plan(&t->experiment, s, &named));
+    CGP_TRY(cli_experiment_model(&t->experiment, s, &named));
+    if (cli_recipe_counts_epochs(s)) {
+        CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
+        CGP_TRY(cli_recipe_count(&t->settings, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
+    }
+    CGP_TRY(cli_experiment_make_plan(&t->experiment));
     t->words = cli_data_words_of(t->experiment.model);
     return cli_resume_check_model(t);
 }
@@ -62,7 +68,7 @@ static cgp_status check_files(training *t) {
             "deletes it; or another --run)",
             t->folder.path);
     CGP_TRY(cli_json_check(s));
-    CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
+    if (!t->data) CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
     CGP_TRY(cgp_data_identity(t->data, t->identity));
     return cli_folder_make(&t->folder);
 }

@@ -1,4 +1,8 @@
-/* partition.h -- how many layers each stage gets.
+/* partition.h -- what layers cost, and how many of them each stage gets.
+ *
+ *     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
+ *     CGP_TRY(cgp_profile(model, &options, costs));
+ *     CGP_TRY(cgp_balance_by_time(model, costs, false, stages, balance));
  *
  * Threads: any; a finished model is only read. */
 #ifndef CGPIPE_PARTITION_H
@@ -33,6 +37,109 @@ CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 /** Balance a finished model by cgp_layer_flops(). The loss is not counted. As cgp_balance_solve(). */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
+
+/** What a layer costs: times, operations and bytes of one micro-batch. The losses, which are in no layer, count with the last. */
+typedef struct cgp_layer_cost {
+    double forward_seconds; /**< F */
+    double
+        input_seconds; /**< I: gradients of values; of norms also those of their parameters. */
+    double weight_seconds; /**< W: gradients of parameters. */
+    double
+        recompute_seconds; /**< R: forward again of all ops whose results backward needs, in this layer or another. */
+    double
+        redo_seconds; /**< What `+selective` adds to B: forward again of the ops that are cheap to redo. */
+    double flops[3]; /**< Of F, I, W; the losses' included. */
+    int64_t
+        parameter_bytes; /**< f32 elements; a parameter that layers share counts where it is used first. */
+    int64_t saved_bytes; /**< What the layer makes and backward reads, the plan's `never`. */
+} cgp_layer_cost;
+
+typedef struct cgp_profile_options {
+    size_t struct_size;
+    int64_t samples;    /**< Of a micro-batch, >= 1. [1] */
+    const char *device; /**< "cpu" or "ref". Borrowed for the call. [NULL: "cpu"] */
+    int threads;        /**< Of the device, 1 to 1024. [1] */
+    cgp_dtype type;     /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
+    int repeats; /**< Times that each kernel is run, 1 to 1000; a time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
+} cgp_profile_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_profile_options cgp_profile_options_default(void) {
+    cgp_profile_options options = {sizeof(cgp_profile_options), 1, NULL, 1, CGP_F32, 5};
+    return options;
+}
+
+/**
+ * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times.
+ *
+ * Ops go one by one, with memory for the one that runs, so that a model may be profiled that no memory holds. Kernels that are
+ * equal but for their data are measured once for all layers. Gradients that several uses add up are added to, as in training.
+ *
+ * @param[in]  model    Finished. Borrowed.
+ * @param[in]  options  Borrowed.
+ * @param[out] costs    [cgp_model_layers()]. Caller's. Unchanged on failure.
+ *
+ * @retval CGP_EINVAL   A bad option, or a model that is not finished.   @retval CGP_ENOMEM
+ * @retval CGP_ELIMIT   An op needs more memory than the machine has.   @retval CGP_EDEVICE  A kernel failed.
+ *
+ * Threads: blocks. The device, and its threads, are the caller's thread's for the call.
+ * Cost: (1 + repeats) micro-batches of forward and backward of the ops that differ.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
+                                              const cgp_profile_options *options,
+                                              cgp_layer_cost *costs);
+
+/**
+ * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are recomputed.
+ *
+ * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the best cut there is for these times.
+ *
+ * @param[in] costs       [layers], of cgp_profile() or made up. Borrowed.
+ * @param[in] recomputed  Whether most micro-batches are (always, except_last).
+ * Otherwise as cgp_balance_solve().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
+                                                      const cgp_layer_cost *costs,
+                                                      bool recomputed, int stages,
+                                                      int *balance);
+
+/** How cgp_balance_by_size() counts bytes. */
+typedef struct cgp_balance_size_options {
+    size_t struct_size;
+    int64_t samples; /**< Of a micro-batch, >= 1. [1] */
+    int in_flight; /**< Micro-batches whose saved values are there at one time, >= 1: 1 with recomputation. [1] */
+    double
+        parameter_scale; /**< Times a parameter is there: itself, its gradient, the optimizer's states. [2] */
+} cgp_balance_size_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
+    cgp_balance_size_options options = {sizeof(cgp_balance_size_options), 1, 1, 2.0};
+    return options;
+}
+
+/**
+ * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight + parameter bytes x parameter_scale.
+ *
+ * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one micro-batch: what is alive where all
+ * are recomputed. Without recomputation as many are as are in flight, hence the factor. Its param_scale is a guess (RMSprop:
+ * 3 to 5); here nothing else multiplies parameters, so 2 + cgp_optim_states() is the truth. Workspace and what crosses
+ * between stages are not counted: both depend on the cut.
+ *
+ * @param[in] options  Borrowed.
+ * @retval CGP_EINVAL  A bad option too. Otherwise as cgp_balance_solve().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
+                                                      const cgp_balance_size_options *options,
+                                                      int stages, int *balance);
+
+/**
+ * Measure what one core can do at most: f32 fused multiply-adds on registers, as many at once as hide their latency.
+ *
+ * @return Floating-point operations a second, the best of 50 runs (half a second in all); 0 on a processor without AVX2 and FMA.
+ * Threads: any; the calling one is measured.
+ */
+CGP_API double cgp_core_peak_flops(void);
 
 /** Check a balance given by a person. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages,

@@ -40,10 +40,10 @@ typedef struct cgp_plan_options {
         balance; /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
     int64_t batch; /**< B samples in a mini-batch, >= 1. [1] */
     int chunks;    /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
-    const char *schedule;    /**< "gpipe" or "1f1b" [NULL: "1f1b"]. Borrowed for the call. */
+    const char *schedule;    /**< "gpipe", "1f1b" or "eager-1f1b" [NULL: "1f1b"]. Borrowed for the call. */
     cgp_recompute recompute; /**< [never] */
     cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
-    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward". */
+    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward-only". */
     const char *const
         *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
     int threads_per_device; /**< T >= 1 [1] */
@@ -116,6 +116,17 @@ CGP_API int cgp_plan_chunks(const cgp_plan *plan);
 CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage);
 CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
 CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
+
+/** A way that messages take between two stages: activations if from < to, gradients if from > to. */
+typedef struct cgp_plan_edge {
+    int from, to;
+    int64_t bytes; /**< Of the message of a full micro-batch. */
+    int buffers;   /**< Of that size, on the device of `from`. */
+} cgp_plan_edge;
+
+/** How many edges there are; edge 0 .. of them, as the schedule's transfers number them, all zero if there is none. */
+CGP_API int cgp_plan_edges(const cgp_plan *plan);
+CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
 
 /** The lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs. Borrowed. */
 CGP_API const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan);

@@ -1,7 +1,7 @@
 /* schedule.h -- which action runs when: tables of integers, made, lowered, checked, simulated and drawn without a device.
  *
- * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `forward`), gets its
- * recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
+ * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `zb-h1` ...) or read from CSV,
+ * gets its recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
  * micro-batch in every generator, so that weight gradients add up in the same order under every schedule.
  *
  * Threads: a schedule has no locks. Calls that change one need it alone; calls that take it as const may run side by side. */
@@ -33,6 +33,8 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: who computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge; /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
+    bool paired; /**< F, before lowering: goes with the next B or I of the list (dualpipe-v). Both wait for what either
+                      needs, and send when both are done. */
 } cgp_action;
 
 /** A way that data takes between two stages, for every micro-batch.
@@ -72,35 +74,68 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const 
 /** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */
 CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 
+/** Which stages a device has: with v of them on each of n devices, n v in all. */
+typedef enum cgp_placement {
+    CGP_PLACEMENT_LOOP, /**< Stage j on device j mod n. */
+    CGP_PLACEMENT_V, /**< To and fro: 0 1 .. n-1 n-1 .. 1 0: the first and the last stage share a device. */
+} cgp_placement;
+
+/** What is known of a schedule before it is made. Strings are static. */
+typedef struct cgp_schedule_info {
+    const char *name; /**< "zb-h1" */
+    const char *when; /**< When to use it, in a line. */
+    const char *rule; /**< How it is made, in two lines. */
+    int virtual_stages; /**< v without `virtual_stages` in the options. */
+    bool any_virtual;   /**< Other v than that are possible. */
+    bool has_backward;
+    bool splits_backward; /**< I and W instead of B. */
+    cgp_placement placement;
+} cgp_schedule_info;
+
+/** Return the `index`-th schedule there is, 0.., or NULL after the last; the one of that name, or NULL. Static. Threads: any. */
+CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
+CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
+
+/** How a schedule is made, beyond its name and size. */
+typedef struct cgp_schedule_options {
+    size_t struct_size;
+    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    int group; /**< interleaved, interleaved-zb: micro-batches that go round together, n..m [0: n]. */
+    cgp_placement placement; /**< forward-only [loop]; of the others it is given. */
+    const double *forward; /**< [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
+    const double *backward_input;  /**< [stages] of I [NULL: 1]. */
+    const double *backward_weight; /**< [stages] of W [NULL: 1]. */
+    double latency; /**< zb-1p, zb-2p: time of a message between devices [0]. */
+} cgp_schedule_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_schedule_options cgp_schedule_options_default(void) {
+    cgp_schedule_options options = {
+        sizeof(cgp_schedule_options), 0, 0, CGP_PLACEMENT_LOOP, NULL, NULL, NULL, 0.0};
+    return options;
+}
+
 /**
- * Generate a schedule by name: "gpipe", "1f1b", or "forward" (no backward, for evaluation).
+ * Generate a schedule by name; cgp_schedule_info_at() lists them.
  *
- * Compute actions only (F, B), stage j on device j.
+ * Compute actions only. Backward (B, I and W) ascends on every stage, so that weight gradients add up in one order.
  *
- * @param[out] out     Owned by the caller, see cgp_schedule_destroy().
- * @param[in]  name    Borrowed.
- * @param[in]  stages  n >= 1.
- * @param[in]  chunks  m >= 1 micro-batches.
+ * @param[out] out      Owned by the caller, see cgp_schedule_destroy().
+ * @param[in]  name     Borrowed.
+ * @param[in]  devices  n >= 1.
+ * @param[in]  chunks   m >= 1 micro-batches; fewer than n are fine.
+ * @param[in]  options  Borrowed; NULL for all defaults.
  *
- * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, or n m > 2^24.
+ * @retval CGP_EINVAL  Unknown name (the message has the nearest), n or m < 1, more than 2^24 stages x micro-batches, or an
+ *                     option that does not fit the schedule: v, group, fewer micro-batches than dualpipe-v needs, a cost.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(n m).
- * Source: GPipe: Huang et al. 2019, arXiv:1811.06965. 1F1B: Narayanan et al. 2021, arXiv:2104.04473; Fan et al. 2021 (DAPPLE).
+ * Threads: any. Cost: O(actions); zb-1p and zb-2p O(actions x n), some tens of times over.
+ * Source: each generator's file in src/schedule names its paper.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name,
-                                                      int stages, int chunks);
-
-/** GPipe: all forwards, then all backwards. As cgp_schedule_create("gpipe"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages,
-                                                     int chunks);
-
-/** 1F1B (PipeDream-flush): at most n - j micro-batches in flight on stage j. As cgp_schedule_create("1f1b"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_1f1b(cgp_schedule **out, int stages, int chunks);
-
-/** Forward of every micro-batch, no backward. As cgp_schedule_create("forward"). */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_forward(cgp_schedule **out, int stages,
-                                                       int chunks);
+                                                      int devices, int chunks,
+                                                      const cgp_schedule_options *options);
 
 /** Free a schedule. Accepts NULL. */
 CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
@@ -110,6 +145,9 @@ CGP_API const char *cgp_schedule_name(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_stages(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
+
+/** Return the device that stage j is on, -1 if there is no such stage. Threads: any. */
+CGP_API int cgp_schedule_device_of(const cgp_schedule *schedule, int stage);
 
 /** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule is changed. */
 CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device,
@@ -141,6 +179,47 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule,
                                                      const cgp_edge *edges, int n_edges);
+
+/** As cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
+
+/** Return the edges of a lowered schedule, and how many in `count`; 0 before. Borrowed. Threads: any. */
+CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count);
+
+/** The two dialects of PyTorch's CSV. */
+typedef enum cgp_csv {
+    CGP_CSV_COMPUTE,   /**< F B I W only (and R, which PyTorch does not know); a column per tick. */
+    CGP_CSV_TRANSFERS, /**< The transfers, too; only for stages that send to their neighbours. */
+} cgp_csv;
+
+/**
+ * Read a schedule from CSV: a row per device, a cell per action, `2F0` or `(0F7;7B3)OVERLAP_F_B`, blank where it idles.
+ *
+ * Both dialects: a text that has a transfer is lowered as a chain (transfers between stages of one device, which PyTorch
+ * leaves out, are put in), another is compute only. UNSHARD, RESHARD and REDUCE_GRAD are left out.
+ * Whether it makes sense is left to cgp_schedule_check().
+ *
+ * @param[in] name   Of the schedule, and of the text in messages. Borrowed.
+ * @param[in] text   [bytes], need not end in 0. Borrowed.
+ *
+ * @retval CGP_EFORMAT  The message names row and column (from 1) and the cell; old letters (B for I, BW for B) are told.
+ * @retval CGP_EINVAL   More than 2^24 stages x micro-batches.   @retval CGP_ENOMEM
+ *
+ * Threads: any. Cost: O(bytes log bytes).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, const char *name,
+                                                        const char *text, size_t bytes);
+
+/**
+ * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read.
+ *
+ * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
+ *
+ * @retval CGP_EINVAL  Transfers are asked for and an edge jumps; or a rule of cgp_schedule_check() is broken.
+ * @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule,
+                                                      cgp_csv dialect, char **out);
 
 /** What cgp_schedule_check() found. Arrays are owned by the report; free with cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
@@ -182,6 +261,9 @@ typedef struct cgp_schedule_costs {
     const double *backward_weight; /**< [stages] W [1]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
     const double *latency;         /**< [edges] From the end of SEND until RECV can end [0]. */
+    const double *transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
+                                 way, one message of an edge at a time, while devices compute. */
+    bool transfers_block;   /**< Not overlapped: RECV takes that time, on the device of the receiver. */
     const int *
         capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
 } cgp_schedule_costs;
@@ -203,13 +285,17 @@ typedef struct cgp_schedule_timeline {
                                  done, freed when its RECV is, at one instant freed first): with so many no sender
                                  waits, and every time is as without limit. Does not depend on costs.capacity. */
     double **start,
-        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done. */
+        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done; a blocking RECV takes its
+                    time. */
+    bool **critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
+                          in which each one starts when the one before ends or its message comes. One of several. */
+    double critical_path[CGP_ACTION_R + 1]; /**< By kind: compute time on it. The rest of the makespan is messages. */
 } cgp_schedule_timeline;
 
 /**
  * Simulate a lowered schedule: each device runs its list in order, an action starts when what it needs has arrived.
  *
- * Transfers take no time on the device; SEND waits for a free buffer, RECV for its message.
+ * Transfers take no time on the device unless costs.transfers_block; SEND waits for a free buffer, RECV for its message.
  *
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.
@@ -242,6 +328,48 @@ CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
  *         cgp_schedule_check() is broken or it deadlocks: cgp_message() says which.
  */
 CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
+
+/**
+ * Draw a simulated step as SVG: a row per device, a box per compute action as long as it takes, coloured, lettered and
+ * textured by kind, with its micro-batch; what is idle shows, the critical path has a red border; bubble and memory are in
+ * the title.
+ *
+ * @param[in]  schedule  Lowered.
+ * @param[in]  timeline  Of this schedule.
+ * @param[out] out       The text, with a 0 at its end; freed by the caller with free().
+ *
+ * @retval CGP_EINVAL  A rule of cgp_schedule_check() is broken.   @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
+                                                   const cgp_schedule_timeline *timeline,
+                                                   char **out);
+
+/**
+ * Write a simulated step as Chrome's trace events, the JSON that ui.perfetto.dev and chrome://tracing open.
+ *
+ * A process per device, a slice per compute action, an arrow per message between devices, and a counter of the micro-batches
+ * in flight. Parameters and errors as of cgp_schedule_svg().
+ *
+ * @param[in] microseconds  What a unit of the costs is shown as, > 0.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
+                                                     const cgp_schedule_timeline *timeline,
+                                                     double microseconds, char **out);
+
+/**
+ * Draw where a schedule is wrong: the compute actions of each device in the order of its list, those in brackets that break
+ * the rule, or that the devices of a deadlock cannot get past.
+ *
+ *      0F0 [0B0] 0F1  0B1
+ *     [1F1] 1F0  1B0  1B1
+ *
+ * A transfer stands for the action that it is for. Brackets behind the last action: something is missing there. Long
+ * lists are cut to what is around. Works before and after lowering, as cgp_schedule_draw().
+ *
+ * @return Text with a newline after each row, to be freed by the caller with free(); NULL if nothing is wrong or memory is
+ *         short. If something is, cgp_message() says what.
+ */
+CGP_API char *cgp_schedule_draw_fault(const cgp_schedule *schedule);
 
 /** Write an action as "2F0" or "1SEND_F3" to `text` of `size` bytes; returns `text`. Threads: any. */
 CGP_API char *cgp_action_text(const cgp_action *action, char *text, size_t size);

@@ -157,7 +157,7 @@ typedef struct cgp__kernel_args {
 } cgp__kernel_args;
 
 /* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column
- * of group 0; ATTENTION's probability (head, query, key) is number e = key of group head * rows + query. Element e keeps
+ * of group 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number e = key of group head * rows + query. Element e keeps
  * its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4, group, sample low, sample high}) is >= p * 2^32. */
 static inline uint32_t cgp__dropout_threshold(float p) {
     return (uint32_t)((double)p * 4294967296.0);

@@ -1,8 +1,7 @@
 /* running.c -- running statistics, in double until a step ends: see running.h. */
 #include "backend/running.h"
 
-/* What lies in `pending`; mean and spread of each channel follow. Spread: the variance that the state will have, or,
- * deferred, the sum of squared differences from the mean. */
+/* What lies in `pending` (cgp__running_bytes): means, then spreads. */
 typedef struct collected {
     double rows, batches;
     double values[];

@@ -16,7 +16,8 @@
 
 #include "backend/backend.h"
 
-/* Bytes of `pending` for so many channels. */
+/* Bytes of `pending` for so many channels: doubles, the rows and the micro-batches collected, then of each channel the mean,
+ * then of each the variance that the state will have or, deferred, the sum of squared differences from the mean. */
 int64_t cgp__running_bytes(int64_t channels);
 
 /* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first:

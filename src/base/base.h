@@ -5,6 +5,8 @@
 
 #include <cgpipe/base.h>
 
+#include <stdio.h>
+
 #define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
 
 /* --- log: one line on standard error; the library never writes to standard output --- */
@@ -66,6 +68,21 @@ int64_t cgp__now_ns(void);
  *     <object>: expected <list>, got "<text>" (did you mean <nearest>?) */
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);
+
+/* --- texts: written to `file`, collected in memory --- */
+
+typedef struct cgp__text {
+    FILE *file;
+    char *bytes;
+    size_t size;
+    const char *what; /* for messages; borrowed */
+} cgp__text;
+
+cgp_status cgp__text_open(cgp__text *text, const char *what);
+
+/* The text, owned by the caller, if `status` is CGP_OK and memory was enough; else it is
+ * dropped, and the failure returned. */
+cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out);
 
 /* --- SHA-256 (libcrypto) --- */
 

@@ -235,8 +235,10 @@ static void write_events(FILE *file, const cgp_pipeline *pipeline, view *views) 
     fprintf(file, "the last %d events (start and end in ms since the start of the run):\n", n);
     for (int i = n - 1; i >= 0; i--) {
         const cgp__event *event = &taken[i].event;
-        const cgp_action action = {(cgp_action_kind)event->kind, event->stage,
-                                   event->microbatch, -1};
+        const cgp_action action = {.kind = (cgp_action_kind)event->kind,
+                                   .stage = event->stage,
+                                   .microbatch = event->microbatch,
+                                   .edge = -1};
         fprintf(file, "  %10.3f %10.3f  device %d  %s\n",
                 1e3 * seconds_since(pipeline->run_start_ns, event->start_ns),
                 1e3 * seconds_since(pipeline->run_start_ns, event->end_ns), taken[i].device,

@@ -85,14 +85,15 @@ typedef struct attempt {
     int64_t slot_bytes;
 } attempt;
 
-/* Place the items that are not saved, in the order of `compare`. Returns the bytes of
- * workspace. */
-static int64_t place_others(const attempt *a, int (*compare)(const void *, const void *)) {
+/* Place the items that are not saved, in the order of `compare`. Returns the bytes of workspace; gives
+ * up as soon as these reach `enough`. */
+static int64_t place_others(const attempt *a, int (*compare)(const void *, const void *),
+                            int64_t enough) {
     int n_slot = a->n_saved, n_work = 0;
     int64_t bytes = 0;
     memcpy(a->slot, a->saved, (size_t)n_slot * sizeof *a->slot);
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
-    for (int i = 0; i < a->n; i++) {
+    for (int i = 0; i < a->n && bytes < enough; i++) {
         cgp__item *item = a->order[i];
         if (item->saved) continue;
         const int64_t in_slot = lowest_gap(a->slot, n_slot, item);
@@ -127,14 +128,14 @@ cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
     }
     int best = 0;
     for (int k = 0; k < ORDERS; k++) {
-        const int64_t bytes = place_others(&a, orders[k]);
-        if (k == 0 || bytes < *workspace_bytes) {
-            best = k;
-            *workspace_bytes = bytes;
-        }
+        const int64_t enough = k == 0 ? INT64_MAX : *workspace_bytes;
+        const int64_t bytes = place_others(&a, orders[k], enough);
+        if (bytes >= enough) continue;
+        best = k;
+        *workspace_bytes = bytes;
     }
     *slot_bytes = a.slot_bytes;
-    (void)place_others(&a, orders[best]);
+    (void)place_others(&a, orders[best], INT64_MAX);
     free(memory);
     return CGP_OK;
 }

@@ -35,6 +35,24 @@ static cgp_status check_loss_outside(const cgp_plan_options *o, const cgp_model 
     return CGP_OK;
 }
 
+/* What can be generated is more than what can be run. An unknown name is told later, with the
+ * nearest. */
+static cgp_status check_schedule(const char *name) {
+    const cgp_schedule_info *info = cgp_schedule_info_find(name);
+    if (info && !info->has_backward)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule: expected one with a backward to train with, got \"%s\" "
+                        "(gpipe or 1f1b)",
+                        name);
+    if (info && (info->splits_backward || info->virtual_stages > 1))
+        return cgp_fail(CGP_EINVAL,
+                        "schedule: expected one stage on each device and a backward in one "
+                        "piece, as no others can be run yet, got \"%s\" (gpipe, 1f1b or "
+                        "eager-1f1b)",
+                        name);
+    return CGP_OK;
+}
+
 static cgp_status check_options(const cgp_plan_options *o, const cgp_model *model) {
     if (o->struct_size != sizeof *o)
         return cgp_fail(
@@ -70,10 +88,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         "`loss_outside`)",
                         model->name);
     if (o->loss_outside) CGP_TRY(check_loss_outside(o, model));
-    if (!o->inference && o->schedule && strcmp(o->schedule, "forward") == 0)
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: \"forward\" has no backward and cannot train (gpipe or 1f1b can)");
+    if (!o->inference) CGP_TRY(check_schedule(o->schedule));
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     return o->inference ? CGP_OK : cgp_optim_check(&o->optim);
@@ -115,7 +130,7 @@ static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
     plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
     plan->state = cgp__calloc((size_t)plan->model->n_states, sizeof *plan->state);
     plan->pending = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->pending);
-    plan->schedule_name = cgp__strdup(o->inference      ? "forward"
+    plan->schedule_name = cgp__strdup(o->inference      ? "forward-only"
                                       : o->loss_outside ? "gpipe"
                                       : o->schedule     ? o->schedule
                                                         : "1f1b");
@@ -168,8 +183,8 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out) {
     cgp_schedule *schedule = NULL;
-    const char *name = forward_only ? "forward" : plan->schedule_name;
-    CGP_TRY(cgp_schedule_create(&schedule, name, plan->n_stages, chunks));
+    const char *name = forward_only ? "forward-only" : plan->schedule_name;
+    CGP_TRY(cgp_schedule_create(&schedule, name, plan->n_stages, chunks, NULL));
     cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
     cgp_status status =
         edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
@@ -219,8 +234,10 @@ static cgp_status size_transfers(cgp_plan *plan) {
         costs[2 * n + j] = stage->backward_flops / 2;
         costs[3 * n + j] = stage->recompute_flops;
     }
-    const cgp_schedule_costs given = {costs,         costs + n, costs + 2 * n,
-                                      costs + 3 * n, NULL,      NULL};
+    const cgp_schedule_costs given = {.forward = costs,
+                                      .backward_input = costs + n,
+                                      .backward_weight = costs + 2 * n,
+                                      .recompute = costs + 3 * n};
     const cgp_status status = cgp_schedule_simulate(plan->schedule, &given, &plan->timeline);
     free(costs);
     for (int e = 0; status == CGP_OK && e < plan->n_edges; e++) {

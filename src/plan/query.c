@@ -36,3 +36,13 @@ const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan) {
 const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan) {
     return &plan->timeline;
 }
+
+int cgp_plan_edges(const cgp_plan *plan) {
+    return plan->n_edges;
+}
+
+cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge) {
+    if (edge < 0 || edge >= plan->n_edges) return (cgp_plan_edge){0};
+    const cgp__edge_plan *e = &plan->edges[edge];
+    return (cgp_plan_edge){e->edge.from, e->edge.to, e->bytes, e->capacity};
+}

@@ -19,10 +19,11 @@
 /* Positions in the list of the stage's device; -1: absent. */
 typedef struct position_index {
     const cgp_schedule *schedule;
-    bool backward; /* the schedule has any */
-    int *compute;  /* [CGP__COMPUTE_KINDS][stages][chunks] */
-    int *send;     /* [edges][chunks] */
-    int *receive;  /* [edges][chunks] */
+    bool backward;     /* the schedule has any */
+    int *compute;      /* [CGP__COMPUTE_KINDS][stages][chunks] */
+    int *send;         /* [edges][chunks] */
+    int *receive;      /* [edges][chunks] */
+    cgp__fault *fault; /* where it is wrong; NULL: nobody asks */
 } position_index;
 
 static int *compute_slot(const position_index *x, cgp_action_kind kind, int stage,
@@ -37,9 +38,11 @@ static int *transfer_slot(const position_index *x, bool is_send, int edge, int m
 
 /* "schedule: device 1, position 4, 1B0: <rule>" */
 static CGP_PRINTF(4, 5) cgp_status
-    broken(const cgp_schedule *s, int stage, int position, const char *rule, ...) {
+    broken(const position_index *x, int stage, int position, const char *rule, ...) {
     char what[CGP__ACTION_TEXT], why[256];
+    const cgp_schedule *s = x->schedule;
     const int device = s->device_of[stage];
+    if (x->fault) cgp__fault_add(x->fault, device, position);
     va_list args;
     va_start(args, rule);
     vsnprintf(why, sizeof why, rule, args);
@@ -49,45 +52,50 @@ static CGP_PRINTF(4, 5) cgp_status
 }
 
 /* "schedule: device 1, 1B0: expected <what>, got none" */
-static cgp_status missing(const cgp_schedule *s, cgp_action_kind kind, int stage,
+static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage,
                           int microbatch, const char *what) {
     char text[CGP__ACTION_TEXT];
+    const cgp_schedule *s = x->schedule;
+    if (x->fault) cgp__fault_add(x->fault, s->device_of[stage], s->counts[s->device_of[stage]]);
     const cgp_action a = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
     return cgp_fail(CGP_EINVAL, "schedule: device %d, %s: expected %s, got none",
                     s->device_of[stage], cgp_action_text(&a, text, sizeof text), what);
 }
 
 /* A transfer fits its edge: kind and stage. */
-static cgp_status check_edge(const cgp_schedule *s, int device, int position) {
+static cgp_status check_edge(const position_index *x, int device, int position) {
+    const cgp_schedule *s = x->schedule;
     const cgp_action *a = &s->lists[device][position];
     const cgp_edge edge = s->edges[a->edge];
     const bool is_send = cgp__is_send(a->kind);
     const bool is_gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
     if (is_gradient != cgp__is_gradient(edge))
-        return broken(s, a->stage, position, "expected %s on edge %d, which is %d -> %d",
+        return broken(x, a->stage, position, "expected %s on edge %d, which is %d -> %d",
                       is_gradient ? "a gradient" : "an activation", a->edge, edge.from,
                       edge.to);
     if (a->stage != (is_send ? edge.from : edge.to))
-        return broken(s, a->stage, position,
+        return broken(x, a->stage, position,
                       "expected stage %d as edge %d is %d -> %d, got stage %d",
                       is_send ? edge.from : edge.to, a->edge, edge.from, edge.to, a->stage);
     return CGP_OK;
 }
 
-static cgp_status fill_index(position_index *x) {
+/* Compute actions first: their transfers are doubled with them. */
+static cgp_status fill_index(position_index *x, bool transfers) {
     const cgp_schedule *s = x->schedule;
     for (int device = 0; device < s->devices; device++) {
         for (int i = 0; i < s->counts[device]; i++) {
             const cgp_action *a = &s->lists[device][i];
             int *slot;
-            if (cgp__is_transfer(a->kind)) {
-                CGP_TRY(check_edge(s, device, i));
+            if (cgp__is_transfer(a->kind) != transfers) continue;
+            if (transfers) {
+                CGP_TRY(check_edge(x, device, i));
                 slot = transfer_slot(x, cgp__is_send(a->kind), a->edge, a->microbatch);
             } else {
                 slot = compute_slot(x, a->kind, a->stage, a->microbatch);
             }
             if (*slot >= 0)
-                return broken(s, a->stage, i,
+                return broken(x, a->stage, i,
                               "expected once, got it again (first at position %d)", *slot);
             *slot = i;
         }
@@ -120,35 +128,35 @@ static cgp_status create_index(position_index *x, const cgp_schedule *s) {
 }
 
 /* What stands at `position` comes after what stands at `first`. */
-static cgp_status check_after(const cgp_schedule *s, int stage, int position, int first) {
+static cgp_status check_after(const position_index *x, int stage, int position, int first) {
+    const cgp_schedule *s = x->schedule;
     char text[CGP__ACTION_TEXT];
     const cgp_action *a = &s->lists[s->device_of[stage]][first];
     if (position > first) return CGP_OK;
-    return broken(s, stage, position, "expected after %s, got it before (position %d)",
+    return broken(x, stage, position, "expected after %s, got it before (position %d)",
                   cgp_action_text(a, text, sizeof text), first);
 }
 
 /* Backward once, in one piece or in two, each in its place. */
 static cgp_status check_backward(const position_index *x, int j, int i) {
-    const cgp_schedule *s = x->schedule;
     const int f = *compute_slot(x, CGP_ACTION_F, j, i),
               r = *compute_slot(x, CGP_ACTION_R, j, i);
     const int both = *compute_slot(x, CGP_ACTION_B, j, i);
     const int input = *compute_slot(x, CGP_ACTION_I, j, i);
     const int weight = *compute_slot(x, CGP_ACTION_W, j, i);
     if (both < 0 && input < 0 && weight < 0)
-        return missing(s, CGP_ACTION_B, j, i, "once (or I and W)");
+        return missing(x, CGP_ACTION_B, j, i, "once (or I and W)");
     if (both >= 0 && (input >= 0 || weight >= 0))
-        return broken(s, j, input >= 0 ? input : weight,
+        return broken(x, j, input >= 0 ? input : weight,
                       "expected B or else I and W, got B, too (position %d)", both);
-    if (both < 0 && input < 0) return missing(s, CGP_ACTION_I, j, i, "once before W");
-    if (both < 0 && weight < 0) return missing(s, CGP_ACTION_W, j, i, "once after I");
+    if (both < 0 && input < 0) return missing(x, CGP_ACTION_I, j, i, "once before W");
+    if (both < 0 && weight < 0) return missing(x, CGP_ACTION_W, j, i, "once after I");
     const int first = both >= 0 ? both : input;
-    CGP_TRY(check_after(s, j, first, f));
-    if (weight >= 0) CGP_TRY(check_after(s, j, weight, input));
+    CGP_TRY(check_after(x, j, first, f));
+    if (weight >= 0) CGP_TRY(check_after(x, j, weight, input));
     if (r >= 0) {
-        CGP_TRY(check_after(s, j, r, f));
-        CGP_TRY(check_after(s, j, first, r));
+        CGP_TRY(check_after(x, j, r, f));
+        CGP_TRY(check_after(x, j, first, r));
     }
     return CGP_OK;
 }
@@ -159,11 +167,11 @@ static cgp_status check_compute(const position_index *x) {
         for (int i = 0; i < s->chunks; i++) {
             const int r = *compute_slot(x, CGP_ACTION_R, j, i);
             if (*compute_slot(x, CGP_ACTION_F, j, i) < 0)
-                return missing(s, CGP_ACTION_F, j, i, "once");
+                return missing(x, CGP_ACTION_F, j, i, "once");
             if (x->backward)
                 CGP_TRY(check_backward(x, j, i));
             else if (r >= 0)
-                return broken(s, j, r, "expected F only in a schedule without backward, got R");
+                return broken(x, j, r, "expected F only in a schedule without backward, got R");
         }
     }
     return CGP_OK;
@@ -183,28 +191,30 @@ static cgp_status check_message(const position_index *x, int e, int i) {
     const int sent = *transfer_slot(x, true, e, i), received = *transfer_slot(x, false, e, i);
     if (gradient && !x->backward) {
         if (sent >= 0 || received >= 0)
-            return broken(s, sent >= 0 ? edge.from : edge.to, sent >= 0 ? sent : received,
+            return broken(x, sent >= 0 ? edge.from : edge.to, sent >= 0 ? sent : received,
                           "expected no gradient in a schedule without backward");
         return CGP_OK;
     }
     char once[64];
     snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
     if (sent < 0)
-        return missing(s, gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F, edge.from, i, once);
+        return missing(x, gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F, edge.from, i, once);
     if (received < 0)
-        return missing(s, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to, i, once);
-    CGP_TRY(check_after(s, edge.from, sent, partner(x, edge, edge.from, i)));
-    return check_after(s, edge.to, partner(x, edge, edge.to, i), received);
+        return missing(x, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to, i, once);
+    CGP_TRY(check_after(x, edge.from, sent, partner(x, edge, edge.from, i)));
+    return check_after(x, edge.to, partner(x, edge, edge.to, i), received);
 }
 
-cgp_status cgp__rules_check(const cgp_schedule *schedule) {
+cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__fault *fault) {
     if (!schedule->lowered)
         return cgp_fail(CGP_ESTATE,
                         "schedule: expected a lowered schedule, got one without transfers "
                         "(call cgp_schedule_lower first)");
     position_index x;
     CGP_TRY(create_index(&x, schedule));
-    cgp_status status = fill_index(&x);
+    x.fault = fault;
+    cgp_status status = fill_index(&x, false);
+    if (status == CGP_OK) status = fill_index(&x, true);
     if (status == CGP_OK) status = check_compute(&x);
     for (int e = 0; status == CGP_OK && e < schedule->n_edges; e++) {
         for (int i = 0; status == CGP_OK && i < schedule->chunks; i++)
@@ -270,7 +280,7 @@ static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
 }
 
 cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
-    CGP_TRY(cgp__rules_check(schedule));
+    CGP_TRY(cgp__rules_check(schedule, NULL));
     cgp__execution x;
     CGP_TRY(cgp__execution_create(&x, schedule));
     cgp_status status = CGP_OK;

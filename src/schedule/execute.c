@@ -5,6 +5,9 @@
  *     RECV of micro-batch i        until its SEND happened (and the latency passed)
  *     SEND k of an edge, c buffers until RECV k-c of that edge happened, both counted from 0
  *
+ * A message takes time on its way, one after the other on an edge, or on the receiver, who then does
+ * nothing else.
+ *
  * Both waits name one action of one other device, whatever the timing, so the times are those
  * of a fixed graph: no queue of events is needed, devices may be run in any order, and a device
  * that stands still is woken by the one that it waits for. Messages are matched by micro-batch
@@ -36,8 +39,9 @@ cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule
     x->arrival = cgp__calloc(messages, sizeof *x->arrival);
     x->sent = cgp__calloc(messages, sizeof *x->sent);
     x->received = cgp__calloc(messages, sizeof *x->received);
+    x->link = cgp__calloc(edges, sizeof *x->link);
     if (!x->next || !x->clock || !x->waiting || !x->ready || !x->sends || !x->receives ||
-        !x->arrival || !x->sent || !x->received) {
+        !x->arrival || !x->sent || !x->received || !x->link) {
         cgp__execution_release(x);
         return cgp__no_memory("schedule: execution", 3 * messages * sizeof(double));
     }
@@ -46,6 +50,7 @@ cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule
 }
 
 void cgp__execution_release(cgp__execution *x) {
+    free(x->link);
     free(x->received);
     free(x->sent);
     free(x->arrival);
@@ -67,8 +72,10 @@ void cgp__execution_rewind(cgp__execution *x) {
         x->waiting[device] = false;
         x->ready[x->n_ready++] = device;
     }
-    for (int e = 0; e < s->n_edges; e++)
+    for (int e = 0; e < s->n_edges; e++) {
         x->sends[e] = x->receives[e] = 0;
+        x->link[e] = 0.0;
+    }
     for (size_t i = 0; i < (size_t)s->n_edges * s->chunks; i++)
         x->arrival[i] = -1.0;
 }
@@ -90,19 +97,27 @@ static bool send(cgp__execution *x, const cgp_action *a, double *time) {
         if (x->received[row + freed] > *time) *time = x->received[row + freed];
     }
     x->sent[row + k] = *time;
-    x->arrival[row + a->microbatch] = *time + (x->latency ? x->latency[a->edge] : 0.0);
+    double leaves = *time;
+    if (x->transfer && !x->blocking) { /* one message at a time */
+        if (x->link[a->edge] > leaves) leaves = x->link[a->edge];
+        leaves += x->transfer[a->edge];
+        x->link[a->edge] = leaves;
+    }
+    x->arrival[row + a->microbatch] = leaves + (x->latency ? x->latency[a->edge] : 0.0);
     x->sends[a->edge]++;
     wake(x, s->device_of[s->edges[a->edge].to]);
     return true;
 }
 
-static bool receive(cgp__execution *x, const cgp_action *a, double *time) {
+/* Move *time to when the RECV starts, and set *end. */
+static bool receive(cgp__execution *x, const cgp_action *a, double *time, double *end) {
     const cgp_schedule *s = x->schedule;
     const size_t row = (size_t)a->edge * s->chunks;
     const double arrival = x->arrival[row + a->microbatch];
     if (arrival < 0.0) return false;
     if (arrival > *time) *time = arrival;
-    x->received[row + x->receives[a->edge]++] = *time;
+    *end = *time + (x->transfer && x->blocking ? x->transfer[a->edge] : 0.0);
+    x->received[row + x->receives[a->edge]++] = *end;
     wake(x, s->device_of[s->edges[a->edge].from]);
     return true;
 }
@@ -112,9 +127,11 @@ static bool step(cgp__execution *x, int device) {
     const int position = x->next[device];
     const cgp_action *a = &x->schedule->lists[device][position];
     double start = x->clock[device];
-    if (cgp__is_transfer(a->kind)) {
-        if (!(cgp__is_send(a->kind) ? send(x, a, &start) : receive(x, a, &start))) return false;
+    if (cgp__is_send(a->kind)) {
+        if (!send(x, a, &start)) return false;
         x->clock[device] = start;
+    } else if (cgp__is_transfer(a->kind)) {
+        if (!receive(x, a, &start, &x->clock[device])) return false;
     } else if (x->duration) {
         x->clock[device] += x->duration[(size_t)a->kind * x->schedule->stages + a->stage];
     }
@@ -161,6 +178,15 @@ static int find_cycle(const cgp__execution *x) {
     for (int d = waits_for(x, device); d != device; d = waits_for(x, d))
         lowest = d < lowest ? d : lowest;
     return lowest;
+}
+
+void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault) {
+    const int first = find_cycle(x);
+    int device = first;
+    do {
+        cgp__fault_add(fault, device, x->next[device]);
+        device = waits_for(x, device);
+    } while (device != first);
 }
 
 /* The action that would let a blocked device go on. */
@@ -229,8 +255,9 @@ static int fullest_edge(const cgp__execution *x) {
  * is, it runs. */
 static void lower_edge(cgp__execution *x, int *capacity, int edge, int low) {
     int high = capacity[edge];
-    while (low < high) {
-        capacity[edge] = low + (high - low) / 2;
+    for (bool first = true; low < high; first = false) {
+        /* Mostly it is the least already: one run tells. */
+        capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__execution_rewind(x);
         if (cgp__execution_run(x))
             high = capacity[edge];
@@ -255,7 +282,8 @@ cgp_status cgp__execution_least_capacity(cgp__execution *x, int *capacity) {
                           .receives = x->receives,
                           .arrival = x->arrival,
                           .sent = x->sent,
-                          .received = x->received};
+                          .received = x->received,
+                          .link = x->link};
     cgp__execution_rewind(x);
     while (!cgp__execution_run(x)) {
         const int edge = fullest_edge(x);

@@ -13,28 +13,30 @@
  * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3. */
 #include "schedule/schedule.h"
 
-static cgp_action *append_all(cgp_action *a, cgp_action_kind kind, int stage, int chunks) {
-    for (int i = 0; i < chunks; i++)
-        *a++ = (cgp_action){.kind = kind, .stage = stage, .microbatch = i, .edge = -1};
-    return a;
-}
-
-cgp_status cgp_schedule_gpipe(cgp_schedule **out, int stages, int chunks) {
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp__schedule_new(&schedule, "gpipe", stages, chunks, 2));
-    for (int j = 0; j < stages; j++) {
-        cgp_action *a = append_all(schedule->lists[j], CGP_ACTION_F, j, chunks);
-        append_all(a, CGP_ACTION_B, j, chunks);
+cgp_status cgp__generate_gpipe(cgp_schedule *s, const cgp_schedule_options *options) {
+    (void)options;
+    for (int j = 0; j < s->stages; j++) {
+        for (int i = 0; i < s->chunks; i++)
+            cgp__append(s, CGP_ACTION_F, j, i);
+        for (int i = 0; i < s->chunks; i++)
+            cgp__append(s, CGP_ACTION_B, j, i);
     }
-    *out = schedule;
     return CGP_OK;
 }
 
-cgp_status cgp_schedule_forward(cgp_schedule **out, int stages, int chunks) {
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp__schedule_new(&schedule, "forward", stages, chunks, 1));
-    for (int j = 0; j < stages; j++)
-        append_all(schedule->lists[j], CGP_ACTION_F, j, chunks);
-    *out = schedule;
+/* In order of the tick i + j at which a pipeline of one device per stage would run it; on a
+ * device with several stages the later stage first, so that what is nearly through goes on.
+ *
+ *     device 0   0F0 0F1 2F0 0F2 2F1 2F2   .
+ *     device 1     . 1F0 1F1 3F0 1F2 3F1 3F2 */
+cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options) {
+    (void)options;
+    const int64_t ticks = (int64_t)s->chunks + s->stages - 1;
+    for (int64_t tick = 0; tick < ticks; tick++) {
+        const int64_t past = tick - s->chunks + 1; /* earlier stages are done with all */
+        const int first = past > 0 ? (int)past : 0;
+        for (int j = tick < s->stages ? (int)tick : s->stages - 1; j >= first; j--)
+            cgp__append(s, CGP_ACTION_F, j, (int)(tick - j));
+    }
     return CGP_OK;
 }

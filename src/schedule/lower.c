@@ -6,7 +6,10 @@
  *
  * SEND stands right after its producer: nothing that is needed elsewhere is held back. RECV
  * stands right before its consumer, so that the bytes stay in the sender's buffer for as
- * long as they can, and R, in front of it, runs while the gradient is still on its way. */
+ * long as they can, and R, in front of it, runs while the gradient is still on its way.
+ *
+ * Of a pair, F of one stage and B of another, all RECV stand before both and all SEND after
+ * both. */
 #include "schedule/schedule.h"
 
 #include <limits.h>
@@ -33,8 +36,9 @@ static void groups_of_edge(const cgp_schedule *schedule, cgp_edge edge, int grou
     groups[1] = group_of(schedule, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to);
 }
 
+/* Of the edges that are `wanted`; NULL: all. */
 static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cgp_edge *edges,
-                        int n_edges) {
+                        int n_edges, const bool *wanted) {
     const int n_groups = TRANSFER_KINDS * schedule->stages;
     out->first = cgp__calloc((size_t)n_groups + 2, sizeof *out->first);
     out->edges = cgp__calloc(2 * (size_t)n_edges, sizeof *out->edges);
@@ -44,6 +48,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     int *start = out->first + 1;
     int groups[2];
     for (int e = 0; e < n_edges; e++) {
+        if (wanted && !wanted[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         start[groups[0] + 1]++;
         start[groups[1] + 1]++;
@@ -51,6 +56,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     for (int g = 0; g < n_groups; g++)
         start[g + 1] += start[g];
     for (int e = 0; e < n_edges; e++) {
+        if (wanted && !wanted[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         out->edges[start[groups[0]]++] = e;
         out->edges[start[groups[1]]++] = e;
@@ -72,37 +78,63 @@ static int64_t append(cgp_action *to, const cgp_schedule *schedule, const edge_g
     return count;
 }
 
-/* Write the lowered list of a device; return its length. Only count if `to` is NULL. */
-static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
-                            const edge_groups *groups, int device) {
-    int64_t n = 0;
-    for (int i = 0; i < schedule->counts[device]; i++) {
-        const cgp_action *a = &schedule->lists[device][i];
-        const bool forward = a->kind == CGP_ACTION_F;
-        const bool moves = forward || cgp__starts_backward(a->kind);
-        if (moves)
-            n += append(to ? to + n : NULL, schedule, groups, a,
-                        forward ? CGP_ACTION_RECV_F : CGP_ACTION_RECV_B);
-        if (to) to[n] = *a;
-        n++;
-        if (moves)
-            n += append(to ? to + n : NULL, schedule, groups, a,
-                        forward ? CGP_ACTION_SEND_F : CGP_ACTION_SEND_B);
-    }
-    return n;
+/* The list as it is being written: only counted if `to` is NULL. */
+typedef struct writer {
+    const cgp_schedule *schedule;
+    const edge_groups *groups;
+    cgp_action *to;
+    int64_t n;
+} writer;
+
+static void write_transfers(writer *w, const cgp_action *a, bool before) {
+    const bool forward = a->kind == CGP_ACTION_F;
+    if (!forward && !cgp__starts_backward(a->kind)) return;
+    const cgp_action_kind receive = forward ? CGP_ACTION_RECV_F : CGP_ACTION_RECV_B;
+    const cgp_action_kind sends = forward ? CGP_ACTION_SEND_F : CGP_ACTION_SEND_B;
+    w->n += append(w->to ? w->to + w->n : NULL, w->schedule, w->groups, a,
+                   before ? receive : sends);
 }
 
-cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
-    if (schedule->lowered)
-        return cgp_fail(CGP_ESTATE,
-                        "schedule: expected no transfers yet, got a lowered schedule");
-    CGP_TRY(cgp__edges_check(edges, n_edges, schedule->stages));
+static void write_action(writer *w, const cgp_action *a) {
+    if (w->to) w->to[w->n] = *a;
+    w->n++;
+}
+
+/* The position of the backward that goes with an F; the F's own if it is alone. */
+static int partner_of(const cgp_schedule *s, int device, int position) {
+    const cgp_action *list = s->lists[device];
+    int i = position + 1;
+    if (!list[position].paired || list[position].kind != CGP_ACTION_F) return position;
+    while (i < s->counts[device] && list[i].kind == CGP_ACTION_R)
+        i++;
+    return i < s->counts[device] && cgp__starts_backward(list[i].kind) ? i : position;
+}
+
+/* Write the lowered list of a device; return its length. */
+static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
+                            const edge_groups *groups, int device) {
+    writer w = {schedule, groups, to, 0};
+    const cgp_action *list = schedule->lists[device];
+    for (int i = 0, last; i < schedule->counts[device]; i = last + 1) {
+        last = partner_of(schedule, device, i);
+        write_transfers(&w, &list[i], true);
+        if (last > i) write_transfers(&w, &list[last], true);
+        for (int k = i; k <= last; k++)
+            write_action(&w, &list[k]);
+        write_transfers(&w, &list[i], false);
+        if (last > i) write_transfers(&w, &list[last], false);
+    }
+    return w.n;
+}
+
+/* Put the transfers of the wanted edges into the lists. */
+static cgp_status insert(cgp_schedule *schedule, const cgp_edge *edges, int n_edges,
+                         const bool *wanted) {
     edge_groups groups = {0};
     cgp_action **lists = NULL;
     int64_t total = 0, longest = 0;
     int *counts = cgp__calloc((size_t)schedule->devices, sizeof *counts);
-    cgp_edge *copy = cgp__calloc((size_t)n_edges, sizeof *copy);
-    if (!counts || !copy || !group_edges(&groups, schedule, edges, n_edges)) goto out;
+    if (!counts || !group_edges(&groups, schedule, edges, n_edges, wanted)) goto out;
     for (int device = 0; device < schedule->devices; device++) {
         const int64_t n = lower_device(NULL, schedule, &groups, device);
         counts[device] = (int)n;
@@ -113,19 +145,87 @@ cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int
     if (!lists) goto out;
     for (int device = 0; device < schedule->devices; device++)
         lower_device(lists[device], schedule, &groups, device);
-    if (n_edges > 0) memcpy(copy, edges, (size_t)n_edges * sizeof *copy);
     cgp__schedule_replace(schedule, lists, counts);
+    counts = NULL;
+out:
+    free(groups.edges);
+    free(groups.first);
+    free(counts);
+    return lists ? CGP_OK
+                 : cgp__no_memory("schedule: lower", (size_t)total * sizeof(cgp_action));
+}
+
+cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
+    if (schedule->lowered)
+        return cgp_fail(CGP_ESTATE,
+                        "schedule: expected no transfers yet, got a lowered schedule");
+    CGP_TRY(cgp__edges_check(edges, n_edges, schedule->stages));
+    cgp_edge *copy = cgp__calloc((size_t)n_edges, sizeof *copy);
+    if (!copy) return cgp__no_memory("schedule: lower", (size_t)n_edges * sizeof *copy);
+    if (n_edges > 0) memcpy(copy, edges, (size_t)n_edges * sizeof *copy);
+    const cgp_status status = insert(schedule, edges, n_edges, NULL);
+    if (status != CGP_OK) {
+        free(copy);
+        return status;
+    }
     free(schedule->edges);
     schedule->edges = copy;
     schedule->n_edges = n_edges;
     schedule->lowered = true;
-    counts = NULL;
-    copy = NULL;
-out:
-    free(groups.edges);
-    free(groups.first);
-    free(copy);
-    free(counts);
-    return lists ? CGP_OK
-                 : cgp__no_memory("schedule: lower", (size_t)total * sizeof(cgp_action));
+    return CGP_OK;
+}
+
+/* --- chains --- */
+
+void cgp__chain_edges(cgp_edge *edges, int links) {
+    for (int j = 0; j < links; j++) {
+        edges[j] = (cgp_edge){.from = j, .to = j + 1};
+        edges[links + j] = (cgp_edge){.from = j + 1, .to = j};
+    }
+}
+
+cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule) {
+    const int links = schedule->stages - 1;
+    cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
+    if (!edges) return cgp__no_memory("schedule: lower", 2 * (size_t)links * sizeof *edges);
+    cgp__chain_edges(edges, links);
+    const cgp_status status = cgp_schedule_lower(schedule, edges, 2 * links);
+    free(edges);
+    return status;
+}
+
+cgp_status cgp__lower_local(cgp_schedule *schedule) {
+    const cgp_schedule *s = schedule;
+    const bool backward = cgp__has_backward(s);
+    bool *wanted = cgp__calloc((size_t)s->n_edges, sizeof *wanted);
+    if (!wanted) return cgp__no_memory("schedule: lower", (size_t)s->n_edges);
+    for (int e = 0; e < s->n_edges; e++)
+        wanted[e] = s->device_of[s->edges[e].from] == s->device_of[s->edges[e].to] &&
+                    (backward || !cgp__is_gradient(s->edges[e]));
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            if (s->lists[device][i].edge >= 0) wanted[s->lists[device][i].edge] = false;
+        }
+    }
+    const cgp_status status = insert(schedule, s->edges, s->n_edges, wanted);
+    free(wanted);
+    return status;
+}
+
+cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule) {
+    const cgp__schedule_table table = {.name = schedule->name,
+                                       .stages = schedule->stages,
+                                       .chunks = schedule->chunks,
+                                       .devices = schedule->devices,
+                                       .device_of = schedule->device_of,
+                                       .lists = (const cgp_action *const *)schedule->lists,
+                                       .counts = schedule->counts,
+                                       .lowered = schedule->lowered,
+                                       .edges = schedule->edges,
+                                       .n_edges = schedule->n_edges};
+    cgp_schedule *copy = NULL;
+    if (cgp__schedule_from_lists(&copy, &table) != CGP_OK) return NULL;
+    if (schedule->lowered || cgp_schedule_lower_chain(copy) == CGP_OK) return copy;
+    cgp_schedule_destroy(copy);
+    return NULL;
 }

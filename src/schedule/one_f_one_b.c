@@ -12,27 +12,39 @@
  * of the warm-up are left. With m < n the warm-up takes every micro-batch on the early stages,
  * and the schedule is GPipe's there.
  *
+ * Eager 1F1B warms up with twice as many forwards, 2(n-1-j):
+ *
+ *     stage 0   F0 F1 F2 F3 F4 F5 F6 B0 F7 B1  . B2 ...
+ *     stage 1    . F0 F1 F2 F3 F4 B0 F5 B1 F6 B2 F7 ...
+ *
+ * Then no forward waits for the message of the one just before it, and the latency of messages
+ * is paid on the ramps only: 1F1B pays two for every micro-batch. The price is memory,
+ * 2(n-j) - 1 micro-batches in flight.
+ *
  * Source: Narayanan et al. 2021, arXiv:2104.04473, section 2.2 (PipeDream-flush); Fan et al.
- * 2021 (DAPPLE). */
+ * 2021 (DAPPLE). Eager: Zhuang et al. 2022, arXiv:2211.05322, section 4. */
 #include "schedule/schedule.h"
 
-static void fill_stage(cgp_action *a, int stage, int stages, int chunks) {
-    const int warm_up = stages - 1 - stage;
-    int forward = 0, backward = 0;
-    while (backward < chunks) {
-        const bool is_forward = forward < chunks && forward <= backward + warm_up;
-        *a++ = (cgp_action){.kind = is_forward ? CGP_ACTION_F : CGP_ACTION_B,
-                            .stage = stage,
-                            .microbatch = is_forward ? forward++ : backward++,
-                            .edge = -1};
+static cgp_status fill(cgp_schedule *s, int warm_ups) {
+    for (int j = 0; j < s->stages; j++) {
+        const int64_t warm_up = (int64_t)warm_ups * (s->stages - 1 - j);
+        int forward = 0, backward = 0;
+        while (backward < s->chunks) {
+            if (forward < s->chunks && forward <= backward + warm_up)
+                cgp__append(s, CGP_ACTION_F, j, forward++);
+            else
+                cgp__append(s, CGP_ACTION_B, j, backward++);
+        }
     }
+    return CGP_OK;
 }
 
-cgp_status cgp_schedule_1f1b(cgp_schedule **out, int stages, int chunks) {
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp__schedule_new(&schedule, "1f1b", stages, chunks, 2));
-    for (int j = 0; j < stages; j++)
-        fill_stage(schedule->lists[j], j, stages, chunks);
-    *out = schedule;
-    return CGP_OK;
+cgp_status cgp__generate_1f1b(cgp_schedule *s, const cgp_schedule_options *options) {
+    (void)options;
+    return fill(s, 1);
+}
+
+cgp_status cgp__generate_eager_1f1b(cgp_schedule *s, const cgp_schedule_options *options) {
+    (void)options;
+    return fill(s, 2);
 }

@@ -1,15 +1,9 @@
-/* schedule.c -- the names of schedules, modes and actions, and what can be asked of a
- * schedule. */
+/* schedule.c -- the names of modes and actions, and what can be asked of a schedule. */
 #include "schedule/schedule.h"
 
 #include <stdio.h>
 #include <string.h>
 
-typedef cgp_status generator(cgp_schedule **out, int stages, int chunks);
-
-static const char *const schedule_names[] = {"gpipe", "1f1b", "forward"};
-static generator *const generators[] = {cgp_schedule_gpipe, cgp_schedule_1f1b,
-                                        cgp_schedule_forward};
 static const char *const recompute_names[] = {
     "never",           "always",           "except_last",
     "never+selective", "always+selective", "except_last+selective"};
@@ -31,13 +25,6 @@ const char *cgp_recompute_name(cgp_recompute recompute) {
     return i >= 0 && i < COUNT(recompute_names) ? recompute_names[i] : "unknown mode";
 }
 
-cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int stages, int chunks) {
-    int i = 0;
-    CGP_TRY(cgp__parse_name(&i, name, "schedule", "gpipe, 1f1b or forward", schedule_names,
-                            COUNT(schedule_names)));
-    return generators[i](out, stages, chunks);
-}
-
 const char *cgp_schedule_name(const cgp_schedule *schedule) {
     return schedule->name;
 }
@@ -54,17 +41,38 @@ int cgp_schedule_devices(const cgp_schedule *schedule) {
     return schedule->devices;
 }
 
+int cgp_schedule_device_of(const cgp_schedule *schedule, int stage) {
+    return stage >= 0 && stage < schedule->stages ? schedule->device_of[stage] : -1;
+}
+
+const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count) {
+    *count = schedule->n_edges;
+    return schedule->edges;
+}
+
 const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device, int *count) {
     const bool known = device >= 0 && device < schedule->devices;
     *count = known ? schedule->counts[device] : 0;
     return known ? schedule->lists[device] : NULL;
 }
 
+static const char *const action_names[] = {"F",      "B",      "I",      "W",     "R",
+                                           "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+
 char *cgp_action_text(const cgp_action *action, char *text, size_t size) {
-    static const char *const kinds[] = {"F",      "B",      "I",      "W",     "R",
-                                        "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
     const int kind = (int)action->kind;
-    snprintf(text, size, "%d%s%d", action->stage,
-             kind >= 0 && kind < COUNT(kinds) ? kinds[kind] : "?", action->microbatch);
+    const bool known = kind >= 0 && kind < COUNT(action_names);
+    snprintf(text, size, "%d%s%d", action->stage, known ? action_names[kind] : "?",
+             action->microbatch);
     return text;
+}
+
+bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out) {
+    for (int i = 0; i < COUNT(action_names); i++) {
+        if (strlen(action_names[i]) != length || memcmp(action_names[i], word, length) != 0)
+            continue;
+        *out = (cgp_action_kind)i;
+        return true;
+    }
+    return false;
 }

@@ -1,9 +1,9 @@
 /* schedule.h -- inside the schedule room: the table, how one is built, and the engine that
  * executes it.
  *
- *     generator or lists -> recompute.c -> lower.c -> check.c     rules, execute.c without time
- *                                                  -> simulate.c  rules, execute.c with time
- *                                                  -> draw.c      rules, execute.c in ticks */
+ *     generator, csv.c or lists -> recompute.c -> lower.c -> check.c     rules, execute.c without time
+ *                                                         -> simulate.c  rules, execute.c with time
+ *                                                         -> draw.c      rules, execute.c in ticks */
 #ifndef CGP_SRC_SCHEDULE_SCHEDULE_H
 #define CGP_SRC_SCHEDULE_SCHEDULE_H
 
@@ -66,10 +66,17 @@ typedef struct cgp__schedule_table {
  * on the device of its stage; whether the table makes sense is left to cgp_schedule_check(). */
 cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table);
 
-/* A schedule with stage j on device j and room for `per_chunk` x chunks actions on each
- * device, for a generator to fill. */
-cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
-                             int per_chunk);
+/* An empty schedule for a generator to fill: v stages on each of the devices, room for
+ * `kinds` actions of each micro-batch on each stage. */
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
+                             cgp_placement placement, int chunks, int kinds);
+
+/* Append a compute action to the list of its stage's device. A micro-batch that the schedule
+ * does not have (surplus) is left out. */
+void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
+
+/* CGP_EINVAL if so many micro-batches, the surplus ones included, are too many to go through. */
+cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
 
 /* Lists of the given lengths, zeroed; NULL when short. */
 cgp_action **cgp__lists_new(int devices, const int *counts);
@@ -81,14 +88,74 @@ void cgp__schedule_replace(cgp_schedule *schedule, cgp_action **lists, int *coun
 /* CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
 
+/* 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...: 2 x links edges. lower.c */
+void cgp__chain_edges(cgp_edge *edges, int links);
+
+/* Put in the transfers of a lowered schedule between stages of one device, where it has none. */
+cgp_status cgp__lower_local(cgp_schedule *schedule);
+
+/* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is
+ * short. */
+cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
+
+/* The kind that cgp_action_text() writes so; false if there is none. */
+bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
+
 /* Any B, I or W. */
 bool cgp__has_backward(const cgp_schedule *schedule);
 
+/* --- generators: they append to an empty schedule; options are checked before --- */
+
+typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options);
+
+cgp__generator cgp__generate_gpipe, cgp__generate_forward_only;         /* gpipe.c */
+cgp__generator cgp__generate_1f1b, cgp__generate_eager_1f1b;            /* one_f_one_b.c */
+cgp__generator cgp__generate_interleaved, cgp__generate_interleaved_zb; /* interleaved.c */
+cgp__generator cgp__generate_looped_bfs;                                /* looped_bfs.c */
+cgp__generator cgp__generate_zb_h1, cgp__generate_zb_h2;                /* zero_bubble.c */
+cgp__generator cgp__generate_zb_1p, cgp__generate_zb_2p;                /* greedy.c */
+cgp__generator cgp__generate_zb_v;                                      /* zb_v.c */
+cgp__generator cgp__generate_v_half, cgp__generate_v_min;               /* v_block.c */
+cgp__generator cgp__generate_dualpipe_v;                                /* dualpipe_v.c */
+
+/* A device with two stages in a V, one of the way down (chunk 0) and one of the way back (1), and
+ * the next micro-batch of each. v_hand.c */
+typedef struct cgp__v_hand {
+    cgp_schedule *schedule;
+    int stage[2];                           /* of chunk 0 and 1 */
+    int forward[2], backward[2], weight[2]; /* next micro-batch of F; of B or I; of W */
+} cgp__v_hand;
+
+cgp__v_hand cgp__v_hand_of(cgp_schedule *schedule, int device);
+
+/* Append actions so many times: "F1 I1 W1" is the next F, I and W of chunk 1, "F0&B1" a pair. */
+void cgp__v_put(cgp__v_hand *hand, int times, const char *actions);
+
 /* --- check.c --- */
 
+/* Where a schedule is wrong: actions by device and position; behind the last of a device, what is
+ * missing there. fault.c */
+typedef struct cgp__fault {
+    int *position; /* [devices] -1: nothing wrong */
+} cgp__fault;
+
+void cgp__fault_add(cgp__fault *fault, int device, int position);
+
 /* Everything that cgp_schedule_check() proves but deadlock freedom. The engine relies on it.
- * CGP_ESTATE: not lowered. */
-cgp_status cgp__rules_check(const cgp_schedule *schedule);
+ * Fills in `fault` unless NULL. CGP_ESTATE: not lowered. */
+cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__fault *fault);
+
+/* CGP_EINVAL unless all are finite and 0 or more; NULL has none. simulate.c */
+cgp_status cgp__cost_check(const char *what, const double *costs, int count);
+
+/* Every compute action one tick, nothing else any time; without free capacities and critical
+ * path. The rules are checked. simulate.c */
+cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
+
+/* Fill in timeline->critical and critical_path from start and end. `duration` as below. critical.c */
+cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
+                                   const cgp_schedule_costs *costs,
+                                   cgp_schedule_timeline *timeline);
 
 /* --- execute.c: the one engine --- */
 
@@ -97,7 +164,9 @@ typedef struct cgp__execution {
     /* What the caller sets, all borrowed, NULL allowed. */
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
     const double *latency;  /* [edges]; NULL: 0 */
-    const int *capacity;    /* [edges]; NULL: unbounded */
+    const double *transfer; /* [edges] on the edge, or on the receiver if blocking; NULL: 0 */
+    bool blocking;
+    const int *capacity;               /* [edges]; NULL: unbounded */
     double *const *start, *const *end; /* [devices][actions], written unless NULL */
     /* Where it stands. */
     int *next;               /* [devices] position of the next action */
@@ -107,6 +176,7 @@ typedef struct cgp__execution {
     int *sends, *receives;   /* [edges] how many were done */
     double *arrival;         /* [edges][chunks] by micro-batch: RECV may end; < 0: not sent */
     double *sent, *received; /* [edges][chunks] by count: when the k-th was done */
+    double *link;            /* [edges] the last message has left */
 } cgp__execution;
 
 cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule);
@@ -118,6 +188,9 @@ void cgp__execution_rewind(cgp__execution *x);
 /* Execute on from where it stands. Return false if devices wait for each other for ever.
  * Needs a table that keeps the rules. Cost: O(actions). */
 bool cgp__execution_run(cgp__execution *x);
+
+/* After a run that returned false: where the devices stand that wait for each other. */
+void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault);
 
 /* After a run that returned false: CGP_EINVAL with the cycle in the message. */
 cgp_status cgp__execution_deadlock(const cgp__execution *x);

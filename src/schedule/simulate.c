@@ -23,7 +23,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-static cgp_status check_cost(const char *what, const double *costs, int count) {
+cgp_status cgp__cost_check(const char *what, const double *costs, int count) {
     for (int i = 0; costs && i < count; i++) {
         if (!isfinite(costs[i]) || costs[i] < 0.0)
             return cgp_fail(CGP_EINVAL, "%s: expected 0 or more and finite, got %g (entry %d)",
@@ -33,11 +33,12 @@ static cgp_status check_cost(const char *what, const double *costs, int count) {
 }
 
 static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *costs) {
-    CGP_TRY(check_cost("cost of forward", costs->forward, s->stages));
-    CGP_TRY(check_cost("cost of backward_input", costs->backward_input, s->stages));
-    CGP_TRY(check_cost("cost of backward_weight", costs->backward_weight, s->stages));
-    CGP_TRY(check_cost("cost of recompute", costs->recompute, s->stages));
-    CGP_TRY(check_cost("latency", costs->latency, s->n_edges));
+    CGP_TRY(cgp__cost_check("cost of forward", costs->forward, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_input", costs->backward_input, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_weight", costs->backward_weight, s->stages));
+    CGP_TRY(cgp__cost_check("cost of recompute", costs->recompute, s->stages));
+    CGP_TRY(cgp__cost_check("latency", costs->latency, s->n_edges));
+    CGP_TRY(cgp__cost_check("cost of transfer", costs->transfer, s->n_edges));
     for (int e = 0; costs->capacity && e < s->n_edges; e++) {
         if (costs->capacity[e] < 1)
             return cgp_fail(CGP_EINVAL, "capacity: expected 1 or more, got %d (edge %d)",
@@ -61,13 +62,17 @@ static void fill_durations(double *duration, const cgp_schedule_costs *costs, in
     }
 }
 
-/* [devices][actions of the device], in one block that the first row owns. */
-static double **new_rows(const cgp_schedule *s) {
+static size_t count_actions(const cgp_schedule *s) {
     size_t total = 0;
     for (int device = 0; device < s->devices; device++)
         total += (size_t)s->counts[device];
+    return total;
+}
+
+/* [devices][actions of the device], in one block that the first row owns. */
+static double **new_rows(const cgp_schedule *s) {
     double **rows = cgp__calloc((size_t)s->devices, sizeof *rows);
-    double *block = cgp__calloc(total, sizeof *block);
+    double *block = cgp__calloc(count_actions(s), sizeof *block);
     if (!rows || !block) {
         free(block);
         free(rows);
@@ -85,19 +90,37 @@ static void free_rows(double **rows) {
     free(rows);
 }
 
+static bool **new_flags(const cgp_schedule *s) {
+    bool **rows = cgp__calloc((size_t)s->devices, sizeof *rows);
+    bool *block = cgp__calloc(count_actions(s), sizeof *block);
+    if (!rows || !block) {
+        free(block);
+        free(rows);
+        return NULL;
+    }
+    for (int device = 0; device < s->devices; device++) {
+        rows[device] = block;
+        block += s->counts[device];
+    }
+    return rows;
+}
+
 static cgp_status create_timeline(cgp_schedule_timeline *t, const cgp_schedule *s) {
     *t = (cgp_schedule_timeline){.devices = s->devices, .edges = s->n_edges};
     t->busy = cgp__calloc((size_t)s->devices, sizeof *t->busy);
     t->free_capacity = cgp__calloc((size_t)s->n_edges, sizeof *t->free_capacity);
     t->start = new_rows(s);
     t->end = new_rows(s);
-    if (t->busy && t->free_capacity && t->start && t->end) return CGP_OK;
+    t->critical = new_flags(s);
+    if (t->busy && t->free_capacity && t->start && t->end && t->critical) return CGP_OK;
     cgp_schedule_timeline_release(t);
     return cgp__no_memory("schedule: timeline", (size_t)s->devices * sizeof(double));
 }
 
 void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
     if (!timeline) return;
+    if (timeline->critical) free(timeline->critical[0]);
+    free(timeline->critical);
     free_rows(timeline->end);
     free_rows(timeline->start);
     free(timeline->free_capacity);
@@ -155,36 +178,49 @@ static void summarise(const cgp_schedule *s, const double *duration, cgp_schedul
     if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - least / t->span);
 }
 
-static cgp_status simulate(cgp__execution *x, const double *duration,
-                           const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
+static void set_costs(cgp__execution *x, const double *duration,
+                      const cgp_schedule_costs *costs, const cgp_schedule_timeline *t) {
     x->duration = duration;
     x->latency = costs->latency;
+    x->transfer = costs->transfer;
+    x->blocking = costs->transfers_block;
     x->start = t->start;
     x->end = t->end;
+}
+
+static cgp_status simulate(cgp__execution *x, const double *duration,
+                           const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
+    set_costs(x, duration, costs, t);
     if (!cgp__execution_run(x)) return cgp__execution_deadlock(x);
     count_buffers(x, t->free_capacity);
     CGP_TRY(cgp__execution_least_capacity(x, t->free_capacity));
     if (costs->capacity) {
-        x->duration = duration;
-        x->latency = costs->latency;
+        set_costs(x, duration, costs, t);
         x->capacity = costs->capacity;
-        x->start = t->start;
-        x->end = t->end;
         cgp__execution_rewind(x);
         if (!cgp__execution_run(x)) return cgp__execution_deadlock(x);
     }
     summarise(x->schedule, duration, t);
     if (!isfinite(t->makespan))
         return cgp_fail(CGP_EINVAL, "costs: expected a finite sum, got %g", t->makespan);
+    return cgp__find_critical_path(x->schedule, duration, costs, t);
+}
+
+static cgp_status simulate_ticks(cgp__execution *x, const double *duration,
+                                 const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
+    set_costs(x, duration, costs, t);
+    if (!cgp__execution_run(x)) return cgp__execution_deadlock(x);
+    summarise(x->schedule, duration, t);
     return CGP_OK;
 }
 
-cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
-                                 cgp_schedule_timeline *out) {
-    static const cgp_schedule_costs defaults = {0};
-    costs = costs ? costs : &defaults;
-    CGP_TRY(cgp__rules_check(schedule));
-    CGP_TRY(check_costs(schedule, costs));
+typedef cgp_status simulator(cgp__execution *x, const double *duration,
+                             const cgp_schedule_costs *costs, cgp_schedule_timeline *t);
+
+/* Make a timeline by `run`. `costs` NULL: ticks. */
+static cgp_status make_timeline(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
+                                simulator *run, cgp_schedule_timeline *out) {
+    static const cgp_schedule_costs none = {0};
     cgp_schedule_timeline t = {0};
     cgp__execution x = {0};
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)schedule->stages;
@@ -194,8 +230,10 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     if (status == CGP_OK) status = create_timeline(&t, schedule);
     if (status == CGP_OK) status = cgp__execution_create(&x, schedule);
     if (status == CGP_OK) {
-        fill_durations(duration, costs, schedule->stages);
-        status = simulate(&x, duration, costs, &t);
+        for (size_t i = 0; i < cells; i++)
+            duration[i] = 1.0;
+        if (costs) fill_durations(duration, costs, schedule->stages);
+        status = run(&x, duration, costs ? costs : &none, &t);
     }
     if (status == CGP_OK)
         *out = t;
@@ -204,4 +242,18 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     cgp__execution_release(&x);
     free(duration);
     return status;
+}
+
+cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
+                                 cgp_schedule_timeline *out) {
+    static const cgp_schedule_costs defaults = {0};
+    costs = costs ? costs : &defaults;
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    CGP_TRY(check_costs(schedule, costs));
+    return make_timeline(schedule, costs, simulate, out);
+}
+
+cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    return make_timeline(schedule, NULL, simulate_ticks, out);
 }

@@ -94,24 +94,49 @@ static cgp_schedule *new_frame(const char *name, int stages, int chunks, int dev
     return schedule;
 }
 
-cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
-                             int per_chunk) {
-    CGP_TRY(check_size(stages, chunks));
-    const size_t bytes =
-        (size_t)stages * (size_t)chunks * (size_t)per_chunk * sizeof(cgp_action);
-    cgp_schedule *schedule = new_frame(name, stages, chunks, stages);
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
+                             cgp_placement placement, int chunks, int kinds) {
+    if (devices < 1) return cgp_fail(CGP_EINVAL, "stages: expected 1 or more, got %d", devices);
+    if ((int64_t)devices * v > CGP__SCHEDULE_LIMIT)
+        return cgp_fail(CGP_EINVAL, "schedule: expected up to %d stages, got %d x %d",
+                        CGP__SCHEDULE_LIMIT, devices, v);
+    CGP_TRY(check_size(devices * v, chunks));
+    const size_t room = (size_t)v * (size_t)chunks * (size_t)kinds;
+    const size_t bytes = (size_t)devices * room * sizeof(cgp_action);
+    cgp_schedule *schedule = new_frame(name, devices * v, chunks, devices);
     if (!schedule) return cgp__no_memory("schedule", bytes);
-    for (int j = 0; j < stages; j++) {
-        schedule->device_of[j] = j;
-        schedule->counts[j] = per_chunk * chunks;
-    }
-    schedule->lists = cgp__lists_new(stages, schedule->counts);
+    for (int device = 0; device < devices; device++)
+        schedule->counts[device] = (int)room;
+    schedule->lists = cgp__lists_new(devices, schedule->counts);
     if (!schedule->lists) {
         cgp_schedule_destroy(schedule);
         return cgp__no_memory("schedule", bytes);
     }
+    for (int j = 0; j < devices * v; j++) {
+        const int place = j % devices, back = j / devices % 2;
+        schedule->device_of[j] =
+            placement == CGP_PLACEMENT_V && back ? devices - 1 - place : place;
+    }
+    for (int device = 0; device < devices; device++)
+        schedule->counts[device] = 0;
     *out = schedule;
     return CGP_OK;
+}
+
+void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch) {
+    const int device = schedule->device_of[stage];
+    if (microbatch >= schedule->chunks) return;
+    schedule->lists[device][schedule->counts[device]++] =
+        (cgp_action){.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
+}
+
+cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks) {
+    if (schedule->stages * chunks <= CGP__SCHEDULE_LIMIT) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "schedule: expected stages x micro-batches up to %d, got %d x %lld (%d "
+                    "micro-batches are few for %s on so many devices)",
+                    CGP__SCHEDULE_LIMIT, schedule->stages, (long long)chunks, schedule->chunks,
+                    schedule->name);
 }
 
 /* Numbers in range: whatever follows may use them as indices. */

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Image sets on the command line: what is refused, and how it is said.
+# Image sets on the command line: what is refused and how it is said, and what training on them tells.
 #
 #     bash test_images.sh SOURCE_DIR BUILD_DIR
 source "$(dirname "$0")/support.sh"
@@ -37,6 +37,58 @@ fails 1 "--validation 0.2: d has a folder val for that (leave it out)" \
 fails 1 '--data shapes: gives f32 [32, 32, 3], expected i32 [16], the input "tokens" of gpt2 (...' \
     train $model --data shapes
 fails 1 "shapes: size is between 16 and 1024 pixels, got 8" train $model --data shapes:size=8
+
+resnet=resnet:depth=20,classes=10,image=32,width=4
+fails 1 '--data shapes:size=64: gives f32 [64, 64, 3], expected f32 [32, 32, 3], the input "images" of resnet (...' \
+    train $resnet --data shapes:size=64
+fails 1 '--data shapes:masks=1: gives f32 [32, 32, 1], expected i32 [1], the input "labels" of resnet (...' \
+    train $resnet --data shapes:masks=1
+fails 1 '--data shapes: has 10 classes, expected the 7 of resnet (classes=10 in MODEL)' \
+    train resnet:depth=20,classes=7,image=32,width=4 --data shapes
+fails 1 '--data text.txt: gives tokens, expected f32 [32, 32, 3], the input "images" of resnet (...' \
+    train $resnet --data text.txt
+
+# --- training tells what its kind of target has ---
+small="--batch 8 --chunks 2 --steps 2 --evaluate-every 1"
+run train $resnet --data shapes:validation=20 $small --run labels --json labels.json
+check "train on shapes: exit code 0" exits 0
+check "train on shapes: says so" has "drawn shapes, without end, 20 for validation" "$out"
+check "train on shapes: top-1 and top-5 of all images" grep -q "^validation .* over 20 images, top-1 .* top-5" "$out"
+check "train on shapes: JSON" keys labels.json validation_loss validation_images top1 top5 images_per_second
+check "train on shapes: no IoU" test "$(grep -c iou labels.json)" -eq 0
+check "train on shapes: metrics of every evaluation" test "$(grep -c '"top1":.*"top5":' labels/metrics.jsonl)" -eq 2
+run train unet:B=1,C=4,depth=2,image=32 --data shapes:validation=20 $small --run masks --json masks.json
+check "train on masks: exit code 0" exits 0
+check "train on masks: IoU of all images" grep -q "^validation .* over 20 images, IoU" "$out"
+check "train on masks: JSON" keys masks.json validation_loss validation_images iou
+check "train on masks: no top-1" test "$(grep -c top1 masks.json)" -eq 0
+
+# --- a run goes on with the images it stands before, in other stages too ---
+run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 4 --run whole --json whole.json
+run train $resnet --data shapes:validation=20 --batch 8 --chunks 2 --steps 2 --run parts
+run train --resume --run parts --steps 4 --stages 2 --json parts.json
+check "resumed on shapes: exit code 0" exits 0
+check "resumed on shapes: the same weights" \
+    test "$(value weights_sha256 parts.json)" = "$(value weights_sha256 whole.json)"
+
+# --- CIFAR and MNIST, of black images ---
+mkdir arrays
+for i in 1 2 3 4 5; do head -c 3073 /dev/zero >arrays/data_batch_$i.bin; done
+head -c 6146 /dev/zero >arrays/test_batch.bin
+for split in train t10k; do
+    { printf '\0\0\10\3\0\0\0\2\0\0\0\34\0\0\0\34'; head -c 1568 /dev/zero; } >arrays/$split-images-idx3-ubyte
+    printf '\0\0\10\1\0\0\0\2\7\3' >arrays/$split-labels-idx1-ubyte
+done
+run train $resnet --data cifar10:arrays $small --run cifar
+check "train on CIFAR-10: exit code 0" exits 0
+check "train on CIFAR-10: counts" has "5 images, 2 for validation" "$out"
+run train $resnet --data mnist:arrays $small --run mnist
+check "train on MNIST at the model's size and channels: exit code 0" exits 0
+run train --resume --run mnist --steps 3
+check "resumed on MNIST from the recorded folder: exit code 0" exits 0
+run train --data mnist:arrays --resume --run cifar --steps 3
+check "resumed with another set: refused" exits 1
+check "resumed with another set: the reason" has "data: not those of the run" "$err"
 
 # --- a file of that name ---
 cp text.txt shapes

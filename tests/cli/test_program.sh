@@ -15,11 +15,11 @@ for words in help --help; do
     run $words
     check "$words: exit code 0" exits 0
     check "$words: nothing on stderr" empty "$err"
-    for command in train sample plan bench schedule; do
+    for command in train sample plan profile bench schedule; do
         check "$words names $command" has "cgpipe $command" "$out"
     done
 done
-for command in train sample plan bench schedule; do
+for command in train sample plan profile bench schedule; do
     run help "$command"
     cp "$out" help.txt
     run "$command" --help
@@ -39,6 +39,8 @@ fails 2 "train: MODEL is missing ..." train
 fails 2 "train: --data is missing ..." train $model
 fails 2 "sample: RUN is missing ..." sample
 fails 2 "plan: MODEL is missing ..." plan
+fails 2 "profile: MODEL is missing ..." profile
+fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices cpu,ref
 fails 2 "bench: NAME is missing ..." bench
 fails 2 "schedule: NAME is missing ..." schedule
 fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
@@ -64,16 +66,22 @@ fails 2 '--rate 1x: expected a number >= 0, got "1x"' plan $model --rate 1x
 fails 2 '--device-memory 12Q: expected a whole number >= 1, ...' plan $model --device-memory 12Q
 fails 2 '--device-memory 99999999999999G: expected ...' \
     plan $model --device-memory 99999999999999G
-fails 2 '--balance 2,,3: expected whole numbers >= 1 with commas between, got "2,,3"' \
-    plan $model --balance 2,,3
+counts="expected whole numbers >= 1 with commas between, or flops, time or size"
+fails 2 "--balance 2,,3: $counts, got \"2,,3\"" plan $model --balance 2,,3
+fails 2 "--balance tine: $counts, got \"tine\" (did you mean time?)" plan $model --balance tine
+fails 2 "--costs: expected --balance time" plan $model --balance size --costs costs.json
+fails 1 "costs.json: ..." plan $model --balance time --costs costs.json
 fails 2 '--balance 2,0,3: expected ...' plan $model --balance 2,0,3
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
     plan $model --stages 2 --balance 2,2,1
 fails 2 "balance: sums to 4 but the model has 5 layers (balance: 2 2)" plan $model --balance 2,2
 fails 2 "--stages 9: the model has 5 layers ..." plan $model --stages 9
-fails 2 'schedule: expected gpipe, 1f1b or forward, got "1f1c" (did you mean 1f1b?)' \
+fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
     plan $model --schedule 1f1c
-fails 2 "--schedule forward: has no backward (gpipe or 1f1b)" plan $model --schedule forward
+fails 2 'schedule: expected one with a backward to train with, got "forward-only" (gpipe or 1f1b)' \
+    plan $model --schedule forward-only
+fails 2 'schedule: expected one stage on each device and a backward in one piece, as no others can be run yet, got "zb-h1" (gpipe, 1f1b or eager-1f1b)' \
+    plan $model --schedule zb-h1
 fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
 fails 2 'precision: expected f32 or bf16, got "bf61" (did you mean bf16?)' \
@@ -98,7 +106,7 @@ fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha
 fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
 fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
-fails 2 'rate schedule: expected constant, cosine or step, got "cosin" ...' \
+fails 2 'rate schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
     plan $model --rate-schedule cosin
 fails 2 "--rate-least: expected --rate-schedule cosine, got constant" plan $model --rate-least 0
 fails 2 "--rate-interval: expected --rate-schedule step, got cosine" \
@@ -122,11 +130,14 @@ fails 2 "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 ..." plan re
 fails 2 "amoebanetd: L: expected a multiple of 3, got 4" plan amoebanetd:L=4
 fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:image=32
 fails 2 "--dropout 0.1: resnet has none (leave it out)" plan resnet20 --dropout 0.1
-fails 2 "train: expected a gpt2, got unet" train unet --data random
+fails 1 '--data random: gives i32 [1], expected f32 [192, 192, 3], the input "images" of unet ...' \
+    train unet --data random
 fails 2 "bench memory: MODEL is missing ..." bench memory
 fails 2 "vgg: unknown model ..." bench memory vgg
 fails 2 "surprise: unexpected word after memory" bench memory resnet20 surprise
-fails 2 "bench without --plan-only: expected a gpt2, got resnet" bench memory resnet20
+fails 2 "--old: expected bench amoebanetd-memory, got unet-memory" bench unet-memory --old
+fails 2 "--stages: is as published in each row of unet-speed (leave it out)" \
+    bench unet-speed --stages 2
 fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
@@ -134,8 +145,18 @@ fails 2 "gpt2: heads: expected a divisor of the width, ..." plan gpt2:width=100
 fails 2 "gpt2: tied: expected a whole number from 0 to 1, ..." plan $model,tied=2
 fails 2 "--resume: unknown option ..." plan $model --resume
 fails 2 "--stages: goes through all its values with --grid ..." bench gpt2 --grid --stages 2
-fails 2 'schedule: expected gpipe, 1f1b or forward, got "gpip" (did you mean gpipe?)' \
+fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "gpip" (did you mean gpipe?)' \
     schedule gpip
+fails 2 "virtual: expected 2 as zb-v has 2 on each device, got 3" schedule zb-v --virtual 3
+fails 2 "group: expected 4 (stages per round) to 8 (micro-batches), got 3" \
+    schedule interleaved --chunks 8 --group 3
+fails 2 "dualpipe-v: expected at least 2 micro-batches per device, 8, got 7 (zb-v takes fewer)" \
+    schedule dualpipe-v --chunks 7
+fails 2 "--check: expected no NAME beside the file, got zb-v" schedule zb-v --check x.csv
+fails 2 "--check: its file says what ..." schedule --check x.csv --stages 2
+fails 2 "--csv, --csv-transfers, --svg, --trace-json, --json: expected one of ..." \
+    schedule zb-v --csv --json -
+fails 1 "x.csv: cannot be read (No such file or directory)" schedule --check x.csv
 fails 2 '--stages 0: expected a whole number >= 1, got "0"' schedule gpipe --stages 0
 fails 2 '--latency -1: expected a number >= 0, got "-1"' schedule gpipe --latency -1
 
@@ -464,7 +485,10 @@ check "bench memory: 42 rows" \
     test "$(grep -cE '^ [124] +[0-9]+  (never|except_last) ' "$out")" -eq 42
 check "bench memory: its model" \
     has '"model": "resnet:depth=20,classes=10,image=32,width=16"' grid.json
-check "bench memory: the log has no figures for it" \
+run bench memory resnet20 --batch 4 --steps 3 --stages 2 --chunks 2 --balance size --json bench.json
+check "bench memory runs a model of images" exits 0
+check "bench memory --json: all keys" keys bench.json $plan_keys $run_keys state_sha256
+check "bench memory --grid: the log has no figures for it" \
     test "$(grep -c '"log_activation_gib": null' grid.json)" -eq 42
 
 # --- schedule ---
@@ -486,6 +510,34 @@ check "schedule: a wide picture is cut" \
 check "schedule: the cut is marked" has " ..." "$out"
 run schedule gpipe --stages 1 --chunks 1
 check "schedule of one stage: exit code 0" exits 0
+
+run schedule --list --json list.json
+check "schedule --list: a line on each" lines 15 "$out"
+check "schedule --list --json: the same" test "$(grep -c '"rule"' list.json)" -eq 15
+run schedule zb-v --stages 2 --chunks 4 --csv-transfers
+cp "$out" zb-v.csv
+check "schedule --csv-transfers: a line per device and nothing else" lines 2 zb-v.csv
+run schedule zb-v --stages 2 --chunks 4 --json named.json
+cp "$out" named.txt
+run schedule --check zb-v.csv --json read.json
+check "schedule --check of what it wrote: exit code 0" exits 0
+check "schedule --check: the same figures" cmp -s named.txt "$out"
+check "schedule --check --json: the same but for the name" \
+    cmp -s <(grep -v '"schedule"' named.json) <(grep -v '"schedule"' read.json)
+printf '0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n' >deadlock.csv
+run schedule --check deadlock.csv
+check "schedule --check of a deadlock: exit code 1" exits 1
+check "schedule --check: the cells that wait" has "device:0    0F0 [0B0] 0F1  0B1" "$out"
+check "schedule --check: the cycle" has "device 1 waits at 1RECV_F1 for 0SEND_F1" "$err"
+printf '0F0,0BW0\n' >old.csv
+fails 1 'old.csv: row 1, column 2, "0BW0": BW and B are the old letters for B and I (write them anew)' \
+    schedule --check old.csv
+run schedule zb-h1 --stages 2 --chunks 4 --svg zb.svg --trace-json zb.json
+check "schedule --svg" has "</svg>" zb.svg
+check "schedule --trace-json" has '"traceEvents"' zb.json
+run schedule gpipe --stages 2 --chunks 2 --latency 0.5 --transfer 0.25 --cost-w 2
+check "schedule: latency and transfer, there and back" has "makespan     13.5, bubble" "$out"
+check "schedule: the critical path" has "critical     F 3, B 9, messages 1.5" "$out"
 
 # --- output that cannot be written ---
 

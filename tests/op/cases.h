@@ -248,19 +248,40 @@ static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(cons
     }
 }
 
-/* Cases of products larger than what a block of the cpu holds, 256 rows and a depth of 512. */
-#define BLOCK_CASES 3
+/* Cases larger than what the cpu takes at a time: of products 256 rows and a depth of 512; of norms of channels
+ * 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 places. */
+#define BLOCK_CASES 7
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
-    op_case c = {.n = 1, .add = 1, .accumulate = true};
-    if (i == BLOCK_CASES - 1) {
-        c.op = CGP__OP_ATTENTION;
+    static const cgp__op_kind ops[BLOCK_CASES] = {
+        CGP__OP_LINEAR,     CGP__OP_LINEAR,   CGP__OP_ATTENTION, CGP__OP_BATCH_NORM,
+        CGP__OP_BATCH_NORM, CGP__OP_MAX_POOL, CGP__OP_MAX_POOL};
+    op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
+    const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
+    const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
+    switch (i) {
+    case 0:
+    case 1:
+        c.geometry =
+            linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
+        break;
+    case 2:
         c.geometry = attention_geometry(520, 1, 64, 0.0);
-        return c;
+        break;
+    case 3:
+        c.n = 5;
+        c.geometry = norm_geometry(3111, 13);
+        break;
+    case 4:
+        c.geometry = norm_geometry(300, 700);
+        break;
+    case 5:
+        c.geometry = image_geometry(c.op, 100, 90, 20, close);
+        break;
+    default:
+        c.geometry = image_geometry(c.op, 60, 220, 64, apart);
     }
-    c.op = CGP__OP_LINEAR;
-    c.geometry = linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
     return c;
 }
 

@@ -396,6 +396,11 @@ static inline void runner_close(runner *on) {
     on->device = NULL;
 }
 
+/* A law as two tests, on the runners `ref` and `cpu`: their initial state. */
+#define ON_BOTH(law) ON_ONE(law, ref), ON_ONE(law, cpu)
+#define ON_ONE(law, runner)                                                                    \
+    { #law " (" #runner ")", law, NULL, NULL, &runner }
+
 /* Run one direction; the workspace begins as NaNs, so that nothing of it is read unwritten. */
 static inline void op_run(const runner *on, operands *o, cgp__direction direction) {
     const cgp__kernel_spec spec = {o->c.op, direction, o->c.geometry,

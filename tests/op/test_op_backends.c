@@ -50,7 +50,7 @@ static void cross_entropy_over_a_vocabulary_is_what_ref_gives(void **state) {
     }
 }
 
-static void products_of_several_blocks_are_what_ref_gives(void **state) {
+static void several_blocks_are_what_ref_gives(void **state) {
     (void)state;
     for (int i = 0; i < BLOCK_CASES; i++) {
         for (int bf16 = 0; bf16 < 2; bf16++) {
@@ -66,7 +66,7 @@ int main(void) {
     static char names[CGP__OP_KINDS][64];
     struct CMUnitTest tests[CGP__OP_KINDS + 2] = {
         cmocka_unit_test(cross_entropy_over_a_vocabulary_is_what_ref_gives),
-        cmocka_unit_test(products_of_several_blocks_are_what_ref_gives),
+        cmocka_unit_test(several_blocks_are_what_ref_gives),
     };
     for (int op = 0; op < CGP__OP_KINDS; op++) {
         ops[op] = cgp__op_find((cgp__op_kind)op);

@@ -129,13 +129,9 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(&cgp__backend_cpu, 1);
-#define LAW(name, runner)                                                                      \
-    { #name " (" #runner ")", name, NULL, NULL, &runner }
     const struct CMUnitTest tests[] = {
-        LAW(bf16_is_f32_rounded, ref),
-        LAW(bf16_is_f32_rounded, cpu),
-        LAW(converting_rounds_like_the_scalar_function, ref),
-        LAW(converting_rounds_like_the_scalar_function, cpu),
+        ON_BOTH(bf16_is_f32_rounded),
+        ON_BOTH(converting_rounds_like_the_scalar_function),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

@@ -312,18 +312,15 @@ int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
     cpu = runner_open(&cgp__backend_cpu, 1);
-#define LAW(name) BOTH(name, ref), BOTH(name, cpu)
-#define BOTH(name, runner)                                                                     \
-    { #name " (" #runner ")", name, NULL, NULL, &runner }
     const struct CMUnitTest tests[] = {
-        LAW(fewer_samples_need_no_more_workspace),
-        LAW(in_place_gives_the_same_bits),
-        LAW(a_row_depends_on_that_row_alone),
-        LAW(inputs_that_are_one_value_add_their_gradients),
-        LAW(training_moves_running_statistics_when_it_commits),
-        LAW(only_training_with_pending_collects),
-        LAW(dropout_follows_its_rule),
-        LAW(attention_follows_dropouts_rule),
+        ON_BOTH(fewer_samples_need_no_more_workspace),
+        ON_BOTH(in_place_gives_the_same_bits),
+        ON_BOTH(a_row_depends_on_that_row_alone),
+        ON_BOTH(inputs_that_are_one_value_add_their_gradients),
+        ON_BOTH(training_moves_running_statistics_when_it_commits),
+        ON_BOTH(only_training_with_pending_collects),
+        ON_BOTH(dropout_follows_its_rule),
+        ON_BOTH(attention_follows_dropouts_rule),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

@@ -136,9 +136,9 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report = {0};
     cgp_schedule_timeline timeline = {0};
-    DO(cgp_schedule_create(&schedule, name, STAGES, 4));
+    DO(cgp_schedule_create(&schedule, name, STAGES, 4, NULL));
     DO(draw(schedule, out));
-    if (strcmp(name, "forward") != 0) DO(cgp_schedule_recompute(schedule, mode));
+    if (strcmp(name, "forward-only") != 0) DO(cgp_schedule_recompute(schedule, mode));
     DO(cgp_schedule_lower(schedule, edges, 5));
     DO(cgp_schedule_check(schedule, &report));
     DO(cgp_schedule_simulate(schedule, NULL, &timeline));
@@ -155,7 +155,74 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
 static cgp_status make_schedules(outcome *out) {
     cgp_status status = make_schedule("gpipe", CGP_RECOMPUTE_ALWAYS, out);
     if (status == CGP_OK) status = make_schedule("1f1b", CGP_RECOMPUTE_EXCEPT_LAST, out);
-    if (status == CGP_OK) status = make_schedule("forward", CGP_RECOMPUTE_NEVER, out);
+    if (status == CGP_OK) status = make_schedule("forward-only", CGP_RECOMPUTE_NEVER, out);
+    return status;
+}
+
+/* --- schedules as texts --- */
+
+static cgp_status generate_all(outcome *out) {
+    const cgp_schedule_info *info;
+    cgp_status status = CGP_OK;
+    for (int i = 0; status == CGP_OK && (info = cgp_schedule_info_at(i)); i++) {
+        cgp_schedule *schedule = NULL;
+        DO(cgp_schedule_create(&schedule, info->name, 2, 4, NULL));
+        if (status == CGP_OK) note(out, "%d ", cgp_schedule_stages(schedule));
+        cgp_schedule_destroy(schedule);
+    }
+    return status;
+}
+
+/* Takes the text over. */
+static void note_text(outcome *out, char *text) {
+    if (text) note(out, "%zu %.20s\n", strlen(text), text);
+    free(text);
+}
+
+static cgp_status draw_grid(const cgp_schedule *schedule, outcome *out) {
+    char *grid = cgp_schedule_draw_fault(schedule);
+    if (!grid) return CGP_ENOMEM;
+    note_text(out, grid);
+    return CGP_OK;
+}
+
+static cgp_status draw_fault(outcome *out) {
+    static const char csv[] = "0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n";
+    cgp_status status = CGP_OK;
+    cgp_schedule *schedule = NULL;
+    DO(cgp_schedule_from_csv(&schedule, "csv", csv, sizeof csv - 1));
+    DO(draw_grid(schedule, out));
+    cgp_schedule_destroy(schedule);
+    return status;
+}
+
+static cgp_status write_schedule(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_schedule *schedule = NULL, *back = NULL;
+    cgp_schedule_timeline timeline = {0};
+    char *compute = NULL, *transfers = NULL, *svg = NULL, *trace = NULL;
+    DO(cgp_schedule_create(&schedule, "zb-v", 2, 1, NULL));
+    DO(cgp_schedule_to_csv(schedule, CGP_CSV_COMPUTE, &compute));
+    DO(cgp_schedule_lower_chain(schedule));
+    DO(cgp_schedule_to_csv(schedule, CGP_CSV_TRANSFERS, &transfers));
+    DO(cgp_schedule_from_csv(&back, "csv", transfers, strlen(transfers)));
+    DO(cgp_schedule_simulate(back, NULL, &timeline));
+    DO(cgp_schedule_svg(back, &timeline, &svg));
+    DO(cgp_schedule_trace(back, &timeline, 1, &trace));
+    note_text(out, compute);
+    note_text(out, transfers);
+    note_text(out, svg);
+    note_text(out, trace);
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_destroy(back);
+    cgp_schedule_destroy(schedule);
+    return status;
+}
+
+static cgp_status make_texts(outcome *out) {
+    cgp_status status = generate_all(out);
+    if (status == CGP_OK) status = draw_fault(out);
+    if (status == CGP_OK) status = write_schedule(out);
     return status;
 }
 
@@ -278,6 +345,7 @@ static void every_allocation_of_a_model_fails_cleanly(void **state) {
 static void every_allocation_of_a_schedule_fails_cleanly(void **state) {
     (void)state;
     scenario_check("schedules", make_schedules);
+    scenario_check("schedules-as-texts", make_texts);
 }
 
 static void every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode(void **state) {
@@ -310,6 +378,34 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     setenv("CGP_FAULT", "fail:9F9", 1); /* is read, and never met */
     check_pipeline("outside-ref", headless, &o, train_from_outside);
     unsetenv("CGP_FAULT");
+}
+
+/* Each layer measured, what it keeps, and the balances that follow. */
+static cgp_status profile(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_layer_cost costs[8] = {{0}};
+    cgp_profile_options o = cgp_profile_options_default();
+    const cgp_balance_size_options size = cgp_balance_size_options_default();
+    const int layers = cgp_model_layers(graph);
+    int by_size[STAGES] = {0}, by_time[STAGES] = {0};
+    o.repeats = 1;
+    DO(cgp_profile(graph, &o, costs));
+    for (int i = 0; i < layers; i++) { /* times differ from run to run */
+        note(out, "%lld ", (long long)costs[i].saved_bytes);
+        costs[i].forward_seconds = 1 + i;
+        costs[i].input_seconds = costs[i].weight_seconds = 0;
+    }
+    DO(cgp_balance_by_time(graph, costs, false, STAGES, by_time));
+    DO(cgp_balance_by_size(graph, &size, STAGES, by_size));
+    for (int j = 0; j < STAGES; j++)
+        note(out, "%d %d\n", by_time[j], by_size[j]);
+    return status;
+}
+
+static void every_allocation_of_a_profile_fails_cleanly(void **state) {
+    (void)state;
+    assert_true(cgp_model_layers(graph) <= 8);
+    scenario_check("profile", profile);
 }
 
 /* A step that times out tells why even if there is no memory for its report. */
@@ -359,6 +455,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_schedule_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),
         cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_profile_fails_cleanly),
         cmocka_unit_test(a_timeout_is_told_without_memory_for_a_report),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -191,9 +191,15 @@ static void bad_plans_are_refused(void **unused) {
     o = options(3, 1, "gpipes");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("gpipe");
-    o = options(3, 1, "forward");
+    o = options(3, 1, "forward-only");
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
-    assert_message("cannot train");
+    assert_message("expected one with a backward to train with, got \"forward-only\"");
+    o = options(3, 1, "zb-h1");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("no others can be run yet, got \"zb-h1\" (gpipe, 1f1b or eager-1f1b)");
+    o = options(3, 1, "interleaved");
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("no others can be run yet, got \"interleaved\"");
     o = options(3, 1, "gpipe");
     o.balance = (const int[]){2, 1, 2};
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);

@@ -7,31 +7,7 @@
  * went into them. float32 and float64 differ there by 1.9e-7 at most; the bound is 2e-5,
  * relative, and what we really see is printed. */
 #include "graphs.h"
-
-#include <jansson.h>
-
-static uint32_t hash(uint64_t p, uint64_t i) {
-    uint32_t h = (uint32_t)(i * 2654435761u + (p + 1) * 2246822519u);
-    h ^= h >> 15;
-    return h * 2654435761u;
-}
-
-static json_t *load(void) {
-    json_error_t error;
-    json_t *numbers =
-        json_load_file(TEST_DATA "/reference_numbers.json", JSON_REJECT_DUPLICATES, &error);
-    if (!numbers) print_error("reference_numbers.json: %s (line %d)\n", error.text, error.line);
-    assert_non_null(numbers);
-    return numbers;
-}
-
-static int integer(const json_t *config, const char *key) {
-    return (int)json_integer_value(json_object_get(config, key));
-}
-
-static double number(const json_t *options, const char *key) {
-    return json_number_value(json_object_get(options, key));
-}
+#include "reference.h"
 
 static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
                            const json_t *parameters) {
@@ -46,7 +22,7 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
         const int64_t n = cgp_shape_count(cgp_model_parameter_shape(model, p));
         float *data = calloc((size_t)n, sizeof *data);
         for (int64_t i = 0; i < n; i++) {
-            data[i] = (float)((hash((uint64_t)p, (uint64_t)i) / 4294967296.0 - 0.5) * 0.2);
+            data[i] = (float)((test_hash((uint64_t)p, (uint64_t)i) / 4294967296.0 - 0.5) * 0.2);
             if (norm_weight) data[i] += 1.0f;
         }
         assert_ok(cgp_pipeline_set_parameter(pipeline, p, data));
@@ -96,7 +72,7 @@ static void batch_fill(batch *b, int64_t step, int64_t vocabulary) {
     for (int k = 0; k < 2; k++) {
         int32_t *data = b->tensors[k].data;
         for (int64_t i = 0; i < count; i++)
-            data[i] = (int32_t)(hash(1000 + (uint64_t)k, (uint64_t)(step * count + i)) %
+            data[i] = (int32_t)(test_hash(1000 + (uint64_t)k, (uint64_t)(step * count + i)) %
                                 (uint32_t)vocabulary);
     }
 }
@@ -136,16 +112,16 @@ static void follow(const json_t *numbers, const char *run, const cgp_optim *opti
                    const char *device, int stages, int chunks) {
     const json_t *config = json_object_get(numbers, "config");
     const json_t *theirs = json_object_get(json_object_get(numbers, run), "float32");
-    const test_sizes sizes = {.layers = integer(config, "layers"),
-                              .sequence = integer(config, "sequence"),
-                              .width = integer(config, "width"),
-                              .heads = integer(config, "heads"),
-                              .vocabulary = integer(config, "vocabulary")};
+    const test_sizes sizes = {.layers = test_integer(config, "layers"),
+                              .sequence = test_integer(config, "sequence"),
+                              .width = test_integer(config, "width"),
+                              .heads = test_integer(config, "heads"),
+                              .vocabulary = test_integer(config, "vocabulary")};
     cgp_model *model = test_gpt2(&sizes);
     const char *devices[4] = {device, device, device, device};
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = stages;
-    o.batch = integer(config, "batch");
+    o.batch = test_integer(config, "batch");
     o.chunks = chunks;
     o.optim = *optim;
     o.devices = devices;
@@ -173,25 +149,25 @@ static cgp_rate_schedule schedule_of(const json_t *options) {
     if (!options) return schedule;
     assert_ok(cgp_rate_kind_parse(&schedule.kind,
                                   json_string_value(json_object_get(options, "kind"))));
-    schedule.warmup = integer(options, "warmup");
-    schedule.steps = integer(options, "steps");
-    schedule.least = number(options, "least");
-    schedule.interval = integer(options, "interval");
-    schedule.factor = number(options, "factor");
+    schedule.warmup = test_integer(options, "warmup");
+    schedule.steps = test_integer(options, "steps");
+    schedule.least = test_number(options, "least");
+    schedule.interval = test_integer(options, "interval");
+    schedule.factor = test_number(options, "factor");
     return schedule;
 }
 
 static cgp_optim optim_of(const json_t *options) {
     const json_t *betas = json_object_get(options, "betas");
-    cgp_optim optim = {.rate = number(options, "lr"),
-                       .weight_decay = number(options, "weight_decay"),
-                       .momentum = number(options, "momentum"),
+    cgp_optim optim = {.rate = test_number(options, "lr"),
+                       .weight_decay = test_number(options, "weight_decay"),
+                       .momentum = test_number(options, "momentum"),
                        .nesterov = json_is_true(json_object_get(options, "nesterov")),
                        .beta1 = json_number_value(json_array_get(betas, 0)),
                        .beta2 = json_number_value(json_array_get(betas, 1)),
-                       .eps = number(options, "eps"),
-                       .alpha = number(options, "alpha"),
-                       .clip_norm = number(options, "clip_norm"),
+                       .eps = test_number(options, "eps"),
+                       .alpha = test_number(options, "alpha"),
+                       .clip_norm = test_number(options, "clip_norm"),
                        .decay_all = json_is_true(json_object_get(options, "decay_all")),
                        .schedule = schedule_of(json_object_get(options, "schedule"))};
     assert_ok(cgp_optim_kind_parse(&optim.kind,
@@ -201,10 +177,10 @@ static cgp_optim optim_of(const json_t *options) {
 
 /* A run of that name, of so many steps. */
 static void check(const char *run, int steps) {
-    json_t *numbers = load();
+    json_t *numbers = test_reference_load(TEST_DATA "/reference_numbers.json");
     const json_t *options = json_object_get(json_object_get(numbers, run), "options");
     const cgp_optim optim = optim_of(options);
-    assert_int_equal(integer(options, "steps"), steps);
+    assert_int_equal(test_integer(options, "steps"), steps);
     follow(numbers, run, &optim, "ref", 1, 1);
     follow(numbers, run, &optim, "cpu", 1, 1);
     follow(numbers, run, &optim, "cpu", 3, 4);

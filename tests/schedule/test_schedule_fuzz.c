@@ -84,7 +84,8 @@ static void draw_compute(tables *t, uint64_t *seed, bool backward) {
                 const int j = cell / t->chunks, i = cell % t->chunks;
                 if (is_ready(t, &p, (cgp_action_kind)kind, j, i, split >> cell & 1,
                              again >> cell & 1))
-                    ready[n++] = (cgp_action){(cgp_action_kind)kind, j, i, -1};
+                    ready[n++] = (cgp_action){
+                        .kind = (cgp_action_kind)kind, .stage = j, .microbatch = i, .edge = -1};
             }
         }
         if (n == 0) return;

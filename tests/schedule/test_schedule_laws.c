@@ -10,7 +10,7 @@ static const char *const generators[] = {"gpipe", "1f1b"};
 
 static cgp_schedule *create(const char *name, int n, int m, cgp_recompute mode) {
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp_schedule_create(&schedule, name, n, m));
+    assert_ok(cgp_schedule_create(&schedule, name, n, m, NULL));
     assert_ok(cgp_schedule_recompute(schedule, mode));
     return schedule;
 }
@@ -240,7 +240,7 @@ static void an_unknown_mode_changes_nothing(void **state) {
 static void forward_keeps_one_micro_batch_in_flight(void **state) {
     (void)state;
     for (int m = 1; m <= 5; m++) {
-        cgp_schedule *schedule = lowered("forward", 4, m, CGP_RECOMPUTE_ALWAYS, true);
+        cgp_schedule *schedule = lowered("forward-only", 4, m, CGP_RECOMPUTE_ALWAYS, true);
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(schedule, &report));
         for (int j = 0; j < 4; j++) {

@@ -20,7 +20,7 @@ static void lower(cgp_schedule *schedule) {
 
 static cgp_schedule *generate(const char *name, int n, int m, cgp_recompute mode) {
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp_schedule_create(&schedule, name, n, m));
+    assert_ok(cgp_schedule_create(&schedule, name, n, m, NULL));
     assert_ok(cgp_schedule_recompute(schedule, mode));
     lower(schedule);
     return schedule;
@@ -93,8 +93,8 @@ static void the_default_is_a_backward_of_two_forwards(void **state) {
     assert_float_equal(
         finish_timeline(generate("1f1b", 1, 1, CGP_RECOMPUTE_ALWAYS), NULL).makespan, 4.0, 0.0);
     assert_float_equal(
-        finish_timeline(generate("forward", 3, 5, CGP_RECOMPUTE_NEVER), NULL).makespan, 7.0,
-        0.0);
+        finish_timeline(generate("forward-only", 3, 5, CGP_RECOMPUTE_NEVER), NULL).makespan,
+        7.0, 0.0);
 }
 
 /* R does not wait for the gradient: that saves (n-1) x R of the (m+n-1)(F+R+B) that a
@@ -167,7 +167,7 @@ static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t,
 static void a_send_waits_for_a_free_buffer(void **state) {
     (void)state;
     const double forward[] = {1.0, 3.0};
-    cgp_schedule *schedule = generate("forward", 2, 4, CGP_RECOMPUTE_NEVER);
+    cgp_schedule *schedule = generate("forward-only", 2, 4, CGP_RECOMPUTE_NEVER);
     cgp_schedule_timeline t;
     const cgp_schedule_costs unbounded = {.forward = forward};
     assert_ok(cgp_schedule_simulate(schedule, &unbounded, &t));
@@ -199,7 +199,7 @@ static void a_send_waits_for_a_free_buffer(void **state) {
  * at 3. */
 static void latency_delays_receives_and_keeps_buffers(void **state) {
     (void)state;
-    cgp_schedule *schedule = generate("forward", 2, 6, CGP_RECOMPUTE_NEVER);
+    cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
     const cgp_schedule_costs costs = {.latency = (const double[]){2.5, 9.0}};
     cgp_schedule_timeline t;
     assert_ok(cgp_schedule_simulate(schedule, &costs, &t));
@@ -227,7 +227,7 @@ static void jumps_keep_a_buffer_for_each_stage_between(void **state) {
             for (int g = 0; g < 2; g++) {
                 cgp_schedule *schedule = NULL;
                 cgp_schedule_timeline t;
-                assert_ok(cgp_schedule_create(&schedule, generators[g], n, 4 * n));
+                assert_ok(cgp_schedule_create(&schedule, generators[g], n, 4 * n, NULL));
                 assert_ok(cgp_schedule_lower(schedule, edges, count + 1));
                 assert_ok(cgp_schedule_simulate(schedule, NULL, &t));
                 assert_int_equal(t.free_capacity[count], g == 0 ? d - 1 : d);
@@ -245,7 +245,7 @@ static void of_equal_spans_the_idlest_counts(void **state) {
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 1.0, 4.0}};
     cgp_schedule *schedule = NULL;
-    assert_ok(cgp_schedule_gpipe(&schedule, 3, 1));
+    assert_ok(cgp_schedule_create(&schedule, "gpipe", 3, 1, NULL));
     assert_ok(cgp_schedule_lower(schedule, edges, 2));
     cgp_schedule_timeline t = finish_timeline(schedule, &costs);
     assert_float_equal(t.span, 6.0, 0.0);

@@ -113,11 +113,12 @@ static image like(graph *g, image x, int channels) {
 }
 
 static image random_concat(graph *g, image x) {
+    const image first = x;
     cgp_value values[4] = {x.value};
     const int most = test_between(g->state, 2, 4);
     int n = 1;
     while (n < most) {
-        const image y = like(g, x, 0);
+        const image y = like(g, first, 0);
         if (x.c + y.c > MOST_CHANNELS) break;
         values[n++] = y.value;
         x.c += y.c;

@@ -266,42 +266,44 @@ static void apply_all(const norm *w) {
 
 /* --- forward --- */
 
-/* Of a set: saves mean and rstd. */
-static void statistics(const norm *w, int64_t set, float *mean, float *rstd) {
-    const layout *l = &w->l;
-    const double *sums = gather(w, set);
-    for (int64_t c = 0; c < l->channels; c++) {
-        const double squares = sums[l->width + c] < 0.0 ? 0.0 : sums[l->width + c];
-        const double variance = squares / (double)l->rows;
-        mean[c] = (float)sums[c];
-        rstd[c] = (float)(1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps));
-        w->variance[c] = (float)variance;
-    }
+/* What a channel of a set is normalised with. What the mean loses as a float, the shift gives back. */
+static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double rstd) {
+    const float *weight = w->args->param[0], *bias = w->args->param[1];
+    const double scale = rstd * (double)(weight ? weight[c] : 1.0f);
+    const double lost = (double)(float)mean - mean;
+    factor_of(w, set, MEAN)[c] = (float)mean;
+    factor_of(w, set, SCALE)[c] = (float)scale;
+    factor_of(w, set, SHIFT)[c] = (float)((double)(bias ? bias[c] : 0.0f) + lost * scale);
+    factor_of(w, set, SLOPE)[c] = 0.0f;
 }
 
-static void set_forward(const norm *w, int64_t set, const float *mean, const float *rstd) {
-    const float *weight = w->args->param[0], *bias = w->args->param[1];
-    float *to = factor_of(w, set, 0);
-    const int64_t padded = cgp__cpu_padded(w->l.width);
-    for (int64_t c = 0; c < w->l.channels; c++) {
-        to[MEAN * padded + c] = mean[c];
-        to[SCALE * padded + c] = weight ? rstd[c] * weight[c] : rstd[c];
-        to[SHIFT * padded + c] = bias ? bias[c] : 0.0f;
-        to[SLOPE * padded + c] = 0.0f;
+static double reciprocal_deviation(const norm *w, double variance) {
+    return 1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps);
+}
+
+/* By the statistics of its own rows, which are saved. */
+static void set_forward(const norm *w, int64_t set) {
+    const layout *l = &w->l;
+    const double *sums = gather(w, set);
+    float *mean = w->args->saved[0] + set * l->channels;
+    float *rstd = w->args->saved[1] + set * l->channels;
+    for (int64_t c = 0; c < l->channels; c++) {
+        const double squares = sums[l->width + c]; /* rounding may leave it below 0 */
+        const double variance = squares < 0.0 ? 0.0 : squares / (double)l->rows;
+        set_channel(w, set, c, sums[c], reciprocal_deviation(w, variance));
+        mean[c] = (float)sums[c];
+        rstd[c] = (float)reciprocal_deviation(w, variance);
+        w->variance[c] = (float)variance;
     }
 }
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const norm w = norm_of(kernel, args, false);
-    const int64_t channels = w.l.channels;
     make_sums(&w);
-    for (int64_t set = 0; set < w.l.sets; set++) {
-        float *mean = args->saved[0] + set * channels, *rstd = args->saved[1] + set * channels;
-        statistics(&w, set, mean, rstd);
-        set_forward(&w, set, mean, rstd);
-    }
+    for (int64_t set = 0; set < w.l.sets; set++)
+        set_forward(&w, set);
     apply_all(&w);
-    if (args->pending && args->training)
+    if (args->pending)
         cgp__running_collect(&kernel->spec, args, args->saved[0], w.variance, w.l.rows);
     return CGP_OK;
 }
@@ -310,10 +312,8 @@ static cgp_status batch_forward(const cgp__kernel *kernel, const cgp__kernel_arg
     if (args->training) return forward(kernel, args);
     const norm w = norm_of(kernel, args, false);
     const float *mean = args->state[0], *variance = args->state[1];
-    float *rstd = w.variance;
     for (int64_t c = 0; c < w.l.channels; c++)
-        rstd[c] = (float)(1.0 / sqrt((double)variance[c] + (double)kernel->spec.geometry.eps));
-    set_forward(&w, 0, mean, rstd);
+        set_channel(&w, 0, c, (double)mean[c], reciprocal_deviation(&w, (double)variance[c]));
     apply_all(&w);
     return CGP_OK;
 }

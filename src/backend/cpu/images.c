@@ -12,6 +12,8 @@ static int64_t fewer(int64_t a, int64_t b) {
 
 /* --- pools: the small side has a pixel for each window over the large side --- */
 
+typedef void run_row(const cgp__cpu_pool *p, void *to, int64_t row);
+
 typedef struct pool {
     const cgp__kernel *kernel;
     const cgp__kernel_args *args;
@@ -19,148 +21,147 @@ typedef struct pool {
     const void *from;
     void *to;
     bool mean, add;
+    bool back;    /* from small to large */
+    run_row *row; /* a row of what is made */
 } pool;
 
-/* Row `row` of those of all samples. */
-static void *small_row(const pool *w, const void *memory, int64_t row) {
-    return cgp__cpu_at(w->kernel->spec.type, memory, row * w->g.out_width * w->g.in);
+/* Row `row` of those of all samples, of the small or the large side. */
+static void *row_of(const pool *w, const void *memory, bool large, int64_t row) {
+    const int64_t width = large ? w->g.width : w->g.out_width;
+    return cgp__cpu_at(w->kernel->spec.type, memory, row * width * w->g.in);
 }
 
-static void *large_row(const pool *w, const void *memory, int64_t row) {
-    return cgp__cpu_at(w->kernel->spec.type, memory, row * w->g.width * w->g.in);
+static int64_t height_of(const pool *w, bool large) {
+    return large ? w->g.height : w->g.out_height;
 }
 
-/* Share the rows, `width` pixels each. */
-static void share_rows(const pool *w, int64_t height, int64_t width, cgp__cpu_part *part) {
-    cgp__cpu_share(w->kernel->device, w->kernel->spec.n * height,
-                   cgp__cpu_block_rows(width * w->g.in), part, w);
+static int64_t pool_temporaries(const cgp__kernel_spec *spec, int threads) {
+    return threads * cgp__cpu_pool_room(&spec->geometry) * (int64_t)sizeof(float);
 }
 
-static void max_part(const void *work, int64_t begin, int64_t end, int thread) {
+static cgp__cpu_pool pool_of(const pool *w, int64_t sample, float *room) {
+    return (cgp__cpu_pool){.type = w->kernel->spec.type,
+                           .geometry = &w->g,
+                           .from =
+                               row_of(w, w->from, !w->back, sample * height_of(w, !w->back)),
+                           .mean = w->mean,
+                           .add = w->add,
+                           .room = room};
+}
+
+static void pool_part(const void *work, int64_t begin, int64_t end, int thread) {
     const pool *w = work;
-    (void)thread;
+    const int64_t height = height_of(w, w->back);
+    float *room = (float *)w->args->workspace + thread * cgp__cpu_pool_room(&w->g);
     for (int64_t row = begin; row < end; row++) {
-        const int64_t sample = row / w->g.out_height, i = row % w->g.out_height;
-        w->kernel->device->loops->pool_max(w->kernel->spec.type, small_row(w, w->to, row),
-                                           large_row(w, w->from, sample * w->g.height), &w->g,
-                                           i);
+        const cgp__cpu_pool p = pool_of(w, row / height, room);
+        w->row(&p, row_of(w, w->to, w->back, row), row % height);
     }
 }
 
-/* Large to small. */
-static void sum_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const pool *w = work;
-    (void)thread;
-    for (int64_t row = begin; row < end; row++) {
-        const int64_t sample = row / w->g.out_height, i = row % w->g.out_height;
-        w->kernel->device->loops->pool_sum(w->kernel->spec.type, small_row(w, w->to, row),
-                                           large_row(w, w->from, sample * w->g.height), &w->g,
-                                           i, w->mean, w->add);
-    }
-}
-
-/* Small to large. */
-static void spread_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const pool *w = work;
-    (void)thread;
-    for (int64_t row = begin; row < end; row++) {
-        const int64_t sample = row / w->g.height, i = row % w->g.height;
-        w->kernel->device->loops->pool_spread(w->kernel->spec.type, large_row(w, w->to, row),
-                                              small_row(w, w->from, sample * w->g.out_height),
-                                              &w->g, i, w->mean, w->add);
-    }
+static cgp_status pool_run(const pool *w) {
+    const int64_t width = w->back ? w->g.width : w->g.out_width;
+    if (w->to)
+        cgp__cpu_share(w->kernel->device, w->kernel->spec.n * height_of(w, w->back),
+                       cgp__cpu_block_rows(width * w->g.in), pool_part, w);
+    return CGP_OK;
 }
 
 static pool pool_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    return (pool){kernel, args, kernel->spec.geometry, args->x[0], args->y, true, false};
+    return (pool){.kernel = kernel,
+                  .args = args,
+                  .g = kernel->spec.geometry,
+                  .from = args->x[0],
+                  .to = args->y,
+                  .mean = true};
 }
 
 static pool pool_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    return (pool){kernel,      args, kernel->spec.geometry,   args->dy,
-                  args->dx[0], true, cgp__cpu_adds(kernel, 0)};
-}
-
-static cgp_status max_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const pool w = pool_forward(kernel, args);
-    share_rows(&w, w.g.out_height, w.g.out_width, max_part);
-    return CGP_OK;
+    return (pool){.kernel = kernel,
+                  .args = args,
+                  .g = kernel->spec.geometry,
+                  .from = args->dy,
+                  .to = args->dx[0],
+                  .mean = true,
+                  .add = cgp__cpu_adds(kernel, 0),
+                  .back = true};
 }
 
 static cgp_status average_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const pool w = pool_forward(kernel, args);
-    share_rows(&w, w.g.out_height, w.g.out_width, sum_part);
-    return CGP_OK;
+    pool w = pool_forward(kernel, args);
+    w.row = kernel->device->loops->pool_sum;
+    return pool_run(&w);
 }
 
 static cgp_status average_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const pool w = pool_input(kernel, args);
-    if (w.to) share_rows(&w, w.g.height, w.g.width, spread_part);
-    return CGP_OK;
+    pool w = pool_input(kernel, args);
+    w.row = kernel->device->loops->pool_sum_back;
+    return pool_run(&w);
 }
 
 const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {average_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {average_input, NULL},
+    [CGP__FORWARD] = {average_forward, pool_temporaries},
+    [CGP__BACKWARD_INPUT] = {average_input, pool_temporaries},
 };
 
-/* --- MAX_POOL backward: blocks of rows of dx, summed in float ---
+/* --- MAX_POOL backward: the places of the maxima, then what they bring to each row of dx ---
  *
- * A window that reaches into two blocks is looked at for each: an element's sum is the same then wherever a
- * block ends. Sums that are to be rounded, or added, are kept in the workspace of a thread. */
+ * Both for a block of rows at a time, so that the places, in the workspace of a thread, stay in the cache. A window that
+ * reaches into two blocks is looked at for each: an element's sum is the same wherever a block ends. */
 
-#define LARGEST 65536 /* elements of a block, if the window's rows are not more */
+#define PLACES 65536 /* of a block, if its windows are not larger */
 
-/* Rows of a block: a multiple of the stride, as few windows reach into two then. */
+/* Rows of a block of dx: a multiple of the stride, few windows reach into two then. */
 static int64_t max_rows(const cgp__geometry *g) {
-    const int64_t fit = LARGEST / ((int64_t)g->width * g->in), stride = g->stride_height;
+    const int64_t stride = g->stride_height;
+    const int64_t fit = PLACES / ((int64_t)g->out_width * g->in) * stride;
     const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
     return fewer((rows + stride - 1) / stride * stride, g->height);
 }
 
-static bool max_direct(const cgp__kernel_spec *spec) {
-    return spec->type == CGP_F32 && !(spec->add & 1u);
+/* Floats for the places of the windows that see some row of a block. */
+static int64_t max_places(const cgp__geometry *g) {
+    const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
+    return cgp__cpu_padded(fewer(windows, g->out_height) * g->out_width * g->in) +
+           CGP__CPU_POOL_SLACK;
 }
 
-static int64_t max_elements(const cgp__geometry *g) {
-    return max_rows(g) * g->width * g->in;
+/* Floats of a thread. */
+static int64_t max_room(const cgp__geometry *g) {
+    return max_places(g) + 2 * cgp__cpu_pool_room(g);
 }
 
 static int64_t max_temporaries(const cgp__kernel_spec *spec, int threads) {
-    if (max_direct(spec)) return 0;
-    return threads * max_elements(&spec->geometry) * (int64_t)sizeof(float);
+    return threads * max_room(&spec->geometry) * (int64_t)sizeof(float);
 }
 
 /* Rows begin .. end - 1 of dx of a sample. */
-static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end, float *sums) {
+static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end, float *room) {
     const cgp__geometry *g = &w->g;
-    const void *x = large_row(w, w->args->x[0], sample * g->height);
-    const int64_t first = begin + g->top - g->kernel_height + g->stride_height;
-    const int64_t last = (end - 1 + g->top) / g->stride_height;
-    memset(sums, 0, (size_t)((end - begin) * g->width * g->in) * sizeof *sums);
-    for (int64_t i = first < 0 ? 0 : first / g->stride_height; i <= last && i < g->out_height;
-         i++)
-        w->kernel->device->loops->pool_max_back(
-            w->kernel->spec.type, sums, begin, end, x,
-            small_row(w, w->from, sample * g->out_height + i), g, i);
+    const cgp__cpu_kernels *loops = w->kernel->device->loops;
+    const int64_t before = begin + g->top - g->kernel_height + g->stride_height;
+    const int64_t first = before < 0 ? 0 : before / g->stride_height;
+    const int64_t last =
+        fewer((end - 1 + g->top) / g->stride_height, (int64_t)g->out_height - 1);
+    float *places = room + 2 * cgp__cpu_pool_room(g);
+    cgp__cpu_pool image = pool_of(w, sample, room), gradient = image;
+    image.from = row_of(w, w->args->x[0], true, sample * g->height);
+    gradient.places = places;
+    gradient.first = first;
+    for (int64_t i = first; i <= last; i++)
+        loops->pool_max_places(&image, places + (i - first) * g->out_width * g->in, i);
+    for (int64_t row = begin; row < end; row++)
+        loops->pool_max_back(&gradient, row_of(w, w->to, true, sample * g->height + row), row);
 }
 
 static void max_input_part(const void *work, int64_t begin, int64_t end, int thread) {
     const pool *w = work;
-    const cgp__cpu_kernels *loops = w->kernel->device->loops;
-    const cgp_dtype type = w->kernel->spec.type;
     const int64_t height = w->g.height, each = max_rows(&w->g);
     const int64_t blocks = (height + each - 1) / each;
-    float *own = (float *)w->args->workspace + thread * max_elements(&w->g);
+    float *room = (float *)w->args->workspace + thread * max_room(&w->g);
     for (int64_t item = begin; item < end; item++) {
-        const int64_t sample = item / blocks, row = item % blocks * each;
-        const int64_t next = fewer(row + each, height), n = (next - row) * w->g.width * w->g.in;
-        void *to = large_row(w, w->to, sample * height + row);
-        const bool direct = max_direct(&w->kernel->spec);
-        max_block(w, sample, row, next, direct ? to : own);
-        if (w->add)
-            loops->add(type, to, to, CGP_F32, own, n);
-        else if (!direct)
-            loops->convert(type, to, CGP_F32, own, n);
+        const int64_t row = item % blocks * each;
+        max_block(w, item / blocks, row, fewer(row + each, height), room);
     }
 }
 
@@ -169,12 +170,18 @@ static cgp_status max_input(const cgp__kernel *kernel, const cgp__kernel_args *a
     const int64_t each = max_rows(&w.g), blocks = (w.g.height + each - 1) / each;
     if (w.to)
         cgp__cpu_share(kernel->device, kernel->spec.n * blocks,
-                       cgp__cpu_block_rows(max_elements(&w.g)), max_input_part, &w);
+                       cgp__cpu_block_rows(each * w.g.width * w.g.in), max_input_part, &w);
     return CGP_OK;
 }
 
+static cgp_status max_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    pool w = pool_forward(kernel, args);
+    w.row = kernel->device->loops->pool_max;
+    return pool_run(&w);
+}
+
 const cgp__cpu_op cgp__cpu_max_pool[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {max_forward, NULL},
+    [CGP__FORWARD] = {max_forward, pool_temporaries},
     [CGP__BACKWARD_INPUT] = {max_input, max_temporaries},
 };
 
@@ -194,20 +201,22 @@ static void turn(pool *w) {
 static cgp_status upsample_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     pool w = pool_forward(kernel, args);
     turn(&w);
-    share_rows(&w, w.g.height, w.g.width, spread_part);
-    return CGP_OK;
+    w.back = true;
+    w.row = kernel->device->loops->pool_sum_back;
+    return pool_run(&w);
 }
 
 static cgp_status upsample_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     pool w = pool_input(kernel, args);
     turn(&w);
-    if (w.to) share_rows(&w, w.g.out_height, w.g.out_width, sum_part);
-    return CGP_OK;
+    w.back = false;
+    w.row = kernel->device->loops->pool_sum;
+    return pool_run(&w);
 }
 
 const cgp__cpu_op cgp__cpu_upsample[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {upsample_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {upsample_input, NULL},
+    [CGP__FORWARD] = {upsample_forward, pool_temporaries},
+    [CGP__BACKWARD_INPUT] = {upsample_input, pool_temporaries},
 };
 
 /* --- PAD: an image laid on another, of which it covers a part --- */

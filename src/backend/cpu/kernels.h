@@ -150,6 +150,28 @@ typedef struct cgp__cpu_columns {
                            dy and of dy (x - mean) */
 } cgp__cpu_columns;
 
+/* Windows over the image of one sample. */
+typedef struct cgp__cpu_pool {
+    cgp_dtype type; /* of `from` and what is made */
+    const cgp__geometry *geometry;
+    const void *from; /* the image; backward: y's gradient */
+    bool mean;        /* of a window's pixels, instead of the sum */
+    bool add;         /* to what is made */
+    float *room;      /* cgp__cpu_pool_room, for places twice that */
+    const float *
+        places; /* as y, from its row `first` on; as many integers, and then as many floats as a group of
+                            vectors has may be read */
+    int64_t first;
+} cgp__cpu_pool;
+
+#define CGP__CPU_POOL_SLACK 64 /* four vectors */
+
+/* Floats for a row of the image or of y. */
+static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
+    const int64_t most = g->width > g->out_width ? g->width : g->out_width;
+    return cgp__cpu_padded(most * g->in) + CGP__CPU_POOL_SLACK;
+}
+
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
  * An output may be the input of the same shape. `type` is that of everything behind it which is
  * `void`, f32 or bf16. */
@@ -195,18 +217,13 @@ typedef struct cgp__cpu_columns {
     /* rows of `width`, so many elements from one to the next: to = or += from */              \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
-    /* Windows over the image x of one sample. y: row i of their maxima. */                    \
-    X(pool_max, (cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i))   \
-    /* dy of row i added to sums, rows begin .. end - 1 of the image, where the maxima are */  \
-    X(pool_max_back, (cgp_dtype type, float *sums, int64_t begin, int64_t end, const void *x,  \
-                      const void *dy, const cgp__geometry *g, int64_t i))                      \
-    /* y: row i of their sums, or means */                                                     \
-    X(pool_sum, (cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i,    \
-                 bool mean, bool add))                                                         \
-    /* x: row i of the image whose pixels are the sums of the windows' y that see them, or of  \
-     * y over the pixels its window sees */                                                    \
-    X(pool_spread, (cgp_dtype type, void *x, const void *y, const cgp__geometry *g, int64_t i, \
-                    bool mean, bool add))                                                      \
+    /* Row i of y: sums or means; maxima. Row i of the places of the maxima. */                \
+    X(pool_sum, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
+    X(pool_max, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
+    X(pool_max_places, (const cgp__cpu_pool *p, float *places, int64_t i))                     \
+    /* A row of the image's gradient. */                                                       \
+    X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
+    X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* `rows` rows of a product's a to [CGP__PRODUCT_ROWS-padded rows, k] floats, packed */       \

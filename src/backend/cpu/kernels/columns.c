@@ -105,7 +105,7 @@ INLINE void add_products(cgp_dtype type, float *sum, float *product, const float
                          const block *b, int64_t row, int count) {
     for (int64_t c = 0; c < b->width; c += LANES) {
         const int64_t left = b->width - c;
-        const vec m = left < LANES ? load_part(mean + c, left) : load(mean + c);
+        const vec m = load(mean + c);
         vec s = load(sum + c), p = load(product + c);
         for (int k = 0; k < count; k++) {
             const int64_t at = (row + k) * b->stride + c;

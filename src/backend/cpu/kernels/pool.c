@@ -1,14 +1,17 @@
-/* pool.c -- windows over an image [H, W, C], loops over channels inside.
+/* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across them.
  *
- *     y(i, j) = max or sum (mean) of x over the pixels that window (i, j) sees
- *     maximum:  dx(p) += dy(i, j) where p is the first of the largest; the windows in order
- *     sum:      dx(p)  = sum of dy(i, j), or of dy(i, j) / pixels seen, over the windows that see p, in order
+ *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels seen)
+ *     back        t(j) = sum over i of dy(i, j) / rows i sees       dx(w) = sum over j of t(j) / columns j sees
+ *     maximum     t(w) = largest, u(w) = kernel_width x its row        y(j) = largest t; its place is u + v
+ *     back        dx(p) = sum of dy(i, j) over the windows that see p and have their place there
  *
- * Sums are float and rounded once, when they are stored. A NaN is larger than all numbers. Channels go
- * four vectors at a time, then one, then what is left. */
+ * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `room`: every
+ * element of y and dx is rounded once, when it is stored. Down the columns a row is one long vector, however
+ * few its channels are; across, channels go WIDE vectors at a time, and t may be read a vector too far. */
 #include "backend/cpu/kernels/vec.h"
 
-#define WIDE 4 /* vectors */
+#define WIDE 4     /* vectors */
+#define AHEAD 2048 /* elements of t */
 
 /* From begin to end - 1. */
 typedef struct span {
@@ -19,236 +22,297 @@ INLINE span within(int64_t begin, int64_t end, int64_t side) {
     return (span){begin > 0 ? begin : 0, end < side ? end : side};
 }
 
-/* Pixels that window i of a side sees. */
-INLINE span seen(int64_t i, int64_t stride, int64_t front, int64_t kernel, int64_t side) {
-    const int64_t begin = i * stride - front;
-    return within(begin, begin + kernel, side);
+INLINE int64_t length(span s) {
+    return s.end - s.begin;
 }
 
-/* Windows that see pixel p of a side: i stride - front <= p < i stride - front + kernel. */
-INLINE span seeing(int64_t p, int64_t stride, int64_t front, int64_t kernel, int64_t windows) {
-    const int32_t last = (int32_t)(p + front), first = (int32_t)(last - kernel + stride);
-    return within(first < 0 ? 0 : first / (int32_t)stride, last / (int32_t)stride + 1, windows);
+/* One direction of the windows. */
+typedef struct side {
+    int64_t stride, front, kernel, pixels, windows;
+} side;
+
+INLINE side down_of(const cgp__geometry *g) {
+    return (side){g->stride_height, g->top, g->kernel_height, g->height, g->out_height};
 }
 
-INLINE span seen_rows(const cgp__geometry *g, int64_t i) {
-    return seen(i, g->stride_height, g->top, g->kernel_height, g->height);
+INLINE side across_of(const cgp__geometry *g) {
+    return (side){g->stride_width, g->left, g->kernel_width, g->width, g->out_width};
 }
 
-INLINE span seen_columns(const cgp__geometry *g, int64_t j) {
-    return seen(j, g->stride_width, g->left, g->kernel_width, g->width);
+/* Pixels that window i sees. */
+INLINE span seen(side s, int64_t i) {
+    const int64_t begin = i * s.stride - s.front;
+    return within(begin, begin + s.kernel, s.pixels);
 }
 
-/* Element i, of a vector or of the `left` elements that are left. */
+/* Windows that see pixel p: i stride - front <= p < i stride - front + kernel. */
+INLINE span seeing(side s, int64_t p) {
+    const int32_t last = (int32_t)(p + s.front), stride = (int32_t)s.stride;
+    const int32_t first = last - (int32_t)s.kernel + stride;
+    return within(first < 0 ? 0 : first / stride, last / stride + 1, s.windows);
+}
+
+INLINE float share(side s, int64_t i) {
+    return 1.0f / (float)length(seen(s, i));
+}
+
+/* Element i, of a vector or of the `left` elements that are left, less than none perhaps. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
-    return left < LANES ? load_part_as(type, from, i, left) : load_as(type, from, i);
+    if (left >= LANES) return load_as(type, from, i);
+    return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
 }
 
 INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool add) {
     if (add) x = get(type, to, i, left) + x;
-    if (left < LANES)
-        store_part_as(type, to, i, x, left);
-    else
+    if (left >= LANES)
         store_as(type, to, i, x);
+    else if (left > 0)
+        store_part_as(type, to, i, x, left);
 }
 
-/* Call a strip's function for all channels: (.., channel, vectors, channels left) */
-#define FOR_CHANNELS(channels, function, ...)                                                  \
+/* Call an INLINE function for elements: (.., element, vectors, elements left) */
+#define FOR_VECTORS(begin, end, function, ...)                                                 \
     do {                                                                                       \
-        int64_t c_ = 0;                                                                        \
-        for (; c_ + WIDE * LANES <= (channels); c_ += WIDE * LANES)                            \
-            function(__VA_ARGS__, c_, WIDE, LANES);                                            \
-        for (; c_ + LANES <= (channels); c_ += LANES)                                          \
-            function(__VA_ARGS__, c_, 1, LANES);                                               \
-        if (c_ < (channels)) function(__VA_ARGS__, c_, 1, (channels)-c_);                      \
+        int64_t e_ = (begin);                                                                  \
+        for (; e_ + WIDE * LANES <= (end); e_ += WIDE * LANES)                                 \
+            function(__VA_ARGS__, e_, WIDE, WIDE *LANES);                                      \
+        if (e_ + LANES < (end))                                                                \
+            function(__VA_ARGS__, e_, WIDE, (end)-e_);                                         \
+        else if (e_ < (end))                                                                   \
+            function(__VA_ARGS__, e_, 1, (end)-e_);                                            \
     } while (0)
+
+/* How far to go down the columns, so that t holds `needed` elements: some more, but not so many that they leave
+ * the first-level cache before they are read. */
+INLINE int64_t reach(int64_t done, int64_t needed, int64_t all) {
+    if (needed <= done) return done;
+    const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
+    const int64_t whole = (end + WIDE * LANES - 1) / (WIDE * LANES) * (WIDE * LANES);
+    return whole < all ? whole : all;
+}
+
+/* --- sums --- */
+
+/* t = sum over rows of `from`, which are `stride` apart, each times its share */
+INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride, span rows,
+                     const side *shares, int64_t e, int count, int64_t left) {
+    vec sum[WIDE] = {{0}};
+    for (int64_t row = rows.begin; row < rows.end; row++) {
+        const float factor = shares ? share(*shares, row) : 1.0f;
+        for (int k = 0; k < count; k++) {
+            const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
+            sum[k] += shares ? x * factor : x;
+        }
+    }
+    for (int k = 0; k < count; k++)
+        store(t + e + k * LANES, sum[k]);
+}
+
+/* Sum of columns of t, each times its share; all divided by `pixels`. */
+INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
+                       const side *shares, float pixels, bool add, int64_t c, int count,
+                       int64_t left) {
+    vec sum[WIDE] = {{0}};
+    for (int64_t column = columns.begin; column < columns.end; column++) {
+        const float *from = t + column * channels + c;
+        const float factor = shares ? share(*shares, column) : 1.0f;
+        for (int k = 0; k < count; k++) {
+            const vec x = load(from + k * LANES);
+            sum[k] += shares ? x * factor : x;
+        }
+    }
+    for (int k = 0; k < count; k++)
+        put(type, to, c + k * LANES, pixels != 1.0f ? sum[k] / pixels : sum[k],
+            left - k * LANES, add);
+}
+
+INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
+    const cgp__geometry *g = p->geometry;
+    const side down = down_of(g), across = across_of(g);
+    const int64_t channels = g->in, stride = g->width * channels;
+    const span rows = seen(down, i);
+    int64_t done = 0;
+    for (int64_t j = 0; j < g->out_width; j++) {
+        const span columns = seen(across, j);
+        const int64_t end = reach(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, sum_down, type, p->room, p->from, stride, rows, NULL);
+        done = end;
+        const float pixels = p->mean ? (float)(length(rows) * length(columns)) : 1.0f;
+        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels), p->room,
+                    channels, columns, NULL, pixels, p->add);
+    }
+}
+
+TYPED(sum_row, (const cgp__cpu_pool *p, void *y, int64_t i), p, y, i)
+
+void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
+    CALL_TYPED(p->type, sum_row, p, y, i);
+}
+
+INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row,
+                         bool mean) {
+    const cgp__geometry *g = p->geometry;
+    const side down = down_of(g), across = across_of(g);
+    const int64_t channels = g->in, stride = g->out_width * channels;
+    const span rows = seeing(down, row);
+    int64_t done = 0;
+    for (int64_t column = 0; column < g->width; column++) {
+        const span columns = seeing(across, column);
+        const int64_t end = reach(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, sum_down, type, p->room, p->from, stride, rows,
+                    mean ? &down : NULL);
+        done = end;
+        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, dx, column * channels),
+                    p->room, channels, columns, mean ? &across : NULL, 1.0f, p->add);
+    }
+}
+
+INLINE void sum_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {
+    if (p->mean)
+        sum_back_row(type, p, dx, row, true);
+    else
+        sum_back_row(type, p, dx, row, false);
+}
+
+TYPED(sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row), p, dx, row)
+
+void CGP__CPU_NAME(pool_sum_back)(const cgp__cpu_pool *p, void *dx, int64_t row) {
+    CALL_TYPED(p->type, sum_back, p, dx, row);
+}
 
 /* --- the largest --- */
 
-INLINE ivec beats(vec x, vec most) {
-    return (x > most) | (x != x);
+INLINE ivec choose(ivec mask, ivec a, ivec b) {
+    return (mask & a) | (~mask & b);
 }
 
-/* What a window sees of an image. */
-typedef struct window {
-    const cgp__geometry *g;
-    const void *x;
-    span rows, columns;
-} window;
-
-INLINE int64_t element(const window *w, int64_t row, int64_t column) {
-    return (row * w->g->width + column) * w->g->in;
-}
-
-/* The largest, and its place: the number of the pixel in the image's rows. */
-INLINE void largest(cgp_dtype type, vec *most, ivec *place, const window *w, int64_t c,
-                    int count, int64_t left) {
-    for (int k = 0; k < count; k++) {
-        most[k] =
-            get(type, w->x, element(w, w->rows.begin, w->columns.begin) + c + k * LANES, left);
-        place[k] = (ivec){0};
-    }
-    int32_t number = 0;
-    for (int64_t row = w->rows.begin; row < w->rows.end; row++) {
-        for (int64_t column = w->columns.begin; column < w->columns.end; column++) {
-            const int64_t at = element(w, row, column) + c;
-            const ivec here = (ivec){0} + number++;
-            for (int k = 0; k < count; k++) {
-                const vec x = get(type, w->x, at + k * LANES, left);
-                const ivec better = beats(x, most[k]);
-                most[k] = pick(better, x, most[k]);
-                place[k] = (better & here) | (~better & place[k]);
-            }
-        }
-    }
-}
-
-INLINE void max_strip(cgp_dtype type, void *y, const window *w, int64_t c, int count,
-                      int64_t left) {
+/* t, and u as integers: kernel_width times a row of the window, of which the first may not be seen. */
+INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64_t stride,
+                     span rows, int64_t top, int32_t kernel_width, int64_t e, int count,
+                     int64_t left) {
     vec most[WIDE];
-    ivec place[WIDE]; /* of no use here, and left out by the compiler */
-    largest(type, most, place, w, c, count, left);
-    for (int k = 0; k < count; k++)
-        put(type, y, c + k * LANES, most[k], left, false);
-}
-
-INLINE void max_row(cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i) {
-    window w = {.g = g, .x = x, .rows = seen_rows(g, i)};
-    for (int64_t j = 0; j < g->out_width; j++) {
-        void *to = cgp__cpu_at(type, y, j * g->in);
-        w.columns = seen_columns(g, j);
-        FOR_CHANNELS(g->in, max_strip, type, to, &w);
-    }
-}
-
-TYPED(max_row, (void *y, const void *x, const cgp__geometry *g, int64_t i), y, x, g, i)
-
-void CGP__CPU_NAME(pool_max)(cgp_dtype type, void *y, const void *x, const cgp__geometry *g,
-                             int64_t i) {
-    CALL_TYPED(type, max_row, y, x, g, i);
-}
-
-/* dy to the rows of `only`; sums begins with its first. */
-INLINE void max_back_strip(cgp_dtype type, float *sums, span only, const void *dy,
-                           const window *w, int64_t c, int count, int64_t left) {
-    vec most[WIDE], d[WIDE];
     ivec place[WIDE];
-    largest(type, most, place, w, c, count, left);
-    for (int k = 0; k < count; k++)
-        d[k] = get(type, dy, c + k * LANES, left);
-    int32_t number = 0;
-    for (int64_t row = w->rows.begin; row < w->rows.end; row++) {
-        const bool inside = row >= only.begin && row < only.end;
-        for (int64_t column = w->columns.begin; column < w->columns.end; column++, number++) {
-            float *to = sums + element(w, inside ? row - only.begin : 0, column) + c;
-            for (int k = 0; inside && k < count; k++)
-                put(CGP_F32, to, k * LANES, keep(place[k] == number, d[k]), left, true);
+    for (int k = 0; k < count; k++) {
+        most[k] = get(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
+        place[k] = (ivec){0} + (int32_t)(rows.begin - top) * kernel_width;
+    }
+    for (int64_t row = rows.begin + 1; row < rows.end; row++) {
+        const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
+        for (int k = 0; k < count; k++) {
+            const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
+            const ivec better = (x > most[k]) | (x != x);
+            most[k] = pick(better, x, most[k]);
+            place[k] = choose(better, here, place[k]);
         }
     }
-}
-
-INLINE void max_back(cgp_dtype type, float *sums, int64_t begin, int64_t end, const void *x,
-                     const void *dy, const cgp__geometry *g, int64_t i) {
-    const span only = {begin, end};
-    window w = {.g = g, .x = x, .rows = seen_rows(g, i)};
-    for (int64_t j = 0; j < g->out_width; j++) {
-        const void *from = cgp__cpu_at(type, dy, j * g->in);
-        w.columns = seen_columns(g, j);
-        FOR_CHANNELS(g->in, max_back_strip, type, sums, only, from, &w);
+    for (int k = 0; k < count; k++) {
+        store(t + e + k * LANES, most[k]);
+        if (u) store(u + e + k * LANES, (vec)place[k]);
     }
 }
 
-TYPED(max_back,
-      (float *sums, int64_t begin, int64_t end, const void *x, const void *dy,
-       const cgp__geometry *g, int64_t i),
-      sums, begin, end, x, dy, g, i)
-
-void CGP__CPU_NAME(pool_max_back)(cgp_dtype type, float *sums, int64_t begin, int64_t end,
-                                  const void *x, const void *dy, const cgp__geometry *g,
-                                  int64_t i) {
-    CALL_TYPED(type, max_back, sums, begin, end, x, dy, g, i);
-}
-
-/* --- sums and means --- */
-
-/* A row of a window at a time: the sum of a large one stays exact enough. */
-INLINE void sum_strip(cgp_dtype type, void *y, const window *w, bool mean, bool add, int64_t c,
-                      int count, int64_t left) {
-    vec sum[WIDE] = {{0}};
-    const int64_t pixels = (w->rows.end - w->rows.begin) * (w->columns.end - w->columns.begin);
-    for (int64_t row = w->rows.begin; row < w->rows.end; row++) {
-        vec part[WIDE] = {{0}};
-        for (int64_t column = w->columns.begin; column < w->columns.end; column++) {
-            const int64_t at = element(w, row, column) + c;
-            for (int k = 0; k < count; k++)
-                part[k] += get(type, w->x, at + k * LANES, left);
+/* y; or, with u, places. Of equals in two columns that in the earlier row is first. */
+INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
+                       const cgp__geometry *g, span columns, int64_t first, int64_t c,
+                       int count, int64_t left) {
+    vec most[WIDE];
+    ivec row[WIDE], place[WIDE];
+    for (int k = 0; k < count; k++) {
+        const int64_t at = columns.begin * g->in + c + k * LANES;
+        most[k] = load(t + at);
+        row[k] = u ? (ivec)load(u + at) : (ivec){0};
+        place[k] = row[k] + (int32_t)(columns.begin - first);
+    }
+    for (int64_t column = columns.begin + 1; column < columns.end; column++) {
+        for (int k = 0; k < count; k++) {
+            const int64_t at = column * g->in + c + k * LANES;
+            const vec x = load(t + at);
+            ivec better = (x > most[k]) | (x != x);
+            if (u) {
+                const ivec its = (ivec)load(u + at);
+                better |= (x == most[k]) & (its < row[k]);
+                row[k] = choose(better, its, row[k]);
+                place[k] = choose(better, its + (int32_t)(column - first), place[k]);
+            }
+            most[k] = pick(better, x, most[k]);
         }
-        for (int k = 0; k < count; k++)
-            sum[k] += part[k];
     }
     for (int k = 0; k < count; k++)
-        put(type, y, c + k * LANES, mean ? sum[k] / (float)pixels : sum[k], left, add);
+        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)place[k] : most[k],
+            left - k * LANES, false);
 }
 
-INLINE void sum_row(cgp_dtype type, void *y, const void *x, const cgp__geometry *g, int64_t i,
-                    bool mean, bool add) {
-    window w = {.g = g, .x = x, .rows = seen_rows(g, i)};
+/* `to`: y; or, with u, places. */
+INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
+    const cgp__geometry *g = p->geometry;
+    const side down = down_of(g), across = across_of(g);
+    const int64_t channels = g->in, stride = g->width * channels;
+    const cgp_dtype to_type = u ? CGP_F32 : type;
+    int64_t done = 0;
     for (int64_t j = 0; j < g->out_width; j++) {
-        void *to = cgp__cpu_at(type, y, j * g->in);
-        w.columns = seen_columns(g, j);
-        FOR_CHANNELS(g->in, sum_strip, type, to, &w, mean, add);
+        const span columns = seen(across, j);
+        const int64_t end = reach(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, max_down, type, p->room, u, p->from, stride, seen(down, i),
+                    i * down.stride - down.front, g->kernel_width);
+        done = end;
+        FOR_VECTORS(0, channels, max_across, type, cgp__cpu_at(to_type, to, j * channels),
+                    p->room, u, g, columns, j * across.stride - across.front);
     }
 }
 
-TYPED(sum_row, (void *y, const void *x, const cgp__geometry *g, int64_t i, bool mean, bool add),
-      y, x, g, i, mean, add)
-
-void CGP__CPU_NAME(pool_sum)(cgp_dtype type, void *y, const void *x, const cgp__geometry *g,
-                             int64_t i, bool mean, bool add) {
-    CALL_TYPED(type, sum_row, y, x, g, i, mean, add);
+INLINE void max_forward(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
+    max_row(type, p, y, NULL, i);
 }
 
-/* 1 / pixels that a window sees. */
-INLINE float share(const cgp__geometry *g, int64_t i, int64_t j) {
-    const span rows = seen_rows(g, i), columns = seen_columns(g, j);
-    return 1.0f / (float)((rows.end - rows.begin) * (columns.end - columns.begin));
+INLINE void max_places(cgp_dtype type, const cgp__cpu_pool *p, float *places, int64_t i) {
+    max_row(type, p, places, p->room + cgp__cpu_pool_room(p->geometry), i);
 }
 
-/* One pixel of x, seen by the windows (rows, columns). */
-INLINE void spread_strip(cgp_dtype type, void *x, const void *y, const cgp__geometry *g,
-                         span rows, span columns, bool mean, bool add, int64_t c, int count,
-                         int64_t left) {
+TYPED(max_forward, (const cgp__cpu_pool *p, void *y, int64_t i), p, y, i)
+TYPED(max_places, (const cgp__cpu_pool *p, float *places, int64_t i), p, places, i)
+
+void CGP__CPU_NAME(pool_max)(const cgp__cpu_pool *p, void *y, int64_t i) {
+    CALL_TYPED(p->type, max_forward, p, y, i);
+}
+
+void CGP__CPU_NAME(pool_max_places)(const cgp__cpu_pool *p, float *places, int64_t i) {
+    CALL_TYPED(p->type, max_places, p, places, i);
+}
+
+/* Pixel (row, column) of dx, seen by the windows (rows, columns). */
+INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
+                           int64_t column, span rows, span columns, int64_t c, int count,
+                           int64_t left) {
+    const cgp__geometry *g = p->geometry;
     vec sum[WIDE] = {{0}};
     for (int64_t i = rows.begin; i < rows.end; i++) {
+        const int64_t u = row + g->top - i * g->stride_height;
         for (int64_t j = columns.begin; j < columns.end; j++) {
+            const int64_t v = column + g->left - j * g->stride_width;
+            const ivec here = (ivec){0} + (int32_t)(u * g->kernel_width + v);
             const int64_t at = (i * g->out_width + j) * g->in + c;
-            const float factor = mean ? share(g, i, j) : 1.0f;
+            const float *places = p->places + (at - p->first * g->out_width * g->in);
             for (int k = 0; k < count; k++) {
-                const vec d = get(type, y, at + k * LANES, left);
-                sum[k] += mean ? d * factor : d;
+                const vec dy = get(type, p->from, at + k * LANES, left - k * LANES);
+                sum[k] += keep((ivec)load(places + k * LANES) == here, dy);
             }
         }
     }
     for (int k = 0; k < count; k++)
-        put(type, x, c + k * LANES, sum[k], left, add);
+        put(type, dx, c + k * LANES, sum[k], left - k * LANES, p->add);
 }
 
-INLINE void spread_row(cgp_dtype type, void *x, const void *y, const cgp__geometry *g,
-                       int64_t row, bool mean, bool add) {
-    const span rows = seeing(row, g->stride_height, g->top, g->kernel_height, g->out_height);
-    for (int64_t column = 0; column < g->width; column++) {
-        const span columns =
-            seeing(column, g->stride_width, g->left, g->kernel_width, g->out_width);
-        void *to = cgp__cpu_at(type, x, column * g->in);
-        FOR_CHANNELS(g->in, spread_strip, type, to, y, g, rows, columns, mean, add);
-    }
+INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {
+    const cgp__geometry *g = p->geometry;
+    const side across = across_of(g);
+    const span rows = seeing(down_of(g), row);
+    for (int64_t column = 0; column < g->width; column++)
+        FOR_VECTORS(0, g->in, max_back_pixel, type, cgp__cpu_at(type, dx, column * g->in), p,
+                    row, column, rows, seeing(across, column));
 }
 
-TYPED(spread_row,
-      (void *x, const void *y, const cgp__geometry *g, int64_t i, bool mean, bool add), x, y, g,
-      i, mean, add)
+TYPED(max_back, (const cgp__cpu_pool *p, void *dx, int64_t row), p, dx, row)
 
-void CGP__CPU_NAME(pool_spread)(cgp_dtype type, void *x, const void *y, const cgp__geometry *g,
-                                int64_t i, bool mean, bool add) {
-    CALL_TYPED(type, spread_row, x, y, g, i, mean, add);
+void CGP__CPU_NAME(pool_max_back)(const cgp__cpu_pool *p, void *dx, int64_t row) {
+    CALL_TYPED(p->type, max_back, p, dx, row);
 }

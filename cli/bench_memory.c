@@ -1,0 +1,172 @@
+/* bench_memory.c -- cgpipe bench amoebanetd-memory and unet-memory: the memory of each cell of a
+ * published table, planned; and, at a smaller batch, run and held against its plan. */
+#include "tables.h"
+
+#include "bench.h"
+#include "common.h"
+#include "costs.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RUN_BATCH 4
+#define RUN_STEPS 2
+
+typedef struct memory {
+    int64_t model, activation, state, total, largest;
+} memory;
+
+static memory memory_of(const cgp_plan *plan) {
+    memory m = {.activation = cli_activation_bytes(plan), .total = cli_planned_bytes(plan)};
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        m.model += device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes;
+        m.state += device->state_bytes;
+        if (device->planned_bytes > m.largest) m.largest = device->planned_bytes;
+    }
+    return m;
+}
+
+static json_t *memory_json(const cgp_plan *plan, const memory *m) {
+    json_t *o = json_object();
+    json_object_set_new(o, "balance", bench_balance_json(plan));
+    json_object_set_new(o, "model_bytes", json_integer(m->model));
+    json_object_set_new(o, "activation_bytes", json_integer(m->activation));
+    json_object_set_new(o, "state_bytes", json_integer(m->state));
+    json_object_set_new(o, "planned_bytes", json_integer(m->total));
+    json_object_set_new(o, "largest_device_bytes", json_integer(m->largest));
+    return o;
+}
+
+static void print_heading(FILE *out, const cli_settings *s, const bench_table *table) {
+    fprintf(out, "%s\n", table->title);
+    fprintf(
+        out,
+        "planned, schedule %s, %s; GiB of all devices: model (weights, gradients, optimizer), "
+        "activations, all; of the largest device\n",
+        s->schedule, s->precision);
+    fprintf(out,
+            "published: torchgpipe on Tesla P40, Huang et al. as torchgpipe quotes them\n\n");
+    fprintf(out, "%-11s %15s %9s %9s %10s %9s %9s", "", "parameters", "balance", "model",
+            "activation", "all", "largest");
+    for (int k = 0; k < table->columns; k++)
+        fprintf(out, " | %s", table->headings[k]);
+    fputc('\n', out);
+}
+
+static void print_row(FILE *out, const bench_table *table, const bench_cell *cell,
+                      const cli_experiment *e, const char *rule, const memory *m) {
+    char parameters[CLI_NUMBER];
+    fprintf(out, "%-11s %15s %9s", cell->name,
+            cli_grouped(cgp_model_parameter_count(e->model), parameters), rule);
+    bench_print_number(out, 9, 3, cli_gib(m->model));
+    bench_print_number(out, 10, 3, cli_gib(m->activation));
+    bench_print_number(out, 9, 3, cli_gib(m->total));
+    bench_print_number(out, 9, 3, cli_gib(m->largest));
+    for (int k = 0; k < table->columns; k++) {
+        fprintf(out, " |");
+        bench_print_number(out, (int)strlen(table->headings[k]), 2, cell->published[k]);
+    }
+    fprintf(out, "  ");
+    bench_print_balance(out, e->plan);
+    fputc('\n', out);
+    fflush(out);
+}
+
+/* One plan of a cell: with the published balance, or with the best by size. */
+static cgp_status plan_cell(FILE *out, const cli_settings *s, const bench_table *table,
+                            const bench_cell *cell, bool published, json_t *plans) {
+    cli_settings own;
+    cli_experiment e;
+    bench_cell_settings(&own, s, table, cell);
+    own.balance.by = "size";
+    own.device_memory = 0; /* is of the runs */
+    if (published) bench_cell_balance(&own, cell->balance, cell->stages);
+    const cgp_status status = bench_cell_plan(&e, &own, cell);
+    if (status == CGP_OK) {
+        const memory m = memory_of(e.plan);
+        const char *rule = cell->stages == 1 ? "-" : published ? "published" : "size";
+        print_row(out, table, cell, &e, rule, &m);
+        json_t *o = memory_json(e.plan, &m);
+        json_object_set_new(o, "rule", json_string(published ? "published" : "size"));
+        json_object_set_new(o, "model", json_string(e.model_text));
+        json_object_set_new(o, "parameters", json_integer(cgp_model_parameter_count(e.model)));
+        json_array_append_new(plans, o);
+    }
+    cli_experiment_release(&e);
+    return status;
+}
+
+/* --- run --- */
+
+static void print_run(FILE *out, const bench_cell *cell, const cli_experiment *e) {
+    const int64_t planned = cli_planned_bytes(e->plan);
+    fprintf(out,
+            "%-11s batch %2" PRId64 ", %2d micro-batches: planned %7.3f, allocated %7.3f, "
+            "resident %7.3f GiB (%+.1f MiB); %.2f s a step\n",
+            cell->name, e->settings->batch, cgp_plan_chunks(e->plan), cli_gib(planned),
+            cli_gib(cli_allocated_bytes(e)), cli_gib(e->resident_growth),
+            cli_mib(e->resident_growth - planned),
+            cli_median(e->measures.step, e->measures.steps, 1));
+    fflush(out);
+}
+
+/* The cell as published but for a batch of a few samples; it may not fit the machine. */
+static cgp_status run_cell(FILE *out, const cli_settings *s, const bench_table *table,
+                           const bench_cell *cell, json_t **report) {
+    cli_settings own;
+    cli_experiment e;
+    bench_cell_settings(&own, s, table, cell);
+    own.batch = cli_given(s, CLI_OPTION_BATCH) ? s->batch : RUN_BATCH;
+    own.chunks = cell->chunks < own.batch ? cell->chunks : own.batch;
+    own.steps = cli_given(s, CLI_OPTION_STEPS) ? s->steps : RUN_STEPS;
+    if (cell->balance[0] > 0) bench_cell_balance(&own, cell->balance, cell->stages);
+    *report = NULL;
+    cgp_status status = bench_cell_plan(&e, &own, cell);
+    if (status == CGP_OK) status = bench_run(&e);
+    if (status == CGP_OK) {
+        print_run(out, cell, &e);
+        status = cli_run_json(&e, report);
+    } else if (status == CGP_ELIMIT) {
+        fprintf(out, "%-11s does not fit: %s\n", cell->name, cgp_message());
+        status = CGP_OK;
+    }
+    cli_experiment_release(&e);
+    return status;
+}
+
+static cgp_status all_cells(FILE *out, const cli_settings *s, const bench_table *table,
+                            json_t *cells) {
+    print_heading(out, s, table);
+    for (int i = 0; i < table->n; i++) {
+        const bench_cell *cell = &table->cells[i];
+        json_t *o = bench_cell_json(table, cell), *plans = json_array();
+        json_array_append_new(cells, o);
+        json_object_set_new(o, "plans", plans);
+        if (cell->balance[0] > 0) CGP_TRY(plan_cell(out, s, table, cell, true, plans));
+        if (cell->stages > 1 || cell->balance[0] == 0)
+            CGP_TRY(plan_cell(out, s, table, cell, false, plans));
+    }
+    if (s->plan_only) return CGP_OK;
+    fprintf(out, "\nrun\n");
+    for (int i = 0; i < table->n; i++) {
+        json_t *run = NULL;
+        CGP_TRY(run_cell(out, s, table, &table->cells[i], &run));
+        if (run) json_object_set_new(json_array_get(cells, (size_t)i), "run", run);
+    }
+    return CGP_OK;
+}
+
+int cli_bench_memory(const cli_settings *settings, const bench_table *table) {
+    const int code = cli_report(bench_table_check(settings), true);
+    if (code != CLI_OK) return code;
+    json_t *cells = json_array(), *report = bench_table_json(table, cells);
+    cgp_log_set_level(CGP_LOG_ERROR); /* fewer micro-batches than asked are a row like others */
+    const cgp_status status = all_cells(cli_text(settings), settings, table, cells);
+    if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
+    json_decref(report);
+    return cli_report(status, true);
+}

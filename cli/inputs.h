@@ -1,0 +1,21 @@
+/* inputs.h -- a mini-batch of random numbers for any model. */
+#ifndef CGPIPE_CLI_INPUTS_H
+#define CGPIPE_CLI_INPUTS_H
+
+#include <cgpipe/cgpipe.h>
+
+#define CLI_INPUTS 8
+
+typedef struct cli_inputs {
+    cgp_tensor tensors[CLI_INPUTS];
+    const cgp_tensor *pointers[CLI_INPUTS];
+    int count;
+} cli_inputs;
+
+/* Draw every input of the model: numbers in 0 .. 1; integers below the last dimension of the
+ * output, which is the classes of a classifier, or the vocabulary. Release it. */
+void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
+                     uint64_t seed);
+void cli_inputs_release(cli_inputs *inputs);
+
+#endif

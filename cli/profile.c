@@ -1,0 +1,120 @@
+/* profile.c -- cgpipe profile: what each layer costs on one device of this machine. */
+#include "commands.h"
+
+#include "common.h"
+#include "costs.h"
+#include "report.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static double step_seconds(const cgp_layer_cost *c) {
+    return c->forward_seconds + c->input_seconds + c->weight_seconds;
+}
+
+static double step_flops(const cgp_layer_cost *c) {
+    return c->flops[0] + c->flops[1] + c->flops[2];
+}
+
+static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double peak) {
+    fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
+            1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
+            1e3 * c->recompute_seconds, 1e3 * c->redo_seconds, 1e-9 * step_flops(c));
+    if (step_flops(c) > 0 && step_seconds(c) > 0 && peak > 0)
+        fprintf(out, " %6.1f", 100 * step_flops(c) / step_seconds(c) / peak);
+    else
+        fprintf(out, " %6s", "-");
+    fprintf(out, " %10.3f %10.3f\n", cli_mib(c->parameter_bytes), cli_mib(c->saved_bytes));
+}
+
+static cgp_layer_cost sum_of(const cli_costs *costs) {
+    cgp_layer_cost sum = {0};
+    for (int i = 0; i < costs->layers; i++) {
+        const cgp_layer_cost *c = &costs->layer[i];
+        sum.forward_seconds += c->forward_seconds;
+        sum.input_seconds += c->input_seconds;
+        sum.weight_seconds += c->weight_seconds;
+        sum.recompute_seconds += c->recompute_seconds;
+        sum.redo_seconds += c->redo_seconds;
+        for (int d = 0; d < 3; d++)
+            sum.flops[d] += c->flops[d];
+        sum.parameter_bytes += c->parameter_bytes;
+        sum.saved_bytes += c->saved_bytes;
+    }
+    return sum;
+}
+
+static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
+    const double peak = costs->peak_flops * costs->threads;
+    const cgp_layer_cost sum = sum_of(costs);
+    fprintf(out, "model        %s\n", costs->model);
+    fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples,
+            costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
+    fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
+            1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
+    fprintf(
+        out,
+        "times        medians in ms: F forward, I and W backward, R what recomputation runs "
+        "again, redo what +selective does\n\n");
+    fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %6s %10s %10s\n", "layer", "F", "I", "W", "R",
+            "redo", "GFLOP", "peak %", "params MiB", "saved MiB");
+    for (int i = 0; i < costs->layers; i++)
+        print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], peak);
+    print_row(out, "all", &sum, peak);
+    fprintf(out, "\n%.3f samples/s without recomputation, %.3f with all of it\n",
+            (double)costs->samples / step_seconds(&sum),
+            (double)costs->samples / (step_seconds(&sum) + sum.recompute_seconds));
+}
+
+/* What would give these costs again, and when it did. */
+static void sign(cli_costs *costs, const cli_settings *s) {
+    const time_t now = time(NULL);
+    struct tm day;
+    snprintf(costs->command, sizeof costs->command,
+             "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
+             " --threads-per-device %" PRId64 " --precision %s",
+             s->operand, s->batch, s->chunks, s->repeats, s->threads_per_device, s->precision);
+    if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
+}
+
+static cgp_status profile(cli_experiment *e, cli_settings *s, cli_costs *costs) {
+    cgp_named_model named;
+    if (!s->operand)
+        return cgp_fail(CGP_EINVAL, "profile: MODEL is missing (cgpipe profile gpt2)");
+    if (s->devices.count > 1)
+        return cgp_fail(CGP_EINVAL, "--devices: expected one device to measure on, got %d",
+                        s->devices.count);
+    CGP_TRY(cli_model_parse(&named, s->operand, 0));
+    CGP_TRY(cli_model_settle(&named, s));
+    CGP_TRY(cli_json_check(s));
+    CGP_TRY(cli_experiment_model(e, s, &named));
+    cgp_plan_options plan = cgp_plan_options_default();
+    plan.batch = s->batch;
+    plan.chunks = (int)s->chunks;
+    plan.threads_per_device = (int)s->threads_per_device;
+    CGP_TRY(cgp_precision_parse(&plan.precision, s->precision));
+    cgp_profile_options options = cli_profile_options(&plan);
+    options.device = s->devices.count > 0 ? s->devices.values[0] : NULL;
+    options.repeats = (int)s->repeats;
+    CGP_TRY(cli_costs_measure(costs, e->model, e->model_text, &options));
+    costs->peak_flops = isnan(s->peak) ? cgp_core_peak_flops() : 1e9 * s->peak;
+    costs->bandwidth = cli_copy_bandwidth();
+    sign(costs, s);
+    return CGP_OK;
+}
+
+int cli_profile(const cli_settings *settings) {
+    cli_settings own = *settings;
+    cli_experiment e = {0};
+    cli_costs costs = {0};
+    int code = cli_report(profile(&e, &own, &costs), true);
+    if (code == CLI_OK) {
+        print(cli_text(settings), &costs, e.model);
+        code = cli_report(cli_json_write(settings, cli_costs_json(&costs, e.model)), false);
+    }
+    cli_costs_release(&costs);
+    cli_experiment_release(&e);
+    return code;
+}

@@ -1,0 +1,104 @@
+/* schedule_files.c -- see schedule_files.h. */
+#include "schedule_files.h"
+
+#include <cgpipe/checkpoint.h>
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A row of 2^24 actions is a tenth of that: a typing error must not eat all memory. */
+enum { MOST_MIB = 256 };
+
+/* --- reading --- */
+
+static cgp_status unreadable(const char *path, const char *why) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, why);
+}
+
+/* All bytes of an open file, however it tells its size. */
+static cgp_status read_bytes(FILE *file, const char *path, char **out, size_t *size) {
+    size_t used = 0, room = 0;
+    char *bytes = NULL;
+    for (;;) {
+        if (used == room) {
+            room = room ? 2 * room : 1 << 16;
+            char *grown = room > (size_t)MOST_MIB << 20 ? NULL : realloc(bytes, room);
+            if (!grown) {
+                free(bytes);
+                return unreadable(path, "too large");
+            }
+            bytes = grown;
+        }
+        const size_t got = fread(bytes + used, 1, room - used, file);
+        used += got;
+        if (got == 0) break;
+    }
+    if (ferror(file)) {
+        free(bytes);
+        return unreadable(path, strerror(errno));
+    }
+    *out = bytes;
+    *size = used;
+    return CGP_OK;
+}
+
+cgp_status cli_schedule_read(cgp_schedule **out, const char *path) {
+    char *bytes = NULL;
+    size_t size = 0;
+    FILE *file = fopen(path, "re");
+    if (!file) return unreadable(path, strerror(errno));
+    cgp_status status = read_bytes(file, path, &bytes, &size);
+    fclose(file);
+    if (status == CGP_OK) status = cgp_schedule_from_csv(out, path, bytes, size);
+    free(bytes);
+    return status;
+}
+
+/* --- writing --- */
+
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+cgp_status cli_schedule_check_outputs(const cli_settings *s) {
+    if (s->csv + s->csv_transfers + is_stdout(s->svg) + is_stdout(s->trace_json) +
+            is_stdout(s->json) >
+        1)
+        return cgp_fail(CGP_EINVAL,
+                        "--csv, --csv-transfers, --svg, --trace-json, --json: expected one of "
+                        "them on standard output, got more (give a FILE)");
+    return CGP_OK;
+}
+
+/* Takes `text` over. */
+static cgp_status write_text(const char *path, char *text) {
+    const size_t size = strlen(text);
+    cgp_status status = CGP_OK;
+    if (!is_stdout(path))
+        status = cgp_file_replace(path, text, size);
+    else if (fwrite(text, 1, size, stdout) != size)
+        status = cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+    free(text);
+    return status;
+}
+
+cgp_status cli_schedule_write(const cli_settings *s, const cgp_schedule *schedule,
+                              const cgp_schedule_timeline *timeline) {
+    char *text = NULL;
+    if (s->csv || s->csv_transfers) {
+        CGP_TRY(
+            cgp_schedule_to_csv(schedule, s->csv ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
+        CGP_TRY(write_text("-", text));
+    }
+    if (s->svg) {
+        CGP_TRY(cgp_schedule_svg(schedule, timeline, &text));
+        CGP_TRY(write_text(s->svg, text));
+    }
+    if (s->trace_json) {
+        CGP_TRY(cgp_schedule_trace(schedule, timeline, 1000, &text));
+        CGP_TRY(write_text(s->trace_json, text));
+    }
+    return CGP_OK;
+}

@@ -1,0 +1,93 @@
+/* tables_cells.c -- a cell of a published table as an experiment of ours. */
+#include "tables.h"
+
+#include "common.h"
+#include "report.h"
+
+#include <math.h>
+
+void bench_cell_settings(cli_settings *own, const cli_settings *s, const bench_table *table,
+                         const bench_cell *cell) {
+    *own = *s;
+    own->batch = cell->batch;
+    own->chunks = cell->chunks;
+    own->stages = cell->stages;
+    own->recompute = cell->recompute;
+    own->balance = (cli_balance){0};
+    own->optimizer = table->optimizer; /* as torchgpipe's scripts: no momentum, no decay */
+    own->momentum = own->weight_decay = 0;
+    own->nesterov = false;
+    own->alpha = 0.99;
+    own->eps = 1e-8;
+}
+
+void bench_cell_balance(cli_settings *own, const int *balance, int stages) {
+    own->balance = (cli_balance){.layers = {balance, stages}};
+}
+
+cgp_status bench_cell_plan(cli_experiment *e, cli_settings *own, const bench_cell *cell) {
+    cgp_named_model named;
+    *e = (cli_experiment){0};
+    CGP_TRY(cli_model_parse(&named, cell->model, 0));
+    if (!cli_given(own, CLI_OPTION_DROPOUT)) own->dropout = NAN;
+    CGP_TRY(cli_model_settle(&named, own));
+    return cli_experiment_plan(e, own, &named);
+}
+
+json_t *bench_cell_json(const bench_table *table, const bench_cell *cell) {
+    json_t *o = json_object(), *published = json_object(), *balance = json_array();
+    json_object_set_new(o, "name", json_string(cell->name));
+    json_object_set_new(o, "batch", json_integer(cell->batch));
+    json_object_set_new(o, "chunks", json_integer(cell->chunks));
+    json_object_set_new(o, "stages", json_integer(cell->stages));
+    json_object_set_new(o, "recompute", json_string(cell->recompute));
+    for (int j = 0; j < cell->stages && cell->balance[0] > 0; j++)
+        json_array_append_new(balance, json_integer(cell->balance[j]));
+    json_object_set_new(o, "published_balance", balance);
+    for (int k = 0; k < table->columns; k++)
+        json_object_set_new(published, table->headings[k], cli_real_json(cell->published[k]));
+    json_object_set_new(o, "published", published);
+    return o;
+}
+
+json_t *bench_balance_json(const cgp_plan *plan) {
+    json_t *list = json_array();
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
+        json_array_append_new(list, json_integer(cgp_plan_balance(plan)[j]));
+    return list;
+}
+
+json_t *bench_table_json(const bench_table *table, json_t *cells) {
+    json_t *o = json_object();
+    json_object_set_new(o, "benchmark", json_string(table->name));
+    json_object_set_new(o, "old", json_boolean(table->old));
+    json_object_set_new(o, "version", json_string(CGP_VERSION));
+    json_object_set_new(o, "title", json_string(table->title));
+    json_object_set_new(o, "cells", cells);
+    return o;
+}
+
+void bench_print_balance(FILE *out, const cgp_plan *plan) {
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
+        fprintf(out, "%s%d", j ? "," : "", cgp_plan_balance(plan)[j]);
+}
+
+void bench_print_number(FILE *out, int width, int digits, double value) {
+    if (isnan(value))
+        fprintf(out, " %*s", width, "-");
+    else
+        fprintf(out, " %*.*f", width, digits, value);
+}
+
+cgp_status bench_table_check(const cli_settings *s) {
+    static const cli_option_id set[] = {
+        CLI_OPTION_STAGES, CLI_OPTION_CHUNKS, CLI_OPTION_BALANCE,  CLI_OPTION_RECOMPUTE,
+        CLI_OPTION_MODEL,  CLI_OPTION_GRID,   CLI_OPTION_OPTIMIZER};
+    for (size_t i = 0; i < sizeof set / sizeof set[0]; i++) {
+        char key[32];
+        if (!cli_given(s, set[i])) continue;
+        return cgp_fail(CGP_EINVAL, "--%s: is as published in each row of %s (leave it out)",
+                        cli_option_key(set[i], key), s->operand);
+    }
+    return cli_json_check(s);
+}

@@ -1,0 +1,26 @@
+/* text.c -- a text that is written like a file and ends up in memory. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* open_memstream, also under -std=c11 */
+#endif
+#include "base/base.h"
+
+#include <stdlib.h>
+
+cgp_status cgp__text_open(cgp__text *text, const char *what) {
+    *text = (cgp__text){.what = what};
+    text->file = open_memstream(&text->bytes, &text->size);
+    return text->file ? CGP_OK : cgp__no_memory(what, 1);
+}
+
+cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out) {
+    const bool failed = ferror(text->file) != 0;
+    const bool closed = fclose(text->file) == 0;
+    if (status == CGP_OK && (failed || !closed))
+        status = cgp__no_memory(text->what, text->size);
+    if (status == CGP_OK)
+        *out = text->bytes;
+    else
+        free(text->bytes);
+    *text = (cgp__text){.what = text->what};
+    return status;
+}

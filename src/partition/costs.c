@@ -1,0 +1,263 @@
+/* costs.c -- from kernels to layers: which kernels training runs for each op, what backward
+ * reads, and what is run forward again for it.
+ *
+ * All of it is as a plan of one stage has it. A cut changes little: what a stage sends on and
+ * backward does not read is not made again (R of its last ops), and gradients that arrive are
+ * added to instead of overwritten. */
+#include "partition/partition.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- what backward reads --- */
+
+/* Mark the values that backward reads, [values]. */
+static void mark_read(const cgp_model *model, bool *read) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        uint32_t needs = 0;
+        if (cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT))
+            needs |= node->op->weight_needs_x;
+        if (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT)) {
+            needs |= node->op->input_needs_x;
+            if (node->op->input_needs_y) read[node->output] = true;
+        }
+        for (int k = 0; k < node->n_inputs; k++) {
+            if (needs & (1u << k)) read[node->inputs[k]] = true;
+        }
+    }
+}
+
+/* Whether backward reads what a node saved. */
+static bool saves(const cgp_model *model, const cgp__node *node) {
+    return node->n_saved > 0 && cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
+}
+
+/* R: the nodes that make what backward reads, and those that make what these need. */
+static void mark_recomputed(const cgp_model *model, const bool *read, bool *recomputed) {
+    for (int i = model->n_nodes - 1; i >= 0; i--) {
+        const cgp__node *node = &model->nodes[i];
+        recomputed[i] =
+            recomputed[i] || saves(model, node) || (node->output >= 0 && read[node->output]);
+        for (int k = 0; recomputed[i] && k < node->n_inputs; k++) {
+            const int maker = model->values[node->inputs[k]].node;
+            if (maker >= 0) recomputed[maker] = true;
+        }
+    }
+}
+
+/* `+selective`: the cheap nodes whose result is read and whose inputs are there anyway. */
+static void mark_redone(const cgp_model *model, const bool *read, bool *redone) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        if (!node->op->cheap || node->output < 0 || !read[node->output]) continue;
+        redone[i] = cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
+        for (int k = 0; k < node->n_inputs; k++)
+            redone[i] =
+                redone[i] && (model->values[node->inputs[k]].node < 0 || read[node->inputs[k]]);
+    }
+}
+
+/* --- kernels --- */
+
+static cgp__kernel_spec spec_of(const cgp__node *node, cgp__direction direction, int64_t n,
+                                cgp_dtype type) {
+    cgp__kernel_spec spec;
+    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    spec.op = node->op->kind;
+    spec.direction = direction;
+    spec.geometry = node->geometry;
+    spec.n = n;
+    spec.type = type;
+    return spec;
+}
+
+/* The kernels of a node. Backward goes from the last node to the first and a node's inputs from
+ * the last to the first: `begun`, [values], are those whose gradient a later use has begun. */
+static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cgp_dtype type,
+                                    bool *begun) {
+    const cgp__node *node = &model->nodes[i];
+    cgp__node_kernels kernels = {.node = i};
+    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+        kernels.has[d] = cgp__node_has_direction(model, node, (cgp__direction)d);
+        kernels.spec[d] = spec_of(node, (cgp__direction)d, n, type);
+    }
+    if (!kernels.has[CGP__BACKWARD_INPUT]) return kernels;
+    uint32_t *add = &kernels.spec[CGP__BACKWARD_INPUT].add;
+    for (int k = node->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+        const int value = node->inputs[k];
+        if (!model->values[value].has_grad) continue;
+        if (begun[value]) *add |= 1u << k;
+        if (begun[value] || node->op->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
+        begun[value] = true;
+    }
+    /* Nothing is computed where the gradient of the result is handed on. */
+    kernels.has[CGP__BACKWARD_INPUT] =
+        kernels.dx != 0 || (node->op->weight_in_input && node->n_params > 0);
+    return kernels;
+}
+
+/* --- layers --- */
+
+typedef struct marks {
+    bool *read, *begun;         /* [values] */
+    bool *recomputed, *redone;  /* [nodes] */
+    cgp__node_kernels *kernels; /* [nodes] */
+} marks;
+
+static void release(marks *m) {
+    free(m->kernels);
+    free(m->redone);
+    free(m->recomputed);
+    free(m->begun);
+    free(m->read);
+}
+
+static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dtype type) {
+    const size_t values = (size_t)model->n_values, nodes = (size_t)model->n_nodes;
+    m->read = cgp__calloc(values, sizeof *m->read);
+    m->begun = cgp__calloc(values, sizeof *m->begun);
+    m->recomputed = cgp__calloc(nodes, sizeof *m->recomputed);
+    m->redone = cgp__calloc(nodes, sizeof *m->redone);
+    m->kernels = cgp__calloc(nodes, sizeof *m->kernels);
+    if (!m->read || !m->begun || !m->recomputed || !m->redone || !m->kernels)
+        return cgp__no_memory("costs", nodes * sizeof *m->kernels);
+    mark_read(model, m->read);
+    mark_recomputed(model, m->read, m->recomputed);
+    mark_redone(model, m->read, m->redone);
+    for (int i = model->n_nodes - 1; i >= 0; i--)
+        m->kernels[i] = kernels_of(model, i, n, type, m->begun);
+    return CGP_OK;
+}
+
+/* Losses are in no layer and run with the last. */
+static int layer_of(const cgp_model *model, const cgp__node *node) {
+    return node->op->is_loss ? model->n_layers - 1 : node->layer;
+}
+
+static int64_t value_bytes(const cgp__type *type, int64_t n, cgp_dtype kept) {
+    cgp__type on_device = *type;
+    if (on_device.dtype == CGP_F32) on_device.dtype = kept;
+    return cgp__type_bytes(&on_device, n);
+}
+
+static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dtype type,
+                      cgp_layer_cost *costs) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        cgp_layer_cost *cost = &costs[layer_of(model, node)];
+        if (node->output >= 0 && m->read[node->output])
+            cost->saved_bytes += value_bytes(&model->values[node->output].type, n, type);
+        for (int k = 0; saves(model, node) && k < node->n_saved; k++)
+            cost->saved_bytes += cgp__type_bytes(&node->saved[k], n);
+    }
+    for (int p = 0; p < model->n_params; p++) {
+        const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];
+        costs[layer_of(model, node)].parameter_bytes +=
+            4 * cgp_shape_count(&model->params[p].shape);
+    }
+}
+
+static cgp_status add_node(const cgp_model *model, const marks *m, int i,
+                           const cgp__timer *timer, cgp_layer_cost *costs) {
+    const cgp__node *node = &model->nodes[i];
+    const cgp__node_kernels *kernels = &m->kernels[i];
+    cgp_layer_cost *cost = &costs[layer_of(model, node)];
+    double seconds[CGP__DIRECTIONS] = {0};
+    CGP_TRY(timer->time(timer->self, model, kernels, seconds));
+    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+        if (!kernels->has[d]) continue;
+        cost->flops[d] +=
+            node->op->flops(&node->geometry, (cgp__direction)d) * (double)kernels->spec[d].n;
+    }
+    cost->forward_seconds += seconds[CGP__FORWARD];
+    if (kernels->has[CGP__BACKWARD_INPUT]) cost->input_seconds += seconds[CGP__BACKWARD_INPUT];
+    if (kernels->has[CGP__BACKWARD_WEIGHT])
+        cost->weight_seconds += seconds[CGP__BACKWARD_WEIGHT];
+    if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP__FORWARD];
+    if (m->redone[i]) cost->redo_seconds += seconds[CGP__FORWARD];
+    return CGP_OK;
+}
+
+cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp_dtype type,
+                            const cgp__timer *timer, cgp_layer_cost *costs) {
+    marks m = {0};
+    const size_t layers = (size_t)model->n_layers;
+    cgp_layer_cost *sums = cgp__calloc(layers, sizeof *sums);
+    cgp_status status = sums ? make_marks(&m, model, samples, type)
+                             : cgp__no_memory("costs", layers * sizeof *sums);
+    for (int i = 0; i < model->n_nodes && status == CGP_OK; i++)
+        status = add_node(model, &m, i, timer, sums);
+    if (status == CGP_OK) {
+        add_bytes(model, &m, samples, type, sums);
+        memcpy(costs, sums, layers * sizeof *costs);
+    }
+    release(&m);
+    free(sums);
+    return status;
+}
+
+/* --- balances --- */
+
+cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *costs,
+                               bool recomputed, int stages, int *balance) {
+    const int layers = cgp_model_layers(model);
+    double *seconds = cgp__calloc((size_t)layers, sizeof *seconds);
+    if (!seconds) return cgp__no_memory("balance", (size_t)layers * sizeof *seconds);
+    for (int i = 0; i < layers; i++) {
+        const cgp_layer_cost *c = &costs[i];
+        seconds[i] = c->forward_seconds + c->input_seconds + c->weight_seconds;
+        if (recomputed) seconds[i] += c->recompute_seconds;
+    }
+    const cgp_status status = cgp_balance_solve(seconds, layers, stages, balance);
+    free(seconds);
+    return status;
+}
+
+static cgp_status no_time(void *self, const cgp_model *model, const cgp__node_kernels *kernels,
+                          double seconds[CGP__DIRECTIONS]) {
+    (void)self;
+    (void)model;
+    (void)kernels;
+    (void)seconds;
+    return CGP_OK;
+}
+
+static cgp_status check_size_options(const cgp_balance_size_options *o) {
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(CGP_EINVAL,
+                        "balance options: struct_size is %zu, expected %zu (use "
+                        "cgp_balance_size_options_default)",
+                        o->struct_size, sizeof *o);
+    if (o->samples < 1 || o->samples > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "balance options: samples: expected 1 to %d, got %lld",
+                        INT32_MAX, (long long)o->samples);
+    if (o->in_flight < 1)
+        return cgp_fail(CGP_EINVAL, "balance options: in_flight: expected 1 or more, got %d",
+                        o->in_flight);
+    if (!(o->parameter_scale >= 0 && o->parameter_scale < 1e6))
+        return cgp_fail(CGP_EINVAL,
+                        "balance options: parameter_scale: expected 0 to 1e6, got %g",
+                        o->parameter_scale);
+    return CGP_OK;
+}
+
+cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_options *options,
+                               int stages, int *balance) {
+    CGP_TRY(check_size_options(options));
+    const size_t layers = (size_t)cgp_model_layers(model);
+    const cgp__timer timer = {no_time, NULL};
+    cgp_layer_cost *costs = cgp__calloc(layers, sizeof *costs);
+    double *bytes = cgp__calloc(layers, sizeof *bytes);
+    cgp_status status =
+        costs && bytes ? CGP_OK : cgp__no_memory("balance", layers * sizeof *costs);
+    if (status == CGP_OK)
+        status = cgp__layer_costs(model, options->samples, CGP_F32, &timer, costs);
+    for (size_t i = 0; status == CGP_OK && i < layers; i++)
+        bytes[i] = (double)costs[i].saved_bytes * options->in_flight +
+                   (double)costs[i].parameter_bytes * options->parameter_scale;
+    if (status == CGP_OK) status = cgp_balance_solve(bytes, (int)layers, stages, balance);
+    free(bytes);
+    free(costs);
+    return status;
+}

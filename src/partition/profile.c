@@ -1,0 +1,311 @@
+/* profile.c -- the times of a model's kernels on a device, op by op.
+ *
+ *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam
+ *     random numbers                     random numbers
+ *
+ * An op's operands are made, its kernels run in the order of a step (forward, weight half, input
+ * half), and they are freed again. Values are random: the time of no kernel depends on them, and
+ * zeros would be unlike training. Backward reads what forward saved. */
+#include "partition/partition.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SHORT_NS 20000000 /* a kernel's runs take together at least so long ... */
+#define MOST_RUNS 101     /* ... or are so many, if more are not asked for */
+#define BLOCK 65536       /* floats drawn; data repeat them */
+#define PIECES (3 * CGP__MAX_INPUTS + CGP__MAX_SAVED + CGP__MAX_STATE + 2 * CGP__MAX_PARAMS + 8)
+
+/* A kernel that was measured. */
+typedef struct known {
+    cgp__kernel_spec spec;
+    uint32_t dx;
+    double seconds;
+} known;
+
+typedef struct profiler {
+    const cgp_profile_options *options;
+    const cgp__backend *backend;
+    cgp__device *device;
+    float *block; /* [BLOCK] in -1 .. 1 */
+    int32_t *integers;
+    double *runs; /* [MOST_RUNS or repeats] */
+    known *known;
+    int n_known, known_room;
+    struct {
+        void *memory;
+        size_t bytes;
+    } pieces[PIECES]; /* operands of the op that runs */
+    int n_pieces;
+} profiler;
+
+/* --- operands --- */
+
+static void free_pieces(profiler *p) {
+    while (p->n_pieces > 0) {
+        p->n_pieces--;
+        p->backend->memory_destroy(p->device, p->pieces[p->n_pieces].memory,
+                                   p->pieces[p->n_pieces].bytes);
+    }
+}
+
+static cgp_status piece(profiler *p, int64_t bytes, void **out) {
+    *out = NULL;
+    if (bytes == 0) return CGP_OK;
+    if (bytes > cgp__memory_available())
+        return cgp_fail(CGP_ELIMIT,
+                        "profile: an operand needs %.1f MiB but the machine has %.1f left "
+                        "(fewer samples)",
+                        (double)bytes / 0x1p20, (double)cgp__memory_available() / 0x1p20);
+    CGP_TRY(p->backend->memory_create(p->device, (size_t)bytes, out));
+    p->pieces[p->n_pieces].memory = *out;
+    p->pieces[p->n_pieces++].bytes = (size_t)bytes;
+    return CGP_OK;
+}
+
+/* `count` elements of `type`, drawn. Integers are 0 .. high - 1. */
+static cgp_status drawn(profiler *p, cgp_dtype type, int64_t count, int64_t high, void **out) {
+    CGP_TRY(piece(p, count * (int64_t)cgp_dtype_bytes(type), out));
+    for (int64_t i = 0; type == CGP_I32 && i < BLOCK; i++)
+        p->integers[i] =
+            (int32_t)(0.5 * ((double)p->block[i] + 1) * (double)(high > 1 ? high - 1 : 0));
+    const void *from = type == CGP_I32 ? (const void *)p->integers : p->block;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        const int64_t n = count - at < BLOCK ? count - at : BLOCK;
+        p->backend->convert(p->device, type, (char *)*out + at * (int64_t)cgp_dtype_bytes(type),
+                            type == CGP_I32 ? CGP_I32 : CGP_F32, from, n);
+    }
+    return CGP_OK;
+}
+
+/* Integers that input k of an op may be. */
+static int64_t high_of(const cgp__node *node, int k) {
+    const int32_t too_high = INT32_MAX;
+    int64_t bad = 0, high = 1;
+    if (!node->op->valid || node->op->valid(&node->geometry, k, &too_high, 1, &bad, &high))
+        return 1;
+    return high;
+}
+
+static cgp_status make_value(profiler *p, const cgp_model *model, int value, int64_t n,
+                             int64_t high, void **out) {
+    const cgp__type *type = &model->values[value].type;
+    const cgp_dtype kept = type->dtype == CGP_F32 ? p->options->type : type->dtype;
+    return drawn(p, kept, n * cgp_shape_count(&type->shape), high, out);
+}
+
+static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp__node *node,
+                                  cgp__kernel_args *args) {
+    for (int k = 0; k < node->n_params; k++) {
+        const int64_t count = cgp_shape_count(&model->params[node->params[k]].shape);
+        void *memory = NULL;
+        CGP_TRY(drawn(p, CGP_F32, count, 0, &memory));
+        args->param[k] = memory;
+        CGP_TRY(piece(p, 4 * count, &memory));
+        args->dparam[k] = memory;
+    }
+    return CGP_OK;
+}
+
+static cgp_status make_kept(profiler *p, const cgp_model *model, const cgp__node *node,
+                            int64_t n, cgp__kernel_args *args) {
+    for (int k = 0; k < node->n_saved; k++) {
+        void *memory = NULL;
+        CGP_TRY(piece(p, cgp__type_bytes(&node->saved[k], n), &memory));
+        args->saved[k] = memory;
+    }
+    for (int k = 0; k < node->n_state; k++) {
+        const cgp__op_state *state = &model->states[node->first_state + k].info;
+        CGP_TRY(piece(p,
+                      cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
+                      &args->state[k]));
+    }
+    return piece(p, node->pending_bytes, &args->pending);
+}
+
+static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
+                                 cgp__kernel_args *args) {
+    int64_t most = 0;
+    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+        int64_t bytes = 0;
+        if (!kernels->has[d]) continue;
+        CGP_TRY(p->backend->workspace(&kernels->spec[d], p->options->threads, &bytes));
+        most = bytes > most ? bytes : most;
+    }
+    return piece(p, most, &args->workspace);
+}
+
+static cgp_status make_operands(profiler *p, const cgp_model *model,
+                                const cgp__node_kernels *kernels, cgp__kernel_args *args) {
+    const cgp__node *node = &model->nodes[kernels->node];
+    const int64_t n = p->options->samples;
+    const bool backward =
+        kernels->has[CGP__BACKWARD_INPUT] || kernels->has[CGP__BACKWARD_WEIGHT];
+    void *memory = NULL;
+    for (int k = 0; k < node->n_inputs; k++) {
+        CGP_TRY(make_value(p, model, node->inputs[k], n, high_of(node, k), &memory));
+        args->x[k] = memory;
+        if (kernels->dx & (1u << k))
+            CGP_TRY(make_value(p, model, node->inputs[k], n, 0, &args->dx[k]));
+    }
+    if (node->output >= 0) {
+        CGP_TRY(make_value(p, model, node->output, n, 0, &args->y));
+        if (backward) CGP_TRY(make_value(p, model, node->output, n, 0, &memory));
+        args->dy = backward ? memory : NULL;
+    }
+    CGP_TRY(make_parameters(p, model, node, args));
+    CGP_TRY(make_kept(p, model, node, n, args));
+    return make_workspace(p, kernels, args);
+}
+
+/* --- time --- */
+
+static int by_size(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_args *args,
+                            double *seconds) {
+    CGP_TRY(p->backend->kernel_run(kernel, args));
+    const int repeats = p->options->repeats, most = repeats > MOST_RUNS ? repeats : MOST_RUNS;
+    int64_t sum = 0;
+    int n = 0;
+    while (n < repeats || (repeats > 1 && sum < SHORT_NS && n < most)) {
+        const int64_t start = cgp__now_ns();
+        CGP_TRY(p->backend->kernel_run(kernel, args));
+        const int64_t took = cgp__now_ns() - start;
+        p->runs[n++] = 1e-9 * (double)took;
+        sum += took;
+    }
+    qsort(p->runs, (size_t)n, sizeof *p->runs, by_size);
+    *seconds = 0.5 * (p->runs[(n - 1) / 2] + p->runs[n / 2]);
+    return CGP_OK;
+}
+
+static bool find_known(const profiler *p, const cgp__node_kernels *kernels, int d,
+                       double *seconds) {
+    for (int i = 0; i < p->n_known; i++) {
+        if (p->known[i].dx != (d == CGP__BACKWARD_INPUT ? kernels->dx : 0) ||
+            memcmp(&p->known[i].spec, &kernels->spec[d], sizeof kernels->spec[d]) != 0)
+            continue;
+        *seconds = p->known[i].seconds;
+        return true;
+    }
+    return false;
+}
+
+static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
+                          cgp__kernel_args *args, double *seconds) {
+    cgp__kernel *kernel = NULL;
+    if (!cgp__grow(&p->known, &p->known_room, p->n_known + 1, sizeof *p->known))
+        return cgp__no_memory("profile", sizeof *p->known);
+    CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
+    args->first = d == CGP__FORWARD; /* most micro-batches add to gradients of parameters */
+    const cgp_status status = run_often(p, kernel, args, seconds);
+    p->backend->kernel_destroy(kernel);
+    if (status != CGP_OK) return status;
+    p->known[p->n_known++] = (known){.spec = kernels->spec[d],
+                                     .dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0,
+                                     .seconds = *seconds};
+    return CGP_OK;
+}
+
+static cgp_status time_node(void *self, const cgp_model *model,
+                            const cgp__node_kernels *kernels, double seconds[CGP__DIRECTIONS]) {
+    static const int order[] = {CGP__FORWARD, CGP__BACKWARD_WEIGHT, CGP__BACKWARD_INPUT};
+    profiler *p = self;
+    bool all = true;
+    for (int d = 0; d < CGP__DIRECTIONS; d++)
+        all = all && (!kernels->has[d] || find_known(p, kernels, d, &seconds[d]));
+    if (all) return CGP_OK;
+    double loss = 0;
+    cgp__kernel_args args = {.training = true, .loss = &loss, .loss_scale = 1};
+    cgp_status status = make_operands(p, model, kernels, &args);
+    for (int i = 0; i < CGP__DIRECTIONS && status == CGP_OK; i++) {
+        const int d = order[i];
+        if (kernels->has[d]) status = measure(p, kernels, d, &args, &seconds[d]);
+    }
+    free_pieces(p);
+    const cgp__node *node = &model->nodes[kernels->node];
+    if (status == CGP_OK)
+        cgp__log(CGP_LOG_INFO, "profile", "%s, %s: F %.3g s, I %.3g s, W %.3g s",
+                 node->op->is_loss ? "loss" : model->layers[node->layer], node->op->name,
+                 seconds[CGP__FORWARD], seconds[CGP__BACKWARD_INPUT],
+                 seconds[CGP__BACKWARD_WEIGHT]);
+    return status;
+}
+
+/* --- all --- */
+
+static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(CGP_EINVAL,
+                        "profile options: struct_size is %zu, expected %zu (use "
+                        "cgp_profile_options_default)",
+                        o->struct_size, sizeof *o);
+    if (!model->finished || model->status != CGP_OK)
+        return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)",
+                        model->name);
+    if (o->samples < 1 || o->samples > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "profile options: samples: expected 1 to %d, got %lld",
+                        INT32_MAX, (long long)o->samples);
+    if (o->threads < 1 || o->threads > 1024)
+        return cgp_fail(CGP_EINVAL, "profile options: threads: expected 1 to 1024, got %d",
+                        o->threads);
+    if (o->repeats < 1 || o->repeats > 1000)
+        return cgp_fail(CGP_EINVAL, "profile options: repeats: expected 1 to 1000, got %d",
+                        o->repeats);
+    if (o->type != CGP_F32 && o->type != CGP_BF16)
+        return cgp_fail(CGP_EINVAL,
+                        "profile options: type: expected f32 or bf16, got number %d",
+                        (int)o->type);
+    for (int v = 0; v < model->n_values; v++) {
+        const double bytes = (double)cgp__type_bytes(&model->values[v].type, 1);
+        if (bytes * (double)o->samples > 0x1p50)
+            return cgp_fail(
+                CGP_ELIMIT,
+                "profile: %lld samples of model %s need more than 2^50 bytes (fewer samples)",
+                (long long)o->samples, model->name);
+    }
+    return CGP_OK;
+}
+
+static cgp_status begin(profiler *p) {
+    const size_t runs =
+        (size_t)(p->options->repeats > MOST_RUNS ? p->options->repeats : MOST_RUNS);
+    p->block = cgp__calloc(BLOCK, sizeof *p->block);
+    p->integers = cgp__calloc(BLOCK, sizeof *p->integers);
+    p->runs = cgp__calloc(runs, sizeof *p->runs);
+    if (!p->block || !p->integers || !p->runs)
+        return cgp__no_memory("profile", BLOCK * sizeof *p->block);
+    const cgp__rng_key key = cgp__rng_derive(0, CGP__RNG_DATA, 0, 0);
+    for (uint32_t i = 0; i < BLOCK; i += 4) {
+        uint32_t words[4];
+        cgp__philox(words, (const uint32_t[]){i, 0, 0, 0}, key);
+        for (uint32_t k = 0; k < 4; k++)
+            p->block[i + k] = (float)((double)words[k] * 0x1p-31 - 1);
+    }
+    return p->backend->device_create(&p->device, p->options->threads, -1);
+}
+
+static void end(profiler *p) {
+    if (p->device) p->backend->device_destroy(p->device);
+    free(p->known);
+    free(p->runs);
+    free(p->integers);
+    free(p->block);
+}
+
+cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *options,
+                       cgp_layer_cost *costs) {
+    profiler p = {.options = options};
+    const cgp__timer timer = {time_node, &p};
+    CGP_TRY(check(model, options));
+    CGP_TRY(cgp__backend_find(options->device ? options->device : "cpu", &p.backend));
+    cgp_status status = begin(&p);
+    if (status == CGP_OK)
+        status = cgp__layer_costs(model, options->samples, options->type, &timer, costs);
+    end(&p);
+    return status;
+}

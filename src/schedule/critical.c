@@ -1,0 +1,126 @@
+/* critical.c -- why a step takes as long as it does: back from the last action, each time to the
+ * one that this one started upon.
+ *
+ *     device 0   |F0|F1|F2|           |B0   |       the last to end is B0 of device 0; it waited for
+ *     device 1      |F0|F1|F2|B0   |                its message, sent after B0 of device 1; that
+ *                                                   followed F2, and so on down to 0
+ *
+ * An action starts when the one before it on its device ends, when its message has come, or, a
+ * SEND, when a buffer is free. Whatever is not compute time on this path is messages. */
+#include "schedule/schedule.h"
+
+#include <stdlib.h>
+
+typedef struct place {
+    int device, position;
+} place;
+
+/* Where the transfers of each edge stand, both in order. */
+typedef struct transfers {
+    int *send;                 /* [edges][chunks] position of the k-th SEND */
+    int *receive;              /* [edges][chunks] position of the k-th RECV */
+    int *number;               /* [edges][chunks] by micro-batch: its SEND is the k-th */
+    int *n_sends, *n_receives; /* [edges] while they are counted */
+} transfers;
+
+typedef struct path {
+    const cgp_schedule *s;
+    const cgp_schedule_costs *costs;
+    const cgp_schedule_timeline *t;
+    transfers x;
+} path;
+
+static size_t cell(const cgp_schedule *s, int edge, int i) {
+    return (size_t)edge * (size_t)s->chunks + (size_t)i;
+}
+
+static void find_transfers(transfers *x, const cgp_schedule *s) {
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            const cgp_action *a = &s->lists[device][i];
+            if (cgp__is_send(a->kind)) {
+                const int k = x->n_sends[a->edge]++;
+                x->send[cell(s, a->edge, k)] = i;
+                x->number[cell(s, a->edge, a->microbatch)] = k;
+            } else if (cgp__is_transfer(a->kind)) {
+                x->receive[cell(s, a->edge, x->n_receives[a->edge]++)] = i;
+            }
+        }
+    }
+}
+
+/* The SEND that a RECV waits for; where the edge was busy, the first of those that kept it so. */
+static place sender_of(const path *p, const cgp_action *a, double start) {
+    const cgp_schedule *s = p->s;
+    const int device = s->device_of[s->edges[a->edge].from];
+    int k = p->x.number[cell(s, a->edge, a->microbatch)];
+    double took = p->costs->latency ? p->costs->latency[a->edge] : 0.0;
+    const double each =
+        p->costs->transfer && !p->costs->transfers_block ? p->costs->transfer[a->edge] : 0.0;
+    took += each;
+    for (; k > 0; k--, took += each) {
+        const double sent = p->t->end[device][p->x.send[cell(s, a->edge, k)]];
+        if (each == 0.0 || sent + took >= start * (1.0 - 1e-12)) break;
+    }
+    return (place){device, p->x.send[cell(s, a->edge, k)]};
+}
+
+/* The RECV that freed the buffer that a SEND took. */
+static place receiver_of(const path *p, const cgp_action *a) {
+    const cgp_schedule *s = p->s;
+    const int k = p->x.number[cell(s, a->edge, a->microbatch)] - p->costs->capacity[a->edge];
+    return (place){s->device_of[s->edges[a->edge].to], p->x.receive[cell(s, a->edge, k)]};
+}
+
+/* What an action started upon; position -1: nothing, it is the first. */
+static place before(const path *p, place at) {
+    const cgp_action *a = &p->s->lists[at.device][at.position];
+    const double start = p->t->start[at.device][at.position];
+    const double previous = at.position > 0 ? p->t->end[at.device][at.position - 1] : 0.0;
+    if (cgp__is_transfer(a->kind) && start > previous)
+        return cgp__is_send(a->kind) ? receiver_of(p, a) : sender_of(p, a, start);
+    return (place){at.device, at.position - 1};
+}
+
+static place last_of(const path *p) {
+    place last = {0, -1};
+    double end = -1.0;
+    for (int device = 0; device < p->s->devices; device++) {
+        const int position = p->s->counts[device] - 1;
+        if (position < 0 || p->t->end[device][position] <= end) continue;
+        end = p->t->end[device][position];
+        last = (place){device, position};
+    }
+    return last;
+}
+
+/* Times do not grow on the way back, and where they stay the same nobody is met twice: the schedule
+ * ran. */
+static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
+    for (place at = last_of(p); at.position >= 0; at = before(p, at)) {
+        const cgp_action *a = &p->s->lists[at.device][at.position];
+        t->critical[at.device][at.position] = true;
+        if (!cgp__is_transfer(a->kind))
+            t->critical_path[a->kind] +=
+                duration[(size_t)a->kind * (size_t)p->s->stages + (size_t)a->stage];
+    }
+}
+
+cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
+                                   const cgp_schedule_costs *costs,
+                                   cgp_schedule_timeline *timeline) {
+    const size_t edges = (size_t)schedule->n_edges, cells = edges * (size_t)schedule->chunks;
+    int *numbers = cgp__calloc(3 * cells + 2 * edges, sizeof *numbers);
+    if (!numbers)
+        return cgp__no_memory("schedule: simulate", (3 * cells + 2 * edges) * sizeof *numbers);
+    path p = {.s = schedule, .costs = costs, .t = timeline};
+    p.x = (transfers){.send = numbers,
+                      .receive = numbers + cells,
+                      .number = numbers + 2 * cells,
+                      .n_sends = numbers + 3 * cells,
+                      .n_receives = numbers + 3 * cells + edges};
+    find_transfers(&p.x, schedule);
+    walk(&p, duration, timeline);
+    free(numbers);
+    return CGP_OK;
+}

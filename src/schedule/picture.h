@@ -1,0 +1,55 @@
+/* picture.h -- the drawing model: boxes in rows, and messages between them. Three writers draw it: ASCII,
+ * SVG and the JSON of trace viewers. Planned steps are made into one by picture.c; a measured
+ * step is the same boxes with other times.
+ *
+ *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,
+ *     row 1       |1F0|1B0   |                in order of time
+ *                  ^ message of box 0 of row 0 to box 0 of row 1 */
+#ifndef CGP_SRC_SCHEDULE_PICTURE_H
+#define CGP_SRC_SCHEDULE_PICTURE_H
+
+#include "schedule/schedule.h"
+
+typedef struct cgp__box {
+    double start, end;
+    cgp_action action;
+    bool critical;
+} cgp__box;
+
+/* Between devices: what the box there waits for. */
+typedef struct cgp__message {
+    int from_row, from_box, to_row, to_box;
+} cgp__message;
+
+typedef struct cgp__picture {
+    int rows;
+    int *counts;      /* [rows] */
+    cgp__box **boxes; /* [rows][counts] */
+    int *stages_on;   /* [rows] with more than one stage the boxes say which */
+    int *round;       /* [stages] 0 for the first stage of a row, 1 for its second .. */
+    double end;       /* of the last box */
+    cgp__message *messages;
+    int n_messages;
+} cgp__picture;
+
+/* Every compute action one tick. Of a lowered schedule that keeps the rules. */
+cgp_status cgp__picture_of_ticks(cgp__picture *out, const cgp_schedule *schedule);
+
+/* With the times of a timeline. */
+cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,
+                                    const cgp_schedule_timeline *timeline);
+
+void cgp__picture_release(cgp__picture *picture);
+
+/* "2F0", or "F0" where the row has one stage. Returns `text`. */
+const char *cgp__box_text(const cgp__picture *picture, int row, const cgp__box *box,
+                          char text[CGP__ACTION_TEXT]);
+
+/* Write as SVG; `figures` is a line below the title. svg.c */
+cgp_status cgp__picture_svg(const cgp__picture *picture, const char *title, const char *figures,
+                            char **out);
+
+/* Write as JSON for trace viewers; a unit of time takes so many microseconds there. draw_trace.c */
+cgp_status cgp__picture_trace(const cgp__picture *picture, double microseconds, char **out);
+
+#endif

@@ -1,0 +1,279 @@
+/* test_fuzz_schedule.c -- schedules as CSV against damage: what is refused is told with a place or a
+ * rule, what is accepted says the same when it is written and read again, the checker's verdict is
+ * that of the simulator, and nothing crashes.
+ *
+ * As a test it drives itself: schedules as text, mutated 20000 times from a seed that is printed.
+ * With CGP_LIBFUZZER it is a target of libFuzzer (make fuzz):
+ *
+ *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
+ *         -Itests/support tests/fuzz/test_fuzz_schedule.c \
+ *         $(find src/schedule src/trace src/base -name "*.c") -lcmocka -ljansson -lcrypto -lm -o fuzz
+ *     ./fuzz -max_len=4096
+ */
+#include "fuzz.h"
+
+#include <dirent.h>
+
+#include <cgpipe/schedule.h>
+
+enum { ROOM = 4096, MUTATIONS = 20000 };
+
+typedef struct input {
+    char bytes[ROOM];
+    size_t size;
+} input;
+
+/* --- the property --- */
+
+static bool starts_with(const char *text, const char *with) {
+    return strncmp(text, with, strlen(with)) == 0;
+}
+
+/* Rows and columns are those of the text. */
+static void check_refusal(cgp_status status, size_t size) {
+    int row = 0, column = 0;
+    REQUIRE(status == CGP_EFORMAT || status == CGP_EINVAL);
+    REQUIRE(status == CGP_EINVAL || starts_with(cgp_message(), "x.csv: "));
+    if (sscanf(cgp_message(), "x.csv: row %d, column %d, ", &row, &column) == 2)
+        REQUIRE(row >= 1 && column >= 1 && (size_t)row + (size_t)column <= size + 2);
+}
+
+static bool is_same(const cgp_schedule *a, const cgp_schedule *b) {
+    if (cgp_schedule_stages(a) != cgp_schedule_stages(b) ||
+        cgp_schedule_chunks(a) != cgp_schedule_chunks(b) ||
+        cgp_schedule_devices(a) != cgp_schedule_devices(b))
+        return false;
+    for (int d = 0; d < cgp_schedule_devices(a); d++) {
+        int n, m;
+        const cgp_action *x = cgp_schedule_actions(a, d, &n);
+        const cgp_action *y = cgp_schedule_actions(b, d, &m);
+        if (n != m) return false;
+        for (int i = 0; i < n; i++) {
+            if (x[i].kind != y[i].kind || x[i].stage != y[i].stage ||
+                x[i].microbatch != y[i].microbatch || x[i].edge != y[i].edge)
+                return false;
+        }
+    }
+    return true;
+}
+
+/* Of a schedule that runs. */
+static void check_round_trip(const cgp_schedule *lowered) {
+    char *text = NULL;
+    cgp_schedule *back = NULL;
+    REQUIRE(cgp_schedule_to_csv(lowered, CGP_CSV_TRANSFERS, &text) == CGP_OK);
+    REQUIRE(cgp_schedule_from_csv(&back, "again", text, strlen(text)) == CGP_OK);
+    int edges;
+    (void)cgp_schedule_edges(back, &edges);
+    if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK); /* all on one device */
+    free(text);
+    /* What is between stages of one device comes back next to its action. */
+    REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
+    bool local = false;
+    for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)
+        local = local ||
+                cgp_schedule_device_of(lowered, j) == cgp_schedule_device_of(lowered, j + 1);
+    REQUIRE(local || is_same(lowered, back));
+    cgp_schedule_destroy(back);
+}
+
+static void check_accepted(cgp_schedule *s) {
+    cgp_schedule_report report = {0};
+    cgp_schedule_timeline timeline = {0};
+    int edges;
+    (void)cgp_schedule_edges(s, &edges);
+    if (edges == 0) REQUIRE(cgp_schedule_lower_chain(s) == CGP_OK);
+    char *picture = cgp_schedule_draw(s), *grid = cgp_schedule_draw_fault(s), *svg = NULL;
+    const bool runs = cgp_schedule_check(s, &report) == CGP_OK;
+    REQUIRE((cgp_schedule_simulate(s, NULL, &timeline) == CGP_OK) == runs);
+    REQUIRE((picture != NULL) == runs && (grid == NULL) == runs);
+    if (runs) {
+        REQUIRE(cgp_schedule_svg(s, &timeline, &svg) == CGP_OK);
+        check_round_trip(s);
+    } else {
+        REQUIRE(starts_with(cgp_message(), "schedule: "));
+        REQUIRE(strchr(grid, '['));
+    }
+    free(svg);
+    free(grid);
+    free(picture);
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_report_release(&report);
+}
+
+/* 0: refused; 1: read, and refused by the checker; 2: runs. */
+static int try_input(const char *bytes, size_t size) {
+    cgp_schedule *s = NULL;
+    char *copy = malloc(size + 1); /* so that reading past the end is found */
+    if (size) memcpy(copy, bytes, size);
+    const cgp_status status = cgp_schedule_from_csv(&s, "x.csv", copy, size);
+    free(copy);
+    if (status != CGP_OK) {
+        REQUIRE(!s);
+        check_refusal(status, size);
+        return 0;
+    }
+    check_accepted(s);
+    const bool runs = cgp_schedule_check(s, NULL) == CGP_OK;
+    cgp_schedule_destroy(s);
+    return runs ? 2 : 1;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input((const char *)bytes, size);
+    return 0;
+}
+
+#else
+
+/* --- the driver --- */
+
+/* A schedule that fits, in one of the dialects. */
+static void draw_seed(input *in, uint64_t *random) {
+    const cgp_schedule_info *info;
+    int schedules = 0;
+    while (cgp_schedule_info_at(schedules))
+        schedules++;
+    for (;;) {
+        const int n = test_between(random, 1, 3), m = test_between(random, 1, 6);
+        cgp_schedule *s = NULL;
+        char *text = NULL;
+        info = cgp_schedule_info_at(test_between(random, 0, schedules - 1));
+        if (cgp_schedule_create(&s, info->name, n, m, NULL) != CGP_OK) continue;
+        assert_ok(cgp_schedule_to_csv(
+            s, fuzz_below(random, 2) ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
+        in->size = strlen(text);
+        const bool fits = in->size <= ROOM;
+        if (fits) memcpy(in->bytes, text, in->size);
+        free(text);
+        cgp_schedule_destroy(s);
+        if (fits) return;
+    }
+}
+
+static const char *const words[] = {
+    ",",          "\n",          ",,",         "\r\n",   "0F0",      "1B0",
+    "0I1,0W1",    "1SEND_F0",    "1RECV_F0",   "0BW0",   "0UNSHARD", "(0F0;1B0)OVERLAP_F_B",
+    "99999999F0", "0R0",         " ",          "\t1F1 ", "F",        ";",
+    "(",          "REDUCE_GRAD", "2147483648", "B",      "I",        "W",
+    "SEND_B",     "RECV_B",      "_",
+};
+
+/* The cell at or after a place: begin and size. */
+static size_t find_cell(const input *in, size_t at, size_t *size) {
+    while (at > 0 && in->bytes[at - 1] != ',' && in->bytes[at - 1] != '\n')
+        at--;
+    *size = 0;
+    while (at + *size < in->size && in->bytes[at + *size] != ',' &&
+           in->bytes[at + *size] != '\n')
+        ++*size;
+    return at;
+}
+
+static void mutate(input *in, uint64_t *random) {
+    const size_t at = fuzz_below(random, in->size);
+    size_t size = 0, other_size = 0;
+    const size_t cell = find_cell(in, at, &size),
+                 other = find_cell(in, fuzz_below(random, in->size), &other_size);
+    char copy[ROOM];
+    switch (fuzz_below(random, 8)) {
+    case 0: /* a bit */
+        if (in->size > 0) in->bytes[at] ^= (char)(1u << fuzz_below(random, 7));
+        break;
+    case 1: /* the end */
+        in->size = fuzz_below(random, in->size + 1);
+        break;
+    case 2: /* a word */
+    case 3: {
+        const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
+        fuzz_replace(in->bytes, &in->size, ROOM, at, fuzz_below(random, 3), word, strlen(word));
+        break;
+    }
+    case 4: /* a digit */
+        if (in->size > 0 && in->bytes[at] >= '0' && in->bytes[at] <= '9')
+            in->bytes[at] = (char)('0' + fuzz_below(random, 10));
+        break;
+    case 5: /* no cell */
+        fuzz_replace(in->bytes, &in->size, ROOM, cell, size, "", 0);
+        break;
+    case 6: /* a cell becomes another one */
+        memcpy(copy, in->bytes + other, other_size);
+        fuzz_replace(in->bytes, &in->size, ROOM, cell, size, copy, other_size);
+        break;
+    default: /* two neighbours change places */
+        if (cell + size < in->size && in->bytes[cell + size] == ',') {
+            memcpy(copy, in->bytes + cell, size);
+            copy[size] = ',';
+            fuzz_replace(in->bytes, &in->size, ROOM, cell, size + 1, "", 0);
+            const size_t to = find_cell(in, cell, &other_size) + other_size;
+            if (to < in->size && in->bytes[to] == ',')
+                fuzz_replace(in->bytes, &in->size, ROOM, to + 1, 0, copy, size + 1);
+        }
+    }
+}
+
+static void mutated_texts_are_refused_or_true(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    int outcomes[3] = {0, 0, 0};
+    for (int i = 0; i < MUTATIONS; i++) {
+        input in;
+        draw_seed(&in, &random);
+        for (int times = test_between(&random, 0, 2); times > 0; times--)
+            mutate(&in, &random);
+        outcomes[try_input(in.bytes, in.size)]++;
+    }
+    print_message("%d refused, %d stopped by the checker, %d run\n", outcomes[0], outcomes[1],
+                  outcomes[2]);
+    for (int k = 0; k < 3; k++)
+        assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* all are exercised */
+}
+
+/* What libFuzzer once found worth keeping. */
+static void the_corpus_is_refused_or_true(void **state) {
+    (void)state;
+    static const char folder[] = TEST_DATA "/../fuzz/corpus/schedule";
+    DIR *corpus = opendir(folder);
+    int outcomes[3] = {0, 0, 0};
+    assert_non_null(corpus);
+    for (struct dirent *entry; (entry = readdir(corpus));) {
+        char path[600];
+        input in;
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        in.size = fread(in.bytes, 1, sizeof in.bytes, file);
+        fclose(file);
+        outcomes[try_input(in.bytes, in.size)]++;
+    }
+    closedir(corpus);
+    assert_true(outcomes[0] > 0 && outcomes[1] > 0 && outcomes[2] > 10);
+}
+
+static void bytes_at_random_are_refused(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    for (int i = 0; i < 2000; i++) {
+        char bytes[200];
+        const size_t size = fuzz_below(&random, sizeof bytes);
+        for (size_t k = 0; k < size; k++)
+            bytes[k] = (char)test_random(&random);
+        assert_int_equal(try_input(bytes, size), 0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_texts_are_refused_or_true),
+        cmocka_unit_test(the_corpus_is_refused_or_true),
+        cmocka_unit_test(bytes_at_random_are_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif

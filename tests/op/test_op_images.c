@@ -1,0 +1,253 @@
+/* test_op_images.c -- what ops over images give, as pictures of small ones, on both backends. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner ref, cpu;
+
+/* Of one channel, the numbers of a case's slot in order of rows. */
+static void set(operands *o, int slot, const float *values) {
+    memcpy(o->at[slot], values, (size_t)o->count[slot] * sizeof(float));
+}
+
+static void expect(const operands *o, int slot, const float *values) {
+    for (int64_t i = 0; i < o->count[slot]; i++) {
+        const float got = o->at[slot][i];
+        if (!(fabsf(got - values[i]) <= 1e-6f * (1.0f + fabsf(values[i]))))
+            fail_msg("%s: slot %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&o->c), slot,
+                     i, (double)got, (double)values[i]);
+    }
+}
+
+/* y of x, and dx of dy. */
+static void check_picture(const runner *on, cgp__op_kind op, cgp__geometry g, const float *x,
+                          const float *y, const float *dy, const float *dx) {
+    const op_case c = {.op = op, .geometry = g, .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    set(&o, SLOT_X, x);
+    set(&o, SLOT_DY, dy);
+    op_run(on, &o, CGP__FORWARD);
+    op_run(on, &o, CGP__BACKWARD_INPUT);
+    expect(&o, SLOT_Y, y);
+    expect(&o, SLOT_DX, dx);
+    operands_destroy(&o);
+}
+
+#define P(...) ((const float[]){__VA_ARGS__})
+
+/* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of channel c. */
+static void check_element(const runner *on, const op_case *c) {
+    const cgp__geometry *g = &c->geometry;
+    const int u = test_between(&seed, 0, g->kernel_height - 1);
+    const int v = test_between(&seed, 0, g->kernel_width - 1);
+    const int64_t in = test_between(&seed, 0, (int)g->in - 1);
+    const int64_t out = test_between(&seed, 0, (int)g->out - 1);
+    operands o;
+    operands_create(&o, c, &seed);
+    scale_slot(&o, SLOT_PARAM, 0.0f);
+    scale_slot(&o, SLOT_PARAM + 1, 0.0f);
+    o.at[SLOT_PARAM][((u * g->kernel_width + v) * g->in + in) * g->out + out] = 1.0f;
+    op_run(on, &o, CGP__FORWARD);
+    for (int64_t e = 0; e < o.count[SLOT_Y]; e++) {
+        const int64_t row = e / g->out % g->rows, sample = e / g->out / g->rows;
+        const int64_t h = row / g->out_width * g->stride_height + u - g->top;
+        const int64_t w = row % g->out_width * g->stride_width + v - g->left;
+        const bool inside = h >= 0 && h < g->height && w >= 0 && w < g->width;
+        const int64_t from = ((sample * g->height + h) * g->width + w) * g->in + in;
+        const float want = inside && e % g->out == out ? o.at[SLOT_X][from] : 0.0f;
+        if (o.at[SLOT_Y][e] != want)
+            fail_msg("%s: y [%" PRId64 "] of element (%d, %d) is %g, expected %g", case_text(c),
+                     e, u, v, (double)o.at[SLOT_Y][e], (double)want);
+    }
+    operands_destroy(&o);
+}
+
+static void a_convolution_with_one_element_moves_the_image(void **state) {
+    for (int i = 0; i < 200; i++) {
+        op_case c = {.op = CGP__OP_CONV2D, .n = 2};
+        c.geometry = draw_geometry(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
+                                   test_between(&seed, 1, 40), &seed);
+        check_element(*state, &c);
+    }
+}
+
+static const float image[] = {1, 5, 2,  0, //
+                              3, 4, 8,  1, //
+                              7, 6, -1, -2};
+
+/* Windows of 2 x 2, two columns on each time. */
+static void a_pool_takes_the_largest_of_each_window(void **state) {
+    const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 2}};
+    check_picture(*state, CGP__OP_MAX_POOL, image_geometry(CGP__OP_MAX_POOL, 3, 4, 1, a), image,
+                  P(5, 8, //
+                    7, 8),
+                  P(1, 2, //
+                    4, 8),
+                  P(0, 1, 0, 0,  //
+                    0, 0, 10, 0, //
+                    4, 0, 0, 0));
+}
+
+static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) {
+    const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 1}};
+    check_picture(*state, CGP__OP_MAX_POOL, image_geometry(CGP__OP_MAX_POOL, 2, 3, 1, a),
+                  P(-1, -1, -1, //
+                    -1, -1, -1),
+                  P(-1, -1), P(1, 2),
+                  P(1, 2, 0, //
+                    0, 0, 0));
+}
+
+/* Windows of 3 x 3 two apart, padded by a pixel: 4, 6 and so on of them are pixels of the image. */
+static void a_mean_does_not_count_padding(void **state) {
+    const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
+    const float s = 1 / 4.0f, l = 1 / 6.0f;
+    check_picture(*state, CGP__OP_AVERAGE_POOL,
+                  image_geometry(CGP__OP_AVERAGE_POOL, 3, 4, 1, a), image,
+                  P(13 * s, 20 * l, //
+                    20 * s, 16 * l),
+                  P(4, 6, //
+                    8, 12),
+                  P(1, 2, 1, 1, //
+                    3, 6, 3, 3, //
+                    2, 4, 2, 2));
+}
+
+static void a_pixel_is_upsampled_to_a_block(void **state) {
+    const cgp__attributes a = {.stride = {2, 3}};
+    check_picture(*state, CGP__OP_UPSAMPLE, image_geometry(CGP__OP_UPSAMPLE, 1, 2, 1, a),
+                  P(5, 7),
+                  P(5, 5, 5, 7, 7, 7, //
+                    5, 5, 5, 7, 7, 7),
+                  P(1, 2, 3, 4, 5, 6, //
+                    1, 1, 1, 2, 2, 2),
+                  P(9, 21));
+}
+
+/* A row more in front, the last one off; the first column off, two behind. */
+static void padding_adds_zeros_and_takes_pixels_off(void **state) {
+    const cgp__attributes a = {.padding = {1, -1, -1, 2}};
+    check_picture(*state, CGP__OP_PAD, image_geometry(CGP__OP_PAD, 3, 4, 1, a), image,
+                  P(0, 0, 0, 0, 0, //
+                    5, 2, 0, 0, 0, //
+                    4, 8, 1, 0, 0),
+                  P(1, 2, 3, 4, 5,  //
+                    6, 7, 8, 9, 10, //
+                    11, 12, 13, 14, 15),
+                  P(0, 6, 7, 8,    //
+                    0, 11, 12, 13, //
+                    0, 0, 0, 0));
+}
+
+static void values_are_laid_side_by_side(void **state) {
+    const op_case c = {
+        .op = CGP__OP_CONCAT, .geometry = concat_geometry(2, (int64_t[]){1, 2, 1, 0}), .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    set(&o, SLOT_X, P(1, 5));
+    set(&o, SLOT_X + 1, P(2, 3, 6, 7));
+    set(&o, SLOT_X + 2, P(4, 8));
+    set(&o, SLOT_DY, P(1, 2, 3, 4, 5, 6, 7, 8));
+    op_run(*state, &o, CGP__FORWARD);
+    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    expect(&o, SLOT_Y, P(1, 2, 3, 4, 5, 6, 7, 8));
+    for (int k = 0; k < 3; k++)
+        expect(&o, SLOT_DX + k, o.at[SLOT_X + k]);
+    operands_destroy(&o);
+}
+
+/* Channels of a group of rows: mean 0, variance 1 / (1 + eps / variance). */
+static void check_normal(const operands *o, int64_t first, int64_t rows) {
+    const int64_t width = o->c.geometry.out;
+    for (int64_t c = 0; c < width; c++) {
+        double sum = 0.0, squares = 0.0;
+        for (int64_t row = first; row < first + rows; row++) {
+            const double y = (double)o->at[SLOT_Y][row * width + c];
+            sum += y;
+            squares += y * y;
+        }
+        const double variance = squares / (double)rows;
+        if (!(fabs(sum) <= 1e-4 * (double)rows && fabs(variance - 1.0) <= 1e-3))
+            fail_msg("%s: channel %" PRId64 " has the mean %g and the variance %g",
+                     case_text(&o->c), c, sum / (double)rows, variance);
+    }
+}
+
+static void norms_give_mean_0_and_variance_1(void **state) {
+    for (int i = 0; i < 20; i++) {
+        op_case c = {.op = i % 2 ? CGP__OP_BATCH_NORM : CGP__OP_INSTANCE_NORM, .n = 3};
+        c.geometry = norm_geometry(test_between(&seed, 30, 90), test_between(&seed, 1, 70));
+        operands o;
+        operands_create(&o, &c, &seed);
+        for (int64_t k = 0; k < o.count[SLOT_X]; k++)
+            o.at[SLOT_X][k] = 3.0f * o.at[SLOT_X][k] + 5.0f;
+        for (int64_t k = 0; k < o.count[SLOT_PARAM]; k++) {
+            o.at[SLOT_PARAM][k] = 1.0f;
+            o.at[SLOT_PARAM + 1][k] = 0.0f;
+        }
+        op_run(*state, &o, CGP__FORWARD);
+        const int64_t groups = c.op == CGP__OP_BATCH_NORM ? 1 : c.n;
+        for (int64_t group = 0; group < groups; group++) {
+            const int64_t rows = c.n * c.geometry.rows / groups;
+            check_normal(&o, group * rows, rows);
+        }
+        operands_destroy(&o);
+    }
+}
+
+/* log 2 where nothing is known, nothing where all is, and as much as the logit where all is wrong. */
+static void bce_of_large_logits_is_no_infinity(void **state) {
+    const op_case c = {.op = CGP__OP_BCE, .geometry = plain_geometry(1, 6), .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    set(&o, SLOT_X, P(0, 0, 1000, -1000, 1000, -1000));
+    set(&o, SLOT_X + 1, P(0, 1, 1, 0, 0, 1));
+    o.loss_scale = 1.0f;
+    op_run(*state, &o, CGP__FORWARD);
+    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    assert_true(fabs(o.loss - 2 * log(2.0) - 2000) < 1e-3);
+    expect(&o, SLOT_DX, P(0.5f, -0.5f, 0, 0, 1, -1));
+    operands_destroy(&o);
+}
+
+static void relu_leaves_nothing_of_what_is_below_0(void **state) {
+    for (int k = 0; k < 2; k++) {
+        const float slope = k ? 0.25f : 0.0f;
+        const op_case c = {.op = CGP__OP_RELU, .geometry = relu_geometry(1, 5, slope), .n = 1};
+        operands o;
+        operands_create(&o, &c, &seed);
+        set(&o, SLOT_X, P(-8, 0, 2, INFINITY, NAN));
+        op_run(*state, &o, CGP__FORWARD);
+        assert_true(isnan(o.at[SLOT_Y][4]));
+        assert_true(isinf(o.at[SLOT_Y][3]));
+        assert_true(o.at[SLOT_Y][0] == -8 * slope);
+        assert_true(o.at[SLOT_Y][1] == 0.0f && o.at[SLOT_Y][2] == 2.0f);
+        set(&o, SLOT_DY, P(4, 4, 4, 4, 4));
+        op_run(*state, &o, CGP__BACKWARD_INPUT);
+        for (int i = 0; i < 4; i++)
+            assert_true(o.at[SLOT_DX][i] == (i < 2 ? 4 * slope : 4.0f));
+        operands_destroy(&o);
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    ref = runner_open(&cgp__backend_ref, 1);
+    cpu = runner_open(&cgp__backend_cpu, 1);
+    const struct CMUnitTest tests[] = {
+        ON_BOTH(a_convolution_with_one_element_moves_the_image),
+        ON_BOTH(a_pool_takes_the_largest_of_each_window),
+        ON_BOTH(the_gradient_of_a_maximum_goes_to_the_first_of_equals),
+        ON_BOTH(a_mean_does_not_count_padding),
+        ON_BOTH(a_pixel_is_upsampled_to_a_block),
+        ON_BOTH(padding_adds_zeros_and_takes_pixels_off),
+        ON_BOTH(values_are_laid_side_by_side),
+        ON_BOTH(norms_give_mean_0_and_variance_1),
+        ON_BOTH(bce_of_large_logits_is_no_infinity),
+        ON_BOTH(relu_leaves_nothing_of_what_is_below_0),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&cpu);
+    runner_close(&ref);
+    return failed;
+}

@@ -1,0 +1,84 @@
+/* test_op_norms.c -- a norm's statistics where floats are short of digits: deviations far below the mean. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner ref, cpu;
+
+/* Mean and 1 / standard deviation of the rows of x which one channel of a set has. */
+static void statistics(const float *x, int64_t rows, int64_t width, double eps, double *mean,
+                       double *rstd) {
+    double sum = 0.0, squares = 0.0;
+    for (int64_t row = 0; row < rows; row++)
+        sum += x[row * width];
+    *mean = sum / (double)rows;
+    for (int64_t row = 0; row < rows; row++)
+        squares += (x[row * width] - *mean) * (x[row * width] - *mean);
+    *rstd = 1.0 / sqrt(squares / (double)rows + eps);
+}
+
+/* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean rstd, which is 1e5
+ * here. */
+static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
+                          int64_t place) {
+    const int64_t width = o->c.geometry.out, begin = first * width + channel;
+    const double weight = o->at[SLOT_PARAM] ? o->at[SLOT_PARAM][channel] : 1.0;
+    const double bias = o->at[SLOT_PARAM + 1] ? o->at[SLOT_PARAM + 1][channel] : 0.0;
+    double mean, rstd;
+    statistics(o->at[SLOT_X] + begin, rows, width, (double)o->c.geometry.eps, &mean, &rstd);
+    const double close = 1e-5 * rstd;
+    if (!(fabs(o->at[SLOT_SAVED + 1][place] - rstd) <= close))
+        fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g",
+                 case_text(&o->c), channel, (double)o->at[SLOT_SAVED + 1][place], rstd, close);
+    for (int64_t row = 0; row < rows; row++) {
+        const double h = (o->at[SLOT_X][begin + row * width] - mean) * rstd;
+        const double want = h * weight + bias, got = o->at[SLOT_Y][begin + row * width];
+        if (!(fabs(got - want) <= 1e-7 + 1e-5 * (fabs(h * weight) + fabs(bias))))
+            fail_msg("%s: channel %" PRId64 ", row %" PRId64 " is %.9g, expected %.9g",
+                     case_text(&o->c), channel, row, got, want);
+    }
+}
+
+static void check_mean(const runner *on, const op_case *c, bool outlier) {
+    operands o;
+    operands_create(&o, c, &seed);
+    for (int64_t i = 0; i < o.count[SLOT_X]; i++)
+        o.at[SLOT_X][i] = 1000.0f + 0.01f * o.at[SLOT_X][i];
+    for (int64_t i = 0; outlier && i < c->geometry.out; i++)
+        o.at[SLOT_X][i] = 0.0f;
+    op_run(on, &o, CGP__FORWARD);
+    const bool batch = c->op == CGP__OP_BATCH_NORM;
+    const int64_t sets = batch ? 1 : c->n, rows = c->geometry.rows * c->n / sets;
+    for (int64_t place = 0; place < sets * c->geometry.out; place++)
+        check_channel(&o, place / c->geometry.out * rows, rows, place % c->geometry.out, place);
+    operands_destroy(&o);
+}
+
+static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
+    static const int64_t widths[] = {1, 3, 8, 13, 64, 600};
+    for (int i = 0; i < 6; i++) {
+        const int64_t rows = 1 + 20000 / widths[i] / 3;
+        const op_case batch = {
+            .op = CGP__OP_BATCH_NORM, .geometry = norm_geometry(rows, widths[i]), .n = 3};
+        op_case instance = batch;
+        instance.op = CGP__OP_INSTANCE_NORM;
+        check_mean(*state, &batch, false);
+        check_mean(*state, &instance, false);
+        check_mean(*state, &batch, true);
+    }
+}
+
+int main(void) {
+    seed = test_seed();
+    ref = runner_open(&cgp__backend_ref, 1);
+    cpu = runner_open(&cgp__backend_cpu, 1);
+#define BOTH(name, runner)                                                                     \
+    { #name " (" #runner ")", name, NULL, NULL, &runner }
+    const struct CMUnitTest tests[] = {
+        BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, ref),
+        BOTH(a_mean_of_1000_leaves_a_deviation_of_one_hundredth, cpu),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&cpu);
+    runner_close(&ref);
+    return failed;
+}

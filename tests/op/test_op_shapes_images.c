@@ -1,0 +1,360 @@
+/* test_op_shapes_images.c -- what ops over images, and those that came with them, infer from their input types, and the
+ * message they refuse others with. Shapes leave N out. */
+#include "shapes.h"
+
+#include <limits.h>
+
+#include "backend/running.h"
+
+#define IMAGE F32(6, 7, 3)
+
+static cgp__attributes window(int high, int wide, int down, int across) {
+    return (cgp__attributes){.size = 8, .kernel = {high, wide}, .stride = {down, across}};
+}
+
+static cgp__attributes padded(cgp__attributes a, int top, int bottom, int left, int right) {
+    const int padding[] = {top, bottom, left, right};
+    memcpy(a.padding, padding, sizeof padding);
+    return a;
+}
+
+/* out = (side + in front + behind - kernel) / stride + 1, rounded down, on each side */
+static void windows_are_counted_on_each_side(void **state) {
+    static const struct {
+        int kernel[2], stride[2], padding[4];
+        const char *output;
+    } cases[] = {
+        {{1, 1}, {1, 1}, {0, 0, 0, 0}, "[6, 7, 8]"},
+        {{3, 3}, {1, 1}, {0, 0, 0, 0}, "[4, 5, 8]"},
+        {{3, 3}, {1, 1}, {1, 1, 1, 1}, "[6, 7, 8]"},
+        {{3, 3}, {2, 2}, {1, 1, 1, 1}, "[3, 4, 8]"},
+        {{2, 2}, {2, 2}, {0, 0, 0, 0}, "[3, 3, 8]"},
+        {{1, 7}, {1, 1}, {0, 0, 3, 3}, "[6, 7, 8]"},
+        {{7, 1}, {1, 1}, {3, 3, 0, 0}, "[6, 7, 8]"},
+        {{6, 7}, {1, 1}, {0, 0, 0, 0}, "[1, 1, 8]"},
+        {{2, 3}, {3, 4}, {1, 0, 0, 2}, "[2, 2, 8]"},
+        {{1, 1}, {2, 2}, {-1, 1, -1, 1}, "[3, 4, 8]"},
+        {{3, 3}, {1, 1}, {9, 9, 0, 0}, "[22, 5, 8]"},
+        {{1, 1}, {1, 1}, {-5, 0, 0, -6}, "[1, 1, 8]"},
+    };
+    (void)state;
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        cgp__attributes a = window(cases[i].kernel[0], cases[i].kernel[1], cases[i].stride[0],
+                                   cases[i].stride[1]);
+        memcpy(a.padding, cases[i].padding, sizeof a.padding);
+        const cgp__inferred out = infer(CGP__OP_CONV2D, a, IMAGE, F32(1));
+        assert_type(&out.output, cases[i].output);
+    }
+}
+
+static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
+    (void)state;
+    cgp__attributes a = padded(window(2, 3, 3, 4), 1, 0, -2, 5);
+    a.bias = true;
+    cgp__inferred out = infer(CGP__OP_CONV2D, a, IMAGE, F32(1));
+    assert_type(&out.output, "[2, 2, 8]");
+    assert_geometry(&out, (cgp__geometry){.rows = 4,
+                                          .in = 3,
+                                          .out = 8,
+                                          .height = 6,
+                                          .width = 7,
+                                          .out_height = 2,
+                                          .out_width = 2,
+                                          .kernel_height = 2,
+                                          .kernel_width = 3,
+                                          .stride_height = 3,
+                                          .stride_width = 4,
+                                          .top = 1,
+                                          .left = -2,
+                                          .has_bias = 1});
+    assert_int_equal(out.n_params, 2);
+    assert_param(&out, 0, "weight", "[2, 3, 3, 8]");
+    assert_param(&out, 1, "bias", "[8]");
+    assert_true(out.params[0].decays && !out.params[1].decays);
+    a.bias = false;
+    assert_int_equal(infer(CGP__OP_CONV2D, a, IMAGE, F32(1)).n_params, 1);
+}
+
+static void conv2d_refuses(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_CONV2D;
+    const cgp__attributes a = window(3, 3, 1, 1);
+    refuse(op, a, I32(6, 7, 3), F32(1), "expects f32 image, got i32");
+    refuse(op, a, F32(7, 3), F32(1), "expects image of 3 dims, got [7, 3]");
+    refuse(op, a, F32(6, 0, 3), F32(1), "expects image of sizes >= 1, got [6, 0, 3]");
+    refuse(op, a, F32((1 << 20) + 1, 1, 1), F32(1),
+           "expects an image of at most 2^20 x 2^20 pixels, got [1048577, 1, 1]");
+    refuse(op, window(0, 3, 1, 1), IMAGE, F32(1), "expects a kernel from 1 to 32768, got 0");
+    refuse(op, window(3, 40000, 1, 1), IMAGE, F32(1),
+           "expects a kernel from 1 to 32768, got 40000");
+    refuse(op, window(3, 3, 1, 0), IMAGE, F32(1), "expects a stride from 1 to 32768, got 0");
+    refuse(op, padded(a, 0, 0, 0, 40000), IMAGE, F32(1),
+           "expects padding from -32768 to 32768, got 40000");
+    refuse(op, padded(a, 0, INT_MIN, 0, 0), IMAGE, F32(1),
+           "expects padding from -32768 to 32768, got -2147483648");
+    refuse(op, window(7, 7, 1, 1), IMAGE, F32(1),
+           "expects an image, padding included, of at least the kernel's 7 x 7 pixels, got 6 x "
+           "7");
+    refuse(op, padded(a, 0, 0, -2, -3), IMAGE, F32(1),
+           "expects an image, padding included, of at least the kernel's 3 x 3 pixels, got 6 x "
+           "2");
+    cgp__attributes none_out = a, wide = a;
+    none_out.size = 0;
+    wide.size = (int64_t)1 << 37;
+    refuse(op, none_out, IMAGE, F32(1), "expects out >= 1, got 0");
+    refuse(op, wide, IMAGE, F32(1),
+           "expects weight of at most 2^40 elements, got 137438953472 x 27");
+    wide.kernel[0] = wide.kernel[1] = 1;
+    refuse(op, wide, IMAGE, F32(1),
+           "expects output of at most 2^40 elements, got 42 x 137438953472");
+    refuse(op, padded(window(1, 1, 1, 1), 32768, 0, 0, 0), F32(1 << 20, 1, 1), F32(1),
+           "expects an output of at most 2^20 x 2^20 pixels, got 1081344 x 1");
+}
+
+static void pools_keep_the_channels(void **state) {
+    static const cgp__op_kind pools[] = {CGP__OP_MAX_POOL, CGP__OP_AVERAGE_POOL};
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        const cgp__inferred out =
+            infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
+        assert_type(&out.output, "[4, 7, 3]");
+        assert_geometry(&out, (cgp__geometry){.rows = 28,
+                                              .in = 3,
+                                              .out = 3,
+                                              .height = 6,
+                                              .width = 7,
+                                              .out_height = 4,
+                                              .out_width = 7,
+                                              .kernel_height = 3,
+                                              .kernel_width = 2,
+                                              .stride_height = 2,
+                                              .stride_width = 1,
+                                              .top = 1});
+        assert_int_equal(out.n_params + out.n_saved, 0);
+        refuse(pools[i], padded(window(3, 2, 1, 1), 0, 0, 0, 2), IMAGE, F32(1),
+               "expects padding (less than the kernel) from 0 to 1, got 2");
+        refuse(pools[i], padded(window(3, 2, 1, 1), -1, 0, 0, 0), IMAGE, F32(1),
+               "expects padding (less than the kernel) from 0 to 2, got -1");
+        refuse(pools[i], window(3, 0, 1, 1), IMAGE, F32(1),
+               "expects a kernel from 1 to 32768, got 0");
+    }
+}
+
+static void a_global_pool_leaves_channels_alone(void **state) {
+    (void)state;
+    const cgp__attributes global = {.global = true};
+    const cgp__inferred out = infer(CGP__OP_AVERAGE_POOL, global, IMAGE, F32(1));
+    assert_type(&out.output, "[3]");
+    assert_int_equal(out.geometry.kernel_height, 6);
+    assert_int_equal(out.geometry.kernel_width, 7);
+    assert_int_equal(out.geometry.rows, 1);
+    refuse(CGP__OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
+}
+
+static void upsampling_multiplies_the_sides(void **state) {
+    (void)state;
+    const cgp__inferred out =
+        infer(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
+    assert_type(&out.output, "[12, 21, 3]");
+    assert_geometry(&out, (cgp__geometry){.rows = 252,
+                                          .in = 3,
+                                          .out = 3,
+                                          .height = 6,
+                                          .width = 7,
+                                          .out_height = 12,
+                                          .out_width = 21,
+                                          .stride_height = 2,
+                                          .stride_width = 3});
+    refuse(CGP__OP_UPSAMPLE, none, IMAGE, F32(1), "expects a scale from 1 to 1024, got 0");
+    refuse(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 1025}}, IMAGE, F32(1),
+           "expects a scale from 1 to 1024, got 1025");
+    refuse(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {1024, 2}}, F32(2000, 7, 3), F32(1),
+           "expects an output of at most 2^20 x 2^20 pixels, got 2048000 x 14");
+    refuse(CGP__OP_UPSAMPLE, none, F32(6, 7), F32(1), "expects image of 3 dims, got [6, 7]");
+}
+
+static void padding_widens_and_crops(void **state) {
+    (void)state;
+    const cgp__inferred out = infer(CGP__OP_PAD, padded(none, 1, -2, -3, 4), IMAGE, F32(1));
+    assert_type(&out.output, "[5, 8, 3]");
+    assert_int_equal(out.geometry.top, 1);
+    assert_int_equal(out.geometry.left, -3);
+    assert_int_equal(out.geometry.stride_height * out.geometry.stride_width, 1);
+    refuse(CGP__OP_PAD, padded(none, -3, -3, 0, 0), IMAGE, F32(1),
+           "expects an image, padding included, of at least the kernel's 1 x 1 pixels, got 0 x "
+           "7");
+    refuse(CGP__OP_PAD, padded(none, 0, 0, 0, 0), I32(6, 7, 3), F32(1),
+           "expects f32 image, got i32");
+}
+
+static void concat_adds_the_widths(void **state) {
+    const cgp__type inputs[] = {F32(2, 5, 3), F32(2, 5, 1), F32(2, 5, 7), F32(2, 5, 4)};
+    (void)state;
+    for (int n = 2; n <= 4; n++) {
+        static const char *const outputs[] = {"[2, 5, 4]", "[2, 5, 11]", "[2, 5, 15]"};
+        cgp__geometry expected = {.rows = 10};
+        cgp__inferred out;
+        memset(&out, 0xAB, sizeof out);
+        assert_ok(cgp__op_find(CGP__OP_CONCAT)
+                      ->infer(&(cgp__attributes){.n_inputs = n}, inputs, &out));
+        assert_type(&out.output, outputs[n - 2]);
+        for (int k = 0; k < n; k++) {
+            expected.parts[k] = inputs[k].shape.dims[2];
+            expected.in = expected.out += expected.parts[k];
+        }
+        assert_geometry(&out, expected);
+    }
+    const cgp__attributes two = {.n_inputs = 2};
+    refuse(
+        CGP__OP_CONCAT, two, F32(2, 5, 3), F32(5, 2, 3),
+        "expects inputs that differ in the last dimension only, got [2, 5, 3] and [5, 2, 3]");
+    refuse(CGP__OP_CONCAT, two, F32(2, 5, 3), F32(10, 3),
+           "expects inputs that differ in the last dimension only, got [2, 5, 3] and [10, 3]");
+    refuse(CGP__OP_CONCAT, two, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
+    refuse(CGP__OP_CONCAT, two, F32(4, (int64_t)1 << 38), F32(4, 1),
+           "expects output of at most 2^40 elements, got 4 x 274877906945");
+}
+
+static void flatten_makes_one_row(void **state) {
+    (void)state;
+    cgp__inferred out = infer(CGP__OP_FLATTEN, none, IMAGE, F32(1));
+    assert_type(&out.output, "[126]");
+    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 126, .out = 126});
+    out = infer(CGP__OP_FLATTEN, none, F32(5), F32(1));
+    assert_type(&out.output, "[5]");
+    refuse(CGP__OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
+}
+
+static void relu_wants_a_slope_from_0_to_1(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_RELU;
+    const cgp__inferred out = infer(op, (cgp__attributes){.slope = 0.25}, F32(2, 3), F32(1));
+    assert_type(&out.output, "[2, 3]");
+    assert_geometry(&out, (cgp__geometry){.rows = 2, .in = 3, .out = 3, .slope = 0.25f});
+    refuse(op, (cgp__attributes){.slope = -0.5}, F32(3), F32(1),
+           "expects a slope from 0 to 1, got -0.5");
+    refuse(op, (cgp__attributes){.slope = 1.5}, F32(3), F32(1),
+           "expects a slope from 0 to 1, got 1.5");
+    refuse(op, (cgp__attributes){.slope = (double)NAN}, F32(3), F32(1),
+           "expects a slope from 0 to 1, got nan");
+}
+
+static void dropout2d_wants_an_image(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_DROPOUT2D;
+    const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, IMAGE, F32(1));
+    assert_type(&out.output, "[6, 7, 3]");
+    assert_geometry(&out, (cgp__geometry){.rows = 42, .in = 3, .out = 3, .p = 0.5f});
+    refuse(op, none, F32(7, 3), F32(1), "expects image of 3 dims, got [7, 3]");
+    refuse(op, (cgp__attributes){.p = 1.0}, IMAGE, F32(1), "expects 0 <= p < 1, got 1");
+}
+
+static void bce_wants_targets_of_the_logits_shape(void **state) {
+    (void)state;
+    const cgp__inferred out = infer(CGP__OP_BCE, none, IMAGE, IMAGE);
+    assert_geometry(&out, (cgp__geometry){.rows = 42, .in = 3, .out = 3});
+    assert_int_equal(out.n_saved, 0);
+    refuse(CGP__OP_BCE, none, F32(2, 3), F32(3, 2),
+           "expects targets of the logits' shape [2, 3], got [3, 2]");
+    refuse(CGP__OP_BCE, none, F32(2, 3), I32(2, 3), "expects f32 targets, got i32");
+}
+
+static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
+    (void)state;
+    const cgp__op_kind op = CGP__OP_BATCH_NORM;
+    const cgp__attributes a = {.eps = 1e-5, .momentum = 0.1};
+    cgp__inferred out = infer(op, a, IMAGE, F32(1));
+    assert_type(&out.output, "[6, 7, 3]");
+    assert_geometry(
+        &out, (cgp__geometry){.rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f});
+    assert_int_equal(out.n_saved, 2);
+    for (int k = 0; k < 2; k++) {
+        assert_type(&out.saved[k], "[3]");
+        assert_true(out.saved[k].whole);
+    }
+    assert_int_equal(out.n_params, 2);
+    assert_param(&out, 0, "weight", "[3]");
+    assert_param(&out, 1, "bias", "[3]");
+    static const char *const states[] = {"running_mean", "running_var", "num_batches_tracked"};
+    assert_int_equal(out.n_state, 3);
+    for (int k = 0; k < 3; k++) {
+        assert_string_equal(out.state[k].suffix, states[k]);
+        assert_shape(&out.state[k].shape, k < 2 ? "[3]" : "[1]");
+        assert_int_equal(out.state[k].dtype, k < 2 ? CGP_F32 : CGP_I32);
+        assert_true(out.state[k].begin == (k == 1 ? 1.0f : 0.0f));
+    }
+    assert_int_equal(out.pending_bytes, cgp__running_bytes(3));
+    out = infer(op, a, F32(5), F32(1));
+    assert_type(&out.output, "[5]");
+}
+
+static void norms_refuse(void **state) {
+    (void)state;
+    refuse(CGP__OP_BATCH_NORM, none, IMAGE, F32(1), "expects eps > 0 and finite as f32, got 0");
+    static const struct {
+        double momentum;
+        const char *text;
+    } bad[] = {{1.5, "1.5"}, {-0.5, "-0.5"}, {(double)NAN, "nan"}, {-2.0, "-2"}};
+    for (int i = 0; i < 4; i++) {
+        char message[128];
+        snprintf(message, sizeof message,
+                 "expects a momentum from 0 to 1 (or -1, a cumulative average), got %s",
+                 bad[i].text);
+        refuse(CGP__OP_BATCH_NORM, (cgp__attributes){.eps = 1, .momentum = bad[i].momentum},
+               IMAGE, F32(1), message);
+    }
+    refuse(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e60}, IMAGE, F32(1),
+           "expects eps > 0 and finite as f32, got 1e+60");
+    refuse(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1}, F32(7, 3), F32(1),
+           "expects image of 3 dims, got [7, 3]");
+}
+
+static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
+    (void)state;
+    const cgp__inferred out =
+        infer(CGP__OP_INSTANCE_NORM, (cgp__attributes){.eps = 1e-5}, IMAGE, F32(1));
+    assert_type(&out.output, "[6, 7, 3]");
+    assert_int_equal(out.n_params + out.n_state, 0);
+    assert_int_equal(out.n_saved, 2);
+    for (int k = 0; k < 2; k++) {
+        assert_type(&out.saved[k], "[3]");
+        assert_false(out.saved[k].whole);
+    }
+}
+
+/* A multiply-add counts 2, one of each element of a window. */
+static void convolutions_dominate_the_cost(void **state) {
+    (void)state;
+    const cgp__geometry g =
+        infer(CGP__OP_CONV2D, padded(window(3, 5, 1, 1), 1, 1, 2, 2), IMAGE, F32(1)).geometry;
+    const cgp__op *op = cgp__op_find(CGP__OP_CONV2D);
+    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
+        assert_true(op->flops(&g, (cgp__direction)direction) == 2.0 * 42 * 3 * 15 * 8);
+    for (int kind = CGP__OP_BCE; kind < CGP__OP_KINDS; kind++) {
+        if (kind != CGP__OP_CONV2D)
+            assert_true(cgp__op_find((cgp__op_kind)kind)->flops(&g, CGP__BACKWARD_WEIGHT) ==
+                        0.0);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(windows_are_counted_on_each_side),
+        cmocka_unit_test(conv2d_has_a_weight_for_each_element_of_a_window),
+        cmocka_unit_test(conv2d_refuses),
+        cmocka_unit_test(pools_keep_the_channels),
+        cmocka_unit_test(a_global_pool_leaves_channels_alone),
+        cmocka_unit_test(upsampling_multiplies_the_sides),
+        cmocka_unit_test(padding_widens_and_crops),
+        cmocka_unit_test(concat_adds_the_widths),
+        cmocka_unit_test(flatten_makes_one_row),
+        cmocka_unit_test(relu_wants_a_slope_from_0_to_1),
+        cmocka_unit_test(dropout2d_wants_an_image),
+        cmocka_unit_test(bce_wants_targets_of_the_logits_shape),
+        cmocka_unit_test(batch_norm_has_state_and_saves_one_of_each_channel),
+        cmocka_unit_test(norms_refuse),
+        cmocka_unit_test(instance_norm_saves_one_of_each_channel_of_a_sample),
+        cmocka_unit_test(convolutions_dominate_the_cost),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,135 @@
+/* test_models_bits.c -- small ResNets, AmoebaNets and U-Nets end with the same bits, weights, running statistics, loss and output,
+ * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch. */
+#include "graphs.h"
+
+#include <cgpipe/models/named.h>
+
+enum { BATCH = 5, CHUNKS = 3, STEPS = 2, DRAWS = 6 }; /* micro-batches of 2, 2 and 1 */
+
+static const char *const texts[] = {
+    "resnet:depth=8,width=4,image=12",       "resnet:depth=50,width=2,image=64,classes=5",
+    "amoebanetd:L=3,D=8,image=64,classes=5", "amoebanetd:L=1,D=8,image=64,maxpool=max,old=1",
+    "unet:B=2,C=4,depth=2,image=13",
+};
+enum { TEXTS = sizeof texts / sizeof texts[0] };
+
+static cgp_model *make(const char *text) {
+    cgp_named_model named = cgp_named_model_default();
+    cgp_model *model = NULL;
+    assert_ok(cgp_named_model_parse(&named, text));
+    assert_ok(cgp_named_model_create(&model, &named));
+    return model;
+}
+
+typedef struct batch {
+    cgp_tensor tensors[2];
+    const cgp_tensor *inputs[2];
+} batch;
+
+/* Random images in [-1, 1), labels below 5, masks of zeros and ones. */
+static void make_batch(batch *b, const cgp_model *model, uint64_t *state) {
+    for (int k = 0; k < 2; k++) {
+        const cgp_shape shape = cgp_model_input_shape(model, k);
+        int64_t dims[CGP_MAX_RANK] = {BATCH};
+        memcpy(dims + 1, shape.dims, (size_t)shape.rank * sizeof *dims);
+        const int64_t n = BATCH * cgp_shape_count(&shape);
+        void *data = calloc((size_t)n, 4);
+        for (int64_t i = 0; i < n; i++) {
+            if (cgp_model_input_dtype(model, k) == CGP_I32)
+                ((int32_t *)data)[i] = test_between(state, 0, 4);
+            else
+                ((float *)data)[i] = k == 0 ? (float)test_between(state, -1000, 999) / 1000.0f
+                                            : (float)test_between(state, 0, 1);
+        }
+        b->tensors[k] = (cgp_tensor){cgp_model_input_dtype(model, k),
+                                     cgp_shape_make(shape.rank + 1, dims), data};
+        b->inputs[k] = &b->tensors[k];
+    }
+}
+
+typedef struct outcome {
+    double losses[STEPS], evaluation;
+    char weights[65], states[65];
+} outcome;
+
+static outcome train(const cgp_model *model, const cgp_plan_options *o, const batch *b) {
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    outcome got;
+    memset(&got, 0, sizeof got);
+    assert_ok(cgp_plan_create(&plan, model, o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 7));
+    for (int s = 0; s < STEPS; s++) {
+        assert_ok(cgp_pipeline_step(pipeline, b->inputs, 2, &got.losses[s]));
+        assert_ok(cgp_optim_step(pipeline));
+    }
+    assert_ok(cgp_pipeline_evaluate(pipeline, b->inputs, 2, &got.evaluation));
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, got.weights));
+    assert_ok(cgp_pipeline_state_sha256(pipeline, got.states));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    return got;
+}
+
+/* One stage, gpipe, all kept; then others drawn. */
+static void compare(const char *text, bool deferred, uint64_t *state) {
+    static const char *const modes[] = {
+        "never",           "always",           "except_last",
+        "never+selective", "always+selective", "except_last+selective"};
+    cgp_model *model = make(text);
+    batch b;
+    make_batch(&b, model, state);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = BATCH;
+    o.chunks = CHUNKS;
+    o.schedule = "gpipe";
+    o.deferred_batch_norm = deferred;
+    o.optim = cgp_optim_sgd(0.001, 0.9, false, 1e-4);
+    const outcome expected = train(model, &o, &b);
+    print_message("%s: losses %g, %g, then %g\n", text, expected.losses[0], expected.losses[1],
+                  expected.evaluation);
+    assert_true(isfinite(expected.losses[1]) && isfinite(expected.evaluation));
+    assert_true(expected.losses[0] != expected.losses[1]);
+    for (int d = 0; d < DRAWS; d++) {
+        int balance[4];
+        const char *mode = modes[d % 6];
+        o.stages = test_between(state, 2, 4);
+        o.balance = balance;
+        o.schedule = test_between(state, 0, 1) ? "gpipe" : "1f1b";
+        test_random_balance(state, cgp_model_layers(model), o.stages, balance);
+        assert_ok(cgp_recompute_parse(&o.recompute, mode));
+        const outcome got = train(model, &o, &b);
+        if (memcmp(&got, &expected, sizeof got) != 0)
+            fail_msg(
+                "%s%s, %d stages, %s, %s: losses %.9g %.9g, weights %s, states %s; one stage: "
+                "%.9g %.9g, %s, %s",
+                text, deferred ? ", deferred" : "", o.stages, o.schedule, mode, got.losses[0],
+                got.losses[1], got.weights, got.states, expected.losses[0], expected.losses[1],
+                expected.weights, expected.states);
+    }
+    free(b.tensors[0].data);
+    free(b.tensors[1].data);
+    cgp_model_destroy(model);
+}
+
+static void stages_balance_schedule_and_recomputation_change_no_bit(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < TEXTS; i++)
+        compare(texts[i], false, &state);
+}
+
+static void nor_do_they_with_deferred_batch_norms(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < TEXTS - 1; i++) /* a U-Net has none */
+        compare(texts[i], true, &state);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(stages_balance_schedule_and_recomputation_change_no_bit),
+        cmocka_unit_test(nor_do_they_with_deferred_batch_norms),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

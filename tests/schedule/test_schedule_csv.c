@@ -1,0 +1,256 @@
+/* Schedules as text: both dialects there and back, and what is refused in which words. */
+#include "schedules.h"
+
+static cgp_schedule *parse(const char *text) {
+    cgp_schedule *s = NULL;
+    assert_ok(cgp_schedule_from_csv(&s, "x.csv", text, strlen(text)));
+    return s;
+}
+
+static void assert_refused(const char *text, const char *message) {
+    cgp_schedule *s = NULL;
+    assert_status(cgp_schedule_from_csv(&s, "x.csv", text, strlen(text)), CGP_EFORMAT);
+    assert_string_equal(cgp_message(), message);
+    assert_null(s);
+}
+
+static void assert_csv(const cgp_schedule *s, cgp_csv dialect, const char *expected) {
+    char *text = NULL;
+    assert_ok(cgp_schedule_to_csv(s, dialect, &text));
+    assert_string_equal(text, expected);
+    free(text);
+}
+
+/* --- there --- */
+
+static void a_column_is_a_tick(void **state) {
+    (void)state;
+    cgp_schedule *s = test_generate("1f1b", 2, 3, 0);
+    assert_csv(s, CGP_CSV_COMPUTE,
+               "0F0,0F1,,0B0,0F2,0B1,,0B2\n"
+               ",1F0,1B0,1F1,1B1,1F2,1B2\n");
+    cgp_schedule_destroy(s);
+}
+
+static void transfers_stand_where_they_were_put(void **state) {
+    (void)state;
+    cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
+    static const char expected[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
+                                   "1RECV_F0,1F0,1RECV_F1,1F1,1B0,1SEND_B0,1B1,1SEND_B1\n";
+    assert_csv(s, CGP_CSV_TRANSFERS, expected);
+    test_lower(s);
+    assert_csv(s, CGP_CSV_TRANSFERS, expected);
+    assert_csv(s, CGP_CSV_COMPUTE, "0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1\n");
+    cgp_schedule_destroy(s);
+}
+
+/* Stages 1 and 2 are on one device. A pair is one cell. */
+static void what_stays_on_a_device_is_not_sent(void **state) {
+    (void)state;
+    cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
+    char *text = NULL;
+    assert_ok(cgp_schedule_to_csv(s, CGP_CSV_TRANSFERS, &text));
+    assert_null(strstr(text, "1SEND_F"));
+    assert_null(strstr(text, "2RECV_F"));
+    assert_null(strstr(text, "2SEND_B"));
+    assert_non_null(strstr(text, "3RECV_F2,0RECV_B0,(3F2;0B0)OVERLAP_F_B,3B2,3SEND_B2"));
+    free(text);
+    assert_ok(cgp_schedule_to_csv(s, CGP_CSV_COMPUTE, &text));
+    assert_non_null(strstr(text, "3F1,(0F3;3B1)OVERLAP_F_B,,(3F2;0B0)OVERLAP_F_B,,3B2"));
+    free(text);
+    cgp_schedule_destroy(s);
+}
+
+static void edges_that_jump_have_no_form(void **state) {
+    (void)state;
+    const cgp_edge edges[] = {{0, 1}, {1, 2}, {0, 2}, {2, 1}, {1, 0}};
+    cgp_schedule *s = test_generate("gpipe", 3, 2, 0);
+    char *text = NULL;
+    assert_ok(cgp_schedule_lower(s, edges, 5));
+    assert_status(cgp_schedule_to_csv(s, CGP_CSV_TRANSFERS, &text), CGP_EINVAL);
+    assert_message("got 0 -> 2 (leave the transfers out)");
+    assert_null(text);
+    assert_csv(s, CGP_CSV_COMPUTE,
+               "0F0,0F1,,,,,0B0,0B1\n"
+               ",1F0,1F1,,,1B0,1B1\n"
+               ",,2F0,2F1,2B0,2B1\n");
+    cgp_schedule_destroy(s);
+}
+
+/* --- and back --- */
+
+static void assert_same(const cgp_schedule *a, const cgp_schedule *b) {
+    assert_int_equal(cgp_schedule_devices(a), cgp_schedule_devices(b));
+    assert_int_equal(cgp_schedule_stages(a), cgp_schedule_stages(b));
+    assert_int_equal(cgp_schedule_chunks(a), cgp_schedule_chunks(b));
+    for (int d = 0; d < cgp_schedule_devices(a); d++) {
+        int n, m;
+        const cgp_action *x = cgp_schedule_actions(a, d, &n);
+        const cgp_action *y = cgp_schedule_actions(b, d, &m);
+        assert_int_equal(n, m);
+        for (int i = 0; i < n; i++) {
+            assert_int_equal(x[i].kind, y[i].kind);
+            assert_int_equal(x[i].stage, y[i].stage);
+            assert_int_equal(x[i].microbatch, y[i].microbatch);
+            assert_int_equal(x[i].edge, y[i].edge);
+            assert_int_equal(x[i].paired, y[i].paired);
+        }
+    }
+}
+
+static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
+    (void)state;
+    const cgp_schedule_info *info;
+    for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
+        for (int n = 1; n <= 4; n++) {
+            for (int m = 2 * n; m <= 2 * n + 3; m++) {
+                for (int lowered = 0; lowered < 2; lowered++) {
+                    cgp_schedule *s = test_generate(info->name, n, m, 0), *back;
+                    char *text = NULL;
+                    if (info->has_backward && m % 2)
+                        assert_ok(cgp_schedule_recompute(s, CGP_RECOMPUTE_EXCEPT_LAST));
+                    if (lowered) assert_ok(cgp_schedule_lower_chain(s));
+                    assert_ok(cgp_schedule_to_csv(
+                        s, lowered ? CGP_CSV_TRANSFERS : CGP_CSV_COMPUTE, &text));
+                    back = parse(text);
+                    if (lowered && n == 1) assert_ok(cgp_schedule_lower_chain(back));
+                    if (!strstr(text, "OVERLAP") || !(m % 2)) assert_same(s, back);
+                    free(text);
+                    cgp_schedule_destroy(back);
+                    cgp_schedule_destroy(s);
+                }
+            }
+        }
+    }
+}
+
+/* The form leaves much open. */
+static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state) {
+    (void)state;
+    cgp_schedule *plain = parse("0F0,0B0\n1F0,1B0\n");
+    static const char *const others[] = {
+        "0F0,0B0\n1F0,1B0",
+        " 0F0 ,\t0B0\r\n,,1F0,1B0,,\r\n\n\n",
+        "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n1F0,1B0",
+        "00F0,0B00\n1F0,1B0\n , \n",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        cgp_schedule *s = parse(others[i]);
+        assert_same(plain, s);
+        cgp_schedule_destroy(s);
+    }
+    cgp_schedule_destroy(plain);
+}
+
+static void what_is_read_can_be_checked_and_run(void **state) {
+    (void)state;
+    cgp_schedule *s = parse("0F0,0F1,2F0,2F1,2I0,0I0,2B1,2W0,0B1,0W0\n"
+                            "1F0,1F1,3F0,3F1,3B0,1B0,3B1,1B1\n");
+    assert_int_equal(cgp_schedule_devices(s), 2);
+    assert_int_equal(cgp_schedule_stages(s), 4);
+    assert_string_equal(cgp_schedule_name(s), "x.csv");
+    assert_ok(cgp_schedule_lower_chain(s));
+    assert_ok(cgp_schedule_check(s, NULL));
+    cgp_schedule_destroy(s);
+    s = parse("0F0,1F0,1B0,0B0\n"); /* sends nothing */
+    assert_ok(cgp_schedule_lower_chain(s));
+    assert_ok(cgp_schedule_check(s, NULL));
+    cgp_schedule_destroy(s);
+}
+
+/* --- what is refused --- */
+
+static void a_cell_that_is_no_action_is_named(void **state) {
+    (void)state;
+#define ACTION "expected one of F B I W R SEND_F RECV_F SEND_B RECV_B as action"
+#define FORM "expected a stage, an action and a micro-batch, as in 2F0"
+    assert_refused("0F0,0X1\n", "x.csv: row 1, column 2, \"0X1\": " ACTION);
+    assert_refused("0F0\n\n, ,0f0 ", "x.csv: row 3, column 3, \"0f0\": " ACTION);
+    assert_refused("F0", "x.csv: row 1, column 1, \"F0\": " FORM);
+    assert_refused("0F0;0B0",
+                   "x.csv: row 1, column 1, \"0F0;0B0\": expected a micro-batch after "
+                   "the action, as in 2F0");
+    assert_refused("0F", "x.csv: row 1, column 1, \"0F\": expected a micro-batch after the "
+                         "action, as in 2F0");
+    assert_refused("0F-1", "x.csv: row 1, column 1, \"0F-1\": expected a micro-batch after the "
+                           "action, as in 2F0");
+    assert_refused("123456789F0", "x.csv: row 1, column 1, \"123456789F0\": " FORM);
+    assert_refused("0UNSHARD0", "x.csv: row 1, column 1, \"0UNSHARD0\": " ACTION);
+    assert_refused("0F0\x01", "x.csv: row 1, column 1, \"0F0?\": expected a micro-batch after "
+                              "the action, as in 2F0");
+    assert_refused("(0F0;1B0)", "x.csv: row 1, column 1, \"(0F0;1B0)\": expected a pair as in "
+                                "(0F7;7B3)OVERLAP_F_B");
+    assert_refused("(0B0;1F0)OVERLAP_F_B",
+                   "x.csv: row 1, column 1, \"(0B0;1F0)OVERLAP_F_B\": expected a forward and a "
+                   "backward in a pair");
+    assert_refused("", "x.csv: expected a line of actions per device, got none");
+    assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
+}
+
+static void old_letters_are_told(void **state) {
+    (void)state;
+    assert_refused("0F0,0B0,0BW0", "x.csv: row 1, column 3, \"0BW0\": BW and B are the old "
+                                   "letters for B and I (write them anew)");
+    assert_refused("0F0,0B0,0W0",
+                   "x.csv: row 1, column 3, \"0W0\": the micro-batch has B, which "
+                   "runs W too, or is the old letter for I (write I)");
+}
+
+static void stages_and_micro_batches_are_all_there(void **state) {
+    (void)state;
+    assert_refused("0F0,0F2",
+                   "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, "
+                   "got no 0F1");
+    assert_refused("0F0,2F0",
+                   "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 2, "
+                   "got no 1F0");
+    assert_refused("0F0,99999999F99999999",
+                   "x.csv: expected every micro-batch, 0 to 99999999, on every stage, 0 to "
+                   "99999999, got no 0F1");
+    assert_refused("0F0\n\n1F0", "x.csv: row 2: expected the actions of a device, got none");
+    assert_refused("0F0\n0UNSHARD\n1F0",
+                   "x.csv: row 2: expected the actions of a device, got none");
+    assert_refused("0B0", "x.csv: expected every micro-batch, 0 to 0, on every stage, 0 to 0, "
+                          "got no 0F0");
+    assert_refused("0F0\n0B0",
+                   "x.csv: row 2, column 1, \"0B0\": expected all of a stage in one "
+                   "row");
+}
+
+static void transfers_lead_somewhere(void **state) {
+    (void)state;
+    assert_refused("0F0,0SEND_F0",
+                   "x.csv: row 1, column 2, \"0SEND_F0\": there is no stage after it");
+    assert_refused("0RECV_F0,0F0\n1F0",
+                   "x.csv: row 1, column 1, \"0RECV_F0\": there is no stage before it");
+}
+
+/* A deadlock that PyTorch's own loader would only meet while running. */
+static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
+    (void)state;
+    cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
+    assert_ok(cgp_schedule_lower_chain(s));
+    assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
+    assert_message(
+        "schedule: deadlock: device 0 waits at 0RECV_B0 for 1SEND_B0; device 1 waits "
+        "at 1RECV_F1 for 0SEND_F1");
+    cgp_schedule_destroy(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_column_is_a_tick),
+        cmocka_unit_test(transfers_stand_where_they_were_put),
+        cmocka_unit_test(what_stays_on_a_device_is_not_sent),
+        cmocka_unit_test(edges_that_jump_have_no_form),
+        cmocka_unit_test(every_schedule_comes_back_as_it_was_in_both_dialects),
+        cmocka_unit_test(blanks_empty_lines_and_weights_spread_out_are_no_matter),
+        cmocka_unit_test(what_is_read_can_be_checked_and_run),
+        cmocka_unit_test(a_cell_that_is_no_action_is_named),
+        cmocka_unit_test(old_letters_are_told),
+        cmocka_unit_test(stages_and_micro_batches_are_all_there),
+        cmocka_unit_test(transfers_lead_somewhere),
+        cmocka_unit_test(a_deadlock_in_a_text_is_found_before_it_runs),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,187 @@
+/* Every schedule there is, for all n <= 8, m <= 24, v <= 3: complete, ascending, without deadlock
+ * in the buffers that are said to be the least, with the bubble and the memory of its formula. */
+#include "schedules.h"
+
+enum { MOST_DEVICES = 8, MOST_CHUNKS = 24, MOST_VIRTUAL = 3 };
+
+/* Call `visit` for every schedule and size that it can be made in. */
+typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
+
+static void visit_all(visitor *visit) {
+    const cgp_schedule_info *info;
+    for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
+        const int first = info->any_virtual ? 1 : info->virtual_stages;
+        const int last = info->any_virtual ? MOST_VIRTUAL : info->virtual_stages;
+        for (int n = 1; n <= MOST_DEVICES; n++) {
+            const int least = strcmp(info->name, "dualpipe-v") == 0 ? 2 * n : 1;
+            for (int m = least; m <= MOST_CHUNKS; m++) {
+                for (int v = first; v <= last; v++)
+                    visit(info, n, m, v);
+            }
+        }
+    }
+}
+
+static bool is(const cgp_schedule_info *info, const char *name) {
+    return strcmp(info->name, name) == 0;
+}
+
+/* --- order --- */
+
+/* F, the backward (B or I) and W of each stage ascend, and all are there; W only where I is. */
+static void assert_ascending(const cgp_schedule_info *info, int n, int m, int v) {
+    cgp_schedule *s = test_generate(info->name, n, m, v);
+    assert_string_equal(cgp_schedule_name(s), info->name);
+    assert_int_equal(cgp_schedule_devices(s), n);
+    assert_int_equal(cgp_schedule_stages(s), n * v);
+    assert_int_equal(cgp_schedule_chunks(s), m);
+    for (int j = 0; j < n * v; j++) {
+        int next[3] = {0, 0, 0}, halves = 0, count;
+        const int device = cgp_schedule_device_of(s, j);
+        const cgp_action *list = cgp_schedule_actions(s, device, &count);
+        for (int i = 0; i < count; i++) {
+            if (list[i].stage != j) continue;
+            const int row = list[i].kind == CGP_ACTION_F   ? 0
+                            : list[i].kind == CGP_ACTION_W ? 2
+                                                           : 1;
+            if (list[i].kind == CGP_ACTION_B) assert_int_equal(next[2]++, list[i].microbatch);
+            halves += list[i].kind == CGP_ACTION_I;
+            assert_int_equal(list[i].microbatch, next[row]++);
+        }
+        assert_int_equal(next[0], m);
+        assert_int_equal(next[1], info->has_backward ? m : 0);
+        assert_int_equal(next[2], info->has_backward ? m : 0);
+        if (!info->splits_backward) assert_int_equal(halves, 0);
+    }
+    cgp_schedule_destroy(s);
+}
+
+static void every_schedule_is_complete_and_ascends(void **state) {
+    (void)state;
+    visit_all(assert_ascending);
+}
+
+static void stages_are_placed_in_a_loop_or_in_a_v(void **state) {
+    (void)state;
+    cgp_schedule *loop = test_generate("interleaved", 3, 3, 2);
+    cgp_schedule *v = test_generate("zb-v", 3, 5, 0);
+    for (int j = 0; j < 6; j++) {
+        assert_int_equal(cgp_schedule_device_of(loop, j), j % 3);
+        assert_int_equal(cgp_schedule_device_of(v, j), j < 3 ? j : 5 - j);
+    }
+    assert_int_equal(cgp_schedule_device_of(v, 6), -1);
+    assert_int_equal(cgp_schedule_device_of(v, -1), -1);
+    cgp_schedule_destroy(v);
+    cgp_schedule_destroy(loop);
+}
+
+/* --- buffers --- */
+
+/* The least capacity runs; one buffer less on an edge does not, and the message says who waits
+ * for what. */
+static void assert_least_capacity(const cgp_schedule_info *info, int n, int m, int v) {
+    cgp_schedule *s = test_generate(info->name, n, m, v);
+    cgp_schedule_report report;
+    cgp_schedule_timeline t;
+    test_lower(s);
+    assert_ok(cgp_schedule_check(s, &report));
+    const cgp_schedule_costs costs = {.capacity = report.least_capacity};
+    assert_ok(cgp_schedule_simulate(s, &costs, &t));
+    cgp_schedule_timeline_release(&t);
+    for (int e = 0; e < report.edges; e++) {
+        if (report.least_capacity[e] == 1) continue;
+        report.least_capacity[e]--;
+        assert_status(cgp_schedule_simulate(s, &costs, &t), CGP_EINVAL);
+        assert_message("schedule: deadlock: device ");
+        assert_message(" waits at ");
+        assert_message("SEND_");
+        report.least_capacity[e]++;
+    }
+    cgp_schedule_report_release(&report);
+    cgp_schedule_destroy(s);
+}
+
+static void every_schedule_runs_with_its_least_capacity_and_with_no_less(void **state) {
+    (void)state;
+    visit_all(assert_least_capacity);
+}
+
+/* --- bubble and memory --- */
+
+static int least(int a, int b) {
+    return a < b ? a : b;
+}
+
+/* In units of F = I = W = 1 of one stage. */
+typedef struct formula {
+    int bubble, peak;
+    int next; /* m from which (or the multiple of which) it holds; m where it always does */
+} formula;
+
+/* False: none is known. */
+static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, formula *out) {
+    const int multiple = (m + n - 1) / n * n, twice = 2 * n - 1;
+    if (is(info, "gpipe"))
+        *out = (formula){3 * (n - 1), m, m};
+    else if (is(info, "1f1b"))
+        *out = (formula){3 * (n - 1), least(m, n), m};
+    else if (is(info, "eager-1f1b"))
+        *out = (formula){3 * (n - 1), least(m, twice), m};
+    else if (is(info, "looped-bfs"))
+        *out = (formula){3 * (n - 1), m * v, m < n ? n : m};
+    else if (is(info, "interleaved"))
+        *out = (formula){3 * (n - 1), least(m * v, (v - 1) * n + twice), multiple};
+    else if (is(info, "interleaved-zb"))
+        *out = (formula){n - 1, n * v, multiple};
+    else if (is(info, "zb-h1"))
+        *out = (formula){n - 1, n, m < n ? n : m};
+    else if (is(info, "zb-h2"))
+        *out = (formula){0, twice, m < twice ? twice : m};
+    else if (is(info, "zb-v"))
+        *out = (formula){0, 2 * n, m < twice ? twice : m};
+    else if (is(info, "dualpipe-v"))
+        *out = (formula){2 * (n - 1), 2 * n + 1, m};
+    else
+        return false;
+    return true;
+}
+
+static test_measures measure(const char *name, int n, int m, int v) {
+    cgp_schedule *s = test_generate(name, n, m, v);
+    test_lower(s);
+    return test_measure(s, NULL);
+}
+
+static void assert_formula(const cgp_schedule_info *info, int n, int m, int v) {
+    formula f;
+    if (!find_formula(info, n, m, v, &f)) return;
+    const test_measures now = measure(info->name, n, m, v);
+    if (f.next == m) {
+        if (fabs(now.bubble_span - f.bubble) > 1e-9 || now.peak != f.peak)
+            print_error("%s n=%d m=%d v=%d: bubble %g and peak %d, expected %d and %d\n",
+                        info->name, n, m, v, now.bubble_span, now.peak, f.bubble, f.peak);
+        assert_float_equal(now.bubble_span, f.bubble, 1e-9);
+        assert_int_equal(now.peak, f.peak);
+        return;
+    }
+    const test_measures next = measure(info->name, n, f.next, v);
+    if (now.span > next.span || now.peak > next.peak)
+        print_error("%s n=%d m=%d v=%d: span %g and peak %d, at m=%d %g and %d\n", info->name,
+                    n, m, v, now.span, now.peak, f.next, next.span, next.peak);
+    assert_true(now.span <= next.span && now.peak <= next.peak);
+}
+
+static void bubble_and_memory_are_those_of_the_formula(void **state) {
+    (void)state;
+    visit_all(assert_formula);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_schedule_is_complete_and_ascends),
+        cmocka_unit_test(stages_are_placed_in_a_loop_or_in_a_v),
+        cmocka_unit_test(every_schedule_runs_with_its_least_capacity_and_with_no_less),
+        cmocka_unit_test(bubble_and_memory_are_those_of_the_formula),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,116 @@
+/* test_models_plans.c -- the memory tables of torchgpipe's benchmarks, planned: published balances, bounds below the published
+ * figures, and the time that planning them takes. */
+#include "support.h"
+
+#include <time.h>
+
+#include <cgpipe/cgpipe.h>
+#include <cgpipe/models/named.h>
+
+typedef struct experiment {
+    const char *text;
+    int stages, balance[8];
+    int batch, chunks;
+    const char *recompute;
+    double published; /* GiB */
+} experiment;
+
+static const double gib = 1024.0 * 1024.0 * 1024.0;
+
+static double seconds(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* Bytes over all devices. */
+typedef struct bytes {
+    double model, activation, all;
+} bytes;
+
+static bytes plan_bytes(const experiment *e, const cgp_optim *optim) {
+    cgp_named_model named = cgp_named_model_default();
+    cgp_model *model = NULL;
+    cgp_plan *plan = NULL;
+    assert_ok(cgp_named_model_parse(&named, e->text));
+    assert_ok(cgp_named_model_create(&model, &named));
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = e->stages;
+    o.balance = e->balance;
+    o.batch = e->batch;
+    o.chunks = e->chunks;
+    o.schedule = "gpipe";
+    o.optim = *optim;
+    assert_ok(cgp_recompute_parse(&o.recompute, e->recompute));
+    const double start = seconds();
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    const double taken = seconds() - start;
+    bytes sum = {0, 0, 0};
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        sum.model += (double)(device->parameter_bytes + device->gradient_bytes +
+                              device->optimizer_bytes);
+        sum.activation += (double)device->activation_bytes;
+        sum.all += (double)device->planned_bytes;
+    }
+    print_message("%s, %d stages: model %.3f GiB, activations %.3f, all %.3f (published %.2f); "
+                  "planned in %.2f s\n",
+                  e->text, e->stages, sum.model / gib, sum.activation / gib, sum.all / gib,
+                  e->published, taken);
+    assert_true(taken <
+                30); /* half a second here; a sanitizer's build takes ten times as long */
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+    return sum;
+}
+
+/* RMSprop, micro-batches of one image. Published: peaks of activations. */
+static void amoebanetd_needs_less_than_the_published_activations(void **state) {
+    (void)state;
+    static const experiment cases[] = {
+        {"amoebanetd:L=18,D=416", 1, {24}, 128, 128, "except_last", 0.91},
+        {"amoebanetd:L=18,D=544", 2, {16, 8}, 128, 128, "except_last", 3.39},
+        {"amoebanetd:L=36,D=544", 4, {16, 12, 7, 7}, 128, 128, "except_last", 6.91},
+        {"amoebanetd:L=72,D=512",
+         8,
+         {23, 16, 11, 6, 6, 5, 5, 6},
+         128,
+         128,
+         "except_last",
+         10.83},
+    };
+    static const double bounds[] = {0.75, 2.1, 4.5, 8.5};
+    static const double model[] = {3.565, 6.066, 11.800, 20.618}; /* 12 bytes a parameter */
+    cgp_optim optim = cgp_optim_sgd(0.01, 0, false, 0.0);
+    optim.kind = CGP_OPTIM_RMSPROP;
+    optim.alpha = 0.99;
+    optim.eps = 1e-8;
+    for (int i = 0; i < 4; i++) {
+        const bytes planned = plan_bytes(&cases[i], &optim);
+        assert_true(planned.activation / gib < bounds[i]);
+        assert_true(fabs(planned.model / gib - model[i]) < 2e-3);
+    }
+}
+
+/* SGD without momentum. Published: all memory. */
+static void unet_needs_less_than_the_published_memory(void **state) {
+    (void)state;
+    static const experiment cases[] = {
+        {"unet:B=6,C=72", 1, {285}, 32, 1, "never", 20.3},
+        {"unet:B=11,C=128", 1, {505}, 32, 32, "except_last", 20.5},
+        {"unet:B=24,C=128", 2, {526, 551}, 32, 32, "except_last", 43.4},
+        {"unet:B=24,C=160", 4, {472, 54, 36, 515}, 32, 32, "except_last", 79.1},
+        {"unet:B=48,C=160", 8, {800, 140, 62, 36, 36, 36, 36, 987}, 32, 32, "always", 154.1},
+    };
+    const cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0.0);
+    for (int i = 0; i < 5; i++)
+        assert_true(plan_bytes(&cases[i], &optim).all / gib < cases[i].published);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(amoebanetd_needs_less_than_the_published_activations),
+        cmocka_unit_test(unet_needs_less_than_the_published_memory),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

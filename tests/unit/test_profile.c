@@ -1,0 +1,345 @@
+/* test_profile.c -- costs of layers: with times made up they add up to what a plan runs and keeps;
+ * measured they are sane; and balances follow from them. */
+#include "graphs.h"
+
+#include "partition/partition.h"
+#include "plan/plan.h"
+
+enum { LAYERS = 64 };
+
+/* --- times made up --- */
+
+/* A kernel takes as many seconds as it has operations. */
+static cgp_status flops_as_seconds(void *self, const cgp_model *model,
+                                   const cgp__node_kernels *kernels,
+                                   double seconds[CGP__DIRECTIONS]) {
+    const cgp__node *node = &model->nodes[kernels->node];
+    (void)self;
+    for (int d = 0; d < CGP__DIRECTIONS; d++)
+        seconds[d] =
+            node->op->flops(&node->geometry, (cgp__direction)d) * (double)kernels->spec[d].n;
+    return CGP_OK;
+}
+
+static const cgp__timer flops_timer = {flops_as_seconds, NULL};
+
+static cgp_layer_cost sum_of(const cgp_layer_cost *costs, int layers) {
+    cgp_layer_cost sum = {0};
+    for (int i = 0; i < layers; i++) {
+        sum.forward_seconds += costs[i].forward_seconds;
+        sum.input_seconds += costs[i].input_seconds;
+        sum.weight_seconds += costs[i].weight_seconds;
+        sum.recompute_seconds += costs[i].recompute_seconds;
+        sum.redo_seconds += costs[i].redo_seconds;
+        sum.parameter_bytes += costs[i].parameter_bytes;
+        sum.saved_bytes += costs[i].saved_bytes;
+    }
+    return sum;
+}
+
+static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute recompute) {
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = samples;
+    o.recompute = recompute;
+    o.loss_outside = model->n_losses == 0;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    return plan;
+}
+
+/* What a stage of the whole model keeps of the host's inputs: converted ones. None in f32. */
+static void check_against_plan(const cgp_model *model, int64_t samples) {
+    cgp_layer_cost costs[LAYERS];
+    assert_true(cgp_model_layers(model) <= LAYERS);
+    assert_ok(cgp__layer_costs(model, samples, CGP_F32, &flops_timer, costs));
+    const cgp_layer_cost sum = sum_of(costs, cgp_model_layers(model));
+    cgp_plan *never = plan_of(model, samples, CGP_RECOMPUTE_NEVER);
+    cgp_plan *always = plan_of(model, samples, CGP_RECOMPUTE_ALWAYS);
+    cgp_plan *selective = plan_of(model, samples, CGP_RECOMPUTE_NEVER_SELECTIVE);
+    const cgp_plan_stage *plain = cgp_plan_stage_at(never, 0);
+    const double backward = sum.input_seconds + sum.weight_seconds;
+    assert_float_equal(sum.forward_seconds, plain->forward_flops, 0.5);
+    assert_float_equal(backward, plain->backward_flops, 0.5);
+    assert_float_equal(sum.recompute_seconds, cgp_plan_stage_at(always, 0)->recompute_flops,
+                       0.5);
+    assert_float_equal(backward + sum.redo_seconds,
+                       cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
+    assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
+    /* A slot's values begin at multiples of 64. */
+    assert_true(sum.saved_bytes <= plain->saved_slot_bytes);
+    assert_true(sum.saved_bytes + 64 * (model->n_values + 2 * model->n_nodes) >=
+                plain->saved_slot_bytes);
+    cgp_plan_destroy(selective);
+    cgp_plan_destroy(always);
+    cgp_plan_destroy(never);
+}
+
+/* A stage of all layers runs and keeps what its layers cost, over any graph. */
+static void costs_of_layers_add_up_to_the_plan(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 30; round++) {
+        const test_sizes sizes = {.layers = test_between(&state, 2, 12),
+                                  .sequence = 8,
+                                  .width = 16,
+                                  .heads = 2,
+                                  .vocabulary = 11,
+                                  .dropout = 0.1,
+                                  .rough = round % 3 == 0,
+                                  .no_loss = round % 5 == 0};
+        cgp_model *model =
+            round % 2 ? test_random_graph(&state, &sizes) : test_random_images(&state, &sizes);
+        check_against_plan(model, test_between(&state, 1, 5));
+        cgp_model_destroy(model);
+    }
+}
+
+/* flops of layers are those of cgp_layer_flops(), but for the losses in the last. */
+static void operations_are_counted_by_layer(void **unused) {
+    (void)unused;
+    cgp_layer_cost costs[LAYERS];
+    const test_sizes sizes = {2, 8, 16, 2, 11, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    const int layers = cgp_model_layers(model);
+    assert_ok(cgp__layer_costs(model, 3, CGP_F32, &flops_timer, costs));
+    for (int i = 0; i < layers; i++) {
+        const double flops = costs[i].flops[0] + costs[i].flops[1] + costs[i].flops[2];
+        if (i < layers - 1) assert_float_equal(flops, 3 * cgp_layer_flops(model, i), 0.5);
+        if (i == layers - 1) assert_true(flops > 3 * cgp_layer_flops(model, i));
+    }
+    cgp_model_destroy(model);
+}
+
+static cgp_status no_kernel(void *self, const cgp_model *model,
+                            const cgp__node_kernels *kernels, double seconds[CGP__DIRECTIONS]) {
+    int *left = self;
+    (void)model;
+    (void)kernels;
+    (void)seconds;
+    return (*left)-- > 0 ? CGP_OK : cgp_fail(CGP_EDEVICE, "kernel: broke");
+}
+
+static void a_kernel_that_fails_leaves_the_costs_as_they_were(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {1, 4, 8, 2, 7, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    cgp_layer_cost costs[LAYERS], before[LAYERS];
+    memset(costs, 0x5a, sizeof costs);
+    memcpy(before, costs, sizeof costs);
+    int left = 4;
+    const cgp__timer timer = {no_kernel, &left};
+    assert_status(cgp__layer_costs(model, 1, CGP_F32, &timer, costs), CGP_EDEVICE);
+    assert_memory_equal(costs, before, sizeof costs);
+    cgp_model_destroy(model);
+}
+
+/* --- balances --- */
+
+/* n layers of one linear each, [8] -> [8], but for layer `wide`: -> [64] -> [8]. */
+static cgp_model *row_of_linears(int n, int wide) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "row"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){8});
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "l%d", i);
+        cgp_model_layer(model, name);
+        if (i == wide) {
+            x = cgp_linear(model, x, "up", (cgp_linear_options){.out = 64, .bias = true});
+            snprintf(name, sizeof name, "down");
+        }
+        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 8, .bias = true});
+        x = cgp_gelu(model, x);
+    }
+    cgp_model_output(model, x);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* Six layers that take 10 .. 60 ms: torchgpipe's test, [4, 2]. Where R counts as well, the first
+ * layer's long R moves the cut. */
+static void the_balance_follows_the_times(void **unused) {
+    (void)unused;
+    cgp_model *model = row_of_linears(6, -1);
+    cgp_layer_cost costs[6] = {0};
+    int balance[2];
+    for (int i = 0; i < 6; i++) {
+        costs[i].forward_seconds = 0.002 * (i + 1);
+        costs[i].input_seconds = 0.005 * (i + 1);
+        costs[i].weight_seconds = 0.003 * (i + 1);
+    }
+    costs[0].recompute_seconds = 0.200;
+    assert_ok(cgp_balance_by_time(model, costs, false, 2, balance));
+    assert_memory_equal(balance, ((int[]){4, 2}), sizeof balance);
+    assert_ok(cgp_balance_by_time(model, costs, true, 2, balance));
+    assert_memory_equal(balance, ((int[]){1, 5}), sizeof balance);
+    costs[3].input_seconds = NAN;
+    assert_status(cgp_balance_by_time(model, costs, false, 2, balance), CGP_EINVAL);
+    assert_message("layer 3");
+    cgp_model_destroy(model);
+}
+
+/* The wide layer, number 4 of 6, has most parameters and, without them, little to save: a large
+ * scale of parameters leaves it alone, none cuts by what is saved. */
+static void the_balance_by_size_weighs_parameters_and_what_is_saved(void **unused) {
+    (void)unused;
+    cgp_model *model = row_of_linears(6, 4);
+    cgp_balance_size_options o = cgp_balance_size_options_default();
+    cgp_layer_cost costs[6];
+    int by_size[3], expected[3];
+    double bytes[6];
+    assert_ok(cgp__layer_costs(model, 5, CGP_F32, &flops_timer, costs));
+    for (int round = 0; round < 4; round++) {
+        o.samples = 5;
+        o.in_flight = 1 + round;
+        o.parameter_scale = round ? 100.0 * round : 0;
+        for (int i = 0; i < 6; i++)
+            bytes[i] = (double)costs[i].saved_bytes * o.in_flight +
+                       (double)costs[i].parameter_bytes * o.parameter_scale;
+        assert_ok(cgp_balance_solve(bytes, 6, 3, expected));
+        assert_ok(cgp_balance_by_size(model, &o, 3, by_size));
+        assert_memory_equal(by_size, expected, sizeof expected);
+    }
+    assert_memory_equal(by_size, ((int[]){4, 1, 1}), sizeof by_size);
+    o.in_flight = 0;
+    assert_status(cgp_balance_by_size(model, &o, 3, by_size), CGP_EINVAL);
+    assert_message("in_flight");
+    o = cgp_balance_size_options_default();
+    o.parameter_scale = NAN;
+    assert_status(cgp_balance_by_size(model, &o, 3, by_size), CGP_EINVAL);
+    assert_message("parameter_scale");
+    o.struct_size = 1;
+    assert_status(cgp_balance_by_size(model, &o, 3, by_size), CGP_EINVAL);
+    assert_message("struct_size");
+    cgp_model_destroy(model);
+}
+
+/* --- measured --- */
+
+/* On both backends, in both types: every op has a time, equal blocks have equal ones. */
+static void a_profile_measures_every_layer(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {3, 8, 16, 2, 11, 0.1, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    const int layers = cgp_model_layers(model);
+    for (int round = 0; round < 3; round++) {
+        cgp_layer_cost costs[LAYERS], same[LAYERS];
+        cgp_profile_options o = cgp_profile_options_default();
+        o.samples = 2;
+        o.repeats = 1;
+        o.device = round == 2 ? "ref" : "cpu";
+        o.type = round == 1 ? CGP_BF16 : CGP_F32;
+        assert_ok(cgp_profile(model, &o, costs));
+        assert_ok(cgp__layer_costs(model, 2, o.type, &flops_timer, same));
+        for (int i = 0; i < layers; i++) {
+            assert_true(costs[i].forward_seconds > 0 && costs[i].forward_seconds < 10);
+            assert_true(costs[i].input_seconds + costs[i].weight_seconds > 0);
+            assert_true(costs[i].recompute_seconds <= costs[i].forward_seconds);
+            assert_int_equal(costs[i].saved_bytes, same[i].saved_bytes);
+        }
+        /* wte, wpe, h.0, h.1, h.2, ln_f, lm_head: measured once for all blocks */
+        assert_true(costs[2].forward_seconds == costs[3].forward_seconds);
+        assert_true(costs[3].weight_seconds == costs[4].weight_seconds);
+    }
+    cgp_model_destroy(model);
+}
+
+/* Ops over images, all of them sooner or later. */
+static void random_images_can_be_profiled(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int round = 0; round < 4; round++) {
+        const test_sizes sizes = {
+            .layers = 8, .vocabulary = 5, .dropout = 0.2, .no_loss = round == 0};
+        cgp_model *model = test_random_images(&state, &sizes);
+        cgp_layer_cost costs[LAYERS];
+        cgp_profile_options o = cgp_profile_options_default();
+        o.samples = 3;
+        o.repeats = 1;
+        assert_ok(cgp_profile(model, &o, costs));
+        for (int i = 0; i < cgp_model_layers(model); i++)
+            assert_true(isfinite(costs[i].forward_seconds + costs[i].input_seconds +
+                                 costs[i].weight_seconds));
+        cgp_model_destroy(model);
+    }
+}
+
+/* 4096 layers of 64 MiB: 256 GiB of parameters. */
+static void a_model_that_no_memory_holds_can_be_profiled(void **unused) {
+    (void)unused;
+    enum { MANY = 4096 };
+    cgp_model *model = NULL;
+    cgp_layer_cost *costs = calloc(MANY, sizeof *costs);
+    assert_non_null(costs);
+    assert_ok(cgp_model_create(&model, "large"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){4096});
+    for (int i = 0; i < MANY; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "l%d", i);
+        cgp_model_layer(model, name);
+        x = cgp_linear(model, x, name, (cgp_linear_options){.out = 4096});
+    }
+    cgp_model_output(model, x);
+    assert_ok(cgp_model_finish(model));
+    cgp_profile_options o = cgp_profile_options_default();
+    o.repeats = 1;
+    assert_ok(cgp_profile(model, &o, costs));
+    const cgp_layer_cost sum = sum_of(costs, MANY);
+    assert_int_equal(sum.parameter_bytes, (int64_t)MANY << 26);
+    assert_true(sum.forward_seconds > 0);
+    cgp_model_destroy(model);
+    free(costs);
+}
+
+static void bad_profile_options_are_refused(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {1, 4, 8, 2, 7, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes), *open = NULL;
+    cgp_layer_cost costs[LAYERS];
+    const cgp_profile_options good = cgp_profile_options_default();
+    const struct {
+        cgp_profile_options options;
+        const char *message;
+    } cases[] = {
+        {{.struct_size = 3}, "struct_size"},
+        {{good.struct_size, 0, NULL, 1, CGP_F32, 5}, "samples"},
+        {{good.struct_size, 1, "gpu", 1, CGP_F32, 5}, "cpu or ref"},
+        {{good.struct_size, 1, NULL, 0, CGP_F32, 5}, "threads"},
+        {{good.struct_size, 1, NULL, 1, CGP_I32, 5}, "type"},
+        {{good.struct_size, 1, NULL, 1, CGP_F32, 0}, "repeats"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        assert_status(cgp_profile(model, &cases[i].options, costs), CGP_EINVAL);
+        assert_message(cases[i].message);
+    }
+    cgp_profile_options huge = good;
+    huge.samples = INT32_MAX;
+    assert_status(cgp_profile(model, &huge, costs), CGP_ELIMIT);
+    assert_ok(cgp_model_create(&open, "open"));
+    assert_status(cgp_profile(open, &good, costs), CGP_EINVAL);
+    assert_message("not finished");
+    cgp_model_destroy(open);
+    cgp_model_destroy(model);
+}
+
+static void a_core_does_some_operations(void **unused) {
+    (void)unused;
+    const double flops = cgp_core_peak_flops();
+    assert_true(flops == 0 || (flops > 1e8 && flops < 1e13));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(costs_of_layers_add_up_to_the_plan),
+        cmocka_unit_test(operations_are_counted_by_layer),
+        cmocka_unit_test(a_kernel_that_fails_leaves_the_costs_as_they_were),
+        cmocka_unit_test(the_balance_follows_the_times),
+        cmocka_unit_test(the_balance_by_size_weighs_parameters_and_what_is_saved),
+        cmocka_unit_test(a_profile_measures_every_layer),
+        cmocka_unit_test(random_images_can_be_profiled),
+        cmocka_unit_test(a_model_that_no_memory_holds_can_be_profiled),
+        cmocka_unit_test(bad_profile_options_are_refused),
+        cmocka_unit_test(a_core_does_some_operations),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,93 @@
+#!/bin/bash
+# Write docs/schedules.md and its drawings anew, with the program in BUILD:
+#
+#     tools/schedules.sh BUILD FOLDER        FOLDER: docs, or another to compare with it
+#
+# Every figure comes from `cgpipe schedule`. A stage costs 1/v where a device has v of them, so that all are compared for the
+# same work per device.
+set -eu
+export LC_ALL=C
+program=$1/cgpipe
+folder=$2
+mkdir -p "$folder/schedules"
+list=$(mktemp)
+figures=$(mktemp)
+trap 'rm -f "$list" "$figures"' EXIT
+"$program" schedule --list --json "$list" >/dev/null
+
+value() { # KEY: of $figures
+    sed -n "s/^  \"$1\": \([^,]*\),*$/\1/p" "$figures"
+}
+
+# The largest number of a list on the lines after "KEY": [
+most() {
+    awk -v key="\"$1\": [" 'index($0, key) { on = 1; next } on && /]/ { exit } on && $1 + 0 > m { m = $1 + 0 } END { print m + 0 }' \
+        "$figures"
+}
+
+# NAME: simulate and draw it, into $figures.
+simulate() {
+    local v cost
+    v=$(awk -v name="\"$1\"" 'index($0, "\"schedule\": " name) { on = 1 } on && /"virtual":/ { gsub(/[^0-9]/, ""); print; exit }' "$list")
+    cost=$(awk -v v="$v" 'BEGIN { printf "%g", 1 / v }')
+    command="cgpipe schedule $1 --stages 4 --chunks 8"
+    [ "$v" = 1 ] || command="$command --cost-f $cost --cost-i $cost --cost-w $cost"
+    # shellcheck disable=SC2086
+    "$program" ${command#cgpipe } --svg "$folder/schedules/$1.svg" --json "$figures" >/dev/null
+    peak=$(most peak_slots_per_device | awk -v v="$v" '{ printf "%g", $1 / v }')
+    least=$(most least_capacity)
+}
+
+names() {
+    sed -n 's/^ *"schedule": "\(.*\)",*$/\1/p' "$list"
+}
+
+percent() {
+    awk -v x="$1" 'BEGIN { printf "%.1f %%", 100 * x }'
+}
+
+# NAME KEY: of the list, with its line breaks.
+told() {
+    awk -v name="\"$1\"" -v key="\"$2\": \"" 'index($0, "\"schedule\": " name) { on = 1 }
+        on && (at = index($0, key)) { text = substr($0, at + length(key)); sub(/",?$/, "", text); gsub(/\\n/, "\n", text); print text; exit }' \
+        "$list"
+}
+
+page() {
+    cat <<'TEXT'
+# Schedules
+
+All schedules of `cgpipe schedule`, on 4 devices with 8 micro-batches, where forward (F), input gradient (I) and weight gradient (W)
+of a micro-batch take 1 each on a device; B is I and W in one piece. Where a device has several stages each takes its share.
+This page and its drawings are made by `make schedules`, and a test fails when they are stale.
+
+- **Bubble**: idle share of the devices. *By makespan*, from the beginning of the step to its end: what counts where all devices wait for
+  each other at the end of a step, as they do here for the gradient norm. *By span*, from a device's first action to its last: what the
+  zero-bubble papers quote, and what counts where the next step may begin on a device that is done.
+- **In flight**: most micro-batches at one time between their F and the end of their backward, on the device that has most;
+  half a device's stages count half. Activation memory is proportional to it.
+- **Buffers**: the least number on every edge with which it cannot deadlock, whatever the costs.
+
+In the drawings every kind has its colour, letter and texture; later stages of a device are darker; the red border is a critical path.
+
+| schedule | makespan | bubble by makespan | bubble by span | in flight | buffers | when to use it |
+|---|---|---|---|---|---|---|
+TEXT
+    for name in $(names); do
+        simulate "$name"
+        echo "| [\`$name\`](#$name) | $(value makespan | sed 's/\.0$//') | $(percent "$(value bubble_makespan)") |" \
+            "$(percent "$(value bubble_span)") | $peak | $least | $(told "$name" when) |"
+    done
+    cat <<'TEXT'
+
+A schedule of your own is a CSV file, a line per device, a cell per action (`2F0`: stage 2, forward, micro-batch 0), in the form of PyTorch's
+pipelining, with or without transfers: `cgpipe schedule --check FILE` proves it complete, in order and free of deadlock, or shows where it
+is not, and simulates it.
+TEXT
+    for name in $(names); do
+        simulate "$name"
+        printf '\n## %s\n\n%s\n\n![%s](schedules/%s.svg)\n\n    %s\n' "$name" "$(told "$name" rule)" "$name" "$name" "$command"
+    done
+}
+
+page >"$folder/schedules.md"
