@@ -110,7 +110,8 @@ typedef struct cgp__geometry {
     float p;   /* DROPOUT, DROPOUT2D, ATTENTION: share of elements set to zero, 0 <= p < 1 */
     float eps; /* norms */
     float momentum; /* BATCH_NORM: share of what is new in running statistics; < 0: 1 / steps */
-    float slope;    /* RELU: y = slope x below 0 */
+    float
+        slope; /* RELU: y = slope x below 0. ADD's and the channel norms' forward ends in a RELU of this slope; 1: in none */
     int32_t height, width; /* images: of the input */
     int32_t out_height, out_width;
     int32_t kernel_height, kernel_width;
@@ -192,6 +193,8 @@ typedef struct cgp__update {
 
 typedef struct cgp__backend {
     const char *name;
+    bool
+        fuses; /* ADD and the channel norms take a slope other than 1: the bits are those of two kernels */
 
     /* A device belongs to the thread that creates it. `core`: to pin the thread to, or -1. */
     cgp_status (*device_create)(cgp__device **out, int threads, int core);

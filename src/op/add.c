@@ -6,6 +6,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     (void)attributes;
     char first[192], second[192];
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
+    out->geometry.slope = 1.0f;
     CGP_TRY(cgp__op_check("input", &inputs[1], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     if (!cgp_shape_equal(&inputs[0].shape, &inputs[1].shape))
         return cgp_fail(CGP_EINVAL, "expects two inputs of one shape, got %s and %s",

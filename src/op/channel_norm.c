@@ -20,6 +20,7 @@ static cgp_status infer_norm(const cgp__attributes *attributes, const cgp__type 
         return cgp_fail(CGP_EINVAL, "expects eps > 0 and finite as f32, got %g",
                         attributes->eps);
     out->geometry.eps = eps;
+    out->geometry.slope = 1.0f;
     out->n_saved = 2;
     for (int k = 0; k < 2; k++) {
         out->saved[k].dtype = CGP_F32;

@@ -48,6 +48,7 @@ typedef struct cgp__place {
  * sample; from the caller's memory, where they are f32, converted. */
 typedef struct cgp__call {
     int node;
+    const cgp__node *relu; /* that the call ends in, NULL: none (programs_fuse.c) */
     cgp__direction direction;
     uint32_t add;
     int64_t copy_count;

@@ -30,6 +30,7 @@ cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int
     spec.op = node->op->kind;
     spec.direction = call->direction;
     spec.geometry = node->geometry;
+    if (call->relu) spec.geometry.slope = call->relu->geometry.slope;
     spec.n = n;
     spec.add = call->add;
     spec.type = cgp__plan_activation_type(plan);
@@ -347,5 +348,10 @@ cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
     stage->info.forward_flops = program_flops(plan, forward);
     stage->info.backward_flops = program_flops(plan, &stage->backward);
     stage->info.recompute_flops = program_flops(plan, &stage->recompute);
+    if (!plan->devices[stage->info.device].backend->fuses) return CGP_OK;
+    cgp__program_fuse(plan, &stage->light);
+    cgp__program_fuse(plan, &stage->forward);
+    cgp__program_fuse(plan, &stage->recompute);
+    cgp__program_fuse(plan, &stage->backward); /* what it makes again */
     return CGP_OK;
 }

@@ -39,8 +39,9 @@ static inline bool is_loss(cgp__op_kind op) {
 
 /* --- geometries --- */
 
+/* ADD ends in no RELU. */
 static inline cgp__geometry plain_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width};
+    return (cgp__geometry){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
 
 static inline cgp__geometry embedding_geometry(int64_t rows, int64_t vocabulary,
@@ -54,9 +55,10 @@ static inline cgp__geometry linear_geometry(int64_t rows, int64_t in, int64_t ou
         .rows = rows, .in = in, .out = out, .has_bias = bias, .in_out = in_out};
 }
 
-/* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0. */
+/* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
 static inline cgp__geometry norm_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .eps = 1e-5f};
+    return (cgp__geometry){
+        .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
 static inline cgp__geometry attention_geometry(int64_t rows, int64_t heads, int64_t depth,

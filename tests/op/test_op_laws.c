@@ -308,6 +308,38 @@ static void attention_follows_dropouts_rule(void **state) {
     }
 }
 
+/* An op that ends in a RELU gives what it and a RELU give. */
+static void check_fused(const op_case *c) {
+    op_case ends = *c;
+    ends.geometry.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
+    const op_case relu = {.op = CGP__OP_RELU,
+                          .geometry = relu_geometry(c->geometry.rows, c->geometry.out,
+                                                    (double)ends.geometry.slope),
+                          .n = c->n,
+                          .type = c->type};
+    operands one, two, last;
+    operands_create(&one, c, &seed);
+    operands_copy(&two, &one);
+    two.c = ends;
+    operands_create(&last, &relu, &seed);
+    op_run(judged, &one, CGP__FORWARD);
+    op_run(judged, &two, CGP__FORWARD);
+    memcpy(last.at[SLOT_X], one.at[SLOT_Y], (size_t)one.count[SLOT_Y] * sizeof(float));
+    op_run(judged, &last, CGP__FORWARD);
+    if (memcmp(two.at[SLOT_Y], last.at[SLOT_Y], (size_t)two.count[SLOT_Y] * sizeof(float)) != 0)
+        fail_msg("%s: is not what a RELU makes of it", case_text(&ends));
+    operands_destroy(&one);
+    operands_destroy(&two);
+    operands_destroy(&last);
+}
+
+static void an_op_that_ends_in_a_relu_is_two(void **state) {
+    judged = *state;
+    for_each_case(CGP__OP_ADD, 3, check_fused, &seed);
+    for_each_case(CGP__OP_BATCH_NORM, 3, check_fused, &seed);
+    for_each_case(CGP__OP_INSTANCE_NORM, 3, check_fused, &seed);
+}
+
 int main(void) {
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);
@@ -321,6 +353,7 @@ int main(void) {
         ON_BOTH(only_training_with_pending_collects),
         ON_BOTH(dropout_follows_its_rule),
         ON_BOTH(attention_follows_dropouts_rule),
+        ON_ONE(an_op_that_ends_in_a_relu_is_two, cpu),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&cpu);

@@ -121,6 +121,7 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_create = kernel_create,
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
+    .fuses = true,
     .commit = commit,
     .update = update,
     .add = add,

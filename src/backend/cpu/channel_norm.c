@@ -235,6 +235,13 @@ static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }
 
+/* What was just written, still in the cache. */
+static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
+    const float slope = w->kernel->spec.geometry.slope;
+    if (w->backward || slope == 1.0f) return;
+    w->kernel->device->loops->relu_forward(a->type, a->to, a->to, a->rows * a->width, slope);
+}
+
 static void apply_part(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
@@ -248,11 +255,13 @@ static void apply_part(const void *work, int64_t begin, int64_t end, int thread)
         cgp__cpu_columns a = columns_of(w, set, row, 0);
         a.rows = fewer(each, l->wide - row);
         apply(&a);
+        end_in_relu(w, &a);
         if (l->rest == 0 || row + each < l->wide) continue;
         cgp__cpu_columns rest = columns_of(w, set, l->wide, 0);
         rest.rows = 1;
         rest.width = l->rest;
         apply(&rest);
+        end_in_relu(w, &rest);
     }
 }
 

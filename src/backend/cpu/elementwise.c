@@ -34,16 +34,22 @@ static void share_elements(const cgp__kernel *kernel, const cgp__kernel_args *ar
     cgp__cpu_share(kernel->device, size_of(kernel), CGP__CPU_SPLIT, part, &call);
 }
 
-/* --- ADD: y = x[0] + x[1] --- */
+/* --- ADD: y = x[0] + x[1], through a RELU if it ends in one, block by block while it is in the cache --- */
 
 static void add_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp__kernel_args *args = call->args;
     const cgp_dtype type = call->kernel->spec.type;
+    const cgp__cpu_kernels *loops = call->kernel->device->loops;
+    const float slope = call->kernel->spec.geometry.slope;
     (void)thread;
-    call->kernel->device->loops->add(type, cgp__cpu_at(type, args->y, begin),
-                                     cgp__cpu_at(type, args->x[0], begin), type,
-                                     cgp__cpu_at(type, args->x[1], begin), end - begin);
+    for (int64_t e = begin, n; e < end; e += n) {
+        void *y = cgp__cpu_at(type, args->y, e);
+        n = end - e < CGP__CPU_SPLIT ? end - e : CGP__CPU_SPLIT;
+        loops->add(type, y, cgp__cpu_at(type, args->x[0], e), type,
+                   cgp__cpu_at(type, args->x[1], e), n);
+        if (slope != 1.0f) loops->relu_forward(type, y, y, n, slope);
+    }
 }
 
 static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
