@@ -130,7 +130,7 @@ static inline cgp_schedule_options cgp_schedule_options_default(void) {
  *                     option that does not fit the schedule: v, group, fewer micro-batches than dualpipe-v needs, a cost.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(actions); zb-1p and zb-2p O(actions x n), some tens of times over.
+ * Threads: any. Cost: O(actions); zb-1p and zb-2p O(actions x n), a dozen times over.
  * Source: each generator's file in src/schedule names its paper.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const char *name,
