@@ -130,7 +130,7 @@ fails 2 "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 ..." plan re
 fails 2 "amoebanetd: L: expected a multiple of 3, got 4" plan amoebanetd:L=4
 fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:image=32
 fails 2 "--dropout 0.1: resnet has none (leave it out)" plan resnet20 --dropout 0.1
-fails 1 '--data random: gives i32 [1], expected f32 [192, 192, 3], the input "images" of unet ...' \
+fails 1 '--data random: gives tokens, expected f32 [192, 192, 3], the input "images" of unet ...' \
     train unet --data random
 fails 2 "bench memory: MODEL is missing ..." bench memory
 fails 2 "vgg: unknown model ..." bench memory vgg
