@@ -27,6 +27,19 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 /* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
 int64_t cgp__memory_available(void);
 
+static inline int64_t cgp__least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static inline int64_t cgp__most(int64_t a, int64_t b) {
+    return a > b ? a : b;
+}
+
+/* a / b, rounded up; a >= 0, b > 0. */
+static inline int64_t cgp__ceil_div(int64_t a, int64_t b) {
+    return (a + b - 1) / b;
+}
+
 /* Record "<what>: out of memory (<bytes> bytes)". */
 cgp_status cgp__no_memory(const char *what, size_t bytes);
 

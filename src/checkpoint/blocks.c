@@ -55,10 +55,6 @@ cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t *
     return status;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* After the block in which the file ends early there is nothing to read. */
 static cgp_status check_all(int fd, const char *path, char *block, int64_t bytes,
                             const json_t *digests, findings *found) {
@@ -66,7 +62,7 @@ static cgp_status check_all(int fd, const char *path, char *block, int64_t bytes
     size_t got = 0;
     for (int64_t b = 0; b < (int64_t)json_array_size(digests); b++) {
         const int64_t begin = b * CGP__BLOCK_BYTES;
-        const size_t due = (size_t)least(bytes - begin, CGP__BLOCK_BYTES);
+        const size_t due = (size_t)cgp__least(bytes - begin, CGP__BLOCK_BYTES);
         CGP_TRY(cgp__read_at(fd, path, begin, block, due, &got));
         CGP_TRY(cgp__digest(block, got, hex));
         const char *expected = json_string_value(json_array_get(digests, (size_t)b));
@@ -83,7 +79,7 @@ static cgp_status report(const char *path, int64_t bytes, const findings *found)
     if (found->bad == 0 && found->file_bytes == bytes) return CGP_OK;
     if (found->bad > 0) {
         begin = found->first * CGP__BLOCK_BYTES;
-        end = least(bytes, begin + CGP__BLOCK_BYTES);
+        end = cgp__least(bytes, begin + CGP__BLOCK_BYTES);
     }
     if (found->file_bytes != bytes)
         snprintf(size, sizeof size, "; the file has %" PRId64 " bytes, expected %" PRId64,

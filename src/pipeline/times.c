@@ -13,14 +13,6 @@ static bool is_compute(int kind) {
     return kind <= CGP_ACTION_R;
 }
 
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 static int by_size(const void *a, const void *b) {
     const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return (x > y) - (x < y);
@@ -78,12 +70,13 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
         int64_t sum = 0;
         for (int64_t k = pipeline->workers[d].trace_start; k < trace->written; k++) {
             const cgp__event *event = &trace->events[k & (trace->capacity - 1)];
-            start = least(start, event->start_ns);
-            end = most(end, event->end_ns);
+            start = cgp__least(start, event->start_ns);
+            end = cgp__most(end, event->end_ns);
             if (is_compute(event->kind)) sum += event->end_ns - event->start_ns;
-            if (event->kind == CGP_ACTION_F) last_forward = most(last_forward, event->end_ns);
+            if (event->kind == CGP_ACTION_F)
+                last_forward = cgp__most(last_forward, event->end_ns);
             if (event->kind == CGP_ACTION_B || event->kind == CGP_ACTION_I)
-                first_backward = least(first_backward, event->start_ns);
+                first_backward = cgp__least(first_backward, event->start_ns);
         }
         total += (double)sum;
         if (busy) busy[d] = (double)sum;

@@ -1,4 +1,5 @@
 /* Timelines: the formulas, and small examples by hand. */
+#include "schedules.h"
 #include "support.h"
 
 #include "schedule/schedule.h"
@@ -38,35 +39,13 @@ static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
     return numbers;
 }
 
-/* The same costs on every stage. */
-typedef struct plain_costs {
-    double forward[MOST_STAGES], input[MOST_STAGES], weight[MOST_STAGES],
-        latency[2 * MOST_STAGES];
-    cgp_schedule_costs costs;
-} plain_costs;
-
-static const cgp_schedule_costs *plain(plain_costs *c, double forward, double input,
-                                       double weight, double latency) {
-    for (int i = 0; i < MOST_STAGES; i++) {
-        c->forward[i] = forward;
-        c->input[i] = input;
-        c->weight[i] = weight;
-        c->latency[2 * i] = c->latency[2 * i + 1] = latency;
-    }
-    c->costs = (cgp_schedule_costs){.forward = c->forward,
-                                    .backward_input = c->input,
-                                    .backward_weight = c->weight,
-                                    .latency = c->latency};
-    return &c->costs;
-}
-
 /* --- laws --- */
 
 /* All sums are of small multiples of 0.5, which doubles hold exactly; only the last division
  * rounds. */
 static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) {
     (void)state;
-    plain_costs c;
+    test_costs c;
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 8; n++) {
             for (int m = 1; m <= 24; m++) {
@@ -74,7 +53,7 @@ static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) 
                     const double half = 0.5 * backward, expected = (n - 1.0) / (m + n - 1.0);
                     cgp_schedule_timeline t =
                         finish_timeline(generate(generators[g], n, m, CGP_RECOMPUTE_NEVER),
-                                        plain(&c, 1.0, half, half, 0.0));
+                                        test_plain_costs(&c, 1.0, half, half, 0.0));
                     assert_float_equal(t.makespan, (m + n - 1.0) * (1.0 + backward), 0.0);
                     assert_float_equal(t.bubble_makespan, expected, 1e-12);
                     /* Device 0 starts first and ends last. */
@@ -125,16 +104,16 @@ static void early_recomputation_shortens_the_ramp(void **state) {
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
     const double tc = 1.0 / 64;
-    plain_costs c;
+    test_costs c;
     for (int n = 2; n <= 8; n++) {
         for (int m = n; m <= 4 * n; m += n) {
             const double without = 3.0 * (m + n - 1);
             const double gpipe = finish_timeline(generate("gpipe", n, m, CGP_RECOMPUTE_NEVER),
-                                                 plain(&c, 1.0, 1.0, 1.0, tc))
+                                                 test_plain_costs(&c, 1.0, 1.0, 1.0, tc))
                                      .makespan;
             const double one_f_one_b =
                 finish_timeline(generate("1f1b", n, m, CGP_RECOMPUTE_NEVER),
-                                plain(&c, 1.0, 1.0, 1.0, tc))
+                                test_plain_costs(&c, 1.0, 1.0, 1.0, tc))
                     .makespan;
             assert_float_equal((gpipe - without) / tc, 2.0 * (n - 1), 1e-9);
             assert_float_equal((one_f_one_b - without) / tc,
@@ -255,9 +234,9 @@ static void of_equal_spans_the_idlest_counts(void **state) {
 
 static void what_costs_nothing_takes_no_time(void **state) {
     (void)state;
-    plain_costs c;
+    test_costs c;
     cgp_schedule_timeline t = finish_timeline(generate("1f1b", 3, 4, CGP_RECOMPUTE_ALWAYS),
-                                              plain(&c, 0.0, 0.0, 0.0, 0.0));
+                                              test_plain_costs(&c, 0.0, 0.0, 0.0, 0.0));
     assert_float_equal(t.makespan, 0.0, 0.0);
     assert_float_equal(t.bubble_makespan, 0.0, 0.0);
     assert_float_equal(t.bubble_span, 0.0, 0.0);

@@ -37,14 +37,6 @@ typedef struct layout {
     int64_t chunks;        /* of the columns */
 } layout;
 
-static int64_t ceiling(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t fewer(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 static layout layout_of(const cgp__kernel_spec *spec) {
     const bool batch = spec->op == CGP__OP_BATCH_NORM;
     const int64_t channels = spec->geometry.out;
@@ -56,13 +48,13 @@ static layout layout_of(const cgp__kernel_spec *spec) {
     while (least > 1 && least / 2 * channels % 16 == 0)
         least /= 2;
     const int64_t most = WIDE / channels / least * least;
-    l.copies = fewer(most > 1 ? most : 1, l.rows);
+    l.copies = cgp__least(most > 1 ? most : 1, l.rows);
     l.width = l.copies * channels;
     l.wide = l.rows / l.copies;
     l.rest = l.rows % l.copies * channels;
-    l.chunks = ceiling(l.width, CHUNK);
-    l.group = ceiling(GROUP, fewer(l.width, CHUNK));
-    l.groups = ceiling(l.wide, l.group);
+    l.chunks = cgp__ceil_div(l.width, CHUNK);
+    l.group = cgp__ceil_div(GROUP, cgp__least(l.width, CHUNK));
+    l.groups = cgp__ceil_div(l.wide, l.group);
     return l;
 }
 
@@ -152,8 +144,8 @@ static void sums_part(const void *work, int64_t begin, int64_t end, int thread) 
         const int64_t set = item / l->chunks / l->groups, row = group * l->group;
         double *sums = sums_of(w, set, group) + chunk * CHUNK;
         cgp__cpu_columns a = columns_of(w, set, row, chunk * CHUNK);
-        a.rows = fewer(l->group, l->wide - row);
-        a.width = fewer(a.width, CHUNK);
+        a.rows = cgp__least(l->group, l->wide - row);
+        a.width = cgp__least(a.width, CHUNK);
         a.sums[0] = sums;
         a.sums[1] = sums + l->width;
         run_sums(w, &a);
@@ -170,14 +162,14 @@ static void sums_part(const void *work, int64_t begin, int64_t end, int thread) 
 static void make_sums(const norm *w) {
     const layout *l = &w->l;
     const int64_t items = l->sets * l->groups * l->chunks;
-    const int64_t each = ceiling(l->sets * l->rows * l->channels, items);
+    const int64_t each = cgp__ceil_div(l->sets * l->rows * l->channels, items);
     cgp__cpu_share(w->kernel->device, items, cgp__cpu_block_rows(each), sums_part, w);
 }
 
 /* Rows of x in copy `copy` of a group. */
 static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
     const bool last = group + 1 == l->groups;
-    return fewer(l->group, l->wide - group * l->group) +
+    return cgp__least(l->group, l->wide - group * l->group) +
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
@@ -248,12 +240,12 @@ static void apply_part(const void *work, int64_t begin, int64_t end, int thread)
     const cgp__cpu_kernels *loops = w->kernel->device->loops;
     void (*const apply)(const cgp__cpu_columns *) =
         w->backward ? loops->columns_backward : loops->columns_forward;
-    const int64_t each = apply_rows(l), blocks = ceiling(l->wide, each);
+    const int64_t each = apply_rows(l), blocks = cgp__ceil_div(l->wide, each);
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
         const int64_t set = item / blocks, row = item % blocks * each;
         cgp__cpu_columns a = columns_of(w, set, row, 0);
-        a.rows = fewer(each, l->wide - row);
+        a.rows = cgp__least(each, l->wide - row);
         apply(&a);
         end_in_relu(w, &a);
         if (l->rest == 0 || row + each < l->wide) continue;
@@ -269,8 +261,8 @@ static void apply_all(const norm *w) {
     const layout *l = &w->l;
     for (int64_t set = 0; set < l->sets; set++)
         widen_factors(w, set);
-    cgp__cpu_share(w->kernel->device, l->sets * ceiling(l->wide, apply_rows(l)), 1, apply_part,
-                   w);
+    cgp__cpu_share(w->kernel->device, l->sets * cgp__ceil_div(l->wide, apply_rows(l)), 1,
+                   apply_part, w);
 }
 
 /* --- forward --- */

@@ -25,18 +25,6 @@
 #define WORTH                                                                                  \
     2000000 /* products of a vector and a scalar that are worth handing to another thread */
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
-static int64_t most(int64_t a, int64_t b) {
-    return a > b ? a : b;
-}
-
 /* One product of windows of an image [n, H, W, C] with a grid of output pixels. */
 typedef struct grid {
     cgp_dtype type; /* of the image */
@@ -54,10 +42,10 @@ typedef struct grid {
 } grid;
 
 static void set_grid(grid *g) {
-    g->parts = ceil_div(g->out_width, PIXELS);
-    g->run = ceil_div(g->out_width, g->parts);
-    g->step_height = least(g->stride_height, g->kernel_height);
-    g->step_width = least(g->stride_width, g->kernel_width);
+    g->parts = cgp__ceil_div(g->out_width, PIXELS);
+    g->run = cgp__ceil_div(g->out_width, g->parts);
+    g->step_height = cgp__least(g->stride_height, g->kernel_height);
+    g->step_width = cgp__least(g->stride_width, g->kernel_width);
     g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
     g->segment = g->kernel_width * g->channels;
 }
@@ -68,12 +56,12 @@ static int64_t runs_of(const grid *g) {
 
 /* Runs in a block: of one part if rows have several. */
 static int64_t runs_in_block(const grid *g, int64_t pixels) {
-    return g->parts > 1 ? 1 : least(most(pixels / g->run, 1), runs_of(g));
+    return g->parts > 1 ? 1 : cgp__least(cgp__most(pixels / g->run, 1), runs_of(g));
 }
 
 /* Floats of the largest strip of so many runs: those of an image share the rows they see. */
 static int64_t strip_floats(const grid *g, int64_t runs) {
-    const int64_t images = least((runs - 2 + g->out_height) / g->out_height + 1, runs);
+    const int64_t images = cgp__least((runs - 2 + g->out_height) / g->out_height + 1, runs);
     const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
     return rows * g->strip_width * g->channels;
 }
@@ -85,8 +73,8 @@ static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t i
                         int64_t j, int64_t n) {
     const int64_t channels = g->channels;
     const bool inside = i >= 0 && i < g->height;
-    const int64_t begin = least(most(-j, 0), n);
-    const int64_t end = inside ? most(least(g->width - j, n), begin) : begin;
+    const int64_t begin = cgp__least(cgp__most(-j, 0), n);
+    const int64_t end = inside ? cgp__most(cgp__least(g->width - j, n), begin) : begin;
     memset(to, 0, (size_t)(begin * channels) * sizeof *to);
     if (end > begin)
         device->loops->convert(
@@ -119,7 +107,7 @@ static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, part = r % g->parts;
         const int64_t image = line / g->out_height, i = line % g->out_height;
-        const int64_t begin = part * g->run, pixels = least(g->run, g->out_width - begin);
+        const int64_t begin = part * g->run, pixels = cgp__least(g->run, g->out_width - begin);
         if (r == first || i == 0) seen = 0;
         const int64_t fresh = seen == 0 ? g->kernel_height : g->step_height;
         for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
@@ -138,12 +126,13 @@ static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
     const int64_t lines = g->n * g->out_height;
     const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
     if (begin >= lines) return (cgp__ahead){0};
-    const int64_t end = least(last, lines - 1);
+    const int64_t end = cgp__least(last, lines - 1);
     const int64_t from = begin / g->out_height * g->height +
-                         most(begin % g->out_height * g->stride_height - g->top, 0);
+                         cgp__most(begin % g->out_height * g->stride_height - g->top, 0);
     const int64_t to =
         end / g->out_height * g->height +
-        least(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
+        cgp__least(end % g->out_height * g->stride_height - g->top + g->kernel_height,
+                   g->height);
     const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
     if (to <= from) return (cgp__ahead){0};
     return (cgp__ahead){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
@@ -177,13 +166,13 @@ typedef struct gathered {
 
 /* How k is cut: whole segments, or equal parts of one, whole vectors but for the last. */
 static int64_t segments_at_once(const grid *g) {
-    const int64_t fit = most(DEPTH / g->segment, 1);
-    return ceil_div(g->kernel_height, ceil_div(g->kernel_height, fit));
+    const int64_t fit = cgp__most(DEPTH / g->segment, 1);
+    return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
 }
 
 static int64_t part_of_segment(const grid *g) {
     if (g->segment <= DEPTH) return g->segment;
-    return ceil_div(ceil_div(g->segment, ceil_div(g->segment, DEPTH)), 16) * 16;
+    return cgp__ceil_div(cgp__ceil_div(g->segment, cgp__ceil_div(g->segment, DEPTH)), 16) * 16;
 }
 
 static int64_t depth_of(const grid *g) {
@@ -218,7 +207,7 @@ static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_
     const grid *g = &p->grid;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, begin = r % g->parts * g->run;
-        const int64_t end = least(begin + g->run, g->out_width);
+        const int64_t end = cgp__least(begin + g->run, g->out_width);
         const int64_t row =
             line / g->out_height * p->to.image + line % g->out_height * p->to.row;
         for (int64_t j = begin; j < end; j++)
@@ -277,8 +266,8 @@ static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
         for (int64_t q = 0; q < g->segment; q += part) {
-            const int64_t length = least(part, g->segment - q);
-            const int64_t count = least(segments, g->kernel_height - u);
+            const int64_t length = cgp__least(part, g->segment - q);
+            const int64_t count = cgp__least(segments, g->kernel_height - u);
             const bool first = u == 0 && q == 0;
             const bool last = u + count == g->kernel_height && q + length == g->segment;
             cgp__block block = {.rows = pixels,
@@ -302,21 +291,21 @@ static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_
 static void gathered_part(const void *work, int64_t begin, int64_t end, int thread) {
     const gathered *p = work;
     const grid *g = &p->grid;
-    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
-    const int64_t ranges = ceil_div(all, p->slivers);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t ranges = cgp__ceil_div(all, p->slivers);
     const room r = room_of(p, thread);
     int64_t made = -1, pixels = 0;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
         const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
-        const int64_t count = least(p->runs, runs_of(g) - first);
+        const int64_t count = cgp__least(p->runs, runs_of(g) - first);
         if (block != made) {
             pixels = make_strip(p->device, g, first, count, r.strip, r.windows);
             place_pixels(p, first, count, r.places);
             made = block;
         }
         run_columns(p, &r, pixels, column,
-                    least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+                    cgp__least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
                     seen_by(g, first + p->runs, p->runs));
     }
 }
@@ -325,14 +314,15 @@ static void gathered_part(const void *work, int64_t begin, int64_t end, int thre
 static void run_gathered(gathered *p, void *workspace) {
     const grid *g = &p->grid;
     const int threads = p->device->threads;
-    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
     const int64_t work = runs_of(g) * g->run * g->kernel_height * g->segment * all * 3;
     p->runs = runs_in_block(g, PIXELS);
-    const int64_t blocks = ceil_div(runs_of(g), p->runs);
-    p->slivers = blocks >= 2 * threads ? all : ceil_div(all, ceil_div(2 * threads, blocks));
+    const int64_t blocks = cgp__ceil_div(runs_of(g), p->runs);
+    p->slivers =
+        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     p->bytes = gathered_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
-    const int64_t items = blocks * ceil_div(all, p->slivers);
+    const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
     cgp__cpu_share(p->device, items, work < WORTH ? items : 1, gathered_part, p);
 }
 
@@ -402,8 +392,8 @@ typedef struct side {
  * outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
-    side s = {.first = c, .pixels = size > c ? ceil_div(size - c, stride) : 0};
-    s.taps = kernel > first_tap ? ceil_div(kernel - first_tap, stride) : 0;
+    side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};
+    s.taps = kernel > first_tap ? cgp__ceil_div(kernel - first_tap, stride) : 0;
     s.tap = first_tap + (s.taps - 1) * stride;
     s.padding = s.taps - 1 - (c + padding - first_tap) / stride;
     return s;
@@ -502,11 +492,11 @@ typedef struct summed {
 } summed;
 
 static int64_t blocks_of_segment(const grid *g) {
-    return ceil_div(g->segment, ROWS);
+    return cgp__ceil_div(g->segment, ROWS);
 }
 
 static int64_t block_of_segment(const grid *g) {
-    return ceil_div(ceil_div(g->segment, blocks_of_segment(g)), CGP__PRODUCT_ROWS) *
+    return cgp__ceil_div(cgp__ceil_div(g->segment, blocks_of_segment(g)), CGP__PRODUCT_ROWS) *
            CGP__PRODUCT_ROWS;
 }
 
@@ -528,12 +518,13 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
     const summed *p = work;
     const grid *g = p->grid;
     const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
-    const int64_t ranges = ceil_div(ceil_div(p->columns, CGP__PRODUCT_COLUMNS), p->slivers);
+    const int64_t ranges =
+        cgp__ceil_div(cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS), p->slivers);
     char *workspace = p->workspace + thread * p->bytes;
     int64_t packed = -1;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
-        const int64_t rows = least(size, g->segment - q);
+        const int64_t rows = cgp__least(size, g->segment - q);
         const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
         float *a = (float *)(void *)workspace;
         float *c = p->dw + (u * g->segment + q) * p->columns;
@@ -553,7 +544,7 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
         if (block < 2) b.ahead = p->ahead[block];
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
         p->device->loops->product_columns(
-            &b, column, least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+            &b, column, cgp__least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
             (float *)(void *)(workspace + packed_bytes(g)));
     }
 }
@@ -561,11 +552,12 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
 static void run_summed(summed *p) {
     const grid *g = p->grid;
     const int threads = p->device->threads;
-    const int64_t all = ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
     const int64_t blocks = g->kernel_height * blocks_of_segment(g);
     const int64_t work = p->pixels * g->kernel_height * g->segment * all * 3;
-    p->slivers = blocks >= 2 * threads ? all : ceil_div(all, ceil_div(2 * threads, blocks));
-    const int64_t items = blocks * ceil_div(all, p->slivers);
+    p->slivers =
+        blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
+    const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
     cgp__cpu_share(p->device, items, work < WORTH ? items : 1, summed_part, p);
 }
 
@@ -575,7 +567,7 @@ static cgp__ahead pixels_ahead(const grid *g, const summed *p, int64_t done) {
     const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
     const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
     if (left <= 0) return (cgp__ahead){0};
-    return (cgp__ahead){next.at, 1, least(left, p->pixels) * bytes, 0};
+    return (cgp__ahead){next.at, 1, cgp__least(left, p->pixels) * bytes, 0};
 }
 
 static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -594,7 +586,7 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
                 .workspace = (char *)windows + table_bytes(&g, SUMMED),
                 .bytes = summed_bytes(&g)};
     for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
-        const int64_t count = least(runs, runs_of(&g) - first);
+        const int64_t count = cgp__least(runs, runs_of(&g) - first);
         p.pixels = make_strip(kernel->device, &g, first, count, strip, windows);
         p.dy = cgp__rows(kernel->spec.type,
                          cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
@@ -631,7 +623,7 @@ static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
                 horizontal.taps == 0)
                 continue;
             const gathered p = input_product(spec, &vertical, &horizontal);
-            bytes = most(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
+            bytes = cgp__most(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
         }
     }
     return threads * bytes;

@@ -6,10 +6,6 @@
 
 #include <string.h>
 
-static int64_t fewer(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* --- pools: the small side has a pixel for each window over the large side --- */
 
 typedef void run_row(const cgp__cpu_pool *p, void *to, int64_t row);
@@ -116,13 +112,13 @@ static int64_t max_rows(const cgp__geometry *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = PLACES / ((int64_t)g->out_width * g->in) * stride;
     const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
-    return fewer((rows + stride - 1) / stride * stride, g->height);
+    return cgp__least((rows + stride - 1) / stride * stride, g->height);
 }
 
 /* Floats for the places of the windows that see some row of a block. */
 static int64_t max_places(const cgp__geometry *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
-    return cgp__cpu_padded(fewer(windows, g->out_height) * g->out_width * g->in) +
+    return cgp__cpu_padded(cgp__least(windows, g->out_height) * g->out_width * g->in) +
            CGP__CPU_POOL_SLACK;
 }
 
@@ -142,7 +138,7 @@ static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end,
     const int64_t before = begin + g->top - g->kernel_height + g->stride_height;
     const int64_t first = before < 0 ? 0 : before / g->stride_height;
     const int64_t last =
-        fewer((end - 1 + g->top) / g->stride_height, (int64_t)g->out_height - 1);
+        cgp__least((end - 1 + g->top) / g->stride_height, (int64_t)g->out_height - 1);
     float *places = room + 2 * cgp__cpu_pool_room(g);
     cgp__cpu_pool image = pool_of(w, sample, room), gradient = image;
     image.from = row_of(w, w->args->x[0], true, sample * g->height);
@@ -161,7 +157,7 @@ static void max_input_part(const void *work, int64_t begin, int64_t end, int thr
     float *room = (float *)w->args->workspace + thread * max_room(&w->g);
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % blocks * each;
-        max_block(w, item / blocks, row, fewer(row + each, height), room);
+        max_block(w, item / blocks, row, cgp__least(row + each, height), room);
     }
 }
 
@@ -234,8 +230,8 @@ typedef struct laid {
 static void lay_row(const laid *w, void *to, const void *from) {
     const int64_t channels = w->kernel->spec.geometry.in;
     const cgp_dtype type = w->kernel->spec.type;
-    const int64_t begin = from && w->left > 0 ? fewer(w->left, w->to_width) : 0;
-    const int64_t covered = from ? fewer(w->left + w->from_width, w->to_width) : 0;
+    const int64_t begin = from && w->left > 0 ? cgp__least(w->left, w->to_width) : 0;
+    const int64_t covered = from ? cgp__least(w->left + w->from_width, w->to_width) : 0;
     const int64_t end = covered > begin ? covered : begin;
     const size_t pixel = (size_t)channels * cgp_dtype_bytes(type);
     if (!w->add) {

@@ -21,33 +21,25 @@ _Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
 /* Products of a vector and a scalar that are worth handing to another thread. */
 #define WORTH 2000000
 
-static int64_t ceil_div(int64_t a, int64_t b) {
-    return (a + b - 1) / b;
-}
-
-static int64_t least(int64_t a, int64_t b) {
-    return a < b ? a : b;
-}
-
 /* Equal parts of k, none longer than DEPTH, whole vectors but for the last: all a function of k. */
 static int64_t block_depth(int64_t k) {
-    const int64_t even = ceil_div(k, ceil_div(k, DEPTH));
-    return ceil_div(even, 16) * 16;
+    const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, DEPTH));
+    return cgp__ceil_div(even, 16) * 16;
 }
 
 static int64_t block_rows(int64_t m) {
-    const int64_t even = ceil_div(m, ceil_div(m, ROWS));
-    return ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
+    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, ROWS));
+    return cgp__ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
 }
 
 /* What a block may take, the same or more for a larger product, though equal parts of 513 are
  * smaller than those of 512: a plan made for a micro-batch serves all smaller ones. */
 static int64_t most_rows(int64_t m) {
-    return least(ceil_div(m, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS, ROWS);
+    return cgp__least(cgp__ceil_div(m, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS, ROWS);
 }
 
 static int64_t most_depth(int64_t k) {
-    return least(ceil_div(k, 16) * 16, DEPTH);
+    return cgp__least(cgp__ceil_div(k, 16) * 16, DEPTH);
 }
 
 static int64_t packed_bytes(int64_t m, int64_t k) {
@@ -61,7 +53,7 @@ static int64_t slivers_bytes(int64_t k) {
 /* Sums of a block of rows, if they are not kept in c. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= DEPTH) return 0;
-    return cgp__align_up(least(m, ROWS) * n * (int64_t)sizeof(float));
+    return cgp__align_up(cgp__least(m, ROWS) * n * (int64_t)sizeof(float));
 }
 
 int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
@@ -103,12 +95,12 @@ static void columns_part(const void *work, int64_t begin, int64_t end, int threa
  * each has two goes. */
 static int64_t at_a_time(const cgp__device *device, int64_t items, int64_t work) {
     if (device->threads == 1 || work < WORTH) return items;
-    return ceil_div(items, 2 * device->threads);
+    return cgp__ceil_div(items, 2 * device->threads);
 }
 
 static void run_block(cgp__device *device, bool alone, const job *j) {
-    const int64_t rows = ceil_div(j->block.rows, CGP__PRODUCT_ROWS);
-    const int64_t slivers = ceil_div(j->block.columns, CGP__PRODUCT_COLUMNS);
+    const int64_t rows = cgp__ceil_div(j->block.rows, CGP__PRODUCT_ROWS);
+    const int64_t slivers = cgp__ceil_div(j->block.columns, CGP__PRODUCT_COLUMNS);
     const int64_t size = j->block.rows * j->block.k;
     if (j->block.rows_at) /* but the rows of tiles at the edge */
         pack_part(j, j->block.rows / CGP__PRODUCT_ROWS, rows, 0);
@@ -126,7 +118,8 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
 
 /* The part of a from row i and column q on, of which a block is made. */
 static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
-    const int64_t m = least(p->m - i, block_rows(p->m)), k = least(p->k - q, block_depth(p->k));
+    const int64_t m = cgp__least(p->m - i, block_rows(p->m)),
+                  k = cgp__least(p->k - q, block_depth(p->k));
     const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
     const bool by_rows = p->a.column == 1;
     if (m <= 0) return (cgp__ahead){0};
@@ -162,9 +155,9 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
     for (int64_t i = 0; i < p->m; i += rows)
         for (int64_t q = 0; q < p->k; q += depth) {
             j.a = cgp__matrix_from(p->a, i, q);
-            j.block = (cgp__block){.rows = least(p->m - i, rows),
+            j.block = (cgp__block){.rows = cgp__least(p->m - i, rows),
                                    .columns = p->n,
-                                   .k = least(p->k - q, depth),
+                                   .k = cgp__least(p->k - q, depth),
                                    .a = j.packed,
                                    .b = cgp__matrix_from(p->b, q, 0),
                                    .bias = q == 0 ? p->bias : NULL,
