@@ -1,9 +1,9 @@
 /* threads.c -- one team of threads for all kernels of a device: OpenMP's.
  *
- * Threads of our own would fight with those of a library that uses OpenMP, as oneDNN does, for
- * convolutions: after a kernel these spin on the device's cores for a while in case another
- * comes, and ours would do so too. In one team whoever spins is waiting for the next work, of
- * either kind.
+ * Threads of our own would fight with those of a library that uses OpenMP, as a BLAS in the user's
+ * program may: after a kernel these spin on the device's cores for a while in case another comes,
+ * and ours would do so too. In one team whoever spins is waiting for the next work, of either
+ * kind.
  *
  * A team always has all threads of the device: libgomp ends those that a smaller team leaves
  * out and starts new ones for a larger. They inherit the owner's cores, all T of them, and are
