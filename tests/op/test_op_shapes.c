@@ -56,7 +56,7 @@ static void add_wants_one_shape(void **state) {
     (void)state;
     const cgp__inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
     assert_type(&out.output, "[2, 3, 4]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
+    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4, .slope = 1});
     refuse(CGP__OP_ADD, none, F32(2, 3), F32(3, 2),
            "expects two inputs of one shape, got [2, 3] and [3, 2]");
     refuse(CGP__OP_ADD, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");

@@ -266,7 +266,9 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     cgp__inferred out = infer(op, a, IMAGE, F32(1));
     assert_type(&out.output, "[6, 7, 3]");
     assert_geometry(
-        &out, (cgp__geometry){.rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f});
+        &out,
+        (cgp__geometry){
+            .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
     assert_int_equal(out.n_saved, 2);
     for (int k = 0; k < 2; k++) {
         assert_type(&out.saved[k], "[3]");
