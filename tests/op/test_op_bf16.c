@@ -74,19 +74,16 @@ static void check_case(const runner *on, const op_case *c) {
 
 static void bf16_is_f32_rounded(void **state) {
     const runner *on = *state;
-    int checked = 0;
     for (int op = 0; op < CGP__OP_KINDS; op++) {
-        for (int i = 0; i < 2 * WIDTHS; i++) {
+        for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
             op_case c = draw_case((cgp__op_kind)op, 3, &seed);
             const int64_t width = widths[i / 2], most = c.op == CGP__OP_ATTENTION ? 40 : 257;
             c.geometry =
                 draw_geometry(c.op, test_between(&seed, 1, 70), width < most ? width : most,
                               test_between(&seed, 1, 120), &seed);
             check_case(on, &c);
-            checked++;
         }
     }
-    assert_int_equal(checked, CGP__OP_KINDS * 2 * WIDTHS);
     for (int i = 0; on == &cpu && i < BLOCK_CASES; i++) {
         const op_case c = block_case(i);
         check_case(on, &c);
