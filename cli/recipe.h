@@ -18,8 +18,8 @@ CGP_MUST_CHECK cgp_status cli_recipe_settle(cli_settings *settings);
 /* Whether steps are known only with the data. */
 bool cli_recipe_counts_epochs(const cli_settings *settings);
 
-/* Count epochs of so many samples in steps; a pass that ends within a mini-batch loses its rest. Fails with CGP_EINVAL
- * if the data have no end, or less than one mini-batch. */
+/* Count epochs of so many samples in steps, whole mini-batches; what is left of a pass is the beginning of the next
+ * epoch. Fails with CGP_EINVAL if the data have no end, or less than one mini-batch. */
 CGP_MUST_CHECK cgp_status cli_recipe_count(cli_settings *settings, int64_t samples);
 
 /* The rate over the steps of a recipe; nothing without one. After cli_recipe_count(). */

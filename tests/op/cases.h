@@ -251,17 +251,21 @@ static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(cons
 }
 
 /* Cases larger than what the cpu takes at a time: of products 256 rows and a depth of 512; of norms of channels
- * 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 places. */
-#define BLOCK_CASES 7
+ * 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 places; of CONV2D 256 pixels of a row, or of rows, and a
+ * depth of 512. */
+#define BLOCK_CASES 10
 
 static inline op_case block_case(int i) {
     static const struct { int64_t rows, in, out; } sizes[] = {{300, 530, 40}, {530, 30, 530}};
     static const cgp__op_kind ops[BLOCK_CASES] = {
         CGP__OP_LINEAR,     CGP__OP_LINEAR,   CGP__OP_ATTENTION, CGP__OP_BATCH_NORM,
-        CGP__OP_BATCH_NORM, CGP__OP_MAX_POOL, CGP__OP_MAX_POOL};
+        CGP__OP_BATCH_NORM, CGP__OP_MAX_POOL, CGP__OP_MAX_POOL,  CGP__OP_CONV2D,
+        CGP__OP_CONV2D,     CGP__OP_CONV2D};
     op_case c = {.op = ops[i], .n = 1, .add = 1, .accumulate = true};
     const cgp__attributes close = {.kernel = {3, 3}, .stride = {1, 1}, .padding = {1, 1, 1, 1}};
     const cgp__attributes apart = {.kernel = {3, 2}, .stride = {2, 3}, .padding = {1, 0, 0, 1}};
+    cgp__attributes conv = i % 2 ? close : apart;
+    conv.size = 50;
     switch (i) {
     case 0:
     case 1:
@@ -281,8 +285,18 @@ static inline op_case block_case(int i) {
     case 5:
         c.geometry = image_geometry(c.op, 100, 90, 20, close);
         break;
-    default:
+    case 6:
         c.geometry = image_geometry(c.op, 60, 220, 64, apart);
+        break;
+    case 7: /* k of a window's row in parts */
+        c.n = 2;
+        c.geometry = image_geometry(c.op, 9, 8, 230, conv);
+        break;
+    case 8: /* of two rows at once */
+        c.geometry = image_geometry(c.op, 50, 60, 90, conv);
+        break;
+    default: /* rows of the image in parts */
+        c.geometry = image_geometry(c.op, 3, 600, 5, conv);
     }
     return c;
 }
