@@ -38,7 +38,7 @@
  *
  * Images: R = out_height x out_width. Pixel (i, j) of the output sees, through element (u, v) of its window, pixel (i
  * stride_height + u - top, j stride_width + v - left) of the input, if there is one: CONV2D sees zero elsewhere, the
- * pools nothing (a window always sees a pixel; the first of equals is the maximum). CONV2D's weight is
+ * pools nothing (a window always sees a pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is
  * [kernel_height,kernel_width,in,C]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
  * top, j - left), or zero. BATCH_NORM's mean and variance are over all samples and rows of the run, INSTANCE_NORM's over
  * the rows of a sample, both per channel.

@@ -1,6 +1,8 @@
 /* test_op_images.c -- what ops over images give, as pictures of small ones, on both backends. */
 #include "harness.h"
 
+#include <math.h>
+
 static uint64_t seed;
 static runner ref, cpu;
 
@@ -96,6 +98,23 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
                   P(-1, -1), P(1, 2),
                   P(1, 2, 0, //
                     0, 0, 0));
+}
+
+/* Windows of 1 x 2: the NaN is seen by the second and the third, and gets what they pass back. */
+static void a_nan_is_the_largest_of_its_windows(void **state) {
+    const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
+    const op_case c = {.op = CGP__OP_MAX_POOL,
+                       .geometry = image_geometry(CGP__OP_MAX_POOL, 1, 4, 1, a),
+                       .n = 1};
+    operands o;
+    operands_create(&o, &c, &seed);
+    set(&o, SLOT_X, P(1, 2, NAN, 3));
+    set(&o, SLOT_DY, P(1, 2, 4));
+    op_run(*state, &o, CGP__FORWARD);
+    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    assert_true(o.at[SLOT_Y][0] == 2 && isnan(o.at[SLOT_Y][1]) && isnan(o.at[SLOT_Y][2]));
+    expect(&o, SLOT_DX, P(0, 1, 6, 0));
+    operands_destroy(&o);
 }
 
 /* Windows of 3 x 3 two apart, padded by a pixel: 4, 6 and so on of them are pixels of the image. */
@@ -238,6 +257,7 @@ int main(void) {
         ON_BOTH(a_convolution_with_one_element_moves_the_image),
         ON_BOTH(a_pool_takes_the_largest_of_each_window),
         ON_BOTH(the_gradient_of_a_maximum_goes_to_the_first_of_equals),
+        ON_BOTH(a_nan_is_the_largest_of_its_windows),
         ON_BOTH(a_mean_does_not_count_padding),
         ON_BOTH(a_pixel_is_upsampled_to_a_block),
         ON_BOTH(padding_adds_zeros_and_takes_pixels_off),

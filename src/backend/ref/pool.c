@@ -7,6 +7,8 @@
  * sample is summed over its windows in the workspace, then dx is overwritten or added to. */
 #include "backend/ref/ref.h"
 
+#include <math.h>
+
 /* What a window sees of a sample: pixels, and the elements of one channel that they are. */
 typedef struct seen {
     cgp__ref_span rows, columns;
@@ -39,7 +41,8 @@ static int64_t largest(cgp_dtype type, const void *x, const seen *at) {
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
         for (int64_t w = at->columns.begin; w < at->columns.end; w++) {
             const int64_t e = element(at, h, w);
-            if (cgp__ref_load(type, x, e) > cgp__ref_load(type, x, most)) most = e;
+            const float value = cgp__ref_load(type, x, e), top = cgp__ref_load(type, x, most);
+            if (value > top || (isnan(value) && !isnan(top))) most = e;
         }
     }
     return most;
