@@ -317,8 +317,11 @@ static cgp_status find_costs(speed *t) {
     cgp_status status = bench_cell_plan(&e, &own, cell);
     options.samples = COST_SAMPLES;
     options.threads = (int)s->threads_per_device;
+    options.device = s->devices.count > 0 ? s->devices.values[0] : NULL;
+    options.type =
+        strcmp(s->precision, "bf16") == 0 ? CGP_BF16 : CGP_F32; /* a plan has parsed it */
     if (status == CGP_OK)
-        status = s->costs ? cli_costs_read(&t->costs, s->costs, e.model, e.model_text)
+        status = s->costs ? cli_costs_read(&t->costs, s, e.model, e.model_text)
                           : cli_costs_measure(&t->costs, e.model, e.model_text, &options);
     if (status == CGP_OK && isnan(t->costs.bandwidth))
         t->costs.bandwidth = cli_copy_bandwidth();

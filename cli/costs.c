@@ -156,14 +156,20 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path
     return CGP_OK;
 }
 
-cgp_status cli_costs_read(cli_costs *costs, const char *path, const cgp_model *model,
+cgp_status cli_costs_read(cli_costs *costs, const cli_settings *s, const cgp_model *model,
                           const char *model_text) {
+    const char *path = s->costs;
     json_error_t error;
     *costs = (cli_costs){0};
     json_t *o = json_load_file(path, 0, &error);
     if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
     const cgp_status status = read_costs(costs, o, path, model, model_text);
     json_decref(o);
+    if (status == CGP_OK && strcmp(costs->precision, s->precision) != 0)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
+                        "that precision)",
+                        path, s->precision, costs->precision, costs->precision);
     return status;
 }
 
@@ -185,9 +191,9 @@ static cgp_status by_time(cli_experiment *e, const cgp_plan_options *options, in
     cli_costs costs;
     const cgp_profile_options profile = cli_profile_options(options);
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
-    cgp_status status =
-        e->settings->costs ? cli_costs_read(&costs, e->settings->costs, e->model, e->model_text)
-                           : cli_costs_measure(&costs, e->model, e->model_text, &profile);
+    cgp_status status = e->settings->costs
+                            ? cli_costs_read(&costs, e->settings, e->model, e->model_text)
+                            : cli_costs_measure(&costs, e->model, e->model_text, &profile);
     if (status == CGP_OK)
         status =
             cgp_balance_by_time(e->model, costs.layer, recomputed, options->stages, balance);

@@ -22,8 +22,8 @@ CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *m
                                             const char *model_text,
                                             const cgp_profile_options *options);
 
-/* Read a file of costs for this model. Release in any case. Fails with CGP_EFORMAT. */
-CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const char *path,
+/* Read --costs, for this model and --precision. Release in any case. Fails with CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_settings *settings,
                                          const cgp_model *model, const char *model_text);
 
 /* As a file has them. Owned by the caller. */

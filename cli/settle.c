@@ -89,7 +89,7 @@ static cgp_status settle_rate(cli_settings *s) {
         return rate_needs(CLI_OPTION_RATE_INTERVAL, "step", name);
     if (kind != CGP_RATE_STEP && !isnan(s->rate_factor))
         return rate_needs(CLI_OPTION_RATE_FACTOR, "step", name);
-    if (kind == CGP_RATE_COSINE && s->warmup >= s->steps)
+    if (kind == CGP_RATE_COSINE && s->epochs == 0 && s->warmup >= s->steps)
         return cgp_fail(CGP_EINVAL,
                         "--warmup %lld: expected fewer than the %lld --steps with cosine",
                         (long long)s->warmup, (long long)s->steps);

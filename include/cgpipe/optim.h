@@ -30,7 +30,7 @@ typedef enum cgp_rate_kind {
 /**
  * The learning rate over the updates, as a factor of cgp_optim.rate. A plain value; all zero: constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with stairs > 1 the rate rises in
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with stairs > 0 the rate rises in
  * stairs of so many updates: t is (t - 1) rounded down to a multiple of it. From there on, with s = t - warmup updates
  * behind it: constant 1; cosine least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step factor^floor(s /
  * interval); milestones factor^(number of milestones m with t > m, counted from the first update).
@@ -45,7 +45,7 @@ typedef struct cgp_rate_schedule {
     int64_t interval; /**< STEP: updates, >= 1. */
     double factor;    /**< STEP, MILESTONES: > 0 and <= 1, so that the rate stays finite. */
     double start;     /**< Share of the rate that the warm-up begins with, 0 <= start <= 1. */
-    int64_t stairs;   /**< Updates from one rise of the warm-up to the next; 0 or 1: each. */
+    int64_t stairs;   /**< Updates from one rise of the warm-up to the next; 0: a straight line. */
     int n_milestones; /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
     int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, rising. */
 } cgp_rate_schedule;

@@ -315,6 +315,14 @@ static cgp_status check_options(const cgp_images_options *options) {
     return CGP_OK;
 }
 
+/* Of a folder's name, however it ends: paths in it go on with a slash. */
+static size_t root_length(const char *folder) {
+    size_t length = strlen(folder);
+    while (length > 0 && folder[length - 1] == '/')
+        length--;
+    return length;
+}
+
 static cgp_status list_all(folder_data *data, const char *folder) {
     const char *validation = data->options.validation_folder;
     data->root = cgp__strdup(folder);
@@ -322,9 +330,9 @@ static cgp_status list_all(folder_data *data, const char *folder) {
     CGP_TRY(cgp__data_folders_find(&data->classes, folder));
     CGP_TRY(list_folder(data, folder, &data->classes));
     data->first_apart = data->files.n;
-    data->root_lengths[0] = strlen(folder);
+    data->root_lengths[0] = root_length(folder);
     if (!validation) return CGP_OK;
-    data->root_lengths[1] = strlen(validation);
+    data->root_lengths[1] = root_length(validation);
     return list_validation(data, validation);
 }
 

@@ -105,14 +105,14 @@ cgp_status cgp__rate_check(const cgp_rate_schedule *schedule) {
 }
 
 static double warmup_at(const cgp_rate_schedule *schedule, int64_t update) {
-    if (schedule->stairs > 1) update -= (update - 1) % schedule->stairs + 1;
+    if (schedule->stairs > 0) update -= (update - 1) % schedule->stairs + 1;
     return schedule->start +
            (1 - schedule->start) * ((double)update / (double)schedule->warmup);
 }
 
 static double factor_at(const cgp_rate_schedule *schedule, int64_t update) {
     const bool stairs =
-        schedule->stairs > 1; /* then the last update of the warm-up is on one */
+        schedule->stairs > 0; /* then the last update of the warm-up is on one */
     if (update < schedule->warmup + stairs && schedule->warmup > 0)
         return warmup_at(schedule, update);
     if (schedule->kind == CGP_RATE_MILESTONES) {

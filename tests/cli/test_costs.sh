@@ -59,6 +59,8 @@ echo '[1, 2' >broken.json
 fails 1 "broken.json: ..." plan $costed --balance time --costs broken.json
 echo '[]' >list.json
 fails 1 "list.json: expected the costs of ..." plan $costed --balance time --costs list.json
+fails 1 'costs.json: expected costs in bf16, got "f32" (--precision f32, or a profile of that precision)' \
+    plan $costed --balance time --costs costs.json --precision bf16
 fails 1 "missing.json: ..." plan $costed --balance time --costs missing.json
 
 finish

@@ -42,9 +42,11 @@ check "a larger rate: begins with 0.1 for the first epoch's 5 steps" \
     test "$(awk '{printf "%.4g %.4g %.4g", $1, $5, $6}' <<<"$rates")" = "0.1 0.1 0.4"
 
 # The folder's images come in the order of a run without a stop.
-run train $resnet $common --minutes 0.0001 --run killed
+run train $resnet ${common/images:images/images:images\/} --minutes 0.0001 --run killed
 run train --resume --run killed --json killed.json
 check "stopped and resumed: exit code 0" exits 0
+run train $resnet --data images:images --validation 0.2 --epochs 61 --batch 8 --rate-schedule cosine --warmup 301 --run cosine
+check "cosine over 61 epochs, more steps than the default: exit code 0" exits 0
 same() { test "$(grep -o "\"$1\": *\"[0-9a-f]*\"" whole.json)" = "$(grep -o "\"$1\": *\"[0-9a-f]*\"" killed.json)"; }
 check "stopped and resumed: the same weights" same weights_sha256
 check "stopped and resumed: the same running statistics" same state_sha256

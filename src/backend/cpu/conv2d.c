@@ -449,8 +449,8 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
     p.to = (pixels_at){kernel->spec.type,
                        cgp__cpu_at(kernel->spec.type, args->dx[0],
                                    (vertical->first * s->width + horizontal->first) * s->in),
-                       s->height * s->width * s->in, s->stride_height * s->width * s->in,
-                       s->stride_width * s->in};
+                       (int64_t)s->height * s->width * s->in,
+                       (int64_t)s->stride_height * s->width * s->in, s->stride_width * s->in};
     p.b = (cgp__matrix){CGP_F32, args->param[0] + vertical->tap * row + horizontal->tap * tap,
                         1, s->out};
     p.taps = (cgp__taps){
