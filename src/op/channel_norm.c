@@ -8,18 +8,13 @@
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022. Deferred: torchgpipe. */
 #include "op/rules.h"
 
-#include <math.h>
-
 #include "backend/running.h"
 
 static cgp_status infer_norm(const cgp__attributes *attributes, const cgp__type *inputs,
                              cgp__inferred *out) {
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    const float eps = (float)attributes->eps;
-    if (!(eps > 0.0f && isfinite(eps)))
-        return cgp_fail(CGP_EINVAL, "expects eps > 0 and finite as f32, got %g",
-                        attributes->eps);
-    out->geometry.eps = eps;
+    CGP_TRY(cgp__op_check_eps(attributes->eps));
+    out->geometry.eps = (float)attributes->eps;
     out->geometry.slope = 1.0f;
     out->n_saved = 2;
     for (int k = 0; k < 2; k++) {

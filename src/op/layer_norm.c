@@ -3,17 +3,12 @@
  * gradients come with dx. Source: Ba et al. 2016, arXiv:1607.06450. */
 #include "op/rules.h"
 
-#include <math.h>
-
 static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out) {
     static const char *const suffixes[] = {"weight", "bias"};
-    const float eps = (float)attributes->eps;
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    if (!(eps > 0.0f && isfinite(eps)))
-        return cgp_fail(CGP_EINVAL, "expects eps > 0 and finite as f32, got %g",
-                        attributes->eps);
-    out->geometry.eps = eps;
+    CGP_TRY(cgp__op_check_eps(attributes->eps));
+    out->geometry.eps = (float)attributes->eps;
     out->n_saved = 2;
     out->n_params = 2;
     for (int k = 0; k < 2; k++) {

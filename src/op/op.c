@@ -3,6 +3,7 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 _Static_assert(sizeof(cgp__geometry) ==
@@ -78,6 +79,12 @@ cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns) {
 cgp_status cgp__op_check_share(double p) {
     if (!(p >= 0.0 && (float)p < 1.0f))
         return cgp_fail(CGP_EINVAL, "expects 0 <= p < 1, got %g", p);
+    return CGP_OK;
+}
+
+cgp_status cgp__op_check_eps(double eps) {
+    if (!((float)eps > 0.0f && isfinite((float)eps)))
+        return cgp_fail(CGP_EINVAL, "expects eps > 0 and finite as f32, got %g", eps);
     return CGP_OK;
 }
 

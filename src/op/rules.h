@@ -19,6 +19,9 @@ cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns);
 /* 0 <= p < 1, as a float too. */
 cgp_status cgp__op_check_share(double p);
 
+/* eps > 0 and finite, as a float too. */
+cgp_status cgp__op_check_eps(double eps);
+
 /* Product of all dims but the last; the last dim. Of a checked shape of 1 dim or more. */
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
