@@ -30,6 +30,7 @@ CASES = {
     "pipeline-1": ours(stages=1, chunks=2, recompute="except_last"),
     "pipeline-2 B=8 M=8": ours(stages=2, chunks=8, balance="time"),
     "pipeline-2 B=32 M=8": ours(batch=32, stages=2, chunks=8, balance="time"),
+    "pipeline-2 B=64 M=16": ours(batch=64, stages=2, chunks=16, balance="time"),
     "PyTorch": torch(profile=1),
     "PyTorch channels-last": torch(channels_last=1, profile=1),
 }
@@ -43,6 +44,7 @@ def main():
         (naive, peer, "one thread each, the fastest of each"),
         ("pipeline-2 B=8 M=8", naive, "what a second stage on a second core brings"),
         ("pipeline-2 B=32 M=8", naive, "the same with four samples in a micro-batch"),
+        ("pipeline-2 B=64 M=16", naive, "and with a bubble of a 17th instead of a 9th"),
         ("pipeline-1", naive, "what the published settings leave on one device"),
     ]
     width = max(map(len, CASES))

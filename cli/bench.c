@@ -4,8 +4,10 @@
 
 #include "commands.h"
 #include "common.h"
+#include "costs.h"
 #include "inputs.h"
 #include "report.h"
+#include "schedule_files.h"
 #include "tables.h"
 
 #include <inttypes.h>
@@ -65,6 +67,7 @@ void bench_settle(cli_settings *s, const cgp_named_model *named) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
     if (s->balance.layers.count > 0 || s->balance.by || s->stages > 4) return;
+    if (s->virtual_stages > 1 || cli_schedule_is_file(s->schedule)) return;
     if (named->kind != CGP_MODEL_GPT2 || named->gpt2.layers != 12) return;
     if (published[s->stages])
         s->balance.layers = (cli_counts){published[s->stages], (int)s->stages};
@@ -135,6 +138,28 @@ static void print_log_memory(FILE *out, const cli_experiment *e) {
                 ours, log, ours / log);
 }
 
+/* --costs-out */
+static cgp_status write_costs(const cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    cli_costs costs = {.samples = cgp_plan_microbatch(e->plan),
+                       .threads = (int)s->threads_per_device,
+                       .peak_flops = NAN,
+                       .layers = cgp_model_layers(e->model)};
+    snprintf(costs.model, sizeof costs.model, "%s", e->model_text);
+    snprintf(costs.precision, sizeof costs.precision, "%s", s->precision);
+    snprintf(costs.command, sizeof costs.command,
+             "cgpipe bench memory --model %s --stages %" PRId64
+             " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
+             e->model_text, s->stages, s->schedule, s->batch, s->chunks);
+    costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
+    cgp_status status = cgp_pipeline_layer_costs(e->pipeline, costs.layer);
+    if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
+    if (status == CGP_OK)
+        status = cli_json_replace(s->costs_out, cli_costs_json(&costs, e->model));
+    cli_costs_release(&costs);
+    return status;
+}
+
 static cgp_status bench(cli_experiment *e) {
     const cli_settings *s = e->settings;
     FILE *out = cli_text(s);
@@ -147,6 +172,7 @@ static cgp_status bench(cli_experiment *e) {
     fflush(out);
     if (!s->plan_only) {
         CGP_TRY(bench_run(e));
+        if (s->costs_out) CGP_TRY(write_costs(e));
         CGP_TRY(cli_run_json(e, &report));
         cli_print_result(out, e);
         fprintf(out, "weights_sha256 %s\n",

@@ -18,12 +18,13 @@
 #define RUN_STEPS 5
 #define LIMIT_GIB 22 /* of a device, for the best schedule */
 #define COST_SAMPLES 8
+#define MOST_VIRTUAL 2 /* stages on a device, of schedules as they come */
 
 typedef struct result {
     double seconds; /* of a step; NaN: nothing */
     int64_t largest_bytes;
     const char *schedule, *recompute;
-    int balance[BENCH_STAGES];
+    int balance[BENCH_STAGES * MOST_VIRTUAL];
 } result;
 
 typedef struct speed {
@@ -58,7 +59,7 @@ static cgp_status simulate(const speed *t, const bench_cell *cell, cli_settings 
         status = cli_simulate(e.plan, mode, &t->costs, &out->seconds, NULL);
         out->largest_bytes = largest(e.plan);
         memcpy(out->balance, cgp_plan_balance(e.plan),
-               (size_t)cell->stages * sizeof *out->balance);
+               (size_t)cgp_plan_stages(e.plan) * sizeof *out->balance);
     }
     cli_experiment_release(&e);
     return status;
@@ -90,27 +91,39 @@ static cgp_status simulate_published(const speed *t, const bench_cell *cell, boo
     return simulate(t, cell, &own, out);
 }
 
+/* One of our schedules with one recomputation and our balance; seconds stay NaN if there is none for so
+ * few micro-batches or layers. */
+static cgp_status simulate_ours(const speed *t, const bench_cell *cell,
+                                const cgp_schedule_info *info, const char *mode, result *out) {
+    cli_settings own;
+    int balance[BENCH_STAGES * MOST_VIRTUAL] = {0};
+    bench_cell all = *cell;
+    all.stages = cell->stages * info->virtual_stages;
+    bench_cell_settings(&own, t->settings, t->table, cell);
+    own.schedule = info->name;
+    own.virtual_stages = info->virtual_stages;
+    own.recompute = mode;
+    own.device_memory = 0;
+    cgp_status status = balance_by_time(t, &all, mode, balance);
+    bench_cell_balance(&own, balance, all.stages);
+    if (status == CGP_OK) status = simulate(t, cell, &own, out);
+    return status == CGP_EINVAL ? CGP_OK : status;
+}
+
 /* The fastest of our schedules and recomputations whose devices stay under the limit. */
 static cgp_status simulate_best(const speed *t, const bench_cell *cell, result *best) {
-    static const char *const schedules[] = {"gpipe", "1f1b"};
     static const char *const modes[] = {"never", "never+selective", "except_last",
                                         "except_last+selective"};
     const int64_t limit =
         t->settings->device_memory ? t->settings->device_memory : (int64_t)LIMIT_GIB << 30;
+    const cgp_schedule_info *info;
     *best = (result){.seconds = NAN};
-    for (int i = 0; i < 2; i++) {
-        for (int k = 0; k < 4; k++) {
-            cli_settings own;
-            result r;
-            int balance[BENCH_STAGES] = {0};
-            bench_cell_settings(&own, t->settings, t->table, cell);
-            own.schedule = schedules[i];
-            own.recompute = modes[k];
-            own.device_memory = 0;
-            CGP_TRY(balance_by_time(t, cell, modes[k], balance));
-            bench_cell_balance(&own, balance, cell->stages);
-            CGP_TRY(simulate(t, cell, &own, &r));
-            if (r.largest_bytes > limit || r.seconds >= best->seconds) continue;
+    for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
+        for (int k = 0; k < 4 && info->has_backward; k++) {
+            result r = {.seconds = NAN};
+            CGP_TRY(simulate_ours(t, cell, info, modes[k], &r));
+            if (isnan(r.seconds) || r.largest_bytes > limit || r.seconds >= best->seconds)
+                continue;
             *best = r;
         }
     }

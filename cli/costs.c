@@ -184,7 +184,7 @@ cgp_status cli_balance_by_size(const cgp_model *model, const cgp_plan_options *o
         size.in_flight =
             gpipe || options->chunks < options->stages ? options->chunks : options->stages;
     size.parameter_scale = 2 + cgp_optim_states(&options->optim);
-    return cgp_balance_by_size(model, &size, options->stages, balance);
+    return cgp_balance_by_size(model, &size, cgp_plan_options_stages(options), balance);
 }
 
 static cgp_status by_time(cli_experiment *e, const cgp_plan_options *options, int *balance) {
@@ -195,8 +195,8 @@ static cgp_status by_time(cli_experiment *e, const cgp_plan_options *options, in
                             ? cli_costs_read(&costs, e->settings, e->model, e->model_text)
                             : cli_costs_measure(&costs, e->model, e->model_text, &profile);
     if (status == CGP_OK)
-        status =
-            cgp_balance_by_time(e->model, costs.layer, recomputed, options->stages, balance);
+        status = cgp_balance_by_time(e->model, costs.layer, recomputed,
+                                     cgp_plan_options_stages(options), balance);
     cli_costs_release(&costs);
     return status;
 }
@@ -205,7 +205,7 @@ cgp_status cli_balance_find(cli_experiment *e, const cgp_plan_options *options, 
     const char *by = e->settings->balance.by;
     *balance = NULL;
     if (!by || strcmp(by, "flops") == 0) return CGP_OK;
-    *balance = cli_calloc((size_t)options->stages, sizeof **balance);
+    *balance = cli_calloc((size_t)cgp_plan_options_stages(options), sizeof **balance);
     return strcmp(by, "time") == 0 ? by_time(e, options, *balance)
                                    : cli_balance_by_size(e->model, options, *balance);
 }

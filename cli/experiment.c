@@ -4,6 +4,7 @@
 #include "common.h"
 #include "recipe.h"
 #include "costs.h"
+#include "schedule_files.h"
 #include "stop.h"
 
 #include <inttypes.h>
@@ -75,20 +76,30 @@ static cgp_status make_optim(const cli_settings *s, cgp_optim *optim) {
     return cgp_optim_check(optim);
 }
 
-/* One name a stage, from one for all or one each. The caller frees it; NULL: the default. */
+/* One name a device, from one for all or one each. The caller frees it; NULL: the default. */
 static cgp_status expand_devices(const cli_settings *s, const char ***out) {
     *out = NULL;
-    const int stages = (int)s->stages;
+    const int devices = (int)s->stages;
     if (s->devices.count == 0) return CGP_OK;
-    if (s->devices.count != 1 && s->devices.count != stages)
+    if (s->devices.count != 1 && s->devices.count != devices)
         return cgp_fail(CGP_EINVAL,
                         "--devices: expected one name for all, or one for each of "
-                        "the %d stages, got %d",
-                        stages, s->devices.count);
-    *out = cli_calloc((size_t)stages, sizeof **out);
-    for (int j = 0; j < stages; j++)
-        (*out)[j] = s->devices.values[s->devices.count == 1 ? 0 : j];
+                        "the %d, got %d",
+                        devices, s->devices.count);
+    *out = cli_calloc((size_t)devices, sizeof **out);
+    for (int d = 0; d < devices; d++)
+        (*out)[d] = s->devices.values[s->devices.count == 1 ? 0 : d];
     return CGP_OK;
+}
+
+static cgp_status check_balance(const cli_experiment *e, const cgp_plan_options *options) {
+    const int count = e->settings->balance.layers.count;
+    const int stages = cgp_plan_options_stages(options);
+    if (count == 0) return CGP_OK;
+    if (count != stages)
+        return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
+                        stages, count);
+    return cgp_balance_check(e->model, count, e->settings->balance.layers.values);
 }
 
 cgp_status cli_experiment_make_plan(cli_experiment *e) {
@@ -96,8 +107,6 @@ cgp_status cli_experiment_make_plan(cli_experiment *e) {
     if (s->stages > cgp_model_layers(e->model))
         return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
                         s->stages, cgp_model_layers(e->model), e->model_text);
-    if (s->balance.layers.count > 0)
-        CGP_TRY(cgp_balance_check(e->model, s->balance.layers.count, s->balance.layers.values));
     cgp_plan_options options = cgp_plan_options_default();
     CGP_TRY(cgp_recompute_parse(&options.recompute, s->recompute));
     CGP_TRY(cgp_precision_parse(&options.precision, s->precision));
@@ -107,16 +116,26 @@ cgp_status cli_experiment_make_plan(cli_experiment *e) {
     options.stages = (int)s->stages;
     options.batch = s->batch;
     options.chunks = (int)s->chunks;
-    options.schedule = s->schedule;
+    options.virtual_stages = (int)s->virtual_stages;
+    options.group = (int)s->group;
     options.optim = e->optim;
     options.devices = devices;
     options.threads_per_device = (int)s->threads_per_device;
     options.device_memory = s->device_memory;
     options.deferred_batch_norm = s->deferred_batch_norm;
     int *balance = NULL;
-    cgp_status status = cli_balance_find(e, &options, &balance);
+    cgp_schedule *table = NULL;
+    cgp_status status = CGP_OK;
+    if (cli_schedule_is_file(s->schedule))
+        status = cli_schedule_read(&table, s->schedule);
+    else
+        options.schedule = s->schedule;
+    options.table = table;
+    if (status == CGP_OK) status = check_balance(e, &options);
+    if (status == CGP_OK) status = cli_balance_find(e, &options, &balance);
     options.balance = balance ? balance : s->balance.layers.values;
     if (status == CGP_OK) status = cgp_plan_create(&e->plan, e->model, &options);
+    cgp_schedule_destroy(table);
     free(balance);
     free(devices);
     return status;
@@ -152,6 +171,7 @@ cgp_status cli_experiment_start(cli_experiment *e) {
     m->forward = cli_calloc(room, sizeof *m->forward);
     m->backward = cli_calloc(room, sizeof *m->backward);
     m->bubble = cli_calloc(room, sizeof *m->bubble);
+    m->run = cli_calloc(room, sizeof *m->run);
     m->gap = cli_calloc(room, sizeof *m->gap);
     m->wake = cli_calloc(room, sizeof *m->wake);
     m->busy = cli_calloc(room * (size_t)cgp_plan_devices(e->plan), sizeof *m->busy);
@@ -163,7 +183,8 @@ cgp_status cli_experiment_start(cli_experiment *e) {
                                sizeof *e->output);
     cli_forget_peak_resident();
     e->resident_before = cli_peak_resident_bytes();
-    return cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)e->settings->seed);
+    CGP_TRY(cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)e->settings->seed));
+    return e->settings->costs_out ? cgp_pipeline_measure_layers(e->pipeline, true) : CGP_OK;
 }
 
 /* N rows of a shape for one sample. */
@@ -191,6 +212,7 @@ static void measure(cli_experiment *e, double seconds, double loss) {
     m->forward[i] = times.forward_seconds;
     m->backward[i] = times.backward_seconds;
     m->bubble[i] = times.bubble;
+    m->run[i] = times.seconds;
     m->gap[i] = times.gap_seconds;
     m->wake[i] = times.wake_seconds;
     for (int d = 0; d < devices; d++)
@@ -208,6 +230,8 @@ cgp_status cli_experiment_step_on(cli_experiment *e, const cgp_tensor *const *in
     CGP_TRY(cgp_pipeline_step(e->pipeline, inputs, n_inputs, &value));
     CGP_TRY(cgp_optim_step(e->pipeline));
     measure(e, cli_seconds() - start, value);
+    if (e->settings->costs_out && e->measures.steps == 2 && e->measures.room > 2)
+        CGP_TRY(cgp_pipeline_measure_layers(e->pipeline, true));
     e->position += e->settings->batch;
     if (loss) *loss = value;
     if (isfinite(value)) return CGP_OK;
@@ -271,6 +295,7 @@ void cli_experiment_release(cli_experiment *e) {
     free(e->measures.busy);
     free(e->measures.wake);
     free(e->measures.gap);
+    free(e->measures.run);
     free(e->measures.bubble);
     free(e->measures.backward);
     free(e->measures.forward);

@@ -15,6 +15,7 @@
 typedef struct cli_measures {
     int64_t steps;
     double *step, *forward, *backward, *bubble; /* seconds; share */
+    double *run;                                /* seconds, without the optimizer */
     double *gap, *wake;                         /* seconds; NaN where there are none */
     double *busy;                               /* [devices][room] share */
     int64_t room;
@@ -57,7 +58,8 @@ CGP_MUST_CHECK cgp_status cli_experiment_plan(cli_experiment *e, const cli_setti
                                               const cgp_named_model *named);
 CGP_MUST_CHECK cgp_status cli_experiment_make_plan(cli_experiment *e);
 
-/* Make the pipeline and room for `settings->steps` measures. */
+/* Make the pipeline and room for `settings->steps` measures. With --costs-out its layers are measured, but
+ * for the first two steps. */
 CGP_MUST_CHECK cgp_status cli_experiment_start(cli_experiment *e);
 
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */

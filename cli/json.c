@@ -19,8 +19,9 @@ json_t *cli_real_json(double value) {
 static json_t *stage_list(const cgp_plan *plan, const cgp_plan_device *device,
                           int64_t (*value)(const cgp_plan_stage *)) {
     json_t *list = json_array();
-    for (int j = device->first_stage; j < device->first_stage + device->stages; j++)
-        json_array_append_new(list, json_integer(value(cgp_plan_stage_at(plan, j))));
+    for (int k = 0; k < device->stages; k++)
+        json_array_append_new(
+            list, json_integer(value(cgp_plan_stage_at(plan, device->stage_list[k]))));
     return list;
 }
 
@@ -115,6 +116,7 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     json_t *o = cli_plan_json(e), *devices = json_object_get(o, "devices");
     put_real(o, "step_seconds", step);
     put_real(o, "samples_per_second", (double)e->settings->batch / step);
+    put_real(o, "run_seconds", cli_measured(e, m->run));
     put_real(o, "forward_seconds", cli_measured(e, m->forward));
     put_real(o, "backward_seconds", cli_measured(e, m->backward));
     put_real(o, "bubble_measured", cli_measured(e, m->bubble));

@@ -43,8 +43,11 @@ typedef enum cli_option_id {
     CLI_OPTION_STAGES,
     CLI_OPTION_BALANCE,
     CLI_OPTION_COSTS,
+    CLI_OPTION_COSTS_OUT,
     CLI_OPTION_CHUNKS,
     CLI_OPTION_SCHEDULE,
+    CLI_OPTION_VIRTUAL,
+    CLI_OPTION_GROUP,
     CLI_OPTION_RECOMPUTE,
     CLI_OPTION_PRECISION,
     CLI_OPTION_DEFERRED_BATCH_NORM,
@@ -80,8 +83,6 @@ typedef enum cli_option_id {
     CLI_OPTION_TEMPERATURE,
     CLI_OPTION_TOP_K,
     CLI_OPTION_LIST,
-    CLI_OPTION_VIRTUAL,
-    CLI_OPTION_GROUP,
     CLI_OPTION_CHECK,
     CLI_OPTION_COST_F,
     CLI_OPTION_COST_I,
@@ -131,7 +132,7 @@ typedef struct cli_settings {
     cli_names data, devices;
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *rate_schedule, *costs, *recipe;
+    const char *validation, *optimizer, *rate_schedule, *costs, *costs_out, *recipe;
     const char *check, *svg, *trace_json;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
         help;

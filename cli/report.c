@@ -97,7 +97,8 @@ static void print_parts(FILE *out, const char *name, const int64_t parts[PARTS],
 static void layers_of(const cgp_plan *plan, const cgp_model *model,
                       const cgp_plan_device *device, char *text, size_t size) {
     *text = '\0';
-    for (int j = device->first_stage; j < device->first_stage + device->stages; j++) {
+    for (int k = 0; k < device->stages; k++) {
+        const int j = device->stage_list[k];
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
         const int last = stage->first_layer + stage->layers - 1;
         const size_t used = strlen(text);

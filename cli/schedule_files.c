@@ -44,6 +44,11 @@ static cgp_status read_bytes(FILE *file, const char *path, char **out, size_t *s
     return CGP_OK;
 }
 
+bool cli_schedule_is_file(const char *name) {
+    const size_t length = strlen(name);
+    return strchr(name, '/') || (length > 4 && strcmp(name + length - 4, ".csv") == 0);
+}
+
 cgp_status cli_schedule_read(cgp_schedule **out, const char *path) {
     char *bytes = NULL;
     size_t size = 0;

@@ -6,6 +6,9 @@
 
 #include <cgpipe/schedule.h>
 
+/* Whether a schedule is named by a file: a path, or *.csv. */
+bool cli_schedule_is_file(const char *name);
+
 /* Read a schedule from a file. CGP_EFORMAT names row, column and cell. */
 CGP_MUST_CHECK cgp_status cli_schedule_read(cgp_schedule **out, const char *path);
 

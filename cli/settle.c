@@ -3,6 +3,7 @@
 
 #include "common.h"
 #include "recipe.h"
+#include "schedule_files.h"
 
 #include <cgpipe/optim.h>
 
@@ -102,15 +103,46 @@ static cgp_status settle_rate(cli_settings *s) {
 
 /* --- all --- */
 
-static cgp_status settle_balance(cli_settings *s) {
+/* A file says how many devices and micro-batches its schedule has. */
+static cgp_status settle_table(cli_settings *s) {
+    cgp_schedule *table = NULL;
+    CGP_TRY(cli_schedule_read(&table, s->schedule));
+    const int devices = cgp_schedule_devices(table), chunks = cgp_schedule_chunks(table);
+    cgp_schedule_destroy(table);
+    if (s->grid || s->virtual_stages > 0 || s->group > 0)
+        return cgp_fail(CGP_EINVAL, "--%s: expected --schedule NAME, got %s",
+                        s->grid                 ? "grid"
+                        : s->virtual_stages > 0 ? "virtual"
+                                                : "group",
+                        s->schedule);
+    if ((cli_given(s, CLI_OPTION_STAGES) && s->stages != devices) ||
+        (cli_given(s, CLI_OPTION_CHUNKS) && s->chunks != chunks))
+        return cgp_fail(
+            CGP_EINVAL,
+            "--schedule %s: has %d devices and %d micro-batches (leave out --stages "
+            "and --chunks)",
+            s->schedule, devices, chunks);
+    s->stages = devices;
+    s->chunks = chunks;
+    return CGP_OK;
+}
+
+/* Numbers for a balance say how many stages there are, unless --stages does. */
+static cgp_status settle_stages(cli_settings *s) {
+    if (cli_schedule_is_file(s->schedule)) return settle_table(s);
+    const cgp_schedule_info *info = cgp_schedule_info_find(s->schedule);
     const int count = s->balance.layers.count;
+    if (s->virtual_stages == 0) s->virtual_stages = info ? info->virtual_stages : 1;
+    if (count >= s->virtual_stages && !cli_given(s, CLI_OPTION_STAGES))
+        s->stages = count / s->virtual_stages;
+    return CGP_OK;
+}
+
+static cgp_status settle_balance(const cli_settings *s) {
     const bool by_time = s->balance.by && is(s->balance.by, "time");
-    if (s->costs && !by_time && s->command != CLI_BENCH)
+    if (s->costs && !by_time && s->command == CLI_TRAIN)
         return cgp_fail(CGP_EINVAL, "--costs: expected --balance time");
-    if (count > 0 && !cli_given(s, CLI_OPTION_STAGES)) s->stages = count;
-    if (count == 0 || count == s->stages) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
-                    (int)s->stages, count);
+    return CGP_OK;
 }
 
 /* What is written as a number is a share, anything else a path. */
@@ -140,6 +172,7 @@ cgp_status cli_settings_settle(cli_settings *s) {
     if (s->command == CLI_TRAIN) CGP_TRY(settle_start(s));
     if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));
     if (!cli_option_taken(CLI_OPTION_OPTIMIZER, s->command)) return CGP_OK;
+    CGP_TRY(settle_stages(s));
     CGP_TRY(settle_balance(s));
     CGP_TRY(settle_optimizer(s));
     return settle_rate(s);

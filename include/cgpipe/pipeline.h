@@ -5,6 +5,7 @@
 #ifndef CGPIPE_PIPELINE_H
 #define CGPIPE_PIPELINE_H
 
+#include <cgpipe/partition.h>
 #include <cgpipe/plan.h>
 
 #ifdef __cplusplus
@@ -250,6 +251,25 @@ typedef struct cgp_pipeline_times {
     /** From the end of a SEND to the start of the RECV that waited for it; median, NaN if none did, or likewise. */
     double wake_seconds;
 } cgp_pipeline_times;
+
+/**
+ * Measure from now on how long each kernel runs, anew if that was measured before; or stop it. Off when a pipeline is made.
+ *
+ * @retval CGP_ENOMEM  Nothing is measured.
+ * Cost: two looks at the clock for each kernel, some 50 ns.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline,
+                                                              bool measure);
+
+/**
+ * Tell what layers cost in all full micro-batches since cgp_pipeline_measure_layers(), as cgp_profile() does, but as they ran:
+ * on the devices of the plan, all of them at work. Times are means; recomputations count as forwards.
+ *
+ * @param[out] costs  [cgp_model_layers()], of micro-batches of cgp_plan_microbatch() samples. Caller's. Unchanged on failure.
+ * @retval CGP_ESTATE  Nothing has been measured.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline,
+                                                           cgp_layer_cost *costs);
 
 /** Return the times of the last run; all NaN before the first. `busy`: [devices] share of `seconds`; may be NULL.
  *  Cost: sorts the run's events. */

@@ -35,51 +35,84 @@ CGP_API const char *cgp_precision_name(cgp_precision precision);
 
 typedef struct cgp_plan_options {
     size_t struct_size;
-    int stages; /**< n, 1 .. layers. Stage j runs on device j. [1] */
+    int stages; /**< n >= 1: with one stage on each device their number; with v on each, n devices have n v. [1] */
     const int *
-        balance; /**< [stages] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
+        balance; /**< [n v] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
     int64_t batch; /**< B samples in a mini-batch, >= 1. [1] */
     int chunks;    /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
-    const char *schedule;    /**< "gpipe", "1f1b" or "eager-1f1b" [NULL: "1f1b"]. Borrowed for the call. */
+    const char *
+        schedule; /**< Any of cgp_schedule_info_at() with a backward [NULL: "1f1b"]. zb-1p and zb-2p are
+                                  made for FLOPs as costs. Borrowed for the call. */
+    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    int group;          /**< As cgp_schedule_options has it [0]. */
+    const cgp_schedule *
+        table; /**< Instead of `schedule`: a table of the caller's, of `stages` devices and as many micro-batches as there
+                    will be. It is checked first; of its actions the computing ones are taken, and transfers put in anew.
+                    Where backward does not ascend, results are those of other schedules up to rounding. Borrowed for the
+                    call. [NULL] */
     cgp_recompute recompute; /**< [never] */
     cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
     bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward-only". */
     const char *const
-        *devices; /**< [stages] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
+        *devices;           /**< [n] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
     int threads_per_device; /**< T >= 1 [1] */
     int64_t
         device_memory; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
-    bool loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
+    bool
+        loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
                             model has no loss; the schedule is gpipe. */
     cgp_precision precision; /**< [f32] */
-    bool deferred_batch_norm; /**< Running statistics of batch norms change once a step, by those of the whole mini-batch,
+    bool
+        deferred_batch_norm; /**< Running statistics of batch norms change once a step, by those of the whole mini-batch,
                                    instead of by each micro-batch: then they do not depend on `chunks` (but for rounding).
                                    Training normalises by micro-batch either way. [false] */
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_plan_options cgp_plan_options_default(void) {
-    cgp_plan_options options = {
-        sizeof(cgp_plan_options),           1,     NULL, 1, 1, NULL, CGP_RECOMPUTE_NEVER,
-        cgp_optim_sgd(0.01, 0, false, 0.0), false, NULL, 1, 0, false, CGP_PRECISION_F32, false};
+    cgp_plan_options options = {sizeof(cgp_plan_options),
+                                1,
+                                NULL,
+                                1,
+                                1,
+                                NULL,
+                                0,
+                                0,
+                                NULL,
+                                CGP_RECOMPUTE_NEVER,
+                                cgp_optim_sgd(0.01, 0, false, 0.0),
+                                false,
+                                NULL,
+                                1,
+                                0,
+                                false,
+                                CGP_PRECISION_F32,
+                                false};
     return options;
 }
+
+/** Return how many stages a plan of these options has, n v or those of the table: what a balance must have numbers for.
+ * An unknown schedule counts as one with v = 1. Threads: any. */
+CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** One stage of a plan. */
 typedef struct cgp_plan_stage {
     int first_layer, layers;
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< Of a full micro-batch. */
+    double weight_flops; /**< Of backward, the weight half: W. */
     int input_slots, saved_slots;
     int64_t input_slot_bytes, saved_slot_bytes; /**< Of one slot. */
 } cgp_plan_stage;
 
 /** One device of a plan; all figures in bytes. */
 typedef struct cgp_plan_device {
-    const char *name; /**< "cpu:0" */
-    int first_stage, stages;
+    const char *name;      /**< "cpu:0" */
+    const int *stage_list; /**< [stages] The stages on it, ascending. */
+    int stages;
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t state_bytes; /**< What ops keep across steps, and where training collects its changes. */
+    int64_t
+        state_bytes; /**< What ops keep across steps, and where training collects its changes. */
     int64_t slot_bytes; /**< All input and saved slots of its stages. */
     int64_t workspace_bytes, transfer_bytes;
     int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */

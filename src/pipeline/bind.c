@@ -36,15 +36,14 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 /* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan
  * that never recomputes has no light program and uses the other one with any saved slot. */
 static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
-    const bool has_light =
-        plan->inference || cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
+    const bool has_light = plan->inference || plan->recomputes;
     return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
 }
 
-/* What a list has met so far: [stages] a forward, a backward; [stages x chunks] an R, which makes F
- * of the micro-batch light. */
+/* What a list has met so far: [stages] a forward, an input half of backward, a weight half; [stages x
+ * chunks] an R, which makes F of the micro-batch light. */
 typedef struct marks {
-    bool *begun_forward, *begun, *recomputed;
+    bool *begun_forward, *begun_input, *begun_weight, *recomputed;
 } marks;
 
 static bool *recomputed_mark(const marks *m, const cgp__run *run, const cgp_action *action) {
@@ -56,6 +55,24 @@ static bool first_time(bool *begun) {
     const bool first = !*begun;
     *begun = true;
     return first;
+}
+
+/* Which calls of its program an action runs, and what it is the first to write. */
+static void bind_calls(const cgp_plan *plan, cgp__bound_action *bound, const marks *m) {
+    const int stage = bound->action.stage;
+    const cgp__program *program = cgp__stage_program(&plan->stages[stage], bound->program);
+    const bool halves =
+        bound->action.kind == CGP_ACTION_I || bound->action.kind == CGP_ACTION_W;
+    bound->begin = bound->action.kind == CGP_ACTION_W ? program->n_input : 0;
+    bound->end = bound->action.kind == CGP_ACTION_I ? program->n_input : program->n;
+    if (bound->action.kind == CGP_ACTION_F) {
+        bound->first = first_time(&m->begun_forward[stage]);
+    } else if (bound->action.kind == CGP_ACTION_B || halves) {
+        if (bound->action.kind != CGP_ACTION_W)
+            bound->first = first_time(&m->begun_input[stage]);
+        if (bound->action.kind != CGP_ACTION_I)
+            bound->first_weight = first_time(&m->begun_weight[stage]);
+    }
 }
 
 static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_action *bound,
@@ -70,20 +87,15 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_ac
     case CGP_ACTION_SEND_F:
         bound->program = forward_program(plan, run, *recomputed_mark(m, run, action));
         if (bound->program == CGP__FORWARD_SAVED && run->forward_only) bound->saved_slot = 0;
-        if (action->kind == CGP_ACTION_F)
-            bound->first = first_time(&m->begun_forward[action->stage]);
         break;
     case CGP_ACTION_R:
         bound->program = CGP__RECOMPUTE;
         break;
-    case CGP_ACTION_B:
-        bound->program = CGP__BACKWARD;
-        bound->first = first_time(&m->begun[action->stage]);
-        break;
     default:
-        bound->program = CGP__BACKWARD; /* SEND_B; RECVs have one destination */
+        bound->program = CGP__BACKWARD; /* SEND_B, too; RECVs have one destination */
         break;
     }
+    bind_calls(plan, bound, m);
 }
 
 static bool is_forward(cgp_action_kind kind) {
@@ -97,8 +109,9 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     cgp__list *list = &run->lists[d];
     const size_t stages = (size_t)plan->n_stages;
     int *numbers = cgp__calloc(2 * (size_t)n + 2 * stages, sizeof *numbers);
-    bool *flags = cgp__calloc(2 * stages + stages * (size_t)run->chunks, sizeof *flags);
-    const marks m = {flags, flags ? flags + stages : NULL, flags ? flags + 2 * stages : NULL};
+    bool *flags = cgp__calloc(3 * stages + stages * (size_t)run->chunks, sizeof *flags);
+    marks m = {0};
+    if (flags) m = (marks){flags, flags + stages, flags + 2 * stages, flags + 3 * stages};
     list->actions = cgp__calloc((size_t)n, sizeof *list->actions);
     list->n = n;
     cgp_status status = CGP_OK;
@@ -110,9 +123,6 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     if (status == CGP_OK)
         status = check_counts(plan, numbers + 2 * n, numbers + 2 * n + stages);
     for (int i = 0; status == CGP_OK && i < n; i++) {
-        if (actions[i].kind == CGP_ACTION_I || actions[i].kind == CGP_ACTION_W)
-            status = cgp_fail(CGP_EINVAL,
-                              "schedule: backward in two halves (I and W) cannot be run yet");
         if (actions[i].kind == CGP_ACTION_R) *recomputed_mark(&m, run, &actions[i]) = true;
         list->actions[i].action = actions[i];
         list->actions[i].input_slot = numbers[i];

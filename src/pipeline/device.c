@@ -110,6 +110,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     free(worker->cache);
     free(worker->sets);
     free(worker->first_call);
+    free(worker->node_times);
     cgp__trace_release(&worker->trace);
     return CGP_OK;
 }

@@ -52,7 +52,9 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
     cgp__kernel_args args = {.y = at(s, call->y),
                              .dy = at(s, call->dy),
                              .workspace = at(s, call->workspace),
-                             .first = s->bound->first,
+                             .first = call->direction == CGP__BACKWARD_WEIGHT
+                                          ? s->bound->first_weight
+                                          : s->bound->first,
                              .pending = s->context->training ? at(s, call->pending) : NULL,
                              .training = s->context->training,
                              .deferred = s->plan->deferred_batch_norm,
@@ -121,6 +123,15 @@ static cgp_status fail_in_action(const scene *s, const cgp__call *call) {
                     cgp_message());
 }
 
+/* Time spent in a call since `start_ns`. */
+static void note_time(const scene *s, const cgp__call *call, int64_t start_ns) {
+    if (call->node < 0 || s->bound->samples != s->plan->microbatch) return;
+    cgp__node_time *time =
+        &s->worker->node_times[call->node * CGP__DIRECTIONS + (int)call->direction];
+    time->ns += cgp__now_ns() - start_ns;
+    time->runs++;
+}
+
 /* *stopped: the run was given up meanwhile; nothing that the caller owns may be touched then. */
 static cgp_status compute(const scene *s, bool *stopped) {
     cgp__worker *worker = s->worker;
@@ -129,10 +140,12 @@ static cgp_status compute(const scene *s, bool *stopped) {
         worker->first_call[s->bound->action.stage * CGP__PROGRAMS + s->bound->program];
     cgp__kernel *const *kernels = worker->sets[s->bound->kernels].kernels + first;
     const cgp__call *calls = program->calls;
-    const int n = program->n;
-    for (int i = 0; i < n && !*stopped; i++) {
+    const int n = s->bound->end;
+    for (int i = s->bound->begin; i < n && !*stopped; i++) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
+        const int64_t start_ns = worker->node_times ? cgp__now_ns() : 0;
         const cgp_status status = run_call(s, &calls[i], kernels[i]);
+        if (worker->node_times) note_time(s, &calls[i], start_ns);
         *stopped = cgp__is_stopped(worker->pipeline);
         if (status != CGP_OK && !*stopped) return fail_in_action(s, &calls[i]);
     }
@@ -187,9 +200,9 @@ static cgp_status meet_faults(const scene *s, bool *stopped) {
     const bool transfers = action->edge >= 0;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
     if (cgp__faults_meet(s->worker->pipeline, action, stopped) == CGP_OK) return CGP_OK;
-    const cgp__program *program =
-        transfers ? NULL : cgp__stage_program(s->stage, s->bound->program);
-    return fail_in_action(s, program && program->n > 0 ? program->calls : NULL);
+    const cgp__call *calls = cgp__stage_program(s->stage, s->bound->program)->calls;
+    const bool any = !transfers && s->bound->begin < s->bound->end;
+    return fail_in_action(s, any ? calls + s->bound->begin : NULL);
 }
 
 /* *stopped: the action was not ended, as another worker failed and has told why. */

@@ -26,8 +26,12 @@ typedef struct cgp__bound_action {
     int64_t first_sample, samples; /* of the mini-batch */
     int input_slot, saved_slot;    /* -1: none */
     int program;                   /* of a compute action; for SEND_F, the one its F ran */
-    bool first;  /* weight gradients (B), or what F collects, are written, not added to */
-    int kernels; /* index of the worker's kernel set */
+    int begin, end;                /* of its calls, those that the action runs */
+    bool
+        first; /* what F collects, or the weight gradients of backward's input half, are written,
+                   not added to */
+    bool first_weight; /* those of its weight half */
+    int kernels;       /* index of the worker's kernel set */
 } cgp__bound_action;
 
 typedef struct cgp__list {
@@ -56,6 +60,11 @@ typedef struct cgp__cached_kernel {
     cgp__kernel *kernel;
 } cgp__cached_kernel;
 
+/* Of the runs of one of a node's kernels with full micro-batches. */
+typedef struct cgp__node_time {
+    int64_t ns, runs;
+} cgp__node_time;
+
 typedef struct cgp__worker cgp__worker;
 typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
 
@@ -77,8 +86,9 @@ struct cgp__worker {
     cgp__cached_kernel *cache; /* one kernel for all calls of one spec */
     int n_cache, cache_room;
     cgp__trace trace;
-    int64_t trace_start; /* trace.written when the last step began */
-    cgp_status status;   /* of the last job */
+    int64_t trace_start;        /* trace.written when the last step began */
+    cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */
+    cgp_status status;          /* of the last job */
     char message[1024];
 };
 

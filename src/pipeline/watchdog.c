@@ -138,7 +138,7 @@ static const char *place_of(const cgp_pipeline *pipeline, int d, const view *v, 
     if (!v->bound || v->bound->action.edge >= 0) return text;
     const cgp__stage_plan *stage = &plan->stages[v->bound->action.stage];
     const cgp__program *program = cgp__stage_program(stage, v->bound->program);
-    if (i >= program->n || program->calls[i].node < 0) return text;
+    if (i >= v->bound->end || program->calls[i].node < 0) return text;
     const cgp__node *node = &plan->model->nodes[program->calls[i].node];
     snprintf(text, size, ", in layer %s, %s", plan->model->layers[node->layer], node->op->name);
     return text;

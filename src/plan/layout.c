@@ -11,6 +11,15 @@
  *       |      . ################|############
  *       +------------ forward ---+-- backward --> time
  *
+ * Where backward has two halves with other actions in between, what I leaves for W lives in the slot as
+ * well: what W reads of forward lies at the bottom, and the gradients that W reads take the lowest
+ * offsets that are free by then, those of what only I reads:
+ *
+ *       ^      . . . . . . . ####|### oooo . .
+ *       |      . . . . ##########|##ooooooooo .      # only I reads it    o a gradient for W
+ *       |      . ================|============      = W reads it
+ *       +------------ F ---------+- I --+- W -> time
+ *
  * The others are placed one by one, each at the lowest free offset: in the slot if it fits,
  * else in the workspace. Which order is best depends on the graph, so several are tried and the
  * one with the smallest workspace is kept. */
@@ -108,24 +117,42 @@ static int64_t place_others(const attempt *a, int (*compare)(const void *, const
     return bytes;
 }
 
-cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
-                            int64_t *workspace_bytes) {
+/* What forward leaves and W reads; what forward leaves for I alone; what I leaves for W. */
+enum { FOR_WEIGHT, FOR_INPUT, GRADIENT, RANKS };
+
+static int rank_of(const cgp__item *item, cgp__layout_turns turns) {
+    if (item->start >= turns.input) return GRADIENT;
+    return item->end >= turns.weight ? FOR_WEIGHT : FOR_INPUT;
+}
+
+/* order[] is in order of time. */
+static void place_saved(attempt *a, cgp__layout_turns turns) {
+    for (int rank = 0; rank < RANKS; rank++) {
+        for (int i = 0; i < a->n; i++) {
+            cgp__item *item = a->order[i];
+            if (!item->saved || rank_of(item, turns) != rank) continue;
+            const int64_t offset =
+                rank == GRADIENT ? lowest_gap(a->saved, a->n_saved, item) : a->slot_bytes;
+            insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, offset);
+            a->slot_bytes = cgp__most(a->slot_bytes, offset + item->bytes);
+        }
+    }
+}
+
+cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
+                            int64_t *slot_bytes, int64_t *workspace_bytes) {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_duration,
                                                                 by_end, by_time};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
     cgp__item **memory = cgp__calloc(4 * (size_t)n, sizeof *memory);
     if (!memory) return cgp__no_memory("layout", 4 * (size_t)n * sizeof *memory);
     attempt a = {memory, memory + n, memory + 2 * n, memory + 3 * n, n, 0, 0};
-    for (int i = 0; i < n; i++)
-        a.order[i] = &items[i];
-    qsort(a.order, (size_t)n, sizeof *a.order, by_time);
     for (int i = 0; i < n; i++) {
-        a.order[i]->bytes = cgp__align_up(a.order[i]->bytes);
-        if (a.order[i]->saved) {
-            insert(a.saved, a.n_saved++, a.order[i], CGP__SAVED_SLOT, a.slot_bytes);
-            a.slot_bytes += a.order[i]->bytes;
-        }
+        a.order[i] = &items[i];
+        items[i].bytes = cgp__align_up(items[i].bytes);
     }
+    qsort(a.order, (size_t)n, sizeof *a.order, by_time);
+    place_saved(&a, turns);
     int best = 0;
     for (int k = 0; k < ORDERS; k++) {
         const int64_t enough = k == 0 ? INT64_MAX : *workspace_bytes;

@@ -59,7 +59,7 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool on_loss) {
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
-    cgp__stage_plan *stage = &plan->stages[plan->devices[owner->device].info.first_stage];
+    cgp__stage_plan *stage = &plan->stages[plan->devices[owner->device].info.stage_list[0]];
     if (stage->workspace_bytes < PIECE) stage->workspace_bytes = PIECE;
 }
 

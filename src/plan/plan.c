@@ -26,30 +26,12 @@ static cgp_status check_loss_outside(const cgp_plan_options *o, const cgp_model 
         return cgp_fail(CGP_EINVAL,
                         "model %s: expected an output of f32 for a loss outside, got %s",
                         model->name, cgp_dtype_name(model->values[model->output].type.dtype));
-    if (o->schedule && strcmp(o->schedule, "gpipe") != 0)
+    if (o->table || (o->schedule && strcmp(o->schedule, "gpipe") != 0))
         return cgp_fail(
             CGP_EINVAL,
             "schedule: a loss outside needs all forwards before the first backward: "
             "expected gpipe, got \"%s\"",
-            o->schedule);
-    return CGP_OK;
-}
-
-/* What can be generated is more than what can be run. An unknown name is told later, with the
- * nearest. */
-static cgp_status check_schedule(const char *name) {
-    const cgp_schedule_info *info = cgp_schedule_info_find(name);
-    if (info && !info->has_backward)
-        return cgp_fail(CGP_EINVAL,
-                        "schedule: expected one with a backward to train with, got \"%s\" "
-                        "(gpipe or 1f1b)",
-                        name);
-    if (info && (info->splits_backward || info->virtual_stages > 1))
-        return cgp_fail(CGP_EINVAL,
-                        "schedule: expected one stage on each device and a backward in one "
-                        "piece, as no others can be run yet, got \"%s\" (gpipe, 1f1b or "
-                        "eager-1f1b)",
-                        name);
+            o->table ? cgp_schedule_name(o->table) : o->schedule);
     return CGP_OK;
 }
 
@@ -65,9 +47,6 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (!model->finished)
         return cgp_fail(CGP_EINVAL, "model %s: is not finished (call cgp_model_finish)",
                         model->name);
-    if (o->stages < 1 || o->stages > model->n_layers)
-        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
-                        model->n_layers, o->stages);
     if (o->batch < 1 || o->batch > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "batch: expected 1 to %d, got %lld", INT32_MAX,
                         (long long)o->batch);
@@ -88,7 +67,6 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
                         "`loss_outside`)",
                         model->name);
     if (o->loss_outside) CGP_TRY(check_loss_outside(o, model));
-    if (!o->inference) CGP_TRY(check_schedule(o->schedule));
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     return o->inference ? CGP_OK : cgp_optim_check(&o->optim);
@@ -119,29 +97,26 @@ static cgp_status check_size(const cgp_plan *plan) {
         (long long)plan->batch, model->name);
 }
 
-static cgp_status allocate(cgp_plan *plan, const cgp_plan_options *o) {
-    plan->n_stages = plan->n_devices = o->stages;
-    const size_t n = (size_t)o->stages;
+static cgp_status allocate(cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
     plan->balance = cgp__calloc(n, sizeof *plan->balance);
     plan->stages = cgp__calloc(n, sizeof *plan->stages);
-    plan->devices = cgp__calloc(n, sizeof *plan->devices);
+    plan->device_stages = cgp__calloc(n, sizeof *plan->device_stages);
+    plan->devices = cgp__calloc((size_t)plan->n_devices, sizeof *plan->devices);
     plan->node_stage = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->node_stage);
     plan->first_copy = cgp__calloc((size_t)plan->model->n_params + 1, sizeof *plan->first_copy);
     plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
     plan->state = cgp__calloc((size_t)plan->model->n_states, sizeof *plan->state);
     plan->pending = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->pending);
-    plan->schedule_name = cgp__strdup(o->inference      ? "forward-only"
-                                      : o->loss_outside ? "gpipe"
-                                      : o->schedule     ? o->schedule
-                                                        : "1f1b");
-    if (!plan->balance || !plan->stages || !plan->devices || !plan->node_stage ||
-        !plan->first_copy || !plan->use_gradient || !plan->state || !plan->pending ||
-        !plan->schedule_name)
+    if (!plan->balance || !plan->stages || !plan->device_stages || !plan->devices ||
+        !plan->node_stage || !plan->first_copy || !plan->use_gradient || !plan->state ||
+        !plan->pending)
         return cgp__no_memory("plan", n * sizeof *plan->stages);
     return CGP_OK;
 }
 
 static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
+    int placed = 0;
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
         const char *name = o->devices && o->devices[d] ? o->devices[d] : "cpu";
@@ -149,8 +124,13 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
         device->name = cgp__format("%s:%d", name, d);
         if (!device->name) return cgp__no_memory("plan", strlen(name));
         device->info.name = device->name;
-        device->info.first_stage = d;
-        device->info.stages = 1;
+        device->info.stage_list = plan->device_stages + placed;
+        for (int j = 0; j < plan->n_stages; j++) {
+            if (cgp_schedule_device_of(plan->table, j) != d) continue;
+            plan->device_stages[placed++] = j;
+            plan->stages[j].info.device = d;
+            device->info.stages++;
+        }
     }
     return CGP_OK;
 }
@@ -159,17 +139,16 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
 static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_model *model = plan->model;
     if (o->balance) {
-        CGP_TRY(cgp_balance_check(model, o->stages, o->balance));
-        memcpy(plan->balance, o->balance, (size_t)o->stages * sizeof *plan->balance);
+        CGP_TRY(cgp_balance_check(model, plan->n_stages, o->balance));
+        memcpy(plan->balance, o->balance, (size_t)plan->n_stages * sizeof *plan->balance);
     } else {
-        CGP_TRY(cgp_balance_by_flops(model, o->stages, plan->balance));
+        CGP_TRY(cgp_balance_by_flops(model, plan->n_stages, plan->balance));
     }
     int layer = 0, node = 0;
     for (int j = 0; j < plan->n_stages; j++) {
         cgp__stage_plan *stage = &plan->stages[j];
         stage->info.first_layer = layer;
         stage->info.layers = plan->balance[j];
-        stage->info.device = j;
         stage->first_node = node;
         layer += plan->balance[j];
         for (; node < model->n_nodes && model->nodes[node].layer < layer; node++) {
@@ -178,73 +157,6 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
         }
     }
     return CGP_OK;
-}
-
-cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
-                                   cgp_schedule **out) {
-    cgp_schedule *schedule = NULL;
-    const char *name = forward_only ? "forward-only" : plan->schedule_name;
-    CGP_TRY(cgp_schedule_create(&schedule, name, plan->n_stages, chunks, NULL));
-    cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
-    cgp_status status =
-        edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
-    for (int e = 0; edges && e < plan->n_edges; e++)
-        edges[e] = plan->edges[e].edge;
-    if (status == CGP_OK && !forward_only)
-        status = cgp_schedule_recompute(schedule, plan->recompute);
-    if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->n_edges);
-    if (status == CGP_OK) status = cgp_schedule_check(schedule, NULL);
-    free(edges);
-    if (status != CGP_OK) {
-        cgp_schedule_destroy(schedule);
-        return status;
-    }
-    *out = schedule;
-    return CGP_OK;
-}
-
-/* Slots from the lists. Evaluation runs forward only and needs one of each kind that F uses. */
-static cgp_status count_slots(cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
-    int *counts = cgp__calloc(2 * n, sizeof *counts);
-    if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
-    cgp_status status = CGP_OK;
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++) {
-        status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
-        for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
-            if (plan->stages[j].info.device != d) continue;
-            plan->stages[j].info.input_slots = counts[j];
-            plan->stages[j].info.saved_slots = counts[n + (size_t)j];
-        }
-    }
-    free(counts);
-    return status;
-}
-
-/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2.
- * Where no sender waits, nothing deadlocks. */
-static cgp_status size_transfers(cgp_plan *plan) {
-    const size_t n = (size_t)plan->n_stages;
-    double *costs = cgp__calloc(4 * n, sizeof *costs);
-    if (!costs) return cgp__no_memory("plan: costs", 4 * n * sizeof *costs);
-    for (size_t j = 0; j < n; j++) {
-        const cgp_plan_stage *stage = &plan->stages[j].info;
-        costs[j] = stage->forward_flops;
-        costs[n + j] = stage->backward_flops / 2;
-        costs[2 * n + j] = stage->backward_flops / 2;
-        costs[3 * n + j] = stage->recompute_flops;
-    }
-    const cgp_schedule_costs given = {.forward = costs,
-                                      .backward_input = costs + n,
-                                      .backward_weight = costs + 2 * n,
-                                      .recompute = costs + 3 * n};
-    const cgp_status status = cgp_schedule_simulate(plan->schedule, &given, &plan->timeline);
-    free(costs);
-    for (int e = 0; status == CGP_OK && e < plan->n_edges; e++) {
-        const int most = plan->timeline.free_capacity[e];
-        plan->edges[e].capacity = most > 2 ? most : 2;
-    }
-    return status;
 }
 
 /* Sections of each device's memory, in the order of plan.h's drawing. */
@@ -321,8 +233,9 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
 }
 
 static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
-    CGP_TRY(allocate(plan, o));
     split_batch(plan, o);
+    CGP_TRY(cgp__plan_place(plan, o));
+    CGP_TRY(allocate(plan));
     CGP_TRY(check_size(plan));
     CGP_TRY(make_devices(plan, o));
     CGP_TRY(cut(plan, o));
@@ -331,9 +244,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__plan_edges(plan));
     for (int j = 0; j < plan->n_stages; j++)
         CGP_TRY(cgp__plan_programs(plan, j));
-    CGP_TRY(cgp__plan_make_schedule(plan, plan->chunks, plan->inference, &plan->schedule));
-    CGP_TRY(count_slots(plan));
-    CGP_TRY(size_transfers(plan));
+    CGP_TRY(cgp__plan_actions(plan, o));
     add_up(plan);
     return check_limit(plan, o->device_memory);
 }
@@ -349,6 +260,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->loss_outside = options->loss_outside;
     plan->deferred_batch_norm = options->deferred_batch_norm;
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
+    plan->recomputes = cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
     plan->precision = options->precision;
     plan->threads = options->threads_per_device;
     const cgp_status status = build(plan, options);
@@ -374,6 +286,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
         free(plan->edges[e].parts);
     cgp_schedule_timeline_release(&plan->timeline);
     cgp_schedule_destroy(plan->schedule);
+    cgp_schedule_destroy(plan->table);
     free(plan->memo);
     free(plan->edges);
     free(plan->pending);
@@ -383,8 +296,8 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->copies);
     free(plan->node_stage);
     free(plan->devices);
+    free(plan->device_stages);
     free(plan->stages);
     free(plan->balance);
-    free(plan->schedule_name);
     free(plan);
 }

@@ -9,7 +9,10 @@
  *     forward     F of any other                   its saved slot
  *     recompute   R: the calls of `forward` that   its saved slot
  *                 backward needs
- *     backward    B                                (reads the saved slot)
+ *     backward    B; with a schedule that runs     (reads the saved slot)
+ *                 its halves one by one, the
+ *                 first `n_input` calls are I,
+ *                 the others W
  *
  * What ops keep across steps changes at the end of a step only, by what `light` and `forward`
  * collected in its pending room; calls that run forward again collect nothing.
@@ -61,6 +64,7 @@ typedef struct cgp__call {
 typedef struct cgp__program {
     cgp__call *calls;
     int n, room;
+    int n_input; /* of a backward in two halves: so many calls are I, those behind them W */
 } cgp__program;
 
 /* One value of a message. `from` is in the sender's arenas, [0] if it ran `light`, [1]
@@ -88,7 +92,8 @@ typedef struct cgp__stage_plan {
     cgp__program light, forward, recompute, backward;
     cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made
                              elsewhere */
-    bool inputs_in_backward, inputs_in_recompute; /* who still reads the input slot */
+    bool inputs_in_input, inputs_in_weight,
+        inputs_in_recompute; /* which half of backward, and whether R, still reads the input slot */
     int64_t workspace_bytes;
     /* offsets in the device's memory */
     int64_t input_slots, saved_slots;
@@ -114,7 +119,8 @@ struct cgp_plan {
     bool inference, loss_outside, deferred_batch_norm;
     cgp_recompute recompute;
     cgp_precision precision;
-    char *schedule_name;
+    bool recomputes; /* there are R: by `recompute`, or in the schedule's own table */
+    bool splits;     /* there are I and W: backward is laid out in two halves */
     int threads;
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_room;
@@ -128,8 +134,10 @@ struct cgp_plan {
     int64_t *state;    /* [model states] offset in the state of its node's device */
     int64_t *pending;  /* [nodes] likewise; -1: nothing is collected */
     cgp__stage_plan *stages;
+    int *device_stages; /* [stages] those of device 0, those of device 1 .. */
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
+    cgp_schedule *table;   /* compute actions of a full mini-batch (actions.c) */
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
     struct cgp__workspace_memo *memo;
@@ -140,14 +148,19 @@ struct cgp_plan {
 typedef struct cgp__item {
     int64_t bytes;
     int start, end; /* first and last moment it is in use */
-    bool saved;     /* lives from forward into backward: part of the saved slot */
+    bool saved;     /* lives from F into backward, or from I into W: part of the saved slot */
     cgp__place place;
 } cgp__item;
 
-/* Give every item its place: saved ones in the slot, in order of time; the others in parts of
- * the slot that are free while they live, else in the workspace. O(items^2). */
-cgp_status cgp__layout_pack(cgp__item *items, int n, int64_t *slot_bytes,
-                            int64_t *workspace_bytes);
+/* The moments at which B or I begins; and W, if it is apart. */
+typedef struct cgp__layout_turns {
+    int input, weight;
+} cgp__layout_turns;
+
+/* Give every item its place: saved ones in the slot; the others in parts of the slot that are free
+ * while they live, else in the workspace. O(items^2). */
+cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
+                            int64_t *slot_bytes, int64_t *workspace_bytes);
 
 /* Place parameters, gradients and optimizer state (parameters.c). */
 cgp_status cgp__plan_parameters(cgp_plan *plan);
@@ -174,7 +187,13 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
                            int *input_slot, int *saved_slot, int *input_count,
                            int *saved_count);
 
-/* A lowered, checked schedule for so many micro-batches; forward only or as the plan's. */
+/* actions.c: stages and devices, and a table that tells which is where; then, with the programs made,
+ * the table itself, the schedule, its slots and buffers. */
+cgp_status cgp__plan_place(cgp_plan *plan, const cgp_plan_options *options);
+cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
+
+/* A lowered, checked schedule for so many micro-batches (of training, at most the plan's); forward only
+ * or as the plan's. */
 cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
                                    cgp_schedule **out);
 

@@ -220,8 +220,9 @@ static void place_incoming(cgp__stage_builder *b) {
     b->stage->info.input_slot_bytes = offset;
 }
 
-static bool reads_input_slot(const cgp__program *program) {
-    for (int i = 0; i < program->n; i++) {
+/* Whether one of the calls begin .. end - 1 does. */
+static bool reads_input_slot(const cgp__program *program, int begin, int end) {
+    for (int i = begin; i < end; i++) {
         for (int k = 0; k < CGP__MAX_INPUTS; k++) {
             if (program->calls[i].x[k].arena == CGP__INPUT_SLOT) return true;
         }
@@ -229,11 +230,12 @@ static bool reads_input_slot(const cgp__program *program) {
     return false;
 }
 
-static double program_flops(const cgp_plan *plan, const cgp__program *program) {
+/* `weight`: of the weight halves only. */
+static double program_flops(const cgp_plan *plan, const cgp__program *program, bool weight) {
     double flops = 0;
     for (int i = 0; i < program->n; i++) {
         const cgp__call *call = &program->calls[i];
-        if (call->node >= 0) {
+        if (call->node >= 0 && (!weight || call->direction == CGP__BACKWARD_WEIGHT)) {
             const cgp__node *node = &plan->model->nodes[call->node];
             flops +=
                 node->op->flops(&node->geometry, call->direction) * (double)plan->microbatch;
@@ -285,7 +287,7 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     cgp__program *programs[3];
     programs_of(b->stage, variant, programs);
     for (int i = 0; i < 3; i++) {
-        if (programs[i]) programs[i]->n = 0;
+        if (programs[i]) programs[i]->n = programs[i]->n_input = 0;
     }
     CGP_TRY(allocate(b));
     CGP_TRY(cgp__builder_reads(b));
@@ -293,7 +295,9 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     CGP_TRY(cgp__builder_forward(b, programs[0]));
     if (variant) CGP_TRY(cgp__builder_backward(b, programs[2]));
     if (variant) CGP_TRY(make_recompute(b));
-    return cgp__layout_pack(b->items, b->n_items, slot_bytes, work_bytes);
+    const cgp__layout_turns turns = {cgp__moment_arrival(b->stage),
+                                     cgp__moment_end(b->stage) + 1};
+    return cgp__layout_pack(b->items, b->n_items, turns, slot_bytes, work_bytes);
 }
 
 /* The programs of a builder are final: put places where items are. */
@@ -339,15 +343,17 @@ static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
 
 cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
     cgp__stage_plan *stage = &plan->stages[index];
-    if (plan->inference || cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER)
-        CGP_TRY(make_variant(plan, index, 0));
+    if (plan->inference || plan->recomputes) CGP_TRY(make_variant(plan, index, 0));
     if (!plan->inference) CGP_TRY(make_variant(plan, index, 1));
-    stage->inputs_in_backward = reads_input_slot(&stage->backward);
-    stage->inputs_in_recompute = reads_input_slot(&stage->recompute);
+    const cgp__program *backward = &stage->backward;
+    stage->inputs_in_input = reads_input_slot(backward, 0, backward->n_input);
+    stage->inputs_in_weight = reads_input_slot(backward, backward->n_input, backward->n);
+    stage->inputs_in_recompute = reads_input_slot(&stage->recompute, 0, stage->recompute.n);
     const cgp__program *forward = plan->inference ? &stage->light : &stage->forward;
-    stage->info.forward_flops = program_flops(plan, forward);
-    stage->info.backward_flops = program_flops(plan, &stage->backward);
-    stage->info.recompute_flops = program_flops(plan, &stage->recompute);
+    stage->info.forward_flops = program_flops(plan, forward, false);
+    stage->info.backward_flops = program_flops(plan, backward, false);
+    stage->info.weight_flops = program_flops(plan, backward, true);
+    stage->info.recompute_flops = program_flops(plan, &stage->recompute, false);
     if (!plan->devices[stage->info.device].backend->fuses) return CGP_OK;
     cgp__program_fuse(plan, &stage->light);
     cgp__program_fuse(plan, &stage->forward);

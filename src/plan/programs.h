@@ -5,9 +5,9 @@
 
 #include "plan/plan.h"
 
-/* A node of the stage that backward runs forward again. */
+/* A node of the stage that backward runs forward again, and when its output is read last. */
 typedef struct cgp__redo {
-    int node, moment;
+    int node, moment, last;
 } cgp__redo;
 
 typedef struct cgp__stage_builder {
@@ -27,7 +27,7 @@ typedef struct cgp__stage_builder {
     /* [model values] */
     int *last_read;    /* last moment of backward that reads it, -1: none */
     bool *redone;      /* backward makes it again: it is not stored */
-    bool *live;        /* while redos are found: has been made again */
+    int *live;         /* while redos are found: the one that has made it again, -1: none */
     cgp__place *again; /* of what backward made again: ITEM */
     cgp__place *where; /* of the value in this stage: HOST, INPUT_SLOT or ITEM; NOWHERE if it is
                           not here */
@@ -43,7 +43,11 @@ typedef struct cgp__stage_builder {
  *     forward of node i   i                  sends    n
  *     gradients arrive    n + 1
  *     backward of node i  n + 2 + 2(n-1-i) (weight half), one later (input half)
- *     sends               3n + 2 */
+ *     sends               3n + 2
+ *     W, if apart         3n + 3 + (n-1-i) (weight half)
+ *     sends of B, then    4n + 3
+ *
+ * (A schedule with I and W may have B as well, which runs both and sends afterwards.) */
 static inline int cgp__moment_forward_end(const cgp__stage_plan *stage) {
     return stage->n_nodes;
 }
@@ -52,14 +56,34 @@ static inline int cgp__moment_arrival(const cgp__stage_plan *stage) {
     return stage->n_nodes + 1;
 }
 
-static inline int cgp__moment_backward(const cgp__stage_plan *stage, int i,
-                                       cgp__direction direction) {
-    return stage->n_nodes + 2 + 2 * (stage->n_nodes - 1 - i) +
-           (direction == CGP__BACKWARD_INPUT);
-}
-
+/* Of B, or of I. */
 static inline int cgp__moment_end(const cgp__stage_plan *stage) {
     return 3 * stage->n_nodes + 2;
+}
+
+/* Of all: nothing has a later one. */
+static inline int cgp__moment_last(const cgp__stage_plan *stage) {
+    return 4 * stage->n_nodes + 3;
+}
+
+static inline int cgp__moment_backward(const cgp__stage_builder *builder, int i,
+                                       cgp__direction direction) {
+    const cgp__stage_plan *stage = builder->stage;
+    const int after = stage->n_nodes - 1 - i;
+    if (builder->plan->splits && direction == CGP__BACKWARD_WEIGHT)
+        return cgp__moment_end(stage) + 1 + after;
+    return stage->n_nodes + 2 + 2 * after + (direction == CGP__BACKWARD_INPUT);
+}
+
+/* Runs the halves of nodes' backward in order of time: all input halves before all weight halves if
+ * they are apart. `half` 0 .. 2 n_nodes - 1. */
+static inline int cgp__half_at(const cgp__stage_builder *builder, int half,
+                               cgp__direction *direction) {
+    const int n = builder->stage->n_nodes;
+    const bool apart = builder->plan->splits;
+    const bool weight = apart ? half >= n : half % 2 == 0;
+    *direction = weight ? CGP__BACKWARD_WEIGHT : CGP__BACKWARD_INPUT;
+    return n - 1 - (apart ? half % n : half / 2);
 }
 
 /* A new item, in use at `moment`; its index, or -1 if memory is short. */

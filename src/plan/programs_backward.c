@@ -2,6 +2,10 @@
  * half before input half: once the weight gradient of a product is made nobody reads its input
  * again, and the input's gradient may lie where it was.
  *
+ * Where the schedule has I and W, all input halves come first. Then what a weight half reads, its
+ * node's input and the gradient of its result, stays in the saved slot until W: the input's gradient
+ * may not lie there, and nothing may be written over the result's.
+ *
  * The gradient of a value is a sum over its uses, last to first. It begins with what a later
  * stage sent, if the value is used there; else the first use met makes it, in memory of its
  * own, or in that of its result's gradient where the op allows (see cgp__dx); the others add.
@@ -11,6 +15,11 @@
 
 static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
+}
+
+/* Whether W will read the gradient of a node's result. */
+static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
+    return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
 }
 
 /* Whether a gradient other than `value`'s lies in the same item and is still to be read. */
@@ -70,7 +79,7 @@ static void place_departures(cgp__stage_builder *b) {
         const int to = cgp__plan_next_in_chain(b->plan, v, b->index, -1);
         cgp__part *part = to < 0 ? NULL : cgp__plan_find_part(b->plan, b->index, to, v);
         if (!part) continue;
-        cgp__builder_keep(b, b->gradient[v], cgp__moment_end(b->stage));
+        cgp__builder_keep(b, b->gradient[v], cgp__moment_last(b->stage));
         part->from[0] = part->from[1] = b->gradient[v];
     }
 }
@@ -111,7 +120,7 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
         b->gradient[value] = dy;
         return CGP_OK;
     }
-    if (node->op->dx == CGP__DX_IN_PLACE && !shared(b, dy, y) &&
+    if (node->op->dx == CGP__DX_IN_PLACE && !shared(b, dy, y) && !read_by_weight(b, node) &&
         value_bytes(b, value) == value_bytes(b, y)) {
         b->gradient[value] = dy;
         return CGP_OK;
@@ -157,24 +166,31 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     }
 }
 
-static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, int i) {
+static cgp_status weight_half(cgp__stage_builder *b, cgp__program *program, int i) {
     const int index = b->stage->first_node + i;
     const cgp__node *node = &b->model->nodes[index];
+    if (!cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT)) return CGP_OK;
+    const int moment = cgp__moment_backward(b, i, CGP__BACKWARD_WEIGHT);
     cgp__call *call = NULL;
-    if (cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT)) {
-        const int moment = cgp__moment_backward(b->stage, i, CGP__BACKWARD_WEIGHT);
-        CGP_TRY(cgp__builder_redo(b, program, moment));
-        CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_WEIGHT, 0, moment, &call));
-        bind_reads(b, call, node, moment);
-    }
+    CGP_TRY(cgp__builder_redo(b, program, moment));
+    CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_WEIGHT, 0, moment, &call));
+    bind_reads(b, call, node, moment);
+    if (b->plan->splits && call->dy.arena == CGP__ITEM) b->items[call->dy.offset].saved = true;
+    return CGP_OK;
+}
+
+static cgp_status input_half(cgp__stage_builder *b, cgp__program *program, int i) {
+    const int index = b->stage->first_node + i;
+    const cgp__node *node = &b->model->nodes[index];
     if (cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
-        const int moment = cgp__moment_backward(b->stage, i, CGP__BACKWARD_INPUT);
+        const int moment = cgp__moment_backward(b, i, CGP__BACKWARD_INPUT);
         cgp__place dx[CGP__MAX_INPUTS] = {{CGP__NOWHERE, 0}};
         uint32_t add = 0;
         bool work = node->op->weight_in_input && node->n_params > 0;
         CGP_TRY(cgp__builder_redo(b, program, moment));
         CGP_TRY(place_dx(b, program, node, moment, dx, &add, &work));
         if (work) {
+            cgp__call *call = NULL;
             CGP_TRY(
                 cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, moment, &call));
             bind_reads(b, call, node, moment);
@@ -182,16 +198,23 @@ static cgp_status backward_node(cgp__stage_builder *b, cgp__program *program, in
                 call->dx[k] = dx[k];
         }
     }
-    if (node->output >= 0) b->settled[node->output] = true;
+    if (node->output >= 0) b->settled[node->output] = !read_by_weight(b, node);
     return CGP_OK;
 }
 
 cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
     CGP_TRY(place_arrivals(b));
     CGP_TRY(place_outside(b, program));
-    for (int i = b->stage->n_nodes - 1; i >= 0; i--) {
-        if (b->model->nodes[b->stage->first_node + i].on_loss)
-            CGP_TRY(backward_node(b, program, i));
+    for (int half = 0; half < 2 * b->stage->n_nodes; half++) {
+        cgp__direction direction;
+        const int i = cgp__half_at(b, half, &direction);
+        if (!b->model->nodes[b->stage->first_node + i].on_loss) continue;
+        if (direction == CGP__BACKWARD_WEIGHT) {
+            CGP_TRY(weight_half(b, program, i));
+        } else {
+            CGP_TRY(input_half(b, program, i));
+            program->n_input = program->n;
+        }
     }
     place_departures(b);
     return CGP_OK;

@@ -74,7 +74,7 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         if (b->training && needed &&
             cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
             b->items[item].saved = true;
-            cgp__builder_keep(b, place, cgp__moment_backward(b->stage, i, CGP__BACKWARD_INPUT));
+            cgp__builder_keep(b, place, cgp__moment_backward(b, i, CGP__BACKWARD_INPUT));
         }
     }
     return CGP_OK;

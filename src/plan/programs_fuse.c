@@ -30,13 +30,15 @@ static bool fuse(const cgp_model *model, const cgp__call *first, const cgp__call
 
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program) {
     const cgp_model *model = plan->model;
+    const int first_weight = program->n_input;
     int n = 0;
     for (int i = 0; i < program->n; i++) {
         cgp__call *call = &program->calls[n++];
         *call = program->calls[i];
-        if (i + 1 == program->n || !fuse(model, call, &program->calls[i + 1])) continue;
-        call->relu = &model->nodes[program->calls[i + 1].node];
-        i++;
+        if (i + 1 < program->n && i + 1 != first_weight &&
+            fuse(model, call, &program->calls[i + 1]))
+            call->relu = &model->nodes[program->calls[++i].node];
+        if (i + 1 == first_weight) program->n_input = n;
     }
     program->n = n;
 }

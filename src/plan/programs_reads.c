@@ -9,6 +9,8 @@
  *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
  *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
  *
+ * Where W runs later than I, what I has made again is gone by then, and W makes it again for itself.
+ *
  * Nodes are visited here in the order in which backward runs them, so that the times are known
  * before anything is given a place. */
 #include "plan/programs.h"
@@ -36,19 +38,18 @@ typedef void visit(cgp__stage_builder *b, int value, int moment, bool *failed);
 
 /* Visit every read of backward, in order of time. */
 static bool visit_reads(cgp__stage_builder *b, visit *each) {
-    static const cgp__direction order[] = {CGP__BACKWARD_WEIGHT, CGP__BACKWARD_INPUT};
     bool failed = false;
-    for (int i = b->stage->n_nodes - 1; i >= 0; i--) {
+    for (int half = 0; half < 2 * b->stage->n_nodes; half++) {
+        cgp__direction direction;
+        const int i = cgp__half_at(b, half, &direction);
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        for (int d = 0; d < 2; d++) {
-            const int moment = cgp__moment_backward(b->stage, i, order[d]);
-            bool y;
-            const uint32_t x = operands_read(b, i, order[d], &y);
-            for (int k = 0; k < node->n_inputs; k++) {
-                if (x & (1u << k)) each(b, node->inputs[k], moment, &failed);
-            }
-            if (y) each(b, node->output, moment, &failed);
+        const int moment = cgp__moment_backward(b, i, direction);
+        bool y;
+        const uint32_t x = operands_read(b, i, direction, &y);
+        for (int k = 0; k < node->n_inputs; k++) {
+            if (x & (1u << k)) each(b, node->inputs[k], moment, &failed);
         }
+        if (y) each(b, node->output, moment, &failed);
     }
     return !failed;
 }
@@ -73,23 +74,33 @@ static void find_redone(cgp__stage_builder *b) {
     }
 }
 
+/* Whether a value was made again, and is still there at `moment`. */
+static bool is_live(const cgp__stage_builder *b, int value, int moment) {
+    const int end = cgp__moment_end(b->stage);
+    return b->live[value] >= 0 && (b->redos[b->live[value]].moment <= end) == (moment <= end);
+}
+
+static void note_read(cgp__stage_builder *b, int value, int moment) {
+    b->last_read[value] = moment;
+    if (is_live(b, value, moment)) b->redos[b->live[value]].last = moment;
+}
+
 /* Run node i again at `moment`, and read its inputs for that. */
 static bool add_redo(cgp__stage_builder *b, int i, int moment) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (!cgp__grow(&b->redos, &b->redos_room, b->n_redos + 1, sizeof *b->redos)) return false;
-    b->redos[b->n_redos++] = (cgp__redo){i, moment};
-    b->live[node->output] = true;
-    b->last_read[node->output] = moment;
+    b->live[node->output] = b->n_redos;
+    b->redos[b->n_redos++] = (cgp__redo){i, moment, moment};
     for (int k = 0; k < node->n_inputs; k++)
-        b->last_read[node->inputs[k]] = moment;
+        note_read(b, node->inputs[k], moment);
     return true;
 }
 
 /* A read of a value: if it is redone and not there yet, what makes it comes first, and in front of
  * that what makes its inputs. */
 static void read_value(cgp__stage_builder *b, int value, int moment, bool *failed) {
-    b->last_read[value] = moment;
-    if (!b->redone[value] || b->live[value]) return;
+    note_read(b, value, moment);
+    if (!b->redone[value] || is_live(b, value, moment)) return;
     const int last = maker_of(b, value);
     int first = last;
     b->wanted[last] = true;
@@ -97,7 +108,7 @@ static void read_value(cgp__stage_builder *b, int value, int moment, bool *faile
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         for (int k = 0; b->wanted[i] && k < node->n_inputs; k++) {
             const int x = node->inputs[k], maker = maker_of(b, x);
-            if (maker < 0 || !b->redone[x] || b->live[x]) continue;
+            if (maker < 0 || !b->redone[x] || is_live(b, x, moment)) continue;
             b->wanted[maker] = true;
             first = maker < first ? maker : first;
         }
@@ -110,7 +121,7 @@ static void read_value(cgp__stage_builder *b, int value, int moment, bool *faile
 
 cgp_status cgp__builder_reads(cgp__stage_builder *b) {
     for (int v = 0; v < b->model->n_values; v++)
-        b->last_read[v] = -1;
+        b->last_read[v] = b->live[v] = -1;
     if (!b->training) return CGP_OK;
     (void)visit_reads(b, mark_read);
     if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;
@@ -126,13 +137,16 @@ cgp__place cgp__builder_operand(const cgp__stage_builder *b, int value) {
 cgp_status cgp__builder_redo(cgp__stage_builder *b, cgp__program *program, int moment) {
     for (; b->next_redo < b->n_redos && b->redos[b->next_redo].moment == moment;
          b->next_redo++) {
-        const int index = b->stage->first_node + b->redos[b->next_redo].node;
+        const cgp__redo *redo = &b->redos[b->next_redo];
+        const int index = b->stage->first_node + redo->node;
         const cgp__node *node = &b->model->nodes[index];
         const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
         const int item = cgp__builder_item(b, bytes, moment);
         if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
         b->again[node->output] = (cgp__place){CGP__ITEM, item};
-        cgp__builder_keep(b, b->again[node->output], b->last_read[node->output]);
+        cgp__builder_keep(b, b->again[node->output], redo->last);
+        for (int k = 0; k < node->n_saved; k++) /* it writes them again */
+            cgp__builder_keep(b, b->stats[redo->node * CGP__MAX_SAVED + k], moment);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP__FORWARD, 0, moment, &call));
         for (int k = 0; k < node->n_inputs; k++)

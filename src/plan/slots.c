@@ -50,8 +50,11 @@ static void gather(const cgp_action *actions, int n, int chunks, facts *f) {
 
 static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at,
                                  cgp_action_kind kind) {
-    if (f->backward[at] && stage->inputs_in_backward)
-        return kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B);
+    const bool halves = f->halves[at];
+    if (f->backward[at] && stage->inputs_in_weight)
+        return kind == (halves ? CGP_ACTION_W : CGP_ACTION_B);
+    if (f->backward[at] && stage->inputs_in_input)
+        return kind == (halves ? CGP_ACTION_I : CGP_ACTION_B);
     if (f->recomputed[at] && stage->inputs_in_recompute) return kind == CGP_ACTION_R;
     return kind == CGP_ACTION_F;
 }

@@ -24,19 +24,21 @@ cgp_status cgp__generate_gpipe(cgp_schedule *s, const cgp_schedule_options *opti
     return CGP_OK;
 }
 
-/* In order of the tick i + j at which a pipeline of one device per stage would run it; on a
- * device with several stages the later stage first, so that what is nearly through goes on.
+/* In groups of n micro-batches, which pass all stages of a device one after the other.
  *
- *     device 0   0F0 0F1 2F0 0F2 2F1 2F2   .
- *     device 1     . 1F0 1F1 3F0 1F2 3F1 3F2 */
+ *     device 0   0F0 0F1 2F0 2F1 0F2 2F2   .
+ *     device 1     . 1F0 1F1 3F0 3F1 1F2 3F2
+ *
+ * With as many buffers on each edge as a group has micro-batches it runs to its end, whatever stages
+ * an edge jumps: a message of the next group waits for one of this group, whose receiver stands
+ * before it in the order of groups. */
 cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    const int64_t ticks = (int64_t)s->chunks + s->stages - 1;
-    for (int64_t tick = 0; tick < ticks; tick++) {
-        const int64_t past = tick - s->chunks + 1; /* earlier stages are done with all */
-        const int first = past > 0 ? (int)past : 0;
-        for (int j = tick < s->stages ? (int)tick : s->stages - 1; j >= first; j--)
-            cgp__append(s, CGP_ACTION_F, j, (int)(tick - j));
+    const int64_t group = options->group ? options->group : s->devices;
+    for (int64_t first = 0; first < s->chunks; first += group) {
+        for (int j = 0; j < s->stages; j++) {
+            for (int64_t i = first; i < cgp__least(first + group, s->chunks); i++)
+                cgp__append(s, CGP_ACTION_F, j, (int)i);
+        }
     }
     return CGP_OK;
 }

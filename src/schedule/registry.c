@@ -86,7 +86,7 @@ static const entry entries[] = {
       2, false, true, true, V},
      cgp__generate_dualpipe_v},
     {{"forward-only", "evaluation; no backward",
-      "Every micro-batch as soon as it has come, the later stage of a device first.\n"
+      "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
       "Nothing is kept.",
       1, true, false, false, LOOP},
      cgp__generate_forward_only},

@@ -71,6 +71,10 @@ cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_tabl
 cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
                              cgp_placement placement, int chunks, int kinds);
 
+/* An empty schedule with the placement of another. */
+cgp_status cgp__schedule_like(cgp_schedule **out, const cgp_schedule *other, const char *name,
+                              int chunks, int kinds);
+
 /* Append a compute action to the list of its stage's device. A micro-batch that the schedule
  * does not have (surplus) is left out. */
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
@@ -101,8 +105,23 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
 /* The kind that cgp_action_text() writes so; false if there is none. */
 bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
 
-/* Any B, I or W. */
+/* Any B, I or W; any action of a kind. */
 bool cgp__has_backward(const cgp_schedule *schedule);
+bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
+
+/* --- derive.c: what a plan runs --- */
+
+/* The compute actions of the first so many micro-batches, in their order, none paired. Of a schedule
+ * that keeps the rules. */
+cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
+
+/* forward-only on the devices of another schedule, in groups of so many micro-batches. */
+cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
+                                 int group);
+
+/* Whether all backward actions of each stage, and all forward ones, come in ascending order of
+ * micro-batch. */
+bool cgp__schedule_ascends(const cgp_schedule *schedule);
 
 /* --- generators: they append to an empty schedule; options are checked before --- */
 

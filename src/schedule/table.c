@@ -41,14 +41,18 @@ void cgp_schedule_destroy(cgp_schedule *schedule) {
     free(schedule);
 }
 
-bool cgp__has_backward(const cgp_schedule *schedule) {
+bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind) {
     for (int device = 0; device < schedule->devices; device++) {
         for (int i = 0; i < schedule->counts[device]; i++) {
-            const cgp_action_kind kind = schedule->lists[device][i].kind;
-            if (cgp__starts_backward(kind) || cgp__ends_backward(kind)) return true;
+            if (schedule->lists[device][i].kind == kind) return true;
         }
     }
     return false;
+}
+
+bool cgp__has_backward(const cgp_schedule *schedule) {
+    return cgp__has_kind(schedule, CGP_ACTION_B) || cgp__has_kind(schedule, CGP_ACTION_I) ||
+           cgp__has_kind(schedule, CGP_ACTION_W);
 }
 
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages) {
@@ -94,6 +98,25 @@ static cgp_schedule *new_frame(const char *name, int stages, int chunks, int dev
     return schedule;
 }
 
+/* Take over a frame whose stages are placed, with empty lists that have room for `kinds` actions of
+ * each micro-batch on each stage. */
+static cgp_status finish_frame(cgp_schedule **out, cgp_schedule *frame, int kinds) {
+    int64_t bytes = 0;
+    for (int j = 0; frame && j < frame->stages; j++) {
+        frame->counts[frame->device_of[j]] += frame->chunks * kinds;
+        bytes += (int64_t)frame->chunks * kinds * (int64_t)sizeof(cgp_action);
+    }
+    if (frame) frame->lists = cgp__lists_new(frame->devices, frame->counts);
+    if (!frame || !frame->lists) {
+        cgp_schedule_destroy(frame);
+        return cgp__no_memory("schedule", (size_t)bytes);
+    }
+    for (int device = 0; device < frame->devices; device++)
+        frame->counts[device] = 0;
+    *out = frame;
+    return CGP_OK;
+}
+
 cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
                              cgp_placement placement, int chunks, int kinds) {
     if (devices < 1) return cgp_fail(CGP_EINVAL, "stages: expected 1 or more, got %d", devices);
@@ -101,26 +124,23 @@ cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, 
         return cgp_fail(CGP_EINVAL, "schedule: expected up to %d stages, got %d x %d",
                         CGP__SCHEDULE_LIMIT, devices, v);
     CGP_TRY(check_size(devices * v, chunks));
-    const size_t room = (size_t)v * (size_t)chunks * (size_t)kinds;
-    const size_t bytes = (size_t)devices * room * sizeof(cgp_action);
     cgp_schedule *schedule = new_frame(name, devices * v, chunks, devices);
-    if (!schedule) return cgp__no_memory("schedule", bytes);
-    for (int device = 0; device < devices; device++)
-        schedule->counts[device] = (int)room;
-    schedule->lists = cgp__lists_new(devices, schedule->counts);
-    if (!schedule->lists) {
-        cgp_schedule_destroy(schedule);
-        return cgp__no_memory("schedule", bytes);
-    }
-    for (int j = 0; j < devices * v; j++) {
+    for (int j = 0; schedule && j < devices * v; j++) {
         const int place = j % devices, back = j / devices % 2;
         schedule->device_of[j] =
             placement == CGP_PLACEMENT_V && back ? devices - 1 - place : place;
     }
-    for (int device = 0; device < devices; device++)
-        schedule->counts[device] = 0;
-    *out = schedule;
-    return CGP_OK;
+    return finish_frame(out, schedule, kinds);
+}
+
+cgp_status cgp__schedule_like(cgp_schedule **out, const cgp_schedule *other, const char *name,
+                              int chunks, int kinds) {
+    CGP_TRY(check_size(other->stages, chunks));
+    cgp_schedule *schedule = new_frame(name, other->stages, chunks, other->devices);
+    if (schedule)
+        memcpy(schedule->device_of, other->device_of,
+               (size_t)other->stages * sizeof *other->device_of);
+    return finish_frame(out, schedule, kinds);
 }
 
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch) {

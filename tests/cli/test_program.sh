@@ -46,7 +46,7 @@ fails 2 "schedule: NAME is missing ..." schedule
 fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
 fails 2 "--shedule: unknown option (did you mean --schedule?)" plan $model --shedule=gpipe
 fails 2 "-s: unknown option" plan $model -s 2
-fails 2 "--virtual: unknown option" plan $model --virtual 2
+fails 2 "virtual: expected 1 as 1f1b has 1 on each device, got 2" plan $model --virtual 2
 fails 2 "--stages: needs a value" plan $model --stages
 fails 2 "--overwrite: takes no value" train $model --overwrite=yes
 fails 2 "surprise: unexpected word after $model" plan $model surprise
@@ -69,7 +69,8 @@ fails 2 '--device-memory 99999999999999G: expected ...' \
 counts="expected whole numbers >= 1 with commas between, or flops, time or size"
 fails 2 "--balance 2,,3: $counts, got \"2,,3\"" plan $model --balance 2,,3
 fails 2 "--balance tine: $counts, got \"tine\" (did you mean time?)" plan $model --balance tine
-fails 2 "--costs: expected --balance time" plan $model --balance size --costs costs.json
+fails 2 "--costs: expected --balance time" train $model --data random --costs costs.json
+fails 1 "costs.json: unable to open costs.json: No such file or directory" plan $model --costs costs.json
 fails 1 "costs.json: ..." plan $model --balance time --costs costs.json
 fails 2 '--balance 2,0,3: expected ...' plan $model --balance 2,0,3
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
@@ -80,8 +81,13 @@ fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did 
     plan $model --schedule 1f1c
 fails 2 'schedule: expected one with a backward to train with, got "forward-only" (gpipe or 1f1b)' \
     plan $model --schedule forward-only
-fails 2 'schedule: expected one stage on each device and a backward in one piece, as no others can be run yet, got "zb-h1" (gpipe, 1f1b or eager-1f1b)' \
-    plan $model --schedule zb-h1
+fails 2 'virtual: expected 2 as zb-v has 2 on each device, got 3' \
+    plan $model --schedule zb-v --virtual 3
+fails 2 'stages: expected at most 5 (the number of layers) on all devices, got 6 on 3' \
+    plan $model --schedule interleaved --stages 3
+fails 2 'group: expected none as 1f1b has no groups, got 2 (interleaved has)' \
+    plan $model --group 2
+fails 1 "missing.csv: cannot be read (No such file or directory)" plan $model --schedule missing.csv
 fails 2 'recompute: expected never, always or except_last, with or without +selective, got "nevr" (did you mean never?)' \
     plan $model --recompute nevr
 fails 2 'precision: expected f32 or bf16, got "bf61" (did you mean bf16?)' \

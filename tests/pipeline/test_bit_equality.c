@@ -7,17 +7,15 @@
 #include <inttypes.h>
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
-static const char *const schedules[] = {"gpipe", "1f1b"};
-
 enum { STEPS = 3 };
 
 static void print_case(const char *what, const cgp_plan_options *o,
                        const test_outcome *outcome) {
-    print_message("%s: %s, stages %d, batch %d, chunks %d, %s, %s%s, balance", what,
+    print_message("%s: %s, stages %d, batch %d, chunks %d, %s (%d, %d), %s%s, balance", what,
                   cgp_precision_name(o->precision), o->stages, (int)o->batch, o->chunks,
-                  o->schedule, cgp_recompute_name(o->recompute),
+                  o->schedule, o->virtual_stages, o->group, cgp_recompute_name(o->recompute),
                   o->deferred_batch_norm ? ", deferred" : "");
-    for (int j = 0; o->balance && j < o->stages; j++)
+    for (int j = 0; o->balance && j < cgp_plan_options_stages(o); j++)
         print_message(" %d", o->balance[j]);
     print_message(", losses %.9g %.9g %.9g, %.12s\n", outcome->losses[0], outcome->losses[1],
                   outcome->losses[2], outcome->sha256);
@@ -59,19 +57,16 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     test_outcome expected, got;
     test_train(model, &o, seed, batches, STEPS, &expected);
     print_case(cgp_model_name(model), &o, &expected);
-    int balance[5];
+    int balance[64];
     const int layers = cgp_model_layers(model);
     o.balance = balance;
-    for (int stages = 1; stages <= (layers < most ? layers : most); stages++) {
-        o.stages = stages;
-        for (int c = 0; c < 2 * MODES; c++) {
-            o.schedule = schedules[c % 2];
-            o.recompute = (cgp_recompute)(c / 2);
-            o.threads_per_device = test_between(state, 1, 2);
-            test_random_balance(state, layers, stages, balance);
-            test_train(model, &o, seed, batches, STEPS, &got);
-            assert_same(&o, &expected, &got);
-        }
+    for (int k = 0; k < 2 * most * MODES; k++) {
+        o.recompute = (cgp_recompute)(k % MODES);
+        o.threads_per_device = test_between(state, 1, 2);
+        test_random_schedule(state, layers, most, &o);
+        test_random_balance(state, layers, cgp_plan_options_stages(&o), balance);
+        test_train(model, &o, seed, batches, STEPS, &got);
+        assert_same(&o, &expected, &got);
     }
     for (int s = 0; s < STEPS; s++)
         test_batch_release(&batches[s]);

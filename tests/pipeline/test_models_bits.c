@@ -91,12 +91,12 @@ static void compare(const char *text, bool deferred, uint64_t *state) {
     assert_true(isfinite(expected.losses[1]) && isfinite(expected.evaluation));
     assert_true(expected.losses[0] != expected.losses[1]);
     for (int d = 0; d < DRAWS; d++) {
-        int balance[4];
+        int balance[16];
         const char *mode = modes[d % 6];
-        o.stages = test_between(state, 2, 4);
         o.balance = balance;
-        o.schedule = test_between(state, 0, 1) ? "gpipe" : "1f1b";
-        test_random_balance(state, cgp_model_layers(model), o.stages, balance);
+        test_random_schedule(state, cgp_model_layers(model), 4, &o);
+        test_random_balance(state, cgp_model_layers(model), cgp_plan_options_stages(&o),
+                            balance);
         assert_ok(cgp_recompute_parse(&o.recompute, mode));
         const outcome got = train(model, &o, &b);
         if (memcmp(&got, &expected, sizeof got) != 0)

@@ -248,6 +248,37 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
     return sum;
 }
 
+/* Whether the schedule exists for the stages and micro-batches of the options. */
+static bool exists(const cgp_plan_options *o) {
+    const int64_t samples = (o->batch + o->chunks - 1) / o->chunks;
+    const int chunks = (int)((o->batch + samples - 1) / samples);
+    cgp_schedule_options options = cgp_schedule_options_default();
+    cgp_schedule *schedule = NULL;
+    options.virtual_stages = o->virtual_stages;
+    options.group = o->group;
+    const cgp_status status =
+        cgp_schedule_create(&schedule, o->schedule, o->stages, chunks, &options);
+    cgp_schedule_destroy(schedule);
+    return status == CGP_OK;
+}
+
+void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_options *o) {
+    int known = 0;
+    while (cgp_schedule_info_at(known))
+        known++;
+    do {
+        const cgp_schedule_info *info = cgp_schedule_info_at(test_between(state, 0, known - 1));
+        o->schedule = info->name;
+        o->stages = test_between(state, 1, most);
+        o->virtual_stages = info->any_virtual ? test_between(state, 0, 3) : 0;
+        o->group = 0;
+        if (strncmp(info->name, "interleaved", 11) == 0 && test_between(state, 0, 1))
+            o->group = test_between(state, o->stages, o->stages + 2);
+        if (!info->has_backward) continue;
+        if (cgp_plan_options_stages(o) <= layers && exists(o)) return;
+    } while (true);
+}
+
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
                 const test_batch *batches, int steps, test_outcome *outcome) {
     cgp_plan *plan = NULL;

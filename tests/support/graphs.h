@@ -47,6 +47,10 @@ void test_batch_release(test_batch *batch);
 /* Draw a balance of `layers` over `stages`, no stage empty. */
 void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
+/* Draw a schedule that trains `layers` layers on up to `most` devices, and set it, stages, virtual stages and
+ * group; the micro-batches are those of the options. */
+void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_options *options);
+
 /* Train `steps` steps on the same batches and tell losses and the weights' hash. */
 typedef struct test_outcome {
     double losses[8];

@@ -1,0 +1,61 @@
+/* layer_times.c -- what layers cost in a run: each worker adds up the times of its kernels, by node.
+ *
+ * As cgp_profile() tells it, but with data, caches and neighbours as they are in training. */
+#include "pipeline/pipeline.h"
+
+#include <stdlib.h>
+
+#include "partition/partition.h"
+
+static cgp_status room(cgp_pipeline *pipeline) {
+    const size_t cells = (size_t)pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
+    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+        cgp__worker *worker = &pipeline->workers[d];
+        free(worker->node_times);
+        worker->node_times = cgp__calloc(cells, sizeof *worker->node_times);
+        if (!worker->node_times)
+            return cgp__no_memory("layer times", cells * sizeof *worker->node_times);
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
+    cgp_status status = measure ? room(pipeline) : CGP_OK;
+    if (measure && status == CGP_OK) return CGP_OK;
+    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+        free(pipeline->workers[d].node_times);
+        pipeline->workers[d].node_times = NULL;
+    }
+    return status;
+}
+
+/* The mean of a kernel's runs, on whichever device it ran. */
+static cgp_status mean_times(void *self, const cgp_model *model,
+                             const cgp__node_kernels *kernels,
+                             double seconds[CGP__DIRECTIONS]) {
+    const cgp_pipeline *pipeline = self;
+    const int device = cgp__plan_device_of(pipeline->plan, kernels->node);
+    const cgp__node_time *times = pipeline->workers[device].node_times;
+    (void)model;
+    for (int d = 0; d < CGP__DIRECTIONS; d++) {
+        const cgp__node_time *t = &times[kernels->node * CGP__DIRECTIONS + d];
+        seconds[d] = t->runs > 0 ? 1e-9 * (double)t->ns / (double)t->runs : 0;
+    }
+    return CGP_OK;
+}
+
+static bool has_run(const cgp_pipeline *pipeline) {
+    const cgp_plan *plan = pipeline->plan;
+    const cgp__node_time *times = pipeline->workers[cgp__plan_device_of(plan, 0)].node_times;
+    return times && times[CGP__FORWARD].runs > 0;
+}
+
+cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
+    const cgp_plan *plan = pipeline->plan;
+    const cgp__timer timer = {mean_times, (void *)pipeline};
+    if (!has_run(pipeline))
+        return cgp_fail(CGP_ESTATE, "layer costs: no full micro-batch has run since "
+                                    "cgp_pipeline_measure_layers (a cgp_pipeline_step is due)");
+    return cgp__layer_costs(plan->model, plan->microbatch, cgp__plan_activation_type(plan),
+                            &timer, costs);
+}

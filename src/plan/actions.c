@@ -1,0 +1,209 @@
+/* actions.c -- which action runs when: the table of a plan, what is lowered of it for so many
+ * micro-batches, and the slots and buffers that it needs.
+ *
+ *     placement    before the stages are made: which device each one is on
+ *     table        afterwards, as a generator may ask what F, I and W of each cost: compute actions
+ *     schedule     the table with recomputations and transfers, checked */
+#include "plan/plan.h"
+
+#include <stdlib.h>
+
+#include "schedule/schedule.h"
+
+/* --- placement --- */
+
+/* A table goes through the checker before anything else looks at it. */
+static cgp_status place_table(cgp_plan *plan, const cgp_plan_options *o) {
+    const cgp_schedule *table = o->table;
+    if (o->schedule || o->virtual_stages || o->group)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule %s: expected no other schedule, virtual_stages "
+                        "or group beside a table",
+                        table->name);
+    if (o->stages != table->devices)
+        return cgp_fail(CGP_EINVAL, "stages: expected %d, the devices of schedule %s, got %d",
+                        table->devices, table->name, o->stages);
+    if (plan->chunks != table->chunks)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule %s: has %d micro-batches, but %lld samples in %d chunks are "
+                        "%d of %lld (another batch or number of chunks)",
+                        table->name, table->chunks, (long long)o->batch, o->chunks,
+                        plan->chunks, (long long)plan->microbatch);
+    cgp_schedule *copy = cgp__copy_lowered(table);
+    if (!copy) return CGP_ENOMEM;
+    cgp_status status = cgp_schedule_check(copy, NULL);
+    cgp_schedule_destroy(copy);
+    CGP_TRY(status);
+    if (!cgp__has_backward(table))
+        return cgp_fail(CGP_EINVAL, "schedule %s: expected a backward to train with, got none",
+                        table->name);
+    if (!cgp__schedule_ascends(table))
+        cgp__log(CGP_LOG_WARN, "plan",
+                 "schedule %s does not run the micro-batches of each stage in ascending order: "
+                 "its results equal those of others up to rounding only",
+                 table->name);
+    plan->splits = cgp__has_kind(table, CGP_ACTION_I);
+    plan->recomputes = plan->recomputes || cgp__has_kind(table, CGP_ACTION_R);
+    return cgp__schedule_part(&plan->table, table, plan->chunks);
+}
+
+static const char *name_of(const cgp_plan_options *o) {
+    if (o->inference) return "forward-only";
+    return o->schedule ? o->schedule : o->loss_outside ? "gpipe" : "1f1b";
+}
+
+/* Unknown names are told, with the nearest, where the table is made. */
+static cgp_status place_generated(cgp_plan *plan, const cgp_plan_options *o) {
+    const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
+    if (info && !info->has_backward && !o->inference)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule: expected one with a backward to train with, got \"%s\" "
+                        "(gpipe or 1f1b)",
+                        info->name);
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.virtual_stages = o->virtual_stages;
+    if (info && o->virtual_stages == 0) options.virtual_stages = info->virtual_stages;
+    if (info) options.placement = info->placement;
+    plan->splits = info && info->splits_backward;
+    return cgp_schedule_create(&plan->table, info ? "forward-only" : name_of(o), o->stages, 1,
+                               &options);
+}
+
+int cgp_plan_options_stages(const cgp_plan_options *o) {
+    if (o->table && !o->inference) return o->table->stages;
+    const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
+    const int v = o->virtual_stages ? o->virtual_stages : info ? info->virtual_stages : 1;
+    return o->stages * v;
+}
+
+cgp_status cgp__plan_place(cgp_plan *plan, const cgp_plan_options *o) {
+    const int layers = plan->model->n_layers;
+    if (o->stages < 1 || o->stages > layers)
+        return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
+                        layers, o->stages);
+    CGP_TRY(o->table && !o->inference ? place_table(plan, o) : place_generated(plan, o));
+    plan->n_devices = cgp_schedule_devices(plan->table);
+    plan->n_stages = cgp_schedule_stages(plan->table);
+    if (plan->n_stages <= layers) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "stages: expected at most %d (the number of layers) on all devices, got %d "
+                    "on %d",
+                    layers, plan->n_stages, plan->n_devices);
+}
+
+/* --- table --- */
+
+/* [4][stages] FLOPs of F, I, W and R. */
+static double *stage_costs(const cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
+    double *costs = cgp__calloc(4 * n, sizeof *costs);
+    for (size_t j = 0; costs && j < n; j++) {
+        const cgp_plan_stage *stage = &plan->stages[j].info;
+        costs[j] = stage->forward_flops;
+        costs[n + j] = stage->backward_flops - stage->weight_flops;
+        costs[2 * n + j] = stage->weight_flops;
+        costs[3 * n + j] = stage->recompute_flops;
+    }
+    return costs;
+}
+
+static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const double *costs) {
+    const size_t n = (size_t)plan->n_stages;
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.virtual_stages = o->virtual_stages;
+    options.group = o->group;
+    options.forward = costs;
+    options.backward_input = costs + n;
+    options.backward_weight = costs + 2 * n;
+    cgp_schedule *schedule = NULL;
+    CGP_TRY(cgp_schedule_create(&schedule, name_of(o), o->stages, plan->chunks, &options));
+    cgp_schedule_destroy(plan->table);
+    plan->table = NULL;
+    const cgp_status status = cgp__schedule_part(&plan->table, schedule, plan->chunks);
+    cgp_schedule_destroy(schedule);
+    return status;
+}
+
+/* --- schedule --- */
+
+/* As many micro-batches as each edge has buffers; while they are not known, what fills all devices. */
+static int forward_group(const cgp_plan *plan) {
+    int group = plan->n_devices;
+    for (int e = 0; e < plan->n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->edges[e];
+        if (edge->edge.from < edge->edge.to && edge->capacity > 0)
+            group = cgp__least(group, edge->capacity);
+    }
+    return group;
+}
+
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
+                                   cgp_schedule **out) {
+    cgp_schedule *schedule = NULL;
+    CGP_TRY(forward_only
+                ? cgp__schedule_forward(&schedule, plan->table, chunks, forward_group(plan))
+                : cgp__schedule_part(&schedule, plan->table, chunks));
+    cgp_edge *edges = cgp__calloc((size_t)plan->n_edges, sizeof *edges);
+    cgp_status status =
+        edges ? CGP_OK : cgp__no_memory("plan: edges", (size_t)plan->n_edges * sizeof *edges);
+    for (int e = 0; edges && e < plan->n_edges; e++)
+        edges[e] = plan->edges[e].edge;
+    if (status == CGP_OK && !forward_only && plan->recompute != CGP_RECOMPUTE_NEVER)
+        status = cgp_schedule_recompute(schedule, plan->recompute);
+    if (status == CGP_OK) status = cgp_schedule_lower(schedule, edges, plan->n_edges);
+    if (status == CGP_OK) status = cgp_schedule_check(schedule, NULL);
+    free(edges);
+    if (status == CGP_OK)
+        *out = schedule;
+    else
+        cgp_schedule_destroy(schedule);
+    return status;
+}
+
+/* Slots from the lists. Evaluation runs forward only and needs one of each kind that F uses. */
+static cgp_status count_slots(cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
+    int *counts = cgp__calloc(2 * n, sizeof *counts);
+    if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
+    cgp_status status = CGP_OK;
+    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++) {
+        status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
+        for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
+            if (plan->stages[j].info.device != d) continue;
+            plan->stages[j].info.input_slots = counts[j];
+            plan->stages[j].info.saved_slots = counts[n + (size_t)j];
+        }
+    }
+    free(counts);
+    return status;
+}
+
+/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2.
+ * Where no sender waits, nothing deadlocks. */
+static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
+    const size_t n = (size_t)plan->n_stages;
+    const cgp_schedule_costs given = {.forward = costs,
+                                      .backward_input = costs + n,
+                                      .backward_weight = costs + 2 * n,
+                                      .recompute = costs + 3 * n};
+    CGP_TRY(cgp_schedule_simulate(plan->schedule, &given, &plan->timeline));
+    for (int e = 0; e < plan->n_edges; e++) {
+        const int most = plan->timeline.free_capacity[e];
+        plan->edges[e].capacity = most > 2 ? most : 2;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *o) {
+    double *costs = stage_costs(plan);
+    cgp_status status =
+        costs ? CGP_OK
+              : cgp__no_memory("plan: costs", 4 * (size_t)plan->n_stages * sizeof *costs);
+    if (status == CGP_OK && (o->inference || !o->table)) status = generate(plan, o, costs);
+    if (status == CGP_OK)
+        status = cgp__plan_make_schedule(plan, plan->chunks, plan->inference, &plan->schedule);
+    if (status == CGP_OK) status = count_slots(plan);
+    if (status == CGP_OK) status = size_transfers(plan, costs);
+    free(costs);
+    return status;
+}

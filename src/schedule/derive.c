@@ -1,0 +1,63 @@
+/* derive.c -- what a plan runs of a schedule: its compute actions alone, for as many micro-batches as
+ * there are.
+ *
+ * A mini-batch smaller than planned runs the lists that were planned without the micro-batches that
+ * it does not have: so it needs no slot more than them, and runs to its end as they do.
+ *
+ * Actions of a pair (dualpipe-v) become two. The pair says that both wait for what either needs and
+ * send when both are done, as on a device that runs them at the same time; one that runs them one
+ * after the other has no use for that, and whoever waits for the first would wait longer. */
+#include "schedule/schedule.h"
+
+enum { MOST_KINDS = 4 }; /* F R B, or F R I W */
+
+cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
+    cgp_schedule *part = NULL;
+    CGP_TRY(cgp__schedule_like(&part, schedule, schedule->name, chunks, MOST_KINDS));
+    for (int device = 0; device < schedule->devices; device++) {
+        for (int i = 0; i < schedule->counts[device]; i++) {
+            const cgp_action *a = &schedule->lists[device][i];
+            if (!cgp__is_transfer(a->kind)) cgp__append(part, a->kind, a->stage, a->microbatch);
+        }
+    }
+    *out = part;
+    return CGP_OK;
+}
+
+cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
+                                 int group) {
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.group = group;
+    cgp_schedule *forward = NULL;
+    CGP_TRY(cgp__schedule_like(&forward, schedule, "forward-only", chunks, 1));
+    const cgp_status status = cgp__generate_forward_only(forward, &options);
+    if (status == CGP_OK)
+        *out = forward;
+    else
+        cgp_schedule_destroy(forward);
+    return status;
+}
+
+/* Of one kind on one stage. (B counts as I and as W.) */
+static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
+    const int device = schedule->device_of[stage];
+    const bool backward = kind != CGP_ACTION_F;
+    int last = -1;
+    for (int i = 0; i < schedule->counts[device]; i++) {
+        const cgp_action *a = &schedule->lists[device][i];
+        if (a->stage != stage || (a->kind != kind && !(backward && a->kind == CGP_ACTION_B)))
+            continue;
+        if (a->microbatch < last) return false;
+        last = a->microbatch;
+    }
+    return true;
+}
+
+bool cgp__schedule_ascends(const cgp_schedule *schedule) {
+    for (int j = 0; j < schedule->stages; j++) {
+        if (!ascends(schedule, j, CGP_ACTION_F) || !ascends(schedule, j, CGP_ACTION_I) ||
+            !ascends(schedule, j, CGP_ACTION_W))
+            return false;
+    }
+    return true;
+}
