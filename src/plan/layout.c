@@ -12,13 +12,15 @@
  *       +------------ forward ---+-- backward --> time
  *
  * Where backward has two halves with other actions in between, what I leaves for W lives in the slot as
- * well: what W reads of forward lies at the bottom, and the gradients that W reads take the lowest
- * offsets that are free by then, those of what only I reads:
+ * well. What W reads of forward lies at the bottom, above it what only I reads, last to go first, and
+ * from the top hang the gradients for W, in the order in which they are made: one stack shrinks as the
+ * other grows, and the slot is as large as both at their worst moment.
  *
- *       ^      . . . . . . . ####|### oooo . .
- *       |      . . . . ##########|##ooooooooo .      # only I reads it    o a gradient for W
- *       |      . ================|============      = W reads it
- *       +------------ F ---------+- I --+- W -> time
+ *       ^      . . . . . . . . . |oooooooooooo      o gradients for W
+ *       |      . . . . . ####|## |. ooooooooo
+ *       |      . . . ########|#####. . oooooo       # only I reads it
+ *       |      . ============|===============       = W reads it
+ *       +------------ F -----+-- I --+-- W -> time
  *
  * The others are placed one by one, each at the lowest free offset: in the slot if it fits,
  * else in the workspace. Which order is best depends on the graph, so several are tried and the
@@ -94,6 +96,10 @@ typedef struct attempt {
     int64_t slot_bytes;
 } attempt;
 
+static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
+    qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
+}
+
 /* Place the items that are not saved, in the order of `compare`. Returns the bytes of workspace; gives
  * up as soon as these reach `enough`. */
 static int64_t place_others(const attempt *a, int (*compare)(const void *, const void *),
@@ -101,7 +107,7 @@ static int64_t place_others(const attempt *a, int (*compare)(const void *, const
     int n_slot = a->n_saved, n_work = 0;
     int64_t bytes = 0;
     memcpy(a->slot, a->saved, (size_t)n_slot * sizeof *a->slot);
-    qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
+    sort(a, compare);
     for (int i = 0; i < a->n && bytes < enough; i++) {
         cgp__item *item = a->order[i];
         if (item->saved) continue;
@@ -118,25 +124,69 @@ static int64_t place_others(const attempt *a, int (*compare)(const void *, const
 }
 
 /* What forward leaves and W reads; what forward leaves for I alone; what I leaves for W. */
-enum { FOR_WEIGHT, FOR_INPUT, GRADIENT, RANKS };
+enum { FOR_WEIGHT, FOR_INPUT, GRADIENT };
 
 static int rank_of(const cgp__item *item, cgp__layout_turns turns) {
     if (item->start >= turns.input) return GRADIENT;
     return item->end >= turns.weight ? FOR_WEIGHT : FOR_INPUT;
 }
 
-/* order[] is in order of time. */
-static void place_saved(attempt *a, cgp__layout_turns turns) {
-    for (int rank = 0; rank < RANKS; rank++) {
-        for (int i = 0; i < a->n; i++) {
-            cgp__item *item = a->order[i];
-            if (!item->saved || rank_of(item, turns) != rank) continue;
-            const int64_t offset =
-                rank == GRADIENT ? lowest_gap(a->saved, a->n_saved, item) : a->slot_bytes;
-            insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, offset);
-            a->slot_bytes = cgp__most(a->slot_bytes, offset + item->bytes);
-        }
+/* One on the other, in the order of order[]. */
+static void stack_saved(attempt *a, cgp__layout_turns turns, int rank) {
+    for (int i = 0; i < a->n; i++) {
+        cgp__item *item = a->order[i];
+        if (!item->saved || rank_of(item, turns) != rank) continue;
+        insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, a->slot_bytes);
+        a->slot_bytes += item->bytes;
     }
+}
+
+/* The end of the highest placed item that lives at a moment. */
+static int64_t height_at(const attempt *a, int moment) {
+    int64_t height = 0;
+    for (int i = 0; i < a->n_saved; i++) {
+        const cgp__item *item = a->saved[i];
+        if (item->start <= moment && moment <= item->end)
+            height = cgp__most(height, item->place.offset + item->bytes);
+    }
+    return height;
+}
+
+/* Hang the gradients from the top of the slot, first to last, and make it so large that none meets what
+ * lies below. order[] is in order of time. */
+static void hang_gradients(attempt *a, cgp__layout_turns turns) {
+    int64_t depth = 0, top = a->slot_bytes;
+    for (int i = 0; i < a->n; i++) {
+        const cgp__item *item = a->order[i];
+        if (!item->saved || rank_of(item, turns) != GRADIENT) continue;
+        depth += item->bytes;
+        top = cgp__most(top, depth + height_at(a, item->start));
+    }
+    depth = 0;
+    for (int i = 0; i < a->n; i++) {
+        cgp__item *item = a->order[i];
+        if (!item->saved || rank_of(item, turns) != GRADIENT) continue;
+        depth += item->bytes;
+        insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, top - depth);
+    }
+    a->slot_bytes = top;
+}
+
+static bool has_gradients(const attempt *a, cgp__layout_turns turns) {
+    for (int i = 0; i < a->n; i++) {
+        if (a->order[i]->saved && rank_of(a->order[i], turns) == GRADIENT) return true;
+    }
+    return false;
+}
+
+static void place_saved(attempt *a, cgp__layout_turns turns) {
+    const bool gradients = has_gradients(a, turns);
+    sort(a, by_time);
+    stack_saved(a, turns, FOR_WEIGHT);
+    if (gradients) sort(a, by_end);
+    stack_saved(a, turns, FOR_INPUT);
+    sort(a, by_time);
+    if (gradients) hang_gradients(a, turns);
 }
 
 cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
@@ -151,7 +201,6 @@ cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
         a.order[i] = &items[i];
         items[i].bytes = cgp__align_up(items[i].bytes);
     }
-    qsort(a.order, (size_t)n, sizeof *a.order, by_time);
     place_saved(&a, turns);
     int best = 0;
     for (int k = 0; k < ORDERS; k++) {

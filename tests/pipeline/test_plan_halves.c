@@ -1,0 +1,159 @@
+/* test_plan_halves.c -- the programs of plans whose schedules have I and W, looked at without running them.
+ *
+ * Between I and W of a micro-batch other actions use the workspace, so whatever W reads must lie elsewhere or be made again
+ * by W itself; the same for I, but for gradients that arrive right before it. */
+#include "graphs.h"
+
+#include "plan/plan.h"
+
+/* Bytes of the workspace that the action has written so far, as ranges of one call each. */
+typedef struct written {
+    int64_t begin[4096], end[4096];
+    int n;
+} written;
+
+static void write_range(written *w, cgp__place place, int64_t bytes) {
+    if (place.arena != CGP__WORKSPACE) return;
+    assert_true(w->n < 4096);
+    w->begin[w->n] = place.offset;
+    w->end[w->n++] = place.offset + bytes;
+}
+
+/* What is read begins where something was written. */
+static void read_range(const written *w, cgp__place place) {
+    if (place.arena != CGP__WORKSPACE) return;
+    for (int i = 0; i < w->n; i++) {
+        if (w->begin[i] == place.offset) return;
+    }
+    print_message("workspace + %lld is read, and nobody wrote it\n", (long long)place.offset);
+    fail();
+}
+
+static int64_t value_bytes(const cgp_plan *plan, int value) {
+    return value < 0 ? 0 : cgp__plan_value_bytes(plan, value, plan->microbatch);
+}
+
+static void check_copy(const cgp__call *call, written *w) {
+    read_range(w, call->dy);
+    write_range(w, call->dx[0], 4 * call->copy_count);
+}
+
+/* Calls begin .. end - 1 of backward as one action. */
+static int check_calls(const cgp_plan *plan, const cgp__program *program, int begin, int end,
+                       written *w) {
+    int weights = 0;
+    for (int i = begin; i < end; i++) {
+        const cgp__call *call = &program->calls[i];
+        if (call->node < 0) {
+            check_copy(call, w);
+            continue;
+        }
+        const cgp__node *node = &plan->model->nodes[call->node];
+        const bool forward = call->direction == CGP__FORWARD;
+        weights += call->direction == CGP__BACKWARD_WEIGHT;
+        for (int k = 0; k < node->n_inputs; k++)
+            read_range(w, call->x[k]);
+        if (!forward) read_range(w, call->y);
+        if (!forward) read_range(w, call->dy);
+        for (int k = node->n_inputs - 1; k >= 0 && !forward; k--) { /* as gradients add up */
+            if (call->add & (1u << k)) read_range(w, call->dx[k]);
+            write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
+        }
+        for (int k = 0; k < node->n_saved; k++) /* they are kept, or nobody needs them */
+            assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
+                        !(node->op->input_needs_saved & (1u << k)));
+        if (forward) write_range(w, call->y, value_bytes(plan, node->output));
+    }
+    return weights;
+}
+
+static void arrive(const cgp_plan *plan, int stage, written *w) {
+    for (int e = 0; e < plan->n_edges; e++) {
+        const cgp__edge_plan *edge = &plan->edges[e];
+        for (int i = 0; i < edge->n_parts; i++) {
+            if (edge->edge.to == stage && edge->edge.from > stage)
+                write_range(w, edge->parts[i].to, value_bytes(plan, edge->parts[i].value));
+        }
+    }
+}
+
+static void check_plan(const cgp_plan *plan) {
+    static written w;
+    for (int j = 0; j < plan->n_stages; j++) {
+        const cgp__program *backward = &plan->stages[j].backward;
+        int all = 0;
+        for (int i = 0; i < backward->n; i++)
+            all += backward->calls[i].direction == CGP__BACKWARD_WEIGHT;
+        w.n = 0;
+        arrive(plan, j, &w);
+        assert_int_equal(check_calls(plan, backward, 0, backward->n_input, &w), 0);
+        w.n = 0;
+        assert_int_equal(check_calls(plan, backward, backward->n_input, backward->n, &w), all);
+    }
+}
+
+static void weight_halves_read_what_is_kept(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    int plans = 0;
+    while (plans < 200) {
+        const test_sizes sizes = {test_between(&state, 1, 6),
+                                  test_between(&state, 1, 9),
+                                  6,
+                                  2,
+                                  test_between(&state, 2, 20),
+                                  0.1,
+                                  true,
+                                  false};
+        cgp_model *model = test_between(&state, 0, 1) ? test_random_graph(&state, &sizes)
+                                                      : test_random_images(&state, &sizes);
+        cgp_plan_options o = cgp_plan_options_default();
+        int balance[64];
+        o.batch = o.chunks = test_between(&state, 1, 8);
+        o.balance = balance;
+        o.precision = test_between(&state, 0, 1) ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+        o.recompute =
+            (cgp_recompute)test_between(&state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
+        test_random_schedule(&state, cgp_model_layers(model), 4, &o);
+        test_random_balance(&state, cgp_model_layers(model), cgp_plan_options_stages(&o),
+                            balance);
+        if (cgp_schedule_info_find(o.schedule)->splits_backward) {
+            cgp_plan *plan = NULL;
+            assert_ok(cgp_plan_create(&plan, model, &o));
+            check_plan(plan);
+            cgp_plan_destroy(plan);
+            plans++;
+        }
+        cgp_model_destroy(model);
+    }
+}
+
+/* Gradients that wait for W take the place of what only I needed: in a GPT-2 these are as large. */
+static void halves_take_little_more_than_a_whole(void **unused) {
+    (void)unused;
+    const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};
+    cgp_model *model = test_gpt2(&sizes);
+    int64_t bytes[2];
+    for (int k = 0; k < 2; k++) {
+        cgp_plan_options o = cgp_plan_options_default();
+        cgp_plan *plan = NULL;
+        o.schedule = k ? "zb-h1" : "1f1b";
+        o.batch = o.chunks = 8;
+        o.stages = 2;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        bytes[k] = cgp_plan_stage_at(plan, 0)->saved_slot_bytes;
+        cgp_plan_destroy(plan);
+    }
+    print_message("saved slot: %lld, with halves %lld\n", (long long)bytes[0],
+                  (long long)bytes[1]);
+    assert_true((double)bytes[1] < 1.06 * (double)bytes[0]);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(weight_halves_read_what_is_kept),
+        cmocka_unit_test(halves_take_little_more_than_a_whole),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
