@@ -52,14 +52,18 @@ void cli_print_configuration(FILE *out, const cli_experiment *e) {
     fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64, s->batch,
             chunks, cgp_plan_microbatch(e->plan));
     if (chunks < s->chunks) fprintf(out, " (fewer than --chunks %" PRId64 ")", s->chunks);
-    fprintf(out, "\npipeline     %d %s, balance ", stages, stages == 1 ? "stage" : "stages");
+    fprintf(out, "\npipeline     %d %s", stages, stages == 1 ? "stage" : "stages");
+    if (stages != cgp_plan_devices(e->plan))
+        fprintf(out, " on %d devices", cgp_plan_devices(e->plan));
+    fprintf(out, ", balance ");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
     fprintf(out, ", schedule %s, recompute %s, precision %s, %s%" PRId64 " %s per device\n",
             s->schedule, s->recompute, s->precision,
             s->deferred_batch_norm ? "deferred batch norm, " : "", s->threads_per_device,
             s->threads_per_device == 1 ? "thread" : "threads");
-    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN), used = stages * s->threads_per_device;
+    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN),
+                  used = cgp_plan_devices(e->plan) * s->threads_per_device;
     if (used < cores)
         fprintf(out,
                 "             %" PRId64 " of %" PRId64
@@ -164,7 +168,9 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
     cli_print_configuration(out, e);
     fprintf(out, "\nmemory per device\n");
     cli_print_memory(out, e->plan, e->model);
-    fprintf(out, "\nschedule %s, one column a tick (F forward, B backward, R recompute)\n",
+    fprintf(out,
+            "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
+            "recompute)\n",
             e->settings->schedule);
     CGP_TRY(cli_print_picture(out, schedule, "device"));
     fprintf(out, "simulated bubble %.1f %% (costs in FLOPs)\n",
