@@ -9,6 +9,7 @@
 #include "report.h"
 #include "schedule_files.h"
 #include "tables.h"
+#include "trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -164,7 +165,9 @@ static cgp_status bench(cli_experiment *e) {
     const cli_settings *s = e->settings;
     FILE *out = cli_text(s);
     json_t *report = NULL;
+    cgp_status status = CGP_OK;
     CGP_TRY(cli_json_check(s));
+    CGP_TRY(cli_trace_check_folders(s));
     CGP_TRY(cli_print_plan(out, e));
     fputc('\n', out);
     print_log_memory(out, e);
@@ -177,12 +180,15 @@ static cgp_status bench(cli_experiment *e) {
         cli_print_result(out, e);
         fprintf(out, "weights_sha256 %s\n",
                 json_string_value(json_object_get(report, "weights_sha256")));
+        status = cli_trace_write(out, e);
     } else {
         report = cli_plan_json(e);
     }
     const double log = bench_log_activation_gib(e);
     json_object_set_new(report, "log_activation_gib", cli_real_json(log));
-    return cli_json_write(s, report);
+    if (status == CGP_OK) return cli_json_write(s, report);
+    json_decref(report);
+    return status;
 }
 
 /* --- which --- */
@@ -226,6 +232,9 @@ static cgp_status check_name(const cli_settings *s) {
                                     "(cgpipe bench memory resnet101)");
     if (s->old && strcmp(s->operand, "amoebanetd-memory") != 0)
         return cgp_fail(CGP_EINVAL, "--old: expected bench amoebanetd-memory, got %s",
+                        s->operand);
+    if (s->trace.count > 0 && bench_table_find(s->operand, s->old))
+        return cgp_fail(CGP_EINVAL, "--trace: expected bench gpt2 or memory, got %s",
                         s->operand);
     return CGP_OK;
 }

@@ -11,5 +11,6 @@ int cli_profile(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_bench_grid(const cli_settings *settings); /* bench --grid */
 int cli_schedule(const cli_settings *settings);
+int cli_compare(const cli_settings *settings); /* schedule --compare */
 
 #endif

@@ -7,7 +7,9 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 /* --- errors and memory --- */
 
@@ -63,6 +65,23 @@ char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]) {
     }
     snprintf(text, CLI_NUMBER, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
     return text;
+}
+
+/* --- files --- */
+
+cgp_status cli_file_check(const char *path) {
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file name", path);
+    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+    cgp_status status = CGP_OK;
+    if (access(folder, W_OK | X_OK) != 0)
+        status =
+            cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, folder, strerror(errno));
+    free(folder);
+    return status;
 }
 
 /* --- the process --- */

@@ -30,6 +30,9 @@ char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]);
 double cli_mib(int64_t bytes);
 double cli_gib(int64_t bytes);
 
+/* Fail early, with CGP_EIO, if no file could be written there. */
+CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
+
 double cli_seconds(void);
 
 /* Largest resident memory of the process so far (VmHWM), 0 if the system does not say; let it be what

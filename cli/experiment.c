@@ -6,6 +6,7 @@
 #include "costs.h"
 #include "schedule_files.h"
 #include "stop.h"
+#include "trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -232,6 +233,7 @@ cgp_status cli_experiment_step_on(cli_experiment *e, const cgp_tensor *const *in
     measure(e, cli_seconds() - start, value);
     if (e->settings->costs_out && e->measures.steps == 2 && e->measures.room > 2)
         CGP_TRY(cgp_pipeline_measure_layers(e->pipeline, true));
+    CGP_TRY(cli_trace_keep(e));
     e->position += e->settings->batch;
     if (loss) *loss = value;
     if (isfinite(value)) return CGP_OK;
@@ -286,6 +288,7 @@ cgp_status cli_experiment_validate(cli_experiment *e, cgp_data *data, int64_t sa
 }
 
 void cli_experiment_release(cli_experiment *e) {
+    cgp_schedule_timeline_release(&e->timeline);
     cgp_pipeline_destroy(e->pipeline);
     cgp_plan_destroy(e->plan);
     cgp_model_destroy(e->model);

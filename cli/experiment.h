@@ -33,10 +33,11 @@ typedef struct cli_experiment {
     void *inputs, *targets; /* [batch, ...] of the model's two inputs */
     float *output;          /* [batch, ...] of what it predicts, where that is scored */
     cli_measures measures;
-    int64_t steps_before;    /* updates before this process */
-    int64_t position;        /* training samples read so far, over all processes */
-    int64_t resident_before; /* VmHWM before the pipeline was made ... */
-    int64_t resident_growth; /* ... and how much it grew until the last step */
+    cgp_schedule_timeline timeline; /* of the last step, for --trace */
+    int64_t steps_before;           /* updates before this process */
+    int64_t position;               /* training samples read so far, over all processes */
+    int64_t resident_before;        /* VmHWM before the pipeline was made ... */
+    int64_t resident_growth;        /* ... and how much it grew until the last step */
 } cli_experiment;
 
 /* Parse MODEL; a GPT-2's vocabulary is `vocabulary` if the text names none, 0: the model's own. */

@@ -7,8 +7,6 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 json_t *cli_real_json(double value) {
     return isfinite(value) ? json_real(value) : json_null();
@@ -147,19 +145,7 @@ static bool to_file(const cli_settings *settings) {
 }
 
 cgp_status cli_json_check(const cli_settings *settings) {
-    struct stat info;
-    if (!to_file(settings)) return CGP_OK;
-    const char *path = settings->json, *slash = strrchr(path, '/');
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file name", path);
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
-    cgp_status status = CGP_OK;
-    if (access(folder, W_OK | X_OK) != 0)
-        status =
-            cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, folder, strerror(errno));
-    free(folder);
-    return status;
+    return to_file(settings) ? cli_file_check(settings->json) : CGP_OK;
 }
 
 /* The object as text with a line break at its end, `*length` bytes. NULL: out of memory. */

@@ -84,6 +84,7 @@ typedef enum cli_option_id {
     CLI_OPTION_TOP_K,
     CLI_OPTION_LIST,
     CLI_OPTION_CHECK,
+    CLI_OPTION_COMPARE,
     CLI_OPTION_COST_F,
     CLI_OPTION_COST_I,
     CLI_OPTION_COST_W,
@@ -94,6 +95,7 @@ typedef enum cli_option_id {
     CLI_OPTION_CSV_TRANSFERS,
     CLI_OPTION_SVG,
     CLI_OPTION_TRACE_JSON,
+    CLI_OPTION_TRACE,
     CLI_OPTION_REPEATS,
     CLI_OPTION_PEAK,
     CLI_OPTION_JSON,
@@ -129,11 +131,11 @@ typedef struct cli_settings {
     bool inherited;               /* what was not is that of a run */
     const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
 
-    cli_names data, devices;
+    cli_names data, devices, trace;
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *rate_schedule, *costs, *costs_out, *recipe;
-    const char *check, *svg, *trace_json;
+    const char *check, *compare, *svg, *trace_json;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
         help;
     bool deferred_batch_norm;

@@ -163,6 +163,21 @@ cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule, const char
     return CGP_OK;
 }
 
+double cli_timeline_column(double until) {
+    return until / PAGE_WIDTH;
+}
+
+cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
+                              const cgp_schedule_timeline *timeline, double until) {
+    char *rows = NULL;
+    CGP_TRY(cgp_schedule_draw_timeline(schedule, timeline, until, PAGE_WIDTH, &rows));
+    int number = 0;
+    for (const char *line = rows; *line; line += PAGE_WIDTH + 1)
+        fprintf(out, "device:%-3d %.*s\n", number++, PAGE_WIDTH, line);
+    free(rows);
+    return CGP_OK;
+}
+
 cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
     const cgp_schedule *schedule = cgp_plan_schedule(e->plan);
     cli_print_configuration(out, e);

@@ -14,6 +14,14 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 CGP_MUST_CHECK cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule,
                                             const char *name);
 
+/* A row per device, to scale, as wide as a page for `until`. */
+CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
+                                             const cgp_schedule_timeline *timeline,
+                                             double until);
+
+/* Time that a column of it stands for. */
+double cli_timeline_column(double until);
+
 /* Configuration, memory, schedule, simulated bubble. */
 CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_experiment *e);
 

@@ -278,6 +278,7 @@ static cgp_status list_schedules(const cli_settings *settings) {
 int cli_schedule(const cli_settings *settings) {
     drawing d = {.settings = settings};
     if (settings->list) return cli_report(list_schedules(settings), false);
+    if (settings->compare) return cli_compare(settings);
     const bool named = settings->check == NULL; /* what is wrong is then the command line */
     int code = cli_report(check_settings(settings), true);
     if (code == CLI_OK) code = cli_report(make(&d), named);

@@ -49,14 +49,19 @@ bool cli_schedule_is_file(const char *name) {
     return strchr(name, '/') || (length > 4 && strcmp(name + length - 4, ".csv") == 0);
 }
 
+cgp_status cli_file_read(const char *path, char **bytes, size_t *size) {
+    FILE *file = fopen(path, "re");
+    if (!file) return unreadable(path, strerror(errno));
+    const cgp_status status = read_bytes(file, path, bytes, size);
+    fclose(file);
+    return status;
+}
+
 cgp_status cli_schedule_read(cgp_schedule **out, const char *path) {
     char *bytes = NULL;
     size_t size = 0;
-    FILE *file = fopen(path, "re");
-    if (!file) return unreadable(path, strerror(errno));
-    cgp_status status = read_bytes(file, path, &bytes, &size);
-    fclose(file);
-    if (status == CGP_OK) status = cgp_schedule_from_csv(out, path, bytes, size);
+    CGP_TRY(cli_file_read(path, &bytes, &size));
+    const cgp_status status = cgp_schedule_from_csv(out, path, bytes, size);
     free(bytes);
     return status;
 }
@@ -77,8 +82,7 @@ cgp_status cli_schedule_check_outputs(const cli_settings *s) {
     return CGP_OK;
 }
 
-/* Takes `text` over. */
-static cgp_status write_text(const char *path, char *text) {
+cgp_status cli_text_write(const char *path, char *text) {
     const size_t size = strlen(text);
     cgp_status status = CGP_OK;
     if (!is_stdout(path))
@@ -95,15 +99,15 @@ cgp_status cli_schedule_write(const cli_settings *s, const cgp_schedule *schedul
     if (s->csv || s->csv_transfers) {
         CGP_TRY(
             cgp_schedule_to_csv(schedule, s->csv ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
-        CGP_TRY(write_text("-", text));
+        CGP_TRY(cli_text_write("-", text));
     }
     if (s->svg) {
         CGP_TRY(cgp_schedule_svg(schedule, timeline, &text));
-        CGP_TRY(write_text(s->svg, text));
+        CGP_TRY(cli_text_write(s->svg, text));
     }
     if (s->trace_json) {
         CGP_TRY(cgp_schedule_trace(schedule, timeline, 1000, &text));
-        CGP_TRY(write_text(s->trace_json, text));
+        CGP_TRY(cli_text_write(s->trace_json, text));
     }
     return CGP_OK;
 }

@@ -1,4 +1,5 @@
-/* schedule_files.h -- schedules as files: read from CSV, written as CSV, SVG and trace. */
+/* schedule_files.h -- schedules as files: read from CSV, written as CSV, SVG and trace; and texts as
+ * files. */
 #ifndef CGPIPE_CLI_SCHEDULE_FILES_H
 #define CGPIPE_CLI_SCHEDULE_FILES_H
 
@@ -11,6 +12,12 @@ bool cli_schedule_is_file(const char *name);
 
 /* Read a schedule from a file. CGP_EFORMAT names row, column and cell. */
 CGP_MUST_CHECK cgp_status cli_schedule_read(cgp_schedule **out, const char *path);
+
+/* All bytes of a file, to be freed. CGP_EIO if it cannot be read or is larger than 256 MiB. */
+CGP_MUST_CHECK cgp_status cli_file_read(const char *path, char **bytes, size_t *size);
+
+/* Write a text to a file, whole or not at all; "-" is standard output. Takes `text` over. */
+CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
 /* At most one thing goes to standard output. */
 CGP_MUST_CHECK cgp_status cli_schedule_check_outputs(const cli_settings *settings);

@@ -4,6 +4,7 @@
 #include "common.h"
 #include "recipe.h"
 #include "schedule_files.h"
+#include "trace.h"
 
 #include <cgpipe/optim.h>
 
@@ -101,6 +102,32 @@ static cgp_status settle_rate(cli_settings *s) {
     return CGP_OK;
 }
 
+/* --- traces --- */
+
+static cgp_status settle_trace(const cli_settings *s) {
+    if (s->trace.count == 0) return CGP_OK;
+    if (s->grid || s->plan_only)
+        return cgp_fail(CGP_EINVAL, "--trace: expected one run to trace, got --%s",
+                        s->grid ? "grid" : "plan-only");
+    return cli_trace_check_names(s);
+}
+
+/* The file says what the step was. */
+static cgp_status settle_compare(const cli_settings *s) {
+    if (!s->compare) return CGP_OK;
+    if (s->operand)
+        return cgp_fail(CGP_EINVAL, "--compare: expected no NAME beside the file, got %s",
+                        s->operand);
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const bool fits =
+            id == CLI_OPTION_COMPARE || id == CLI_OPTION_SVG || id == CLI_OPTION_JSON;
+        if (cli_given(s, (cli_option_id)id) && !fits)
+            return cgp_fail(CGP_EINVAL, "--%s: cannot be with --compare (leave out one)",
+                            cli_options[id].name);
+    }
+    return CGP_OK;
+}
+
 /* --- all --- */
 
 /* A file says how many devices and micro-batches its schedule has. */
@@ -168,6 +195,8 @@ static cgp_status settle_start(const cli_settings *s) {
 
 cgp_status cli_settings_settle(cli_settings *s) {
     if (s->command == CLI_TRAIN) CGP_TRY(cli_recipe_settle(s));
+    CGP_TRY(settle_trace(s));
+    CGP_TRY(settle_compare(s));
     if (s->chunks == 0) s->chunks = s->batch == 0 || s->batch > 8 ? 8 : s->batch;
     if (s->command == CLI_TRAIN) CGP_TRY(settle_start(s));
     if (s->command == CLI_TRAIN) CGP_TRY(settle_validation(s));

@@ -12,6 +12,7 @@
 #include "report.h"
 #include "sampler.h"
 #include "stop.h"
+#include "trace.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -68,6 +69,7 @@ static cgp_status check_files(training *t) {
             "deletes it; or another --run)",
             t->folder.path);
     CGP_TRY(cli_json_check(s));
+    CGP_TRY(cli_trace_check_folders(s));
     if (!t->data) CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
     CGP_TRY(cgp_data_identity(t->data, t->identity));
     return cli_folder_make(&t->folder);

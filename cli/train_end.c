@@ -5,6 +5,7 @@
 #include "report.h"
 #include "sampler.h"
 #include "stop.h"
+#include "trace.h"
 #include "weights.h"
 
 #include <inttypes.h>
@@ -99,7 +100,8 @@ cgp_status cli_train_end(training *t) {
     if (complete) t->stopped = cli_stop_signal();
     CGP_TRY(make_report(t, &report));
     print_results(t, report);
-    cgp_status status = t->stopped ? CGP_OK : print_sample(t);
+    cgp_status status = cli_trace_write(t->out, &t->experiment);
+    if (status == CGP_OK && !t->stopped) status = print_sample(t);
     if (!t->stopped) t->stopped = cli_stop_signal();
     if (status == CGP_OK) status = cli_json_write(&t->settings, json_incref(report));
     json_decref(report);

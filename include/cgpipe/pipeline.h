@@ -275,6 +275,23 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *p
  *  Cost: sorts the run's events. */
 CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy);
 
+/**
+ * Tell when each action of the last step ran: as it was measured, in seconds from the start of the first action.
+ *
+ * The lists are those of cgp_plan_schedule(), so that cgp_schedule_svg(), _trace(), _draw_timeline() and _compare() take the
+ * two together. The update is not in it.
+ *
+ * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
+ *
+ * @retval CGP_ESTATE  The last run was none of these lists: no step yet, one of fewer samples than planned, an evaluation or
+ *                     prediction, a step in two calls (`loss_outside`), or one that failed. The message says which.
+ * @retval CGP_ENOMEM
+ *
+ * Cost: O(actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
+                                                             cgp_schedule_timeline *out);
+
 #ifdef __cplusplus
 }
 #endif

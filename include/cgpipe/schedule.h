@@ -268,7 +268,8 @@ typedef struct cgp_schedule_costs {
         capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
 } cgp_schedule_costs;
 
-/** What a simulated step looks like. Arrays are owned; free with cgp_schedule_timeline_release().
+/** What a step looks like: simulated in the unit of its costs, or measured in seconds from the start of its first action
+ * (cgp_pipeline_last_timeline(), cgp_schedule_from_trace()). Arrays are owned; free with cgp_schedule_timeline_release().
  *
  * Compute time is that of F, B, I, W and R. Where nothing takes time, shares and bubbles are 0. */
 typedef struct cgp_schedule_timeline {
@@ -283,13 +284,21 @@ typedef struct cgp_schedule_timeline {
     int *
         free_capacity; /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
                                  done, freed when its RECV is, at one instant freed first): with so many no sender
-                                 waits, and every time is as without limit. Does not depend on costs.capacity. */
+                                 waits, and every time is as without limit. Does not depend on costs.capacity.
+                                 Measured: most buffers taken at once, of those that there were. */
     double **start,
         **end; /**< [devices][actions of the device] A transfer starts and ends when it is done; a blocking RECV takes its
-                    time. */
+                    time. Measured: from when the device came to it, its waiting and copying included. */
+    double **given,
+        **ready; /**< [devices][actions of the device] Measured, else NULL. Of a transfer: when the other side let go of its
+                      buffer, or message (0: before the step), and when this side had it; what was given after `start` was
+                      waited for, and from `ready` to `end` it is copied. Of others: 0, and start. */
     bool **critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
-                          in which each one starts when the one before ends or its message comes. One of several. */
-    double critical_path[CGP_ACTION_R + 1]; /**< By kind: compute time on it. The rest of the makespan is messages. */
+                          in which each one starts when the one before ends or its message comes. One of several.
+                          Measured: back from the last to end, from a transfer that waited to the one that it waited for,
+                          from any other action to the one before it on its device. */
+    double critical_path[CGP_ACTION_R + 1]; /**< By kind: compute time on it. The rest of the makespan is messages, and,
+                          measured, what is between actions. */
 } cgp_schedule_timeline;
 
 /**
@@ -330,9 +339,30 @@ CGP_API void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline);
 CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
 
 /**
- * Draw a simulated step as SVG: a row per device, a box per compute action as long as it takes, coloured, lettered and
- * textured by kind, with its micro-batch; what is idle shows, the critical path has a red border; bubble and memory are in
- * the title.
+ * Draw a step, simulated or measured, in ASCII to scale: a row per device, columns in proportion to time, transfers not drawn.
+ *
+ *     F0=F1=F2=..........B0====B1====B2====
+ *     ...F0=F1=F2=B0====B1====B2====.......
+ *
+ * An action that is too short for its name has its letter, one of less than half a column may have nothing.
+ *
+ * @param[in]  schedule  Lowered.
+ * @param[in]  timeline  Of this schedule.
+ * @param[in]  until     Time that the columns stand for, from 0: at least the makespan; more to draw two steps to one scale.
+ * @param[in]  columns   Of a row, 1 to 2^20.
+ * @param[out] out       Text with a newline after each row, and a 0 at its end; freed by the caller with free().
+ *
+ * @retval CGP_EINVAL  `until` or `columns` is out of range, or a rule of cgp_schedule_check() is broken.
+ * @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status
+cgp_schedule_draw_timeline(const cgp_schedule *schedule, const cgp_schedule_timeline *timeline,
+                           double until, int columns, char **out);
+
+/**
+ * Draw a step, simulated or measured, as SVG: a row per device, a box per compute action as long as it takes, coloured,
+ * lettered and textured by kind, with its micro-batch; what is idle shows, the critical path has a red border; bubble and
+ * memory are in the title.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Of this schedule.
@@ -345,16 +375,87 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
                                                    char **out);
 
 /**
- * Write a simulated step as Chrome's trace events, the JSON that ui.perfetto.dev and chrome://tracing open.
+ * Write a step, simulated or measured, as Chrome's trace events, the JSON that ui.perfetto.dev and chrome://tracing open.
  *
  * A process per device, a slice per compute action, an arrow per message between devices, and a counter of the micro-batches
- * in flight. Parameters and errors as of cgp_schedule_svg().
+ * in flight. A measured step has, beside them, the object `cgpipe`, from which cgp_schedule_from_trace() reads it back.
+ * Parameters and errors as of cgp_schedule_svg().
  *
- * @param[in] microseconds  What a unit of the costs is shown as, > 0.
+ * @param[in] microseconds  What a unit of the costs is shown as, > 0; of a measured step 1e6.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
                                                      const cgp_schedule_timeline *timeline,
                                                      double microseconds, char **out);
+
+/**
+ * Read a measured step back from the trace that cgp_schedule_trace() wrote of it: every action and every time, exactly.
+ *
+ * @param[out] out       The lowered schedule. Owned by the caller, see cgp_schedule_destroy().
+ * @param[out] timeline  Of it. Filled on success only.
+ * @param[in]  name      Of the text, for messages. Borrowed.
+ * @param[in]  text      [bytes], need not end in 0. Borrowed.
+ *
+ * @retval CGP_EFORMAT  Not JSON, without the object `cgpipe`, or something in that is missing or cannot be: the message says
+ *                      what, and where.   @retval CGP_ENOMEM
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_trace(cgp_schedule **out,
+                                                          cgp_schedule_timeline *timeline,
+                                                          const char *name, const char *text,
+                                                          size_t bytes);
+
+/** What the time of a device, from 0 to the measured makespan, went into. Each moment is in one of them. */
+typedef enum cgp_schedule_part {
+    CGP_PART_COMPUTE,   /**< F, B, I, W and R run. */
+    CGP_PART_BUBBLE,    /**< Idle as in a simulation where all stages cost the same: for each kind of action their mean. */
+    CGP_PART_IMBALANCE, /**< Idle beyond that in a simulation of the stages as they are: medians of kind and stage. */
+    CGP_PART_VARIATION, /**< Idle beyond that in a simulation where each action takes as long as it took. */
+    CGP_PART_COPY,      /**< Transfers copy: from having the buffer, or message, to their end. */
+    CGP_PART_WAKE, /**< What was waited for is there, but not noticed: from the other side's giving to this side's having. */
+    CGP_PART_OTHER, /**< The rest: waiting because of copies and wake-ups elsewhere or for a free buffer; time between
+                         actions; workers that start later than the first, or end before the last. */
+    CGP_PARTS
+} cgp_schedule_part;
+
+/** Return the name of a part in one word, "wake-up". Static. Threads: any. */
+CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
+
+/** A measured step beside its plan. Arrays are owned; free with cgp_schedule_comparison_release(). */
+typedef struct cgp_schedule_comparison {
+    int devices;
+    double (*parts)[CGP_PARTS]; /**< [devices] Seconds, none below 0; those of a device add up to the measured makespan, but
+                                     for rounding. Simulated idle time counts as far as the device was idle: what it
+                                     copied in its bubble is copy. */
+    double equal_makespan; /**< Simulated, all stages the same. */
+    double varied_makespan; /**< Simulated, each action as long as it took. */
+    cgp_schedule_timeline planned; /**< Simulated, the stages as they are: each action takes the median of its kind on its
+                                        stage. In all simulations messages take no time. */
+} cgp_schedule_comparison;
+
+/**
+ * Simulate a measured step, and tell where its time went.
+ *
+ * @param[in]  schedule  Lowered.
+ * @param[in]  measured  Of this schedule: of cgp_pipeline_last_timeline() or cgp_schedule_from_trace().
+ * @param[out] out       Filled on success only.
+ *
+ * @retval CGP_EINVAL  The timeline is a simulated one, or a rule of cgp_schedule_check() is broken, or it deadlocks.
+ * @retval CGP_ESTATE  Not lowered.   @retval CGP_ENOMEM
+ *
+ * Cost: O(actions log actions).
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
+                                                       const cgp_schedule_timeline *measured,
+                                                       cgp_schedule_comparison *out);
+/** Free the arrays of a comparison; it may be all zero. */
+CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison);
+
+/** Draw two steps of a schedule as cgp_schedule_svg() does, the planned one above the measured one, to one scale. Parameters
+ * and errors as there. */
+CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(
+    const cgp_schedule *schedule, const cgp_schedule_timeline *planned,
+    const cgp_schedule_timeline *measured, char **out);
 
 /**
  * Draw where a schedule is wrong: the compute actions of each device in the order of its list, those in brackets that break

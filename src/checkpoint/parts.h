@@ -2,6 +2,7 @@
 #ifndef CGP_SRC_CHECKPOINT_PARTS_H
 #define CGP_SRC_CHECKPOINT_PARTS_H
 
+#include "base/json.h"
 #include "checkpoint/checkpoint.h"
 
 #include <jansson.h>
@@ -15,23 +16,6 @@
 /* --- safetensors_read.c: takes the descriptor, of a regular file, also when it fails --- */
 
 cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd);
-
-/* --- json.c: JSON texts, also where memory is short --- */
-
-/* Whether a text is UTF-8; json_string() does not tell that from want of memory. */
-bool cgp__is_utf8(const char *text);
-
-typedef struct cgp__json_error {
-    size_t byte;
-    char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
-} cgp__json_error;
-
-/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, or
- * is nested deeper than jansson goes (2048). Owned by the caller. */
-json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
-
-/* Write a text with jansson's flags; owned by the caller, NULL when short. */
-char *cgp__json_text(const json_t *json, size_t flags);
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 

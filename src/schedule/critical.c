@@ -6,7 +6,8 @@
  *                                                   followed F2, and so on down to 0
  *
  * An action starts when the one before it on its device ends, when its message has come, or, a
- * SEND, when a buffer is free. Whatever is not compute time on this path is messages. */
+ * SEND, when a buffer is free. Whatever is not compute time on this path is messages. Of a measured
+ * step it is known who waited: whom the other side gave what it needed after its own start. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
@@ -54,6 +55,7 @@ static place sender_of(const path *p, const cgp_action *a, double start) {
     const cgp_schedule *s = p->s;
     const int device = s->device_of[s->edges[a->edge].from];
     int k = p->x.number[cell(s, a->edge, a->microbatch)];
+    if (p->t->given) return (place){device, p->x.send[cell(s, a->edge, k)]};
     double took = p->costs->latency ? p->costs->latency[a->edge] : 0.0;
     const double each =
         p->costs->transfer && !p->costs->transfers_block ? p->costs->transfer[a->edge] : 0.0;
@@ -65,11 +67,23 @@ static place sender_of(const path *p, const cgp_action *a, double start) {
     return (place){device, p->x.send[cell(s, a->edge, k)]};
 }
 
-/* The RECV that freed the buffer that a SEND took. */
-static place receiver_of(const path *p, const cgp_action *a) {
+/* Measured: the first RECV that ended when the buffer was given, or after that. */
+static int freed_at(const path *p, const cgp_action *a, int device, double given) {
     const cgp_schedule *s = p->s;
-    const int k = p->x.number[cell(s, a->edge, a->microbatch)] - p->costs->capacity[a->edge];
-    return (place){s->device_of[s->edges[a->edge].to], p->x.receive[cell(s, a->edge, k)]};
+    int k = 0;
+    while (k + 1 < s->chunks && p->t->end[device][p->x.receive[cell(s, a->edge, k)]] < given)
+        k++;
+    return k;
+}
+
+/* The RECV that freed the buffer that the SEND at `at` took. */
+static place receiver_of(const path *p, const cgp_action *a, place at) {
+    const cgp_schedule *s = p->s;
+    const int device = s->device_of[s->edges[a->edge].to];
+    const int k = p->t->given ? freed_at(p, a, device, p->t->given[at.device][at.position])
+                              : p->x.number[cell(s, a->edge, a->microbatch)] -
+                                    p->costs->capacity[a->edge];
+    return (place){device, p->x.receive[cell(s, a->edge, k)]};
 }
 
 /* What an action started upon; position -1: nothing, it is the first. */
@@ -77,8 +91,10 @@ static place before(const path *p, place at) {
     const cgp_action *a = &p->s->lists[at.device][at.position];
     const double start = p->t->start[at.device][at.position];
     const double previous = at.position > 0 ? p->t->end[at.device][at.position - 1] : 0.0;
-    if (cgp__is_transfer(a->kind) && start > previous)
-        return cgp__is_send(a->kind) ? receiver_of(p, a) : sender_of(p, a, start);
+    const bool waited =
+        p->t->given ? p->t->given[at.device][at.position] > start : start > previous;
+    if (cgp__is_transfer(a->kind) && waited)
+        return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
     return (place){at.device, at.position - 1};
 }
 
@@ -95,14 +111,16 @@ static place last_of(const path *p) {
 }
 
 /* Times do not grow on the way back, and where they stay the same nobody is met twice: the schedule
- * ran. */
+ * ran. A measured step that comes from a file may never have. */
 static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
     for (place at = last_of(p); at.position >= 0; at = before(p, at)) {
         const cgp_action *a = &p->s->lists[at.device][at.position];
+        if (t->critical[at.device][at.position]) return;
         t->critical[at.device][at.position] = true;
-        if (!cgp__is_transfer(a->kind))
-            t->critical_path[a->kind] +=
-                duration[(size_t)a->kind * (size_t)p->s->stages + (size_t)a->stage];
+        if (cgp__is_transfer(a->kind)) continue;
+        t->critical_path[a->kind] +=
+            duration ? duration[(size_t)a->kind * (size_t)p->s->stages + (size_t)a->stage]
+                     : t->end[at.device][at.position] - t->start[at.device][at.position];
     }
 }
 

@@ -5,7 +5,7 @@
  *
  *     0F0,0SEND_F0,0RECV_B0,... the same with transfers: a text that has any has them all
  *
- *     cell     stage action micro-batch, or a pair (0F7;7B3)OVERLAP_F_B
+ *     cell     stage action micro-batch, or a pair (0F7;7B3)OVERLAP_F_B; recomputed, (0F7;7R3;7B3)OVERLAP_F_B
  *     action   F B I W R, SEND_F RECV_F SEND_B RECV_B
  *
  * R, recomputation, is ours. UNSHARD, RESHARD and REDUCE_GRAD concern weights that are spread over
@@ -127,22 +127,31 @@ static cgp_status keep(reader *r, const cgp_action *action) {
     return CGP_OK;
 }
 
-/* "(0F7;7B3)OVERLAP_F_B" */
+/* "(0F7;7B3)OVERLAP_F_B", or with an R before the backward. */
 static cgp_status read_pair(reader *r) {
     static const char ending[] = ")OVERLAP_F_B";
     const size_t length = (size_t)(r->stop - r->begin), tail = sizeof ending - 1;
-    const char *semicolon = memchr(r->begin, ';', length);
-    if (!semicolon || length < tail || memcmp(r->stop - tail, ending, tail) != 0)
+    cgp_action actions[3];
+    int n = 0;
+    if (!memchr(r->begin, ';', length) || length < tail ||
+        memcmp(r->stop - tail, ending, tail) != 0)
         return wrong_cell(r, "expected a pair as in (0F7;7B3)OVERLAP_F_B");
-    cgp_action forward, backward;
-    CGP_TRY(read_action(r, r->begin + 1, semicolon, &forward));
-    CGP_TRY(read_action(r, semicolon + 1, r->stop - tail, &backward));
-    if (forward.stage < 0 || backward.stage < 0 || forward.kind != CGP_ACTION_F ||
-        !cgp__starts_backward(backward.kind))
-        return wrong_cell(r, "expected a forward and a backward in a pair");
-    forward.paired = true;
-    CGP_TRY(keep(r, &forward));
-    return keep(r, &backward);
+    for (const char *at = r->begin + 1, *end = r->stop - tail, *next; at <= end;
+         at = next + 1) {
+        const char *semicolon = memchr(at, ';', (size_t)(end - at));
+        next = semicolon ? semicolon : end;
+        if (n == 3) return wrong_cell(r, "expected a forward and a backward in a pair");
+        CGP_TRY(read_action(r, at, next, &actions[n++]));
+    }
+    const cgp_action *forward = &actions[0], *backward = &actions[n - 1];
+    const bool good = n > 1 && forward->stage >= 0 && forward->kind == CGP_ACTION_F &&
+                      backward->stage >= 0 && cgp__starts_backward(backward->kind) &&
+                      (n == 2 || (actions[1].stage >= 0 && actions[1].kind == CGP_ACTION_R));
+    if (!good) return wrong_cell(r, "expected a forward and a backward in a pair");
+    actions[0].paired = true;
+    for (int i = 0; i < n; i++)
+        CGP_TRY(keep(r, &actions[i]));
+    return CGP_OK;
 }
 
 static bool is_blank(char c) {

@@ -4,24 +4,26 @@
  * transfers: the lists as they are, less the transfers between stages of one device. */
 #include "schedule/schedule.h"
 
-/* The partner of an F if the two stand next to each other, so that the pair is one cell. */
-static bool is_pair(const cgp_schedule *s, int device, int position) {
+/* How many actions a cell holds: 1; an F and its partner if the two stand next to each other, 2; with
+ * an R in between, 3. */
+static int cell_length(const cgp_schedule *s, int device, int position) {
     const cgp_action *a = &s->lists[device][position];
-    return a->kind == CGP_ACTION_F && a->paired && position + 1 < s->counts[device] &&
-           cgp__starts_backward(a[1].kind);
+    const int left = s->counts[device] - position;
+    if (a->kind != CGP_ACTION_F || !a->paired) return 1;
+    const int partner = left > 2 && a[1].kind == CGP_ACTION_R ? 2 : 1;
+    return left > partner && cgp__starts_backward(a[partner].kind) ? partner + 1 : 1;
 }
 
 /* Write the cell of an action; return how many actions it holds. */
 static int write_cell(FILE *file, const cgp_schedule *s, int device, int position) {
     const cgp_action *a = &s->lists[device][position];
-    char text[CGP__ACTION_TEXT], other[CGP__ACTION_TEXT];
-    cgp_action_text(a, text, sizeof text);
-    if (!is_pair(s, device, position)) {
-        fputs(text, file);
-        return 1;
-    }
-    fprintf(file, "(%s;%s)OVERLAP_F_B", text, cgp_action_text(a + 1, other, sizeof other));
-    return 2;
+    const int n = cell_length(s, device, position);
+    char text[CGP__ACTION_TEXT];
+    if (n > 1) fputc('(', file);
+    for (int i = 0; i < n; i++)
+        fprintf(file, "%s%s", i ? ";" : "", cgp_action_text(&a[i], text, sizeof text));
+    if (n > 1) fputs(")OVERLAP_F_B", file);
+    return n;
 }
 
 /* --- with transfers --- */

@@ -1,9 +1,11 @@
-/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none.
+/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with the
+ * times of a timeline.
  *
  * Before lowering, a copy is lowered with the edges of a plain chain, 0 -> 1 -> 2 and back,
- * and drawn. */
+ * and drawn in ticks. */
 #include "schedule/picture.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -60,4 +62,63 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
     cgp__picture_release(&picture);
     cgp_schedule_destroy(copy);
     return out;
+}
+
+/* --- to scale --- */
+
+enum { MOST_COLUMNS = 1 << 20 };
+
+/* Columns first .. last - 1 of a row: its name and "=", or its letter where that is too long. */
+static void paint_box(const cgp__picture *p, int row, const cgp__box *box, char *first,
+                      size_t width) {
+    char buffer[CGP__ACTION_TEXT];
+    const char *text = cgp__box_text(p, row, box, buffer);
+    const char *letter = text + strspn(text, "0123456789");
+    if (width == 0) return;
+    memset(first, '=', width);
+    if (strlen(text) <= width)
+        memcpy(first, text, strlen(text));
+    else
+        *first = *letter;
+}
+
+static size_t column_of(double time, double until, int columns) {
+    return until > 0.0 ? (size_t)(fmin(time / until, 1.0) * columns + 0.5) : 0;
+}
+
+static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
+    const size_t line = (size_t)columns + 1;
+    char *out = cgp__calloc((size_t)p->rows * line + 1, 1);
+    for (int row = 0; out && row < p->rows; row++) {
+        char *begin = out + line * (size_t)row;
+        memset(begin, '.', line);
+        begin[line - 1] = '\n';
+        for (int i = 0; i < p->counts[row]; i++) {
+            const cgp__box *box = &p->boxes[row][i];
+            const size_t first = column_of(box->start, until, columns);
+            paint_box(p, row, box, begin + first, column_of(box->end, until, columns) - first);
+        }
+    }
+    return out;
+}
+
+cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
+                                      const cgp_schedule_timeline *timeline, double until,
+                                      int columns, char **out) {
+    cgp__picture picture = {0};
+    if (!isfinite(until) || until < timeline->makespan)
+        return cgp_fail(CGP_EINVAL, "draw: expected a time of at least the makespan %g, got %g",
+                        timeline->makespan, until);
+    if (columns < 1 || columns > MOST_COLUMNS)
+        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MOST_COLUMNS,
+                        columns);
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
+    char *text = draw_to_scale(&picture, until, columns);
+    cgp__picture_release(&picture);
+    if (!text)
+        return cgp__no_memory("schedule: draw",
+                              (size_t)schedule->devices * ((size_t)columns + 1));
+    *out = text;
+    return CGP_OK;
 }

@@ -132,6 +132,9 @@ static bool step(cgp__execution *x, int device) {
         x->clock[device] = start;
     } else if (cgp__is_transfer(a->kind)) {
         if (!receive(x, a, &start, &x->clock[device])) return false;
+    } else if (x->measured) {
+        x->clock[device] +=
+            x->measured->end[device][position] - x->measured->start[device][position];
     } else if (x->duration) {
         x->clock[device] += x->duration[(size_t)a->kind * x->schedule->stages + a->stage];
     }

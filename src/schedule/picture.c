@@ -1,4 +1,4 @@
-/* picture.c -- a planned step as boxes and messages. */
+/* picture.c -- a step as boxes and messages. */
 #include "schedule/picture.h"
 
 #include <math.h>
@@ -96,6 +96,7 @@ cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *sched
                                                          sizeof(cgp__box));
     if (status == CGP_OK)
         status = fill(&picture, schedule, timeline->start, timeline->end, timeline->critical);
+    picture.measured = timeline->given != NULL;
     if (status == CGP_OK)
         *out = picture;
     else

@@ -1,6 +1,6 @@
 /* picture.h -- the drawing model: boxes in rows, and messages between them. Three writers draw it: ASCII,
- * SVG and the JSON of trace viewers. Planned steps are made into one by picture.c; a measured
- * step is the same boxes with other times.
+ * SVG and the JSON of trace viewers. Planned and measured steps are made into one by picture.c:
+ * the same boxes with other times.
  *
  *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,
  *     row 1       |1F0|1B0   |                in order of time
@@ -28,6 +28,7 @@ typedef struct cgp__picture {
     int *stages_on;   /* [rows] with more than one stage the boxes say which */
     int *round;       /* [stages] 0 for the first stage of a row, 1 for its second .. */
     double end;       /* of the last box */
+    bool measured;
     cgp__message *messages;
     int n_messages;
 } cgp__picture;
@@ -45,11 +46,10 @@ void cgp__picture_release(cgp__picture *picture);
 const char *cgp__box_text(const cgp__picture *picture, int row, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 
-/* Write as SVG; `figures` is a line below the title. svg.c */
-cgp_status cgp__picture_svg(const cgp__picture *picture, const char *title, const char *figures,
-                            char **out);
+#define CGP__FIGURES 256
 
-/* Write as JSON for trace viewers; a unit of time takes so many microseconds there. draw_trace.c */
-cgp_status cgp__picture_trace(const cgp__picture *picture, double microseconds, char **out);
+/* Write as SVG `n` pictures of one schedule, to one scale, a line of figures above each. svg.c */
+cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *title,
+                            char (*figures)[CGP__FIGURES], char **out);
 
 #endif

@@ -171,7 +171,12 @@ cgp_status cgp__cost_check(const char *what, const double *costs, int count);
  * path. The rules are checked. simulate.c */
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out);
 
-/* Fill in timeline->critical and critical_path from start and end. `duration` as below. critical.c */
+/* The rules are checked; `duration` as below; messages take no time. simulate.c */
+cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
+                                   cgp_schedule_timeline *out);
+
+/* Fill in timeline->critical and critical_path from start and end. `duration` as below. NULL, and
+ * `costs` too: of a measured step. critical.c */
 cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *duration,
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline);
@@ -182,7 +187,8 @@ typedef struct cgp__execution {
     const cgp_schedule *schedule;
     /* What the caller sets, all borrowed, NULL allowed. */
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
-    const double *latency;  /* [edges]; NULL: 0 */
+    const cgp_schedule_timeline *measured; /* then each as long as it took there; NULL: none */
+    const double *latency;                 /* [edges]; NULL: 0 */
     const double *transfer; /* [edges] on the edge, or on the receiver if blocking; NULL: 0 */
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */

@@ -1,4 +1,5 @@
-/* svg.c -- a picture as SVG: a row per device, a box per action as long as it takes.
+/* svg.c -- pictures as SVG, one above the other: a row per device, a box per action as long as it
+ * takes.
  *
  * The kind of a box is its colour, its letter and its texture, so that it can be told without any
  * one of them. Later stages of a device are darker. Where nothing runs the row's ground shows: the
@@ -8,12 +9,13 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT = 84, TOP = 52, ROW = 30, BOX = 24, LETTER = 7 };
+enum { LEFT = 84, TOP = 52, ROW = 30, BOX = 24, LETTER = 7, BELOW = 50 };
 static const double MOST_WIDTH = 12000.0, COMFORTABLE = 24.0;
 
 typedef struct sheet {
     FILE *file;
-    const cgp__picture *picture;
+    const cgp__picture *picture; /* that is being drawn, from `top` on */
+    int top;
     double scale; /* pixels per unit of time */
 } sheet;
 
@@ -28,22 +30,40 @@ static void escape(FILE *file, const char *text) {
     }
 }
 
-/* So that the shortest box holds its text, within limits. */
-static double find_scale(const cgp__picture *p) {
-    double shortest = INFINITY;
-    size_t letters = 2;
+/* Boxes that take time: the shortest, all together, how many, the longest text. */
+typedef struct widths {
+    double shortest, sum;
+    int count;
+    size_t letters;
+} widths;
+
+static void measure_boxes(const cgp__picture *p, widths *w) {
     char text[CGP__ACTION_TEXT];
     for (int row = 0; row < p->rows; row++) {
         for (int i = 0; i < p->counts[row]; i++) {
             const cgp__box *box = &p->boxes[row][i];
             const size_t length = strlen(cgp__box_text(p, row, box, text));
-            if (box->end > box->start) shortest = fmin(shortest, box->end - box->start);
-            letters = length > letters ? length : letters;
+            w->letters = length > w->letters ? length : w->letters;
+            if (!(box->end > box->start)) continue;
+            w->shortest = fmin(w->shortest, box->end - box->start);
+            w->sum += box->end - box->start;
+            w->count++;
         }
     }
-    if (!(p->end > 0.0)) return 1.0;
-    const double wanted = fmax(COMFORTABLE, LETTER * (double)letters + 6.0) / shortest;
-    return fmin(wanted, MOST_WIDTH / p->end);
+}
+
+/* So that the shortest box holds its text, or, measured, one of the mean length; within limits. */
+static double find_scale(const cgp__picture *pictures, int n) {
+    widths w = {.shortest = INFINITY, .letters = 2};
+    double end = 0.0;
+    for (int k = 0; k < n; k++) {
+        measure_boxes(&pictures[k], &w);
+        end = fmax(end, pictures[k].end);
+    }
+    if (!(end > 1e-300)) return 1.0; /* beyond that MOST_WIDTH / end is no number */
+    const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
+    const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
+    return fmin(wanted, MOST_WIDTH / end);
 }
 
 static const struct {
@@ -80,7 +100,7 @@ static void write_styles(const sheet *s) {
 
 static void write_box(const sheet *s, int row, const cgp__box *box) {
     const cgp__picture *p = s->picture;
-    const int kind = (int)box->action.kind, y = TOP + row * ROW;
+    const int kind = (int)box->action.kind, y = s->top + row * ROW;
     const double x = LEFT + box->start * s->scale, width = (box->end - box->start) * s->scale;
     char buffer[CGP__ACTION_TEXT];
     const char *text = cgp__box_text(p, row, box, buffer);
@@ -101,7 +121,7 @@ static void write_box(const sheet *s, int row, const cgp__box *box) {
 static void write_rows(const sheet *s) {
     const cgp__picture *p = s->picture;
     for (int row = 0; row < p->rows; row++) {
-        const int y = TOP + row * ROW;
+        const int y = s->top + row * ROW;
         fprintf(s->file,
                 "<text x=\"12\" y=\"%d\">device %d</text><rect x=\"%d\" y=\"%d\" "
                 "width=\"%.2f\" height=\"%d\" class=\"g\"/>\n",
@@ -118,7 +138,7 @@ static void write_rows(const sheet *s) {
 /* A step of 1, 2 or 5 times a power of ten, at least 48 pixels wide. */
 static void write_axis(const sheet *s) {
     const cgp__picture *p = s->picture;
-    const int y = TOP + p->rows * ROW;
+    const int y = s->top + p->rows * ROW;
     double step = 1.0;
     if (!(p->end > 0.0)) return;
     step = pow(10.0, floor(log10(48.0 / s->scale)));
@@ -138,7 +158,7 @@ static void write_axis(const sheet *s) {
 /* The kinds that there are, the bubble and the path. */
 static void write_legend(const sheet *s) {
     const cgp__picture *p = s->picture;
-    const int y = TOP + p->rows * ROW + 26;
+    const int y = s->top + p->rows * ROW + 26;
     bool there[CGP__COMPUTE_KINDS] = {false};
     int x = LEFT;
     for (int row = 0; row < p->rows; row++) {
@@ -169,9 +189,8 @@ static void write_legend(const sheet *s) {
             x + 66, y, x + 94, y + 12);
 }
 
-static void write_all(const sheet *s, const char *title, const char *figures) {
-    const double width = fmax(LEFT + s->picture->end * s->scale + 16.0, 760.0);
-    const int height = TOP + s->picture->rows * ROW + 54;
+static void write_head(const sheet *s, double end, int height, const char *title) {
+    const double width = fmax(LEFT + end * s->scale + 16.0, 760.0);
     fprintf(s->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
             "viewBox=\"0 0 %.0f %d\">\n<title>",
@@ -183,50 +202,86 @@ static void write_all(const sheet *s, const char *title, const char *figures) {
           "class=\"t\">",
           s->file);
     escape(s->file, title);
-    fputs("</text>\n<text x=\"12\" y=\"38\" class=\"s\">", s->file);
+    fputs("</text>\n", s->file);
+}
+
+static void write_picture(const sheet *s, const char *figures) {
+    fprintf(s->file, "<text x=\"12\" y=\"%d\" class=\"s\">", s->top - 14);
     escape(s->file, figures);
     fputs("</text>\n", s->file);
     write_rows(s);
     write_axis(s);
-    write_legend(s);
-    fputs("</svg>\n", s->file);
 }
 
-cgp_status cgp__picture_svg(const cgp__picture *picture, const char *title, const char *figures,
-                            char **out) {
+cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *title,
+                            char (*figures)[CGP__FIGURES], char **out) {
     cgp__text text;
     CGP_TRY(cgp__text_open(&text, "schedule: svg"));
-    const sheet s = {text.file, picture, find_scale(picture)};
-    write_all(&s, title, figures);
+    sheet s = {text.file, pictures, TOP, find_scale(pictures, n)};
+    const int rows = pictures[0].rows;
+    double end = 0.0;
+    for (int k = 0; k < n; k++)
+        end = fmax(end, pictures[k].end);
+    write_head(&s, end, TOP + n * rows * ROW + (n - 1) * BELOW + 54, title);
+    for (int k = 0; k < n; k++) {
+        s.picture = &pictures[k];
+        s.top = TOP + k * (rows * ROW + BELOW);
+        write_picture(&s, figures[k]);
+    }
+    write_legend(&s);
+    fputs("</svg>\n", text.file);
     return cgp__text_close(&text, CGP_OK, out);
 }
 
 /* "makespan 51, bubble 5.88 % ..." */
-static void write_figures(char *text, size_t size, const cgp_schedule_timeline *t, int peak) {
-    snprintf(text, size,
-             "makespan %.6g, bubble %.2f %%; span %.6g, bubble %.2f %%; at most %d "
-             "slot%s on a device",
-             t->makespan, 100 * t->bubble_makespan, t->span, 100 * t->bubble_span, peak,
-             peak == 1 ? "" : "s");
+static void write_figures(char text[CGP__FIGURES], const char *what,
+                          const cgp_schedule_timeline *t) {
+    const char *unit = t->given || *what ? " s" : "";
+    snprintf(text, CGP__FIGURES,
+             "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%", what,
+             t->makespan, unit, 100 * t->bubble_makespan, t->span, unit, 100 * t->bubble_span);
+}
+
+static void write_title(char *title, size_t size, const cgp_schedule *s, const char *what) {
+    snprintf(title, size, "%s%s: %d device%s, %d stage%s, %d micro-batch%s", s->name, what,
+             s->devices, s->devices == 1 ? "" : "s", s->stages, s->stages == 1 ? "" : "s",
+             s->chunks, s->chunks == 1 ? "" : "es");
 }
 
 cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_timeline *timeline,
                             char **out) {
     cgp__picture picture = {0};
     cgp_schedule_report report = {0};
-    char title[256], figures[256];
+    char title[256], figures[1][CGP__FIGURES];
     CGP_TRY(cgp_schedule_check(schedule, &report));
     int peak = 0;
     for (int d = 0; d < report.devices; d++)
         peak = report.peak_slots[d] > peak ? report.peak_slots[d] : peak;
     cgp_schedule_report_release(&report);
-    snprintf(title, sizeof title, "%s: %d device%s, %d stage%s, %d micro-batch%s",
-             schedule->name, schedule->devices, schedule->devices == 1 ? "" : "s",
-             schedule->stages, schedule->stages == 1 ? "" : "s", schedule->chunks,
-             schedule->chunks == 1 ? "" : "es");
-    write_figures(figures, sizeof figures, timeline, peak);
+    write_title(title, sizeof title, schedule, timeline->given ? ", measured" : "");
+    write_figures(figures[0], "", timeline);
+    const size_t used = strlen(figures[0]);
+    snprintf(figures[0] + used, CGP__FIGURES - used, "; at most %d slot%s on a device", peak,
+             peak == 1 ? "" : "s");
     CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
-    const cgp_status status = cgp__picture_svg(&picture, title, figures, out);
+    const cgp_status status = cgp__picture_svg(&picture, 1, title, figures, out);
     cgp__picture_release(&picture);
+    return status;
+}
+
+cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
+                                    const cgp_schedule_timeline *planned,
+                                    const cgp_schedule_timeline *measured, char **out) {
+    cgp__picture pictures[2] = {{0}, {0}};
+    char title[256], figures[2][CGP__FIGURES];
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    write_title(title, sizeof title, schedule, ", planned and measured");
+    write_figures(figures[0], "planned: ", planned);
+    write_figures(figures[1], "measured: ", measured);
+    cgp_status status = cgp__picture_of_timeline(&pictures[0], schedule, planned);
+    if (status == CGP_OK) status = cgp__picture_of_timeline(&pictures[1], schedule, measured);
+    if (status == CGP_OK) status = cgp__picture_svg(pictures, 2, title, figures, out);
+    cgp__picture_release(&pictures[0]);
+    cgp__picture_release(&pictures[1]);
     return status;
 }

@@ -60,7 +60,9 @@ void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double t
                                  "ts", time, "name", name, "args", "value", value));
 }
 
-cgp_status cgp__chrome_end(cgp__chrome *trace) {
-    fputs("\n]}\n", trace->file);
+cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json) {
+    fputs("\n]", trace->file);
+    if (key) fprintf(trace->file, ",\n\"%s\":%s", key, json);
+    fputs("}\n", trace->file);
     return trace->status;
 }

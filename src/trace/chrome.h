@@ -37,7 +37,8 @@ void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int
 /* From `time` on, a number of process `pid`. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
-/* The end of the text; the first failure of all calls. */
-cgp_status cgp__chrome_end(cgp__chrome *trace);
+/* The end of the text, with one more key of the outermost object if `key` is not NULL; viewers leave
+ * out what they do not know. The first failure of all calls. */
+cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
 
 #endif

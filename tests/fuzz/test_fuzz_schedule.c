@@ -160,7 +160,7 @@ static const char *const words[] = {
     "0I1,0W1",    "1SEND_F0",    "1RECV_F0",   "0BW0",   "0UNSHARD", "(0F0;1B0)OVERLAP_F_B",
     "99999999F0", "0R0",         " ",          "\t1F1 ", "F",        ";",
     "(",          "REDUCE_GRAD", "2147483648", "B",      "I",        "W",
-    "SEND_B",     "RECV_B",      "_",
+    "SEND_B",     "RECV_B",      "_",          ";0R0;",
 };
 
 /* The cell at or after a place: begin and size. */

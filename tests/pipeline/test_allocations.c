@@ -219,10 +219,38 @@ static cgp_status write_schedule(outcome *out) {
     return status;
 }
 
+/* Of two stages and one micro-batch, measured by hand. */
+static cgp_status compare_step(outcome *out) {
+    static const char text[] =
+        "{\"cgpipe\":{\"format\":1,\"schedule\":\"hand\",\"csv\":\"0F0\\n,1F0\\n\",\"edges\":[["
+        "0,1]],"
+        "\"start_seconds\":[[0,1],[0.1,2.1]],\"end_seconds\":[[1,1.5],[2,3.1]],"
+        "\"given_seconds\":[[0,0],[1.5,0]],\"ready_seconds\":[[0,1],[1.7,2.1]]}}";
+    cgp_status status = CGP_OK;
+    cgp_schedule *schedule = NULL;
+    cgp_schedule_timeline timeline = {0};
+    cgp_schedule_comparison c = {0};
+    char *trace = NULL, *svg = NULL, *rows = NULL;
+    DO(cgp_schedule_from_trace(&schedule, &timeline, "t.json", text, sizeof text - 1));
+    DO(cgp_schedule_compare(schedule, &timeline, &c));
+    DO(cgp_schedule_trace(schedule, &timeline, 1e6, &trace));
+    DO(cgp_schedule_compare_svg(schedule, &c.planned, &timeline, &svg));
+    DO(cgp_schedule_draw_timeline(schedule, &timeline, timeline.makespan, 31, &rows));
+    if (status == CGP_OK) note(out, "%g\n", c.parts[1][CGP_PART_WAKE]);
+    note_text(out, trace);
+    note_text(out, svg);
+    note_text(out, rows);
+    cgp_schedule_comparison_release(&c);
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_destroy(schedule);
+    return status;
+}
+
 static cgp_status make_texts(outcome *out) {
     cgp_status status = generate_all(out);
     if (status == CGP_OK) status = draw_fault(out);
     if (status == CGP_OK) status = write_schedule(out);
+    if (status == CGP_OK) status = compare_step(out);
     return status;
 }
 

@@ -1,4 +1,4 @@
-/* json.c -- a JSON text as jansson's values, and back, also where memory is short.
+/* json.c -- see json.h.
  *
  * Jansson reads and writes, but does not notice all its failed allocations: what its buffers have
  * no room for (the end of a string; a key) is dropped. So a text is read twice, and two results
@@ -6,7 +6,7 @@
  * written. Where there is a limit, the same bytes would be dropped twice, and of a string without
  * its last quote jansson 2.14 reads on past the buffer: so there must be room for the longest
  * string before. */
-#include "checkpoint/parts.h"
+#include "base/json.h"
 
 #include "base/base.h"
 

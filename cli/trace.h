@@ -1,0 +1,20 @@
+/* trace.h -- --trace FILE,..: the last training step as it was measured, each file in the format that
+ * its name ends in: .json for trace viewers and --compare, .svg, .txt. */
+#ifndef CGPIPE_CLI_TRACE_H
+#define CGPIPE_CLI_TRACE_H
+
+#include "experiment.h"
+
+/* CGP_EINVAL for a name with another end. */
+CGP_MUST_CHECK cgp_status cli_trace_check_names(const cli_settings *settings);
+
+/* Fail early if a folder of the files cannot be written. */
+CGP_MUST_CHECK cgp_status cli_trace_check_folders(const cli_settings *settings);
+
+/* Keep the times of the step that has just been run, if they are to be written. */
+CGP_MUST_CHECK cgp_status cli_trace_keep(cli_experiment *e);
+
+/* Write the files, each whole or not at all, and tell so in a line. */
+CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_experiment *e);
+
+#endif

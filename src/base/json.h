@@ -1,0 +1,23 @@
+/* json.h -- a JSON text as jansson's values, and back, also where memory is short. */
+#ifndef CGP_SRC_BASE_JSON_H
+#define CGP_SRC_BASE_JSON_H
+
+#include <jansson.h>
+#include <stdbool.h>
+
+/* Whether a text is UTF-8; json_string() does not tell that from want of memory. */
+bool cgp__is_utf8(const char *text);
+
+typedef struct cgp__json_error {
+    size_t byte;
+    char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
+} cgp__json_error;
+
+/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, or
+ * is nested deeper than jansson goes (2048). Owned by the caller. */
+json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
+
+/* Write a text with jansson's flags; owned by the caller, NULL when short. */
+char *cgp__json_text(const json_t *json, size_t flags);
+
+#endif

@@ -1,0 +1,88 @@
+/* timeline.c -- the last step as a timeline: an event of a worker's trace is an action of its list. */
+#include "pipeline/pipeline.h"
+
+#include "schedule/timeline.h"
+
+static cgp_status none(const char *why) {
+    return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s",
+                    why);
+}
+
+/* What the context of the last run, all zero before the first, tells of it. */
+static cgp_status check_run(const cgp_pipeline *pipeline) {
+    const cgp__run_context *last = &pipeline->context;
+    if (pipeline->failed) return none("one that failed");
+    if (!last->run) return none("none");
+    if (last->part != CGP__WHOLE) return none("one in two calls (loss_outside)");
+    if (!last->training) return none("an evaluation or prediction");
+    if (last->run->samples == pipeline->plan->batch) return CGP_OK;
+    return cgp_fail(
+        CGP_ESTATE,
+        "timeline: expected a step of a full mini-batch last, %lld samples, got one "
+        "of %lld",
+        (long long)pipeline->plan->batch, (long long)last->run->samples);
+}
+
+static bool same(const cgp_action *action, const cgp__event *event) {
+    return (int)action->kind == event->kind && action->stage == event->stage &&
+           action->microbatch == event->microbatch;
+}
+
+/* The events of the run, as many as actions, and of the same. */
+static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
+    const cgp__worker *worker = &pipeline->workers[d];
+    int n = 0;
+    const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(pipeline->plan), d, &n);
+    bool good = cgp__trace_written(&worker->trace) - worker->trace_start == n;
+    for (int i = 0; good && i < n; i++)
+        good = same(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
+    return good ? CGP_OK : none("one of other lists");
+}
+
+static int64_t first_start(const cgp_pipeline *pipeline) {
+    int64_t first = INT64_MAX;
+    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+        const cgp__worker *worker = &pipeline->workers[d];
+        if (cgp__trace_written(&worker->trace) > worker->trace_start)
+            first = cgp__least(first,
+                               cgp__trace_event(&worker->trace, worker->trace_start)->start_ns);
+    }
+    return first;
+}
+
+/* 0 for what was before the step. */
+static double seconds_from(int64_t first_ns, int64_t ns) {
+    return ns > first_ns ? 1e-9 * (double)(ns - first_ns) : 0.0;
+}
+
+static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
+    const int64_t first = first_start(pipeline);
+    for (int d = 0; d < t->devices; d++) {
+        const cgp__worker *worker = &pipeline->workers[d];
+        const int64_t n = cgp__trace_written(&worker->trace) - worker->trace_start;
+        for (int64_t i = 0; i < n; i++) {
+            const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start + i);
+            t->start[d][i] = seconds_from(first, event->start_ns);
+            t->end[d][i] = seconds_from(first, event->end_ns);
+            t->given[d][i] = seconds_from(first, event->given_ns);
+            t->ready[d][i] = seconds_from(first, event->ready_ns);
+        }
+    }
+}
+
+cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
+                                      cgp_schedule_timeline *out) {
+    const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
+    cgp_schedule_timeline timeline = {0};
+    CGP_TRY(check_run(pipeline));
+    for (int d = 0; d < pipeline->plan->n_devices; d++)
+        CGP_TRY(check_events(pipeline, d));
+    CGP_TRY(cgp__timeline_create(&timeline, schedule, true));
+    fill(pipeline, &timeline);
+    const cgp_status status = cgp__timeline_complete(&timeline, schedule);
+    if (status == CGP_OK)
+        *out = timeline;
+    else
+        cgp_schedule_timeline_release(&timeline);
+    return status;
+}

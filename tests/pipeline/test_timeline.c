@@ -1,0 +1,291 @@
+/* test_timeline.c -- the last step as a timeline: the workers' own times, in the order of the plan's
+ * lists, and an error where the last run was no step of those. */
+#include "graphs.h"
+
+#include "pipeline/pipeline.h"
+
+enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
+
+static const test_sizes sizes = {
+    .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .dropout = 0.1};
+
+/* A pipeline over a small model and a mini-batch for it. */
+typedef struct world {
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    test_batch batch;
+    uint64_t random;
+} world;
+
+static void open_world(world *w, const cgp_plan_options *o, bool any_graph, const char *fault) {
+    w->random = test_seed();
+    w->model = any_graph ? test_random_graph(&w->random, &sizes) : test_gpt2(&sizes);
+    assert_ok(cgp_plan_create(&w->plan, w->model, o));
+    if (fault) setenv("CGP_FAULT", fault, 1);
+    assert_ok(cgp_pipeline_create(&w->pipeline, w->plan, 3));
+    unsetenv("CGP_FAULT");
+    test_batch_fill(&w->batch, w->model, &sizes, o->batch, &w->random);
+}
+
+static void close_world(world *w) {
+    test_batch_release(&w->batch);
+    cgp_pipeline_destroy(w->pipeline);
+    cgp_plan_destroy(w->plan);
+    cgp_model_destroy(w->model);
+}
+
+static void step(world *w) {
+    assert_ok(cgp_pipeline_step(w->pipeline, w->batch.inputs, w->batch.n, NULL));
+}
+
+/* --- the times --- */
+
+/* They are those of the event, in nanoseconds from the start of the first one. */
+static void assert_times(const cgp__event *event, const cgp__event *first, double start,
+                         double end) {
+    assert_true(fabs(1e9 * start - (double)(event->start_ns - first->start_ns)) < 0.5);
+    assert_true(fabs(1e9 * end - (double)(event->end_ns - first->start_ns)) < 0.5);
+}
+
+/* Who started first. */
+static const cgp__event *first_event(const world *w) {
+    const cgp__event *first = NULL;
+    for (int d = 0; d < w->plan->n_devices; d++) {
+        const cgp__worker *worker = &w->pipeline->workers[d];
+        const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start);
+        if (!first || event->start_ns < first->start_ns) first = event;
+    }
+    return first;
+}
+
+static void check_timeline(const world *w) {
+    const cgp_schedule *s = cgp_plan_schedule(w->plan);
+    const cgp__event *first = first_event(w);
+    cgp_schedule_timeline t;
+    double last = 0.0, busy[4];
+    int path = 0;
+    assert_ok(cgp_pipeline_last_timeline(w->pipeline, &t));
+    assert_int_equal(t.devices, w->plan->n_devices);
+    const cgp_pipeline_times times = cgp_pipeline_last_times(w->pipeline, busy);
+    for (int d = 0; d < t.devices; d++) {
+        const cgp__worker *worker = &w->pipeline->workers[d];
+        int n = 0;
+        (void)cgp_schedule_actions(s, d, &n);
+        for (int i = 0; i < n; i++) {
+            assert_times(cgp__trace_event(&worker->trace, worker->trace_start + i), first,
+                         t.start[d][i], t.end[d][i]);
+            assert_true(t.start[d][i] >= (i > 0 ? t.end[d][i - 1] : 0.0));
+            assert_true(t.given[d][i] <= t.ready[d][i]);
+            last = t.end[d][i] > last ? t.end[d][i] : last;
+            path += t.critical[d][i];
+        }
+        assert_float_equal(t.busy[d], busy[d], 1e-6);
+    }
+    assert_true(t.makespan == last);
+    assert_float_equal(t.makespan, times.seconds, 1e-9);
+    assert_float_equal(t.bubble_makespan, times.bubble, 1e-6);
+    assert_true(path >= 2); /* a forward and a backward at least */
+    cgp_schedule_timeline_release(&t);
+}
+
+/* Written and read it is the same, and its time is all accounted for. */
+static void check_round_trip(const world *w) {
+    const cgp_schedule *s = cgp_plan_schedule(w->plan);
+    cgp_schedule_timeline t, u;
+    cgp_schedule_comparison c;
+    cgp_schedule *back = NULL;
+    char *text = NULL;
+    assert_ok(cgp_pipeline_last_timeline(w->pipeline, &t));
+    assert_ok(cgp_schedule_trace(s, &t, 1e6, &text));
+    assert_ok(cgp_schedule_from_trace(&back, &u, "t.json", text, strlen(text)));
+    assert_ok(cgp_schedule_compare(back, &u, &c));
+    for (int d = 0; d < t.devices; d++) {
+        int n = 0, m = 0;
+        double sum = 0.0;
+        const cgp_action *a = cgp_schedule_actions(s, d, &n);
+        const cgp_action *b = cgp_schedule_actions(back, d, &m);
+        assert_int_equal(n, m);
+        for (int i = 0; i < n; i++)
+            assert_true(a[i].kind == b[i].kind && a[i].stage == b[i].stage &&
+                        a[i].microbatch == b[i].microbatch && a[i].edge == b[i].edge);
+        assert_memory_equal(t.end[d], u.end[d], (size_t)n * sizeof(double));
+        assert_memory_equal(t.given[d], u.given[d], (size_t)n * sizeof(double));
+        for (int part = 0; part < CGP_PARTS; part++) {
+            assert_true(c.parts[d][part] >= 0.0);
+            sum += c.parts[d][part];
+        }
+        assert_true(fabs(sum - t.makespan) <= 1e-9 * t.makespan);
+    }
+    free(text);
+    cgp_schedule_comparison_release(&c);
+    cgp_schedule_timeline_release(&u);
+    cgp_schedule_destroy(back);
+    cgp_schedule_timeline_release(&t);
+}
+
+/* Every schedule: in halves of backward, with several stages on a device, recomputed. */
+static void a_timeline_is_what_the_workers_noted(void **state) {
+    (void)state;
+    const cgp_schedule_info *info;
+    for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
+        for (int n = 1; n <= 3 && info->has_backward; n++) {
+            world w;
+            cgp_plan_options o = cgp_plan_options_default();
+            o.stages = n;
+            o.schedule = info->name;
+            o.recompute = (cgp_recompute)((k + n) % MODES);
+            o.batch = 13;
+            o.chunks = 7;
+            open_world(&w, &o, true, NULL);
+            for (int i = 0; i < 2; i++) {
+                step(&w);
+                check_timeline(&w);
+                assert_ok(cgp_optim_step(w.pipeline));
+                check_timeline(&w);
+                check_round_trip(&w);
+            }
+            close_world(&w);
+        }
+    }
+}
+
+/* --- what it is good for --- */
+
+/* Stage 1 waits 100 ms for a forward of stage 0, of which there are three quick ones. On a machine
+ * that is busy some of it may be taken by other things. */
+static void a_slow_action_shows_as_variation(void **state) {
+    (void)state;
+    world w;
+    cgp_schedule_timeline t;
+    cgp_schedule_comparison c;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = o.chunks = 4;
+    o.schedule = "gpipe";
+    open_world(&w, &o, false, "delay:0F1:0.1");
+    step(&w);
+    assert_ok(cgp_pipeline_last_timeline(w.pipeline, &t));
+    assert_ok(cgp_schedule_compare(cgp_plan_schedule(w.plan), &t, &c));
+    assert_true(t.makespan >= 0.1);
+    assert_true(c.parts[0][CGP_PART_COMPUTE] >= 0.1);
+    for (int d = 0; d < 2; d++) {
+        double sum = 0.0;
+        for (int part = 0; part < CGP_PARTS; part++)
+            sum += c.parts[d][part];
+        assert_float_equal(sum, t.makespan, 1e-9);
+    }
+    if (c.parts[1][CGP_PART_VARIATION] < 0.05) {
+        print_error("variation %g of %g s\n", c.parts[1][CGP_PART_VARIATION], t.makespan);
+        fail();
+    }
+    cgp_schedule_comparison_release(&c);
+    cgp_schedule_timeline_release(&t);
+    close_world(&w);
+}
+
+/* The writers take it as they take a simulated one. */
+static void a_timeline_is_drawn(void **state) {
+    (void)state;
+    world w;
+    cgp_schedule_timeline t;
+    char *text = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 3;
+    o.batch = o.chunks = 4;
+    o.recompute = CGP_RECOMPUTE_ALWAYS;
+    open_world(&w, &o, true, NULL);
+    const cgp_schedule *s = cgp_plan_schedule(w.plan);
+    step(&w);
+    assert_ok(cgp_pipeline_last_timeline(w.pipeline, &t));
+    assert_ok(cgp_schedule_svg(s, &t, &text));
+    assert_non_null(strstr(text, "<title>1f1b, measured: 3 devices, 3 stages, 4 micro-"));
+    free(text);
+    assert_ok(cgp_schedule_draw_timeline(s, &t, t.makespan, 80, &text));
+    assert_int_equal(strlen(text), 3 * 81);
+    free(text);
+    cgp_schedule_timeline_release(&t);
+    close_world(&w);
+}
+
+/* --- what has none --- */
+
+static void assert_none(const world *w, const char *message) {
+    cgp_schedule_timeline t = {0};
+    assert_status(cgp_pipeline_last_timeline(w->pipeline, &t), CGP_ESTATE);
+    assert_message(message);
+    assert_null(t.start);
+}
+
+static void only_a_step_of_a_full_mini_batch_has_a_timeline(void **state) {
+    (void)state;
+    world w;
+    test_batch fewer;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = o.chunks = 4;
+    open_world(&w, &o, false, NULL);
+    assert_none(&w, "timeline: expected a step of a full mini-batch last, got none");
+    step(&w);
+    check_timeline(&w);
+    assert_ok(cgp_pipeline_evaluate(w.pipeline, w.batch.inputs, w.batch.n, NULL));
+    assert_none(&w, "got an evaluation or prediction");
+    test_batch_fill(&fewer, w.model, &sizes, 3, &w.random);
+    assert_ok(cgp_pipeline_step(w.pipeline, fewer.inputs, fewer.n, NULL));
+    assert_none(&w, "a full mini-batch last, 4 samples, got one of 3");
+    assert_ok(cgp_optim_step(w.pipeline));
+    step(&w);
+    check_timeline(&w);
+    test_batch_release(&fewer);
+    close_world(&w);
+}
+
+static void a_step_that_failed_has_none(void **state) {
+    (void)state;
+    world w;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = o.chunks = 4;
+    open_world(&w, &o, false, "fail:1B2");
+    assert_status(cgp_pipeline_step(w.pipeline, w.batch.inputs, w.batch.n, NULL), CGP_EDEVICE);
+    assert_none(&w, "got one that failed");
+    close_world(&w);
+}
+
+static void a_step_in_two_calls_has_none(void **state) {
+    (void)state;
+    test_sizes outside = sizes;
+    outside.no_loss = true;
+    uint64_t random = test_seed();
+    world w = {.model = test_random_graph(&random, &outside)};
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    o.batch = o.chunks = 4;
+    o.loss_outside = true;
+    assert_ok(cgp_plan_create(&w.plan, w.model, &o));
+    assert_ok(cgp_pipeline_create(&w.pipeline, w.plan, 3));
+    test_batch_fill(&w.batch, w.model, &outside, 4, &random);
+    const cgp_shape one = cgp_model_output_shape(w.model);
+    cgp_tensor y = {CGP_F32, {one.rank + 1, {4}}, NULL};
+    for (int i = 0; i < one.rank; i++)
+        y.shape.dims[i + 1] = one.dims[i];
+    y.data = calloc((size_t)cgp_shape_count(&y.shape), sizeof(float));
+    assert_ok(cgp_pipeline_forward(w.pipeline, w.batch.inputs, cgp_model_inputs(w.model), &y));
+    assert_none(&w, "got one in two calls (loss_outside)");
+    assert_ok(cgp_pipeline_backward(w.pipeline, &y));
+    assert_none(&w, "got one in two calls (loss_outside)");
+    free(y.data);
+    close_world(&w);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_timeline_is_what_the_workers_noted),
+        cmocka_unit_test(a_slow_action_shows_as_variation),
+        cmocka_unit_test(a_timeline_is_drawn),
+        cmocka_unit_test(only_a_step_of_a_full_mini_batch_has_a_timeline),
+        cmocka_unit_test(a_step_that_failed_has_none),
+        cmocka_unit_test(a_step_in_two_calls_has_none),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
