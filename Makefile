@@ -24,7 +24,7 @@ demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's te
 	  --batch 8 --chunks 4 --steps 1200 --interval 100 --optimizer adamw --rate 1e-3 --seed 1 \
 	  --run $(DEMO_RUN) --overwrite --sample 200 --data $(DATA)
 
-QUESTIONS ?= gpt2 chunks peak small precision resnet101
+QUESTIONS ?= gpt2 chunks peak small precision resnet101 schedules predictions
 bench: all ## measure speed and memory, here and in PyTorch (bench/README.md says what and how)
 	@cmake --build $(BUILD) -j $(JOBS) --target bench_peak -- --quiet
 	@for question in $(QUESTIONS); do \
@@ -41,7 +41,7 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 	@/usr/bin/python3 tools/reference_models.py
 
 SECONDS ?= 60
-READERS ?= schedule safetensors tokens
+READERS ?= schedule trace safetensors tokens
 fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints executions and coverage
 	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)
 

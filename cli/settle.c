@@ -156,6 +156,10 @@ static cgp_status settle_table(cli_settings *s) {
 
 /* Numbers for a balance say how many stages there are, unless --stages does. */
 static cgp_status settle_stages(cli_settings *s) {
+    /* A run that goes on with another schedule leaves the shape of its old one. */
+    const bool changed = s->inherited && cli_given(s, CLI_OPTION_SCHEDULE);
+    if (changed && !cli_given(s, CLI_OPTION_VIRTUAL)) s->virtual_stages = 0;
+    if (changed && !cli_given(s, CLI_OPTION_GROUP)) s->group = 0;
     if (cli_schedule_is_file(s->schedule)) return settle_table(s);
     const cgp_schedule_info *info = cgp_schedule_info_find(s->schedule);
     const int count = s->balance.layers.count;

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run libFuzzer on each reader of files, with the address and undefined sanitizers:
 #
-#     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, safetensors, tokens
+#     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, trace, safetensors, tokens
 #
 # From tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input that breaks
 # something in BUILD/fuzz/NAME-crash-*. Prints executions, and edges of the program covered. Exit code 1 if something broke.
@@ -9,7 +9,7 @@ set -eu
 build=$1/fuzz
 seconds=$2
 shift 2
-[ $# -gt 0 ] || set -- schedule safetensors tokens
+[ $# -gt 0 ] || set -- schedule trace safetensors tokens
 command -v clang >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build"
 
@@ -25,7 +25,9 @@ failed=0
 run_target() {
     mkdir -p "$build/$1"
     log=$build/$1.log
-    if "$build/$1.bin" -max_len=4096 -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$build/$1-" \
+    length=4096
+    [ "$1" != trace ] || length=16384
+    if "$build/$1.bin" -max_len="$length" -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$build/$1-" \
         "$build/$1" "tests/fuzz/corpus/$1" >"$log" 2>&1; then
         verdict="nothing found"
     else
@@ -41,10 +43,10 @@ run_target() {
 
 for target in "$@"; do
     case $target in
-    schedule) build_target schedule "schedule trace base" ;;
+    schedule | trace) build_target "$target" "schedule trace base" ;;
     safetensors) build_target safetensors "checkpoint tensor base" ;;
     tokens) build_target tokens "data base" ;;
-    *) echo "fuzz: $target: expected schedule, safetensors or tokens" >&2 && exit 1 ;;
+    *) echo "fuzz: $target: expected schedule, trace, safetensors or tokens" >&2 && exit 1 ;;
     esac
     run_target "$target"
 done

@@ -1,0 +1,196 @@
+/* test_fuzz_trace.c -- traces of measured steps against damage: what is refused is told with the name of the text, what is
+ * accepted is drawn, compared with its plan into parts that add up, and is the same when it is written and read again.
+ *
+ * As a test it drives itself: traces, mutated 20000 times from a seed that is printed. With CGP_LIBFUZZER it is a target of
+ * libFuzzer (make fuzz READERS=trace). */
+#include "fuzz.h"
+
+#include <dirent.h>
+#include <math.h>
+
+#include <cgpipe/schedule.h>
+
+#include "schedule/timeline.h"
+
+enum { ROOM = 16384, MUTATIONS = 20000 };
+
+/* --- the property --- */
+
+static bool same_times(const cgp_schedule *s, double *const *a, double *const *b) {
+    for (int d = 0; d < cgp_schedule_devices(s); d++) {
+        int n;
+        (void)cgp_schedule_actions(s, d, &n);
+        if (n > 0 && memcmp(a[d], b[d], (size_t)n * sizeof **a) != 0) return false;
+    }
+    return true;
+}
+
+static void check_round_trip(const cgp_schedule *s, const cgp_schedule_timeline *t) {
+    char *text = NULL;
+    cgp_schedule *back = NULL;
+    cgp_schedule_timeline again = {0};
+    REQUIRE(cgp_schedule_trace(s, t, 1e6, &text) == CGP_OK);
+    REQUIRE(cgp_schedule_from_trace(&back, &again, "again", text, strlen(text)) == CGP_OK);
+    REQUIRE(again.devices == t->devices && same_times(s, again.start, t->start) &&
+            same_times(s, again.end, t->end) && same_times(s, again.given, t->given) &&
+            same_times(s, again.ready, t->ready));
+    cgp_schedule_timeline_release(&again);
+    cgp_schedule_destroy(back);
+    free(text);
+}
+
+static void check_parts(const cgp_schedule *s, const cgp_schedule_timeline *t) {
+    cgp_schedule_comparison c = {0};
+    REQUIRE(cgp_schedule_compare(s, t, &c) == CGP_OK);
+    for (int d = 0; d < c.devices; d++) {
+        double sum = 0;
+        for (int part = 0; part < CGP_PARTS; part++) {
+            REQUIRE(c.parts[d][part] >= 0);
+            sum += c.parts[d][part];
+        }
+        REQUIRE(fabs(sum - t->makespan) <= 1e-6 * t->makespan);
+    }
+    cgp_schedule_comparison_release(&c);
+}
+
+static bool try_input(const char *bytes, size_t size) {
+    cgp_schedule *s = NULL;
+    cgp_schedule_timeline t = {0};
+    char *copy = malloc(size + 1), *svg = NULL; /* so that reading past the end is found */
+    if (size) memcpy(copy, bytes, size);
+    const cgp_status status = cgp_schedule_from_trace(&s, &t, "x.json", copy, size);
+    free(copy);
+    if (status != CGP_OK) {
+        REQUIRE(!s && status == CGP_EFORMAT && strncmp(cgp_message(), "x.json: ", 8) == 0);
+        return false;
+    }
+    REQUIRE(cgp_schedule_svg(s, &t, &svg) == CGP_OK);
+    free(svg);
+    check_parts(s, &t);
+    check_round_trip(s, &t);
+    cgp_schedule_timeline_release(&t);
+    cgp_schedule_destroy(s);
+    return true;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input((const char *)bytes, size);
+    return 0;
+}
+
+#else
+
+/* --- the driver --- */
+
+/* A simulated step, taken for measured. */
+static char *draw_trace(uint64_t *random) {
+    cgp_schedule *s = NULL;
+    cgp_schedule_timeline simulated, t;
+    char *text = NULL;
+    do {
+        const cgp_schedule_info *info = cgp_schedule_info_at(test_between(random, 0, 13));
+        (void)!cgp_schedule_create(&s, info->name, test_between(random, 1, 2),
+                                   test_between(random, 1, 3), NULL);
+    } while (!s);
+    assert_ok(cgp_schedule_lower_chain(s));
+    assert_ok(cgp_schedule_simulate(s, NULL, &simulated));
+    assert_ok(cgp__timeline_create(&t, s, true));
+    for (int d = 0; d < cgp_schedule_devices(s); d++) {
+        int n;
+        const cgp_action *actions = cgp_schedule_actions(s, d, &n);
+        for (int i = 0; i < n; i++) {
+            t.start[d][i] = t.ready[d][i] = simulated.start[d][i];
+            t.end[d][i] = simulated.end[d][i];
+            if (actions[i].edge >= 0) t.given[d][i] = t.start[d][i];
+        }
+    }
+    assert_ok(cgp__timeline_complete(&t, s));
+    assert_ok(cgp_schedule_trace(s, &t, 1e6, &text));
+    cgp_schedule_timeline_release(&t);
+    cgp_schedule_timeline_release(&simulated);
+    cgp_schedule_destroy(s);
+    return text;
+}
+
+static const char *const words[] = {
+    ",",         "[",   "]",   "{",      "}",       "\"cgpipe\"",   "null",
+    "1e999",     "-1",  "0.5", "1e-300", "true",    "[[]]",         "2147483648",
+    "\"start\"", "\\n", "0F0", "1e300",  "\"csv\"", "\"edges\":[]", "[0,1],",
+    "0.0,",
+};
+
+static void mutate(char *bytes, size_t *size, uint64_t *random) {
+    const size_t at = fuzz_below(random, *size);
+    switch (fuzz_below(random, 4)) {
+    case 0: /* a bit */
+        if (*size > 0) bytes[at] ^= (char)(1u << fuzz_below(random, 7));
+        break;
+    case 1: /* the end */
+        if (fuzz_below(random, 8) == 0) *size = fuzz_below(random, *size + 1);
+        break;
+    case 2: { /* a word */
+        const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
+        fuzz_replace(bytes, size, ROOM, at, fuzz_below(random, 4), word, strlen(word));
+        break;
+    }
+    default: /* the next digit */
+        for (size_t i = at; i < *size; i++) {
+            if (bytes[i] < '0' || bytes[i] > '9') continue;
+            bytes[i] = (char)('0' + fuzz_below(random, 10));
+            break;
+        }
+    }
+}
+
+static void mutated_traces_are_refused_or_true(void **state) {
+    (void)state;
+    uint64_t random = test_seed();
+    int accepted = 0;
+    for (int i = 0; i < MUTATIONS; i++) {
+        static char bytes[ROOM];
+        char *text = draw_trace(&random);
+        size_t size = strlen(text);
+        assert_true(size < ROOM);
+        memcpy(bytes, text, size);
+        free(text);
+        for (int times = test_between(&random, 0, 2); times > 0; times--)
+            mutate(bytes, &size, &random);
+        accepted += try_input(bytes, size);
+    }
+    print_message("%d of %d accepted\n", accepted, MUTATIONS);
+    assert_in_range(accepted, MUTATIONS / 100, MUTATIONS - MUTATIONS / 100);
+}
+
+static void the_corpus_is_refused_or_true(void **state) {
+    (void)state;
+    static const char folder[] = TEST_DATA "/../fuzz/corpus/trace";
+    DIR *corpus = opendir(folder);
+    int accepted = 0;
+    assert_non_null(corpus);
+    for (struct dirent *entry; (entry = readdir(corpus));) {
+        static char bytes[ROOM];
+        char path[600];
+        if (entry->d_name[0] == '.') continue;
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        FILE *file = fopen(path, "rb");
+        assert_non_null(file);
+        accepted += try_input(bytes, fread(bytes, 1, sizeof bytes, file));
+        fclose(file);
+    }
+    closedir(corpus);
+    assert_true(accepted > 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_traces_are_refused_or_true),
+        cmocka_unit_test(the_corpus_is_refused_or_true),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif
