@@ -168,6 +168,7 @@ static cgp_status bench(cli_experiment *e) {
     cgp_status status = CGP_OK;
     CGP_TRY(cli_json_check(s));
     CGP_TRY(cli_trace_check_folders(s));
+    if (s->costs_out) CGP_TRY(cli_file_check(s->costs_out));
     CGP_TRY(cli_print_plan(out, e));
     fputc('\n', out);
     print_log_memory(out, e);
@@ -233,9 +234,9 @@ static cgp_status check_name(const cli_settings *s) {
     if (s->old && strcmp(s->operand, "amoebanetd-memory") != 0)
         return cgp_fail(CGP_EINVAL, "--old: expected bench amoebanetd-memory, got %s",
                         s->operand);
-    if (s->trace.count > 0 && bench_table_find(s->operand, s->old))
-        return cgp_fail(CGP_EINVAL, "--trace: expected bench gpt2 or memory, got %s",
-                        s->operand);
+    if ((s->trace.count > 0 || s->costs_out) && bench_table_find(s->operand, s->old))
+        return cgp_fail(CGP_EINVAL, "--%s: expected bench gpt2 or memory, got %s",
+                        s->trace.count > 0 ? "trace" : "costs-out", s->operand);
     return CGP_OK;
 }
 

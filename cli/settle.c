@@ -105,9 +105,12 @@ static cgp_status settle_rate(cli_settings *s) {
 /* --- traces --- */
 
 static cgp_status settle_trace(const cli_settings *s) {
-    if (s->trace.count == 0) return CGP_OK;
-    if (s->grid || s->plan_only)
+    const bool one = !s->grid && !s->plan_only;
+    if (s->trace.count > 0 && !one)
         return cgp_fail(CGP_EINVAL, "--trace: expected one run to trace, got --%s",
+                        s->grid ? "grid" : "plan-only");
+    if (s->costs_out && !one)
+        return cgp_fail(CGP_EINVAL, "--costs-out: expected one run to measure, got --%s",
                         s->grid ? "grid" : "plan-only");
     return cli_trace_check_names(s);
 }

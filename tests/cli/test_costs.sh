@@ -43,6 +43,24 @@ check "train --balance time" exits 0
 run train --resume --steps 5
 check "train --resume measures again" exits 0
 
+# --- costs of a run ---
+
+run bench gpt2 --model $costed --stages 2 --batch 4 --chunks 2 --steps 4 --dropout 0 --costs-out run.json --json bench.json
+check "bench --costs-out" exits 0
+check "bench --costs-out: of its micro-batches" test "$(jq .samples run.json)" -eq 2
+check "bench --costs-out: every layer runs forward and backward" test "$(
+    jq '[.layers[] | select(.forward_seconds > 0)] | length' run.json)" -ge 6
+check "bench --costs-out: the layers take no longer than the step" jq -en \
+    --slurpfile run run.json --slurpfile bench bench.json \
+    '[$run[0].layers[] | .forward_seconds + .input_seconds + .weight_seconds] | add < $bench[0].run_seconds'
+run plan $costed --stages 2 --batch 4 --chunks 2 --schedule zb-v --costs run.json --json plan.json
+check "plan --costs: the simulated step" has "simulated step 0." "$out"
+check "plan --costs: as JSON" jq -e \
+    '.run_seconds_simulated > 0 and .bubble_simulated > 0 and .bubble_simulated < 1' plan.json
+fails 2 "--costs-out: expected one run to measure, got --plan-only" \
+    bench gpt2 --model $costed --plan-only --costs-out run.json
+fails 1 "none/run.json: ..." bench gpt2 --model $costed --steps 3 --batch 4 --costs-out none/run.json
+
 # --- files that are not costs ---
 
 fails 1 "costs.json: expected the costs of gpt2:layers=4,..." \

@@ -33,7 +33,8 @@ stop_after() { # STEPS RUN OPTIONS...
 number=0
 for layout in "--stages 2" "--stages 3 --schedule gpipe" "--balance 1,4 --recompute always" \
     "--balance 2,2,1 --recompute except_last+selective" "--stages 5 --recompute selective" \
-    "--stages 2 --schedule gpipe --recompute except_last"; do
+    "--stages 2 --schedule gpipe --recompute except_last" \
+    "--stages 2 --schedule zb-v --recompute always"; do
     number=$((number + 1))
     stop_after 5 "run-$number"
     check "stopped by time: exit code 0" exits 0
@@ -55,6 +56,15 @@ for layout in "--stages 2" "--stages 3 --schedule gpipe" "--balance 1,4 --recomp
         cmp "run-$number/latest/optimizer.safetensors" straight/latest/optimizer.safetensors &&
         echo same)" = same
 done
+# The shape of a schedule, and a table, do not go on with another.
+stop_after 5 run-v --stages 2 --schedule zb-v
+check "run.json: two stages on a device" has '"virtual": 2' run-v/run.json
+"$program" schedule zb-h1 --stages 2 --chunks 4 --csv >own.csv
+run train --resume --run run-v --minutes 0.000001 --schedule own.csv
+check "resumed with a table: exit code 0" exits 0
+run train --resume --run run-v --schedule gpipe --stages 3
+check "resumed without it: the same weights" test "$(sha)" = "$whole"
+
 check "run.json: a start each" test "$(grep -c '"date"' run-1/run.json)" -eq 6
 check "run.json: the new layout is the run's" has '"stages": 2' run-1/run.json
 check "run.json: what was given" test "$(grep -c '"stages": 2' run-1/run.json)" -eq 2
