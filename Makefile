@@ -4,6 +4,7 @@ JOBS ?= $(shell nproc)
 WERROR ?= OFF
 DATA ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
 STAGES ?= 2
+DEMO_STEPS ?= 1200
 DEMO_RUN ?= $(BUILD)/demo
 
 all: deps ## build the library and the program
@@ -21,7 +22,7 @@ test: all ## build and run every test
 
 demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's text), then sample from it
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
-	  --batch 8 --chunks 4 --steps 1200 --interval 100 --optimizer adamw --rate 1e-3 --seed 1 \
+	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --rate 1e-3 --seed 1 \
 	  --run $(DEMO_RUN) --overwrite --sample 200 --data $(DATA)
 
 QUESTIONS ?= gpt2 chunks peak small precision resnet101 schedules predictions
