@@ -1,7 +1,7 @@
 /* test_fuzz_trace.c -- traces of measured steps against damage: what is refused is told with the name of the text, what is
  * accepted is drawn, compared with its plan into parts that add up, and is the same when it is written and read again.
  *
- * As a test it drives itself: traces, mutated 20000 times from a seed that is printed. With CGP_LIBFUZZER it is a target of
+ * As a test it drives itself: traces, mutated 4000 times from a seed that is printed. With CGP_LIBFUZZER it is a target of
  * libFuzzer (make fuzz READERS=trace). */
 #include "fuzz.h"
 
@@ -12,7 +12,7 @@
 
 #include "schedule/timeline.h"
 
-enum { ROOM = 16384, MUTATIONS = 20000 };
+enum { ROOM = 16384, MUTATIONS = 4000 };
 
 /* --- the property --- */
 
