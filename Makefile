@@ -21,6 +21,9 @@ install: all ## install below PREFIX (default /usr/local): program, libraries, h
 uninstall: all ## delete what `make install` with the same PREFIX and DESTDIR installed
 	@tools/uninstall.sh $(BUILD) $(DESTDIR)$(abspath $(PREFIX))
 
+docs: ## the headers as web pages in BUILD/docs (needs doxygen)
+	@tools/docs.sh $(BUILD)/docs
+
 deps: ## install missing packages (apt-get, as root or with sudo)
 	@tools/deps.sh
 
@@ -71,4 +74,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all install uninstall deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help
