@@ -6,11 +6,23 @@ DATA ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[c
 STAGES ?= 2
 DEMO_STEPS ?= 1200
 DEMO_RUN ?= $(BUILD)/demo
+PREFIX ?= /usr/local
 
 all: deps ## build the library and the program
 	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
 	@echo "building the library and the program in $(BUILD)"
-	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_program -- --quiet
+	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_program manual -- --quiet
+
+install: all ## install below PREFIX (default /usr/local): program, libraries, headers, manual pages; in DESTDIR, if given
+	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(abspath $(PREFIX)) >/dev/null
+	@rm -f $(BUILD)/install_manifest.txt
+	@echo "installed in $(DESTDIR)$(abspath $(PREFIX))"
+
+uninstall: all ## delete what `make install` with the same PREFIX and DESTDIR installed
+	@tools/uninstall.sh $(BUILD) $(DESTDIR)$(abspath $(PREFIX))
+
+docs: ## the headers as web pages in BUILD/docs (needs doxygen)
+	@tools/docs.sh $(BUILD)/docs
 
 deps: ## install missing packages (apt-get, as root or with sudo)
 	@tools/deps.sh
@@ -62,4 +74,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help

@@ -1,8 +1,21 @@
-/* commands.h -- the commands. Each returns the exit code and has told of its failure. */
+/* commands.h -- the commands, as a table for main.c and for the manual pages. Each returns the exit code and has told of
+ * its failure. */
 #ifndef CGPIPE_CLI_COMMANDS_H
 #define CGPIPE_CLI_COMMANDS_H
 
 #include "options.h"
+
+typedef struct cli_command {
+    const char *name, *operand, *summary, *example;
+    unsigned bit;
+    int (*run)(const cli_settings *settings);
+} cli_command;
+
+enum { CLI_COMMANDS = 6 };
+extern const cli_command cli_commands[CLI_COMMANDS];
+
+/* What the program is, in a few words; and what MODEL may be, in lines. */
+extern const char cli_summary[], cli_models[];
 
 int cli_train(const cli_settings *settings);
 int cli_sample(const cli_settings *settings);

@@ -116,12 +116,12 @@ void cli_settings_release(cli_settings *settings) {
 void cli_options_help(FILE *out, unsigned command) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!cli_option_taken(id, command)) continue;
-        const char *preset = cli_option_preset(command, id);
+        const char *preset = cli_option_shown_preset(command, id);
         char left[40];
         snprintf(left, sizeof left, "--%s %s", cli_options[id].name,
                  cli_options[id].argument ? cli_options[id].argument : "");
         fprintf(out, "  %-24s %s", left, cli_options[id].help);
-        if (preset && *preset != '\n') fprintf(out, " [%s]", preset);
+        if (preset) fprintf(out, " [%s]", preset);
         fputc('\n', out);
     }
 }

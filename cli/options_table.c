@@ -201,3 +201,8 @@ const char *cli_option_preset(unsigned command, int id) {
     }
     return cli_options[id].preset;
 }
+
+const char *cli_option_shown_preset(unsigned command, int id) {
+    const char *preset = cli_option_preset(command, id);
+    return preset && *preset == '\n' ? NULL : preset; /* help's text has that one in words */
+}

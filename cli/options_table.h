@@ -1,4 +1,4 @@
-/* options_table.h -- the table of options, for options.c and its neighbours alone. */
+/* options_table.h -- the table of options, for options.c, its neighbours and manual.c alone. */
 #ifndef CGPIPE_CLI_OPTIONS_TABLE_H
 #define CGPIPE_CLI_OPTIONS_TABLE_H
 
@@ -36,6 +36,9 @@ extern const cli_option cli_options[CLI_OPTION_COUNT];
 
 /* The default for a command, NULL if there is none. */
 const char *cli_option_preset(unsigned command, int id);
+
+/* The same as a person is told it, NULL if there is nothing to tell. */
+const char *cli_option_shown_preset(unsigned command, int id);
 
 /* Tell whether a command has the option. */
 static inline bool cli_option_taken(int id, unsigned command) {

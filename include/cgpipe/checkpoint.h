@@ -92,13 +92,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer 
                                                          const void *data, size_t bytes);
 
 /** Sync, rename to `path`, sync the folder, free the writer. On failure the temporary file is gone and the writer freed.
- * @retval CGP_EIO @retval CGP_ESTATE Data are missing. */
+ * @retval CGP_EIO     Not written, or not synced.   @retval CGP_ESTATE  Data are missing. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer);
 
 /** Give up: delete the temporary file and free the writer. Accepts NULL. */
 CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 
-/** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced. @retval CGP_EIO @retval CGP_ENOMEM */
+/** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced.
+ * @retval CGP_EIO     Not written, or not synced.   @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
                                                    size_t bytes);
 

@@ -25,11 +25,11 @@ harmless='
 # The last line: shortage.c fails what jansson and libcrypto allocate, from inside; libpng asks us; libjpeg asks the
 # system, and its message for want of memory becomes CGP_ENOMEM.
 
-nm -u "$build_dir/libcgpipe_internal.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
+nm -u "$build_dir/libcgpipe.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"
 count=$(wc -l <"$temp/taken")
 if [ "$count" -lt 50 ]; then
-    echo "test_imports: $build_dir/libcgpipe_internal.a takes only $count functions from outside: was it read?"
+    echo "test_imports: $build_dir/libcgpipe.a takes only $count functions from outside: was it read?"
     exit 1
 fi
 tr -s ' ' '\n' <<<"$harmless" | grep . >"$temp/harmless"

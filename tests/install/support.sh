@@ -1,0 +1,45 @@
+# support.sh -- the examples as tests. Sourced.
+
+# run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they say they do.
+run_examples() {
+    local folder=$1 prefix=$2 what=$3
+    run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
+    run_example "$what" "${prefix}own_schedule" '^the same weights, bit for bit$' "$folder/own_schedule.csv"
+    run_example "$what" "${prefix}loss_outside" '^farthest from the sine: 0\.[01]'
+    run_example "$what" "${prefix}resume" '^weights, resumed    [0-9a-f]{64}$' "$work/run"
+}
+
+# run_example WHAT PROGRAM PATTERN WORDS...
+run_example() {
+    local what=$1 program=$2 pattern=$3
+    shift 3
+    if timeout 60 "$program" "$@" >"$work/out" 2>&1 && grep -qE "$pattern" "$work/out"; then
+        ok "$what: $(basename "$program")"
+    else
+        not_ok "$what: $(basename "$program"): failed, or no line like $pattern in:"
+        tail -n 20 "$work/out"
+    fi
+}
+
+passed=0 failed=0
+ok() { echo "ok - $1"; passed=$((passed + 1)); }
+not_ok() { echo "not ok - $1"; failed=$((failed + 1)); }
+
+# check NAME COMMAND... : what it says is shown if it fails.
+check() {
+    local name=$1
+    shift
+    if "$@" >"$work/out" 2>&1; then ok "$name"; else
+        not_ok "$name (failed: $*)"
+        tail -n 20 "$work/out"
+    fi
+}
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+finish() {
+    echo "$passed passed, $failed failed"
+    [ "$failed" -eq 0 ]
+    exit
+}

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# test_examples.sh SOURCE_DIR BUILD_DIR -- every example runs, and does what it says.
+set -u
+source "$(dirname "$0")/support.sh"
+
+run_examples "$1/examples" "$2/example_" "example"
+for file in "$1"/examples/*.c; do
+    check "$(basename "$file") is short" test "$(wc -l <"$file")" -lt 150
+    check "$(basename "$file") is run here" grep -q "prefix}$(basename "$file" .c)\"" "$(dirname "$0")/support.sh"
+done
+
+# A table that is wrong is drawn, with the place in brackets.
+sed 's/1F0,1I0/1I0,1F0/' "$1/examples/own_schedule.csv" >"$work/wrong.csv"
+"$2/example_own_schedule" "$work/wrong.csv" >"$work/said" 2>&1
+check "own_schedule refuses a wrong table" test $? -eq 1
+check "own_schedule draws where it is wrong" grep -qF '[1I0]' "$work/said"
+finish

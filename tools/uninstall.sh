@@ -1,0 +1,18 @@
+#!/bin/sh
+# Delete what `make install` puts into a folder: tools/uninstall.sh BUILD PREFIX
+#
+# The same files are installed into a folder of their own first, so that no list of them has to be kept. Folders that are named
+# after cgpipe go when they are empty.
+set -eu
+build=$1
+prefix=$2
+list=$(mktemp -d)
+trap 'rm -rf "$list"' EXIT
+DESTDIR='' cmake --install "$build" --prefix "$list" >/dev/null
+rm -f "$build/install_manifest.txt"
+cd "$list"
+find . \( -type f -o -type l \) -exec sh -c 'cd "$0" && rm -f -- "$@"' "$prefix" {} +
+find . -depth -type d -path '*cgpipe*' | while IFS= read -r folder; do
+    rmdir "$prefix/$folder" 2>/dev/null || true
+done
+echo "uninstalled from $prefix"
