@@ -11,6 +11,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
     {"profile", "MODEL", "measure what each layer costs",
      "gpt2:vocab=3000,seq=128 --batch 8 --json costs.json", CLI_PROFILE, cli_profile},
+    {"check", "MODEL", "compare a step in one stage and in several, bit for bit",
+     "resnet20 --stages 3 --schedule zb-v --batch 8", CLI_CHECK, cli_check},
     {"bench", "NAME", "repeat a published experiment; or memory MODEL",
      "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
     {"schedule", "NAME", "check, draw and simulate a schedule",

@@ -11,7 +11,7 @@ typedef struct cli_command {
     int (*run)(const cli_settings *settings);
 } cli_command;
 
-enum { CLI_COMMANDS = 6 };
+enum { CLI_COMMANDS = 7 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* What the program is, in a few words; and what MODEL may be, in lines. */
@@ -23,6 +23,7 @@ int cli_plan(const cli_settings *settings);
 int cli_profile(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);
 int cli_bench_grid(const cli_settings *settings); /* bench --grid */
+int cli_check(const cli_settings *settings);
 int cli_schedule(const cli_settings *settings);
 int cli_compare(const cli_settings *settings); /* schedule --compare */
 

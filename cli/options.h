@@ -17,6 +17,7 @@ enum {
     CLI_BENCH = 1 << 3,
     CLI_SCHEDULE = 1 << 4,
     CLI_PROFILE = 1 << 5,
+    CLI_CHECK = 1 << 6,
 };
 
 typedef enum cli_option_id {

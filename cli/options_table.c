@@ -5,7 +5,7 @@
 
 #define AT(field) offsetof(cli_settings, field)
 #define TRAIN CLI_TRAIN
-#define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH)
+#define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
 #define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE)
