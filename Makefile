@@ -53,8 +53,13 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 	@/usr/bin/python3 tools/reference_numbers.py
 	@/usr/bin/python3 tools/reference_models.py
 
+reference-tokens: ## make Hugging Face's tokens for the tests again (needs python3 with tokenizers, from pip)
+	@python3 -c 'import tokenizers' 2>/dev/null || \
+	  { echo "reference-tokens: needs tokenizers for python3 (pip install tokenizers)" >&2; exit 1; }
+	@python3 tools/reference_tokens.py
+
 SECONDS ?= 60
-READERS ?= schedule trace safetensors tokens
+READERS ?= schedule trace safetensors tokens tokenizer
 fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints executions and coverage
 	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)
 
@@ -74,4 +79,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all install uninstall docs deps demo bench tables reference-numbers test fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens test fuzz schedules asan tsan clean help

@@ -7,6 +7,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      cli_train},
     {"sample", "RUN", "sample text from a trained GPT-2", "run --prompt \"Once\" --length 500",
      CLI_SAMPLE, cli_sample},
+    {"tokenize", "[FILE...]", "turn text into tokens and back, as GPT-2 does",
+     "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
     {"plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
     {"profile", "MODEL", "measure what each layer costs",

@@ -47,9 +47,11 @@ static cgp_status unknown_option(const cli_settings *settings, const char *word)
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
-/* A word that is no option: the operand, the model of `bench memory`, or one more path after --data. */
+/* A word that is no option: the operand, the model of `bench memory`, one more path after --data, or
+ * one of the files of tokenize. */
 static cgp_status take_word(cli_settings *settings, const char *word, bool after_data) {
-    if (after_data) return cli_option_set(settings, CLI_OPTION_DATA, word);
+    if (after_data || settings->command == CLI_TOKENIZE)
+        return cli_option_set(settings, CLI_OPTION_DATA, word);
     const bool takes_model = settings->command == CLI_BENCH && settings->operand &&
                              strcmp(settings->operand, "memory") == 0;
     if (takes_model && !settings->model) {

@@ -18,6 +18,7 @@ enum {
     CLI_SCHEDULE = 1 << 4,
     CLI_PROFILE = 1 << 5,
     CLI_CHECK = 1 << 6,
+    CLI_TOKENIZE = 1 << 7,
 };
 
 typedef enum cli_option_id {
@@ -83,6 +84,10 @@ typedef enum cli_option_id {
     CLI_OPTION_PROMPT,
     CLI_OPTION_TEMPERATURE,
     CLI_OPTION_TOP_K,
+    CLI_OPTION_TOKENIZER,
+    CLI_OPTION_OUT,
+    CLI_OPTION_DECODE,
+    CLI_OPTION_END_OF_TEXT,
     CLI_OPTION_LIST,
     CLI_OPTION_CHECK,
     CLI_OPTION_COMPARE,
@@ -117,7 +122,7 @@ typedef struct cli_balance {
     const char *by;
 } cli_balance;
 
-/* "cpu,cpu", or the paths after --data */
+/* "cpu,cpu", or the paths after --data, or those of tokenize */
 typedef struct cli_names {
     const char *const *values;
     int count;
@@ -136,10 +141,10 @@ typedef struct cli_settings {
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *rate_schedule, *costs, *costs_out, *recipe;
-    const char *check, *compare, *svg, *trace_json;
+    const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
         help;
-    bool deferred_batch_norm;
+    bool deferred_batch_norm, decode, end_of_text;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval, epochs;
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;

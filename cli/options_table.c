@@ -8,7 +8,7 @@
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
-#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE)
+#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 
@@ -135,13 +135,23 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_WEIGHTS] = {"weights", "FILE", CLI_TEXT, AT(weights), CLI_SAMPLE, 0,
         NULL, "a file of weights to use instead of a checkpoint"},
     [CLI_OPTION_LENGTH] = {"length", "N", CLI_WHOLE, AT(length), CLI_SAMPLE, 0,
-        "200", "characters to sample"},
+        "200", "characters to sample; with --tokenizer tokens"},
     [CLI_OPTION_PROMPT] = {"prompt", "TEXT", CLI_TEXT, AT(prompt), SAMPLING, 0,
         "\n", "text to go on from; not repeated [a line break]"},
     [CLI_OPTION_TEMPERATURE] = {"temperature", "X", CLI_REAL, AT(temperature), SAMPLING, 0,
         "0.8", "0 takes the likeliest, 1 samples as trained"},
     [CLI_OPTION_TOP_K] = {"top-k", "K", CLI_COUNT, AT(top_k), SAMPLING, 0,
         NULL, "sample among the K likeliest [all]"},
+    [CLI_OPTION_TOKENIZER] = {"tokenizer", "DIR", CLI_TEXT, AT(tokenizer),
+        CLI_TOKENIZE | CLI_SAMPLE, 0,
+        NULL, "folder with vocab.json and merges.txt, as published with GPT-2"},
+    [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE, 0,
+        NULL, "write tokens, 2 bytes each, to FILE.bin for --data; with --decode bytes\n"
+        "                           [ids as numbers, or bytes, to standard output]"},
+    [CLI_OPTION_DECODE] = {"decode", NULL, CLI_FLAG, AT(decode), CLI_TOKENIZE, 0,
+        NULL, "tokens back to bytes: FILE is a token file (.bin), or ids as numbers"},
+    [CLI_OPTION_END_OF_TEXT] = {"end-of-text", NULL, CLI_FLAG, AT(end_of_text), CLI_TOKENIZE, 0,
+        NULL, "end each FILE with the token <|endoftext|>"},
     [CLI_OPTION_LIST] = {"list", NULL, CLI_FLAG, AT(list), CLI_SCHEDULE, 0,
         NULL, "name all schedules, and when to use each"},
     [CLI_OPTION_CHECK] = {"check", "FILE", CLI_TEXT, AT(check), CLI_SCHEDULE, 0,

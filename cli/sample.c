@@ -7,6 +7,7 @@
 #include "folder.h"
 #include "record.h"
 #include "sampler.h"
+#include "tokenizer.h"
 #include "weights.h"
 
 #include <stdlib.h>
@@ -18,6 +19,7 @@ typedef struct sample {
     cli_folder folder;
     json_t *record;
     cgp_named_model named;
+    cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
     cli_weights weights;
     cli_sampling sampling;
@@ -37,8 +39,10 @@ static cgp_status prepare(sample *s) {
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
     CGP_TRY(cli_model_expect_gpt2(&s->named, "sample"));
-    CGP_TRY(cli_sampling_check(&s->sampling, &s->named.gpt2));
-    return cli_sampler_plan(&s->sampler, &s->named.gpt2, (int)settings->threads_per_device);
+    if (settings->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, settings->tokenizer));
+    CGP_TRY(cli_sampling_check(&s->sampling, &s->named.gpt2, s->tokenizer));
+    return cli_sampler_plan(&s->sampler, &s->named.gpt2, s->tokenizer,
+                            (int)settings->threads_per_device);
 }
 
 /* The model that a note of cgpipe train tells; NULL if it is no such note. */
@@ -102,6 +106,7 @@ int cli_sample(const cli_settings *settings) {
     if (code == CLI_OK) code = cli_report(run(&s), false);
     cli_weights_close(&s.weights);
     cli_sampler_release(&s.sampler);
+    cgp_tokenizer_destroy(s.tokenizer);
     json_decref(s.record);
     cli_folder_close(&s.folder);
     return code;

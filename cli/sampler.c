@@ -1,6 +1,6 @@
 /* sampler.c -- see sampler.h.
  *
- * The window holds the last T bytes at most. While there are fewer, the rest of it is zeros:
+ * The window holds the last T tokens at most. While there are fewer, the rest of it is zeros:
  * attention is causal, so nothing after a position changes its logits. */
 #include "sampler.h"
 
@@ -13,9 +13,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_options *gpt2) {
+cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_options *gpt2,
+                              const cgp_tokenizer *tokenizer) {
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocabulary(tokenizer) : 0;
     if (!*sampling->prompt)
         return cgp_fail(CGP_EINVAL, "--prompt: expected at least one character, got none");
+    if (tokens > gpt2->vocabulary)
+        return cgp_fail(CGP_EINVAL,
+                        "--tokenizer: has %" PRId64
+                        " tokens, expected at most the vocabulary of the model, %" PRId64
+                        " (the tokenizer that its data were made with)",
+                        tokens, gpt2->vocabulary);
+    if (tokenizer) return CGP_OK;
     for (const char *c = sampling->prompt; *c; c++) {
         if ((unsigned char)*c >= gpt2->vocabulary)
             return cgp_fail(CGP_EINVAL,
@@ -26,8 +35,12 @@ cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_optio
     return CGP_OK;
 }
 
-cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2, int threads) {
-    *s = (cli_sampler){.sequence = gpt2->sequence, .vocabulary = gpt2->vocabulary};
+cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2,
+                            cgp_tokenizer *tokenizer, int threads) {
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocabulary(tokenizer) : 256;
+    *s = (cli_sampler){
+        .sequence = gpt2->sequence, .vocabulary = gpt2->vocabulary, .tokenizer = tokenizer};
+    s->choices = (int)(tokens < s->vocabulary ? tokens : s->vocabulary);
     cgp_gpt2_options inference = *gpt2;
     inference.loss = false;
     inference.dropout = 0;
@@ -39,10 +52,9 @@ cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2, int th
 }
 
 cgp_status cli_sampler_start(cli_sampler *s) {
-    s->choices = s->vocabulary < 256 ? (int)s->vocabulary : 256;
     s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
     s->logits = cli_calloc((size_t)(s->sequence * s->vocabulary), sizeof *s->logits);
-    s->weights = cli_calloc((size_t)s->choices, sizeof *s->weights);
+    s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
     return cgp_pipeline_create(&s->pipeline, s->plan, 0);
 }
 
@@ -71,8 +83,7 @@ static int descending(const void *a, const void *b) {
 }
 
 /* Drop all but the k largest weights, and those equal to the k-th. */
-static void keep_largest(double *weights, int count, int64_t k) {
-    double sorted[256];
+static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
     memcpy(sorted, weights, (size_t)count * sizeof *sorted);
     qsort(sorted, (size_t)count, sizeof *sorted, descending);
     for (int i = 0; i < count; i++) {
@@ -93,7 +104,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         s->weights[i] =
             exp(((double)logits[i] - (double)logits[likeliest]) / sampling->temperature);
     if (sampling->top_k > 0 && sampling->top_k < s->choices)
-        keep_largest(s->weights, s->choices, sampling->top_k);
+        keep_largest(s->weights, s->weights + s->choices, s->choices, sampling->top_k);
     double sum = 0;
     for (int i = 0; i < s->choices; i++)
         sum += s->weights[i];
@@ -111,7 +122,22 @@ static void write_byte(const cli_sampling *sampling, int byte) {
         fputc(byte, sampling->out);
     else
         fprintf(sampling->out, "\\x%02x", (unsigned)byte);
+}
+
+static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling,
+                              int32_t token) {
+    char *bytes = NULL;
+    int64_t count = 0;
+    if (s->tokenizer)
+        CGP_TRY(cgp_tokenizer_decode(s->tokenizer, &token, 1, &bytes, &count));
+    else
+        write_byte(sampling, token);
+    for (int64_t i = 0; i < count; i++)
+        write_byte(sampling, (unsigned char)bytes[i]);
+    free(bytes);
     fflush(sampling->out);
+    if (!ferror(sampling->out)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
 /* Add a token to the `used` of the window and return the new number; a full one slides. */
@@ -124,6 +150,19 @@ static int64_t push(cli_sampler *s, int64_t used, int token) {
     return used + 1;
 }
 
+/* Put the prompt into the window: *used of it. */
+static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used) {
+    cgp_token_list list = {0};
+    if (s->tokenizer)
+        CGP_TRY(cgp_tokenizer_encode(s->tokenizer, prompt, (int64_t)strlen(prompt), &list));
+    for (int64_t i = 0; i < list.count; i++)
+        *used = push(s, *used, list.ids[i]);
+    for (const char *c = prompt; !s->tokenizer && *c; c++)
+        *used = push(s, *used, (unsigned char)*c);
+    free(list.ids);
+    return CGP_OK;
+}
+
 cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
@@ -134,21 +173,17 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     uint64_t state = sampling->seed;
     int64_t used = 0;
     memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
-    for (const char *c = sampling->prompt; *c; c++)
-        used = push(s, used, (unsigned char)*c);
+    CGP_TRY(push_prompt(s, sampling->prompt, &used));
     for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
         CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
         const float *last = s->logits + (used - 1) * s->vocabulary;
         const int token = choose(s, last, sampling, next_uniform(&state));
         if (token < 0)
             return cgp_fail(CGP_EDEVICE,
-                            "sample: character %" PRId64 ": the model's output is "
+                            "sample: token %" PRId64 ": the model's output is "
                             "not finite (damaged weights)",
                             i);
-        write_byte(sampling, token);
-        if (ferror(sampling->out))
-            return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)",
-                            strerror(errno));
+        CGP_TRY(write_token(s, sampling, token));
         used = push(s, used, token);
     }
     return CGP_OK;

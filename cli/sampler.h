@@ -1,9 +1,10 @@
-/* sampler.h -- draws text from a GPT-2 over bytes, one forward pass a byte. */
+/* sampler.h -- draws text from a GPT-2, one forward pass a token: a byte, or what a tokenizer makes of text. */
 #ifndef CGPIPE_CLI_SAMPLER_H
 #define CGPIPE_CLI_SAMPLER_H
 
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/models/gpt2.h>
+#include <cgpipe/tokenizer.h>
 
 #include <stdio.h>
 
@@ -13,15 +14,16 @@ typedef struct cli_sampler {
     cgp_plan *plan;
     cgp_pipeline *pipeline;
     int64_t sequence, vocabulary;
-    int32_t *tokens; /* [1, T] */
-    float *logits;   /* [1, T, V] */
-    double *weights; /* [choices] */
-    int choices;     /* tokens that are bytes */
+    int32_t *tokens;          /* [1, T] */
+    float *logits;            /* [1, T, V] */
+    double *weights;          /* [2, choices]: weights, and room to sort them */
+    int choices;              /* tokens that have text */
+    cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
 } cli_sampler;
 
 typedef struct cli_sampling {
     const char *prompt; /* one byte or more */
-    int64_t length;
+    int64_t length;     /* tokens */
     double temperature; /* 0: the likeliest */
     int64_t top_k;      /* 0: all */
     uint64_t seed;
@@ -29,16 +31,17 @@ typedef struct cli_sampling {
     bool escape; /* write bytes that are not printable as \xHH */
 } cli_sampling;
 
-/* Check prompt and sizes before anything is made. */
+/* Check prompt and sizes before anything is made. `tokenizer`: as in cli_sampler. */
 CGP_MUST_CHECK cgp_status cli_sampling_check(const cli_sampling *sampling,
-                                             const cgp_gpt2_options *gpt2);
+                                             const cgp_gpt2_options *gpt2,
+                                             const cgp_tokenizer *tokenizer);
 
 /* Make model and plan. `*sampler` is cleared first; release it in any case. */
 CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_options *gpt2,
-                                           int threads);
+                                           cgp_tokenizer *tokenizer, int threads);
 CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
 
-/* Write `length` bytes that go on from the prompt, each as it comes; fewer if a signal asks. */
+/* Write `length` tokens that go on from the prompt, each as it comes; fewer if a signal asks. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

@@ -46,7 +46,7 @@ static cgp_status prepare(training *t) {
                         named.gpt2.vocabulary);
     if (s->sample > 0) CGP_TRY(cli_model_expect_gpt2(&named, "--sample"));
     if (s->sample > 0)
-        CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2));
+        CGP_TRY(cli_sampling_check(&(cli_sampling){.prompt = s->prompt}, &named.gpt2, NULL));
     CGP_TRY(cli_experiment_model(&t->experiment, s, &named));
     if (cli_recipe_counts_epochs(s)) {
         CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));

@@ -74,7 +74,8 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .seed = (uint64_t)s->seed,
                                    .out = t->out,
                                    .escape = true};
-    CGP_TRY(cli_sampler_plan(sampler, &t->experiment.named.gpt2, (int)s->threads_per_device));
+    CGP_TRY(
+        cli_sampler_plan(sampler, &t->experiment.named.gpt2, NULL, (int)s->threads_per_device));
     CGP_TRY(cli_sampler_start(sampler));
     CGP_TRY(cli_weights_copy(t->experiment.pipeline, sampler->pipeline, sampler->model));
     fprintf(t->out, "\nsample of %" PRId64 " characters\n", s->sample);

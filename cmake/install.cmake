@@ -31,7 +31,7 @@ install(FILES ${CMAKE_BINARY_DIR}/package/cgpipeConfig.cmake ${CMAKE_BINARY_DIR}
 file(RELATIVE_PATH CGP_UP_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" CGP_UP_FROM_PC ${CGP_UP_FROM_PC})
 set(CGP_STATIC_LIBS ${JANSSON_STATIC_LDFLAGS} ${CRYPTO_STATIC_LDFLAGS} ${JPEG_STATIC_LDFLAGS} ${PNG_STATIC_LDFLAGS}
-                    -lgomp -lm -pthread)
+                    ${PCRE2_STATIC_LDFLAGS} -lgomp -lm -pthread)
 foreach(folder ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
   list(REMOVE_ITEM CGP_STATIC_LIBS -L${folder})
 endforeach()

@@ -1,7 +1,7 @@
 #!/bin/sh
 # Run libFuzzer on each reader of files, with the address and undefined sanitizers:
 #
-#     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, trace, safetensors, tokens
+#     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, trace, safetensors, tokens, tokenizer
 #
 # From tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input that breaks
 # something in BUILD/fuzz/NAME-crash-*. Prints executions, and edges of the program covered. Exit code 1 if something broke.
@@ -9,7 +9,7 @@ set -eu
 build=$1/fuzz
 seconds=$2
 shift 2
-[ $# -gt 0 ] || set -- schedule trace safetensors tokens
+[ $# -gt 0 ] || set -- schedule trace safetensors tokens tokenizer
 command -v clang >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build"
 
@@ -18,7 +18,8 @@ build_target() {
     sources=$(for folder in $2; do find "src/$folder" -name '*.c'; done)
     # shellcheck disable=SC2086
     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Isrc \
-        -Itests/support "tests/fuzz/test_fuzz_$1.c" $sources -lcmocka -ljansson -lcrypto -lm -lpthread -o "$build/$1.bin"
+        -Itests/support "tests/fuzz/test_fuzz_$1.c" $sources -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lm \
+        -lpthread -o "$build/$1.bin"
 }
 
 failed=0
@@ -45,8 +46,9 @@ for target in "$@"; do
     case $target in
     schedule | trace) build_target "$target" "schedule trace base" ;;
     safetensors) build_target safetensors "checkpoint tensor base" ;;
-    tokens) build_target tokens "data base" ;;
-    *) echo "fuzz: $target: expected schedule, trace, safetensors or tokens" >&2 && exit 1 ;;
+    tokens) build_target tokens "data tensor base" ;;
+    tokenizer) build_target tokenizer "data tensor base" ;;
+    *) echo "fuzz: $target: expected schedule, trace, safetensors, tokens or tokenizer" >&2 && exit 1 ;;
     esac
     run_target "$target"
 done

@@ -12,6 +12,7 @@
 #include <cgpipe/pipeline.h>
 #include <cgpipe/data.h>
 #include <cgpipe/images.h>
+#include <cgpipe/tokenizer.h>
 #include <cgpipe/checkpoint.h>
 
 #endif

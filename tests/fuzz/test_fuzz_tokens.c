@@ -6,8 +6,8 @@
  *
  *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
  *         -Itests/support tests/fuzz/test_fuzz_tokens.c \
- *         $(find src/data src/base src/tensor -name "*.c") -lcmocka -lcrypto -ljpeg -lpng -lm \
- *         -lpthread -o fuzz
+ *         $(find src/data src/base src/tensor -name "*.c") -lcmocka -ljansson -lcrypto -ljpeg -lpng \
+ *         -lpcre2-8 -lm -lpthread -o fuzz
  *     ./fuzz -max_len=4096
  */
 #include "fuzz.h"

@@ -1,8 +1,9 @@
-/* test_allocations_files.c -- every allocation of checkpoints, tensor files and data sets fails
+/* test_allocations_files.c -- every allocation of checkpoints, tensor files, data sets and tokenizers fails
  * once (support/scenario.h says what is checked; the rest: test_allocations.c). */
 #define _GNU_SOURCE
 #include "scenario.h"
 
+#include "bpe.h"
 #include "checkpoints.h"
 #include "pictures.h"
 
@@ -265,6 +266,38 @@ static cgp_status read_images(outcome *out) {
     return status;
 }
 
+/* Without memory for machine code the pattern for words is interpreted: the tokens stay the same. */
+static cgp_status use_tokenizer(outcome *out) {
+    static const char text[] = "It's 12 words, or\n\n so: \xff and a longer one without spaces";
+    cgp_status status = CGP_OK;
+    cgp_tokenizer *tokenizer = NULL;
+    cgp_token_list list = {0};
+    char *back = NULL;
+    int64_t count = 0;
+    DO(cgp_tokenizer_create(&tokenizer, test_path_of("vocab.json"),
+                            test_path_of("merges.txt")));
+    DO(cgp_tokenizer_encode(tokenizer, text, sizeof text - 1, &list));
+    DO(cgp_tokenizer_decode(tokenizer, list.ids, list.count, &back, &count));
+    for (int64_t i = 0; i < list.count; i++)
+        note(out, "%d ", (int)list.ids[i]);
+    note(out, "%s\n", back ? back : "");
+    free(back);
+    free(list.ids);
+    cgp_tokenizer_destroy(tokenizer);
+    return status;
+}
+
+static void make_tokenizer(void) {
+    static test_bpe bpe;
+    static char vocabulary[BPE_TEXT], merges[BPE_TEXT];
+    test_bpe_start(&bpe);
+    assert_true(test_bpe_merge(&bpe, 255 - 'o', 255 - 'r'));
+    assert_true(test_bpe_merge(&bpe, 255 - 'w', 256));
+    test_bpe_texts(&bpe, vocabulary, merges);
+    test_write_file(test_path_of("vocab.json"), vocabulary, strlen(vocabulary));
+    test_write_file(test_path_of("merges.txt"), merges, strlen(merges));
+}
+
 static void make_images(void) {
     static test_image file;
     static uint8_t pixels[32 * 32 * 4], digits[16 + 2 * SIDE * SIDE];
@@ -330,6 +363,11 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
     scenario_check("images", read_images);
 }
 
+static void every_allocation_of_a_tokenizer_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("tokenizer", use_tokenizer);
+}
+
 static int set_up(void **state) {
     if (scenario_set_up(state)) return -1;
     snprintf(run, sizeof run, "%s/run", test_folder);
@@ -339,6 +377,7 @@ static int set_up(void **state) {
     make_folders();
     make_data();
     make_images();
+    make_tokenizer();
     return 0;
 }
 
@@ -356,6 +395,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_finding_a_checkpoint_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_file_of_tensors_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_data_set_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_tokenizer_fails_cleanly),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

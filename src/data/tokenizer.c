@@ -1,0 +1,191 @@
+/* tokenizer.c -- text to tokens and back: words are cut (words_cut.c), looked up here among those met lately, or
+ * merged (words_merge.c).
+ *
+ *     text    The cat\xff sat
+ *             The| cat             up to a byte that is no UTF-8
+ *             \xff                 its own token
+ *              sat                 goes on */
+#include <cgpipe/tokenizer.h>
+
+#include "base/base.h"
+#include "data/words.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { CACHE_WORDS = 1 << 15, WORD_BYTES = 30, WORD_TOKENS = 8 };
+
+/* A word that was met, and its tokens: 64 bytes. */
+typedef struct met_word {
+    uint8_t size, count; /* size 0: none */
+    uint8_t bytes[WORD_BYTES];
+    int32_t ids[WORD_TOKENS];
+} met_word;
+
+struct cgp_tokenizer {
+    cgp__vocabulary vocabulary;
+    cgp__cutter *cutter;
+    cgp__merger merger;
+    met_word *met; /* [CACHE_WORDS], each at the place of its hash; the latest stays */
+};
+
+/* --- life --- */
+
+static cgp_status fill(cgp_tokenizer *t, const char *vocabulary, const char *merges) {
+    CGP_TRY(cgp__vocabulary_read(&t->vocabulary, vocabulary, merges));
+    CGP_TRY(cgp__cutter_create(&t->cutter));
+    t->met = cgp__calloc(CACHE_WORDS, sizeof *t->met);
+    return t->met ? CGP_OK : cgp__no_memory("tokenizer", CACHE_WORDS * sizeof *t->met);
+}
+
+cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocabulary,
+                                const char *merges) {
+    cgp_tokenizer *t = cgp__calloc(1, sizeof *t);
+    if (!t) return cgp__no_memory("tokenizer", sizeof *t);
+    const cgp_status status = fill(t, vocabulary, merges);
+    if (status == CGP_OK)
+        *out = t;
+    else
+        cgp_tokenizer_destroy(t);
+    return status;
+}
+
+void cgp_tokenizer_destroy(cgp_tokenizer *t) {
+    if (!t) return;
+    free(t->met);
+    cgp__merger_release(&t->merger);
+    cgp__cutter_destroy(t->cutter);
+    cgp__vocabulary_release(&t->vocabulary);
+    free(t);
+}
+
+int64_t cgp_tokenizer_vocabulary(const cgp_tokenizer *t) {
+    return t->vocabulary.size;
+}
+
+int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *t) {
+    return t->vocabulary.end_of_text;
+}
+
+/* --- encoding --- */
+
+/* Room for `more` tokens at the end of the list. */
+static cgp_status make_room(cgp_token_list *tokens, int64_t more) {
+    if (tokens->count + more <= tokens->room) return CGP_OK;
+    const int64_t room = cgp__most(cgp__most(2 * tokens->room, 256), tokens->count + more);
+    int32_t *ids = cgp__calloc((size_t)room, sizeof *ids);
+    if (!ids) return cgp__no_memory("list of tokens", (size_t)room * sizeof *ids);
+    if (tokens->count > 0) memcpy(ids, tokens->ids, (size_t)tokens->count * sizeof *ids);
+    free(tokens->ids);
+    tokens->ids = ids;
+    tokens->room = room;
+    return CGP_OK;
+}
+
+/* FNV-1a. */
+static met_word *place_of(cgp_tokenizer *t, const uint8_t *word, int64_t size) {
+    uint64_t hash = 0xcbf29ce484222325u;
+    for (int64_t i = 0; i < size; i++)
+        hash = (hash ^ word[i]) * 0x100000001b3u;
+    return &t->met[(hash ^ hash >> 32) % CACHE_WORDS];
+}
+
+static void keep(met_word *met, const uint8_t *word, int64_t size, const int32_t *ids,
+                 int64_t count) {
+    if (count > WORD_TOKENS) return;
+    met->size = (uint8_t)size;
+    met->count = (uint8_t)count;
+    memcpy(met->bytes, word, (size_t)size);
+    memcpy(met->ids, ids, (size_t)count * sizeof *ids);
+}
+
+static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t size,
+                              cgp_token_list *tokens) {
+    met_word *met = size <= WORD_BYTES ? place_of(t, word, size) : NULL;
+    int64_t count = 0;
+    CGP_TRY(make_room(tokens, cgp__most(size, WORD_TOKENS)));
+    int32_t *ids = tokens->ids + tokens->count;
+    if (met && met->size == size && memcmp(met->bytes, word, (size_t)size) == 0) {
+        memcpy(ids, met->ids, sizeof met->ids);
+        tokens->count += met->count;
+        return CGP_OK;
+    }
+    CGP_TRY(cgp__merger_run(&t->merger, &t->vocabulary, word, size, ids, &count));
+    if (met) keep(met, word, size, ids, count);
+    tokens->count += count;
+    return CGP_OK;
+}
+
+/* Encode well-formed UTF-8. */
+static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size,
+                              cgp_token_list *tokens) {
+    for (int64_t at = 0, end = 0; at < size; at = end) {
+        CGP_TRY(cgp__cutter_next(t->cutter, text, size, at, &end));
+        CGP_TRY(encode_word(t, text + at, end - at, tokens));
+    }
+    return CGP_OK;
+}
+
+static cgp_status encode(cgp_tokenizer *t, const uint8_t *bytes, int64_t count,
+                         cgp_token_list *tokens) {
+    int64_t at = 0;
+    while (at < count) {
+        const int64_t good = cgp__utf8_length(bytes + at, count - at);
+        CGP_TRY(encode_text(t, bytes + at, good, tokens));
+        at += good;
+        if (at == count) break;
+        CGP_TRY(make_room(tokens, 1));
+        tokens->ids[tokens->count++] = t->vocabulary.of_byte[bytes[at++]];
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_tokenizer_encode(cgp_tokenizer *t, const void *bytes, int64_t count,
+                                cgp_token_list *tokens) {
+    const int64_t before = tokens->count;
+    if (count < 0 || count > INT32_MAX)
+        return cgp_fail(CGP_EINVAL,
+                        "tokenizer: expected from 0 to %d bytes at a time, got %" PRId64
+                        " (cut the text)",
+                        INT32_MAX, count);
+    const cgp_status status = encode(t, bytes, count, tokens);
+    if (status != CGP_OK) tokens->count = before;
+    return status;
+}
+
+int64_t cgp_tokenizer_cut(const void *bytes, int64_t count) {
+    const uint8_t *text = bytes;
+    for (int64_t at = count - 1; at > 0; at--) {
+        const bool space = text[at] == ' ' || text[at] == '\n';
+        if (space && text[at - 1] > ' ' && text[at - 1] < 0x7f) return at;
+    }
+    return 0;
+}
+
+/* --- decoding --- */
+
+cgp_status cgp_tokenizer_decode(const cgp_tokenizer *t, const int32_t *ids, int64_t n_ids,
+                                char **bytes, int64_t *count) {
+    const cgp__vocabulary *v = &t->vocabulary;
+    int64_t size = 0;
+    for (int64_t i = 0; i < n_ids; i++) {
+        if (ids[i] < 0 || ids[i] >= v->size)
+            return cgp_fail(CGP_EINVAL,
+                            "tokenizer: token %" PRId64
+                            ": expected an id from 0 to %d, got %" PRId32
+                            " (of another tokenizer?)",
+                            i, v->size - 1, ids[i]);
+        size += v->starts[ids[i] + 1] - v->starts[ids[i]];
+    }
+    char *text = cgp__calloc((size_t)size + 1, 1), *end = text;
+    if (!text) return cgp__no_memory("tokenizer", (size_t)size + 1);
+    for (int64_t i = 0; i < n_ids; i++) {
+        const int64_t start = v->starts[ids[i]], length = v->starts[ids[i] + 1] - start;
+        memcpy(end, v->bytes + start, (size_t)length);
+        end += length;
+    }
+    *bytes = text;
+    *count = size;
+    return CGP_OK;
+}

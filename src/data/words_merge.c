@@ -1,0 +1,110 @@
+/* words_merge.c -- the bytes of a word become tokens.
+ *
+ *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges that neighbours have
+ *     lo  - w - e - r        the least (rank, position) is taken; its right symbol leaves the list,
+ *     lo  - w - er           and the pairs with the new one's neighbours are put in
+ *     low - er
+ *
+ * A merge in the heap is out of date if its symbols have changed since; it is known by what it makes: a pair at
+ * the same position that makes the same token has the same bytes, hence is the same pair. n bytes put at most
+ * (n - 1) + 2 (n - 1) merges into the heap. */
+#include "base/base.h"
+#include "data/words.h"
+
+#include <stdlib.h>
+
+typedef struct cgp__symbol {
+    int32_t id, previous, next; /* -1: none; id -1: has left the list */
+} symbol;
+
+typedef struct cgp__merge {
+    int32_t rank, position, made;
+} merge;
+
+/* --- heap: the least (rank, position) first --- */
+
+static bool comes_first(const merge *a, const merge *b) {
+    return a->rank != b->rank ? a->rank < b->rank : a->position < b->position;
+}
+
+static void put(cgp__merger *m, merge new) {
+    int64_t at = m->waiting++;
+    while (at > 0 && comes_first(&new, &m->heap[(at - 1) / 2])) {
+        m->heap[at] = m->heap[(at - 1) / 2];
+        at = (at - 1) / 2;
+    }
+    m->heap[at] = new;
+}
+
+static merge take(cgp__merger *m) {
+    const merge first = m->heap[0], last = m->heap[--m->waiting];
+    int64_t at = 0;
+    for (int64_t child = 1; child < m->waiting; child = 2 * at + 1) {
+        if (child + 1 < m->waiting && comes_first(&m->heap[child + 1], &m->heap[child]))
+            child++;
+        if (!comes_first(&m->heap[child], &last)) break;
+        m->heap[at] = m->heap[child];
+        at = child;
+    }
+    m->heap[at] = last;
+    return first;
+}
+
+/* --- symbols --- */
+
+/* Put in the merge of a symbol and the next, if they have one. */
+static void put_pair(cgp__merger *m, const cgp__vocabulary *v, int32_t position) {
+    const symbol *left = &m->symbols[position];
+    if (left->next < 0) return;
+    const cgp__pair *pair = cgp__vocabulary_slot(v, left->id, m->symbols[left->next].id);
+    if (pair->made >= 0) put(m, (merge){pair->rank, position, pair->made});
+}
+
+static void apply(cgp__merger *m, const cgp__vocabulary *v, merge chosen) {
+    symbol *left = &m->symbols[chosen.position];
+    if (left->id < 0 || left->next < 0) return;
+    symbol *right = &m->symbols[left->next];
+    if (cgp__vocabulary_slot(v, left->id, right->id)->made != chosen.made) return;
+    left->id = chosen.made;
+    left->next = right->next;
+    right->id = -1;
+    if (left->next >= 0) m->symbols[left->next].previous = chosen.position;
+    if (left->previous >= 0) put_pair(m, v, left->previous);
+    put_pair(m, v, chosen.position);
+}
+
+static cgp_status make_room(cgp__merger *m, int64_t size) {
+    if (size <= m->room) return CGP_OK;
+    int64_t room = m->room ? m->room : 64;
+    while (room < size)
+        room *= 2;
+    cgp__merger_release(m);
+    m->symbols = cgp__calloc((size_t)room, sizeof *m->symbols);
+    m->heap = cgp__calloc((size_t)room, 3 * sizeof *m->heap);
+    m->room = m->symbols && m->heap ? room : 0;
+    if (m->room > 0) return CGP_OK;
+    cgp__merger_release(m);
+    return cgp__no_memory("tokenizer: a word", (size_t)room * 3 * sizeof *m->heap);
+}
+
+cgp_status cgp__merger_run(cgp__merger *m, const cgp__vocabulary *v, const uint8_t *word,
+                           int64_t size, int32_t *ids, int64_t *count) {
+    CGP_TRY(make_room(m, size));
+    m->waiting = 0;
+    for (int32_t i = 0; i < size; i++)
+        m->symbols[i] = (symbol){v->of_byte[word[i]], i - 1, i + 1 < size ? i + 1 : -1};
+    for (int32_t i = 0; i < size; i++)
+        put_pair(m, v, i);
+    while (m->waiting > 0)
+        apply(m, v, take(m));
+    *count = 0;
+    for (int32_t i = 0; i >= 0; i = m->symbols[i].next)
+        ids[(*count)++] = m->symbols[i].id;
+    return CGP_OK;
+}
+
+void cgp__merger_release(cgp__merger *m) {
+    free(m->heap);
+    free(m->symbols);
+    *m = (cgp__merger){0};
+}

@@ -1,0 +1,30 @@
+/* bpe.h -- a byte-pair encoding that a test makes up, and its two files. */
+#ifndef CGP_TESTS_BPE_H
+#define CGP_TESTS_BPE_H
+
+#include "support.h"
+
+enum { BPE_TOKENS = 400, BPE_BYTES = 24, BPE_TEXT = 16384 };
+
+/* Tokens 0 .. 255 are bytes, in an order of the test's own; token 256 + k is made by merge k. */
+typedef struct test_bpe {
+    int n;
+    uint8_t bytes[BPE_TOKENS][BPE_BYTES];
+    int sizes[BPE_TOKENS];
+    int left[BPE_TOKENS], right[BPE_TOKENS]; /* of merges: index 256 and on */
+} test_bpe;
+
+/* Only bytes: token i is byte 255 - i. */
+void test_bpe_start(test_bpe *bpe);
+
+/* Add a merge of two tokens. false, and nothing is added, if what it makes is there or too long. */
+bool test_bpe_merge(test_bpe *bpe, int left, int right);
+
+/* vocab.json and merges.txt, as texts. */
+void test_bpe_texts(const test_bpe *bpe, char vocabulary[BPE_TEXT], char merges[BPE_TEXT]);
+
+/* The tokens of a word, the slow way: of all neighbours that have a merge the first, among those with the
+ * first merge. Returns how many. */
+int test_bpe_encode(const test_bpe *bpe, const uint8_t *word, int size, int32_t *ids);
+
+#endif
