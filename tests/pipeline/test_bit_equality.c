@@ -60,7 +60,7 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     int balance[64];
     const int layers = cgp_model_layers(model);
     o.balance = balance;
-    for (int k = 0; k < 2 * most * MODES; k++) {
+    for (int k = 0; k < most * MODES; k++) {
         o.recompute = (cgp_recompute)(k % MODES);
         o.threads_per_device = test_between(state, 1, 2);
         test_random_schedule(state, layers, most, &o);
