@@ -22,7 +22,7 @@ build_and_run() {
 }
 
 mkdir -p "$copy"
-for part in CMakeLists.txt include src models cli examples tests; do # with their times: what is built stays built,
+for part in CMakeLists.txt include src models cli examples bench tests; do # with their times: what is built stays built,
     rm -rf "${copy:?}/$part"
     cp -a "$source_dir/$part" "$copy/" || exit 1
 done
@@ -34,6 +34,7 @@ cmake -S "$copy" -B "$copy/build" ${CMAKE_ARGS:-} >"$copy/log" 2>&1 || { tail -5
 failed=0
 passed=" "
 for patch; do
+    patch=$(realpath "$patch")
     name=$(basename "$patch" .patch)
     read -r program function < <(sed -n 's/^Fails: //p' "$patch")
     if [[ $passed != *" $program "* ]]; then

@@ -174,6 +174,45 @@ static void a_loss_may_use_any_of_the_values_that_cross(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* y = relu(h) + h, h = x + 1: RELU would like to overwrite h, which is read once more; and so it
+ * would where forward runs again. dh is 1, and 2 above 0. */
+static void what_is_read_later_is_not_overwritten(void **unused) {
+    (void)unused;
+    float x[] = {-3, -2, -1, 0, 1, 2, 1, 1, 1, 1, 1, 1}, y[12], ones[12], dh[6];
+    const float expected[] = {-2, -1, 0, 2, 4, 6, 4, 4, 4, 4, 4, 4};
+    const float gradient[] = {3, 3, 3, 4, 4, 4}; /* of both samples */
+    cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, x}, out = tensor;
+    const cgp_tensor *inputs[] = {&tensor};
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "in place"));
+    cgp_value h = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){2, 3});
+    cgp_model_layer(model, "one");
+    h = cgp_position_embedding(model, h, "ones", (cgp_init){CGP_INIT_ONE, 0});
+    cgp_model_output(model, cgp_add(model, cgp_relu(model, h), h));
+    assert_ok(cgp_model_finish(model));
+    for (int i = 0; i < 12; i++)
+        ones[i] = 1;
+    for (int mode = 0; mode < MODES; mode++) {
+        cgp_plan *plan = NULL;
+        cgp_pipeline *pipeline = NULL;
+        cgp_plan_options o = cut(1, NULL, 2, 2);
+        o.loss_outside = true;
+        o.recompute = (cgp_recompute)mode;
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+        out.data = y;
+        assert_ok(cgp_pipeline_forward(pipeline, inputs, 1, &out));
+        assert_memory_equal(y, expected, sizeof y);
+        out.data = ones;
+        assert_ok(cgp_pipeline_backward(pipeline, &out));
+        assert_ok(cgp_pipeline_get_gradient(pipeline, 0, dh));
+        assert_memory_equal(dh, gradient, sizeof dh);
+        cgp_pipeline_destroy(pipeline);
+        cgp_plan_destroy(plan);
+    }
+    cgp_model_destroy(model);
+}
+
 /* --- micro-batches --- */
 
 static int count_recomputed(const cgp_plan *plan, int device) {
@@ -464,6 +503,7 @@ int main(void) {
         cmocka_unit_test(a_skip_goes_straight_to_where_it_is_used),
         cmocka_unit_test(a_skip_may_be_integers_or_unused),
         cmocka_unit_test(a_loss_may_use_any_of_the_values_that_cross),
+        cmocka_unit_test(what_is_read_later_is_not_overwritten),
         cmocka_unit_test(a_mini_batch_is_cut_as_torchgpipe_cuts_it),
         cmocka_unit_test(balances_and_chunks_that_make_no_sense_are_refused),
         cmocka_unit_test(inference_plans_nothing_for_backward),
