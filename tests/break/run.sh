@@ -22,9 +22,12 @@ build_and_run() {
 }
 
 mkdir -p "$copy"
-for part in CMakeLists.txt include src models cli examples bench tests; do # with their times: what is built stays built,
+for path in "$source_dir"/*; do # with their times: what is built stays built,
+    part=$(basename "$path")
+    case $part in build* | run) continue ;; esac
+    [ "$path" = "${copy%/*}" ] && continue
     rm -rf "${copy:?}/$part"
-    cp -a "$source_dir/$part" "$copy/" || exit 1
+    cp -a "$path" "$copy/" || exit 1
 done
 for patch in "$here"/*.patch; do # but what an earlier run has broken
     touch "$copy/$(git apply --numstat "$patch" | cut -f 3)"
