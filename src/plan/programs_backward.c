@@ -17,7 +17,7 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
-/* Whether W will read the gradient of a node's result. */
+/* Whether W will read the gradient of a node's result. (No op so far has that and writes in place.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
 }
