@@ -4,14 +4,17 @@
 #include "common.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <unistd.h>
 
-static volatile sig_atomic_t noted; /* number of the first signal; 0: none */
+/* Number of the first signal; 0: none. Any thread may be the one that a signal interrupts, two of
+ * them at once too. */
+static atomic_int noted;
 
 static void note(int number) {
-    if (noted) _exit(CLI_STOPPED);
-    noted = number;
+    int none = 0;
+    if (!atomic_compare_exchange_strong(&noted, &none, number)) _exit(CLI_STOPPED);
 }
 
 static void install(int number) {
@@ -31,6 +34,7 @@ void cli_stop_install(void) {
 }
 
 const char *cli_stop_signal(void) {
-    if (!noted) return NULL;
-    return noted == SIGINT ? "SIGINT" : "SIGTERM";
+    const int number = atomic_load(&noted);
+    if (!number) return NULL;
+    return number == SIGINT ? "SIGINT" : "SIGTERM";
 }
