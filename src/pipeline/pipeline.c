@@ -19,7 +19,7 @@ static cgp_status check_available(const cgp_plan *plan) {
 
 /* Where every device has cores of its own, who waits keeps its core so long before it sleeps: a
  * thread that sleeps is woken up in some 50 us or more, often longer than it had to wait. */
-#define AWAKE_NS 1000000
+#define AWAKE_NS 20000000
 
 static cgp_status create_channels(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
