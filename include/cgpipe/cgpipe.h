@@ -14,5 +14,6 @@
 #include <cgpipe/images.h>
 #include <cgpipe/tokenizer.h>
 #include <cgpipe/checkpoint.h>
+#include <cgpipe/ext/op.h>
 
 #endif

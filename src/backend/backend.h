@@ -31,6 +31,7 @@
  *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
  *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
+ *   OWN            as cgpipe/ext/op.h has it
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
  * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal. BCE's
@@ -83,7 +84,8 @@ typedef enum cgp__op_kind {
     CGP__OP_CONCAT,
     CGP__OP_BATCH_NORM,
     CGP__OP_INSTANCE_NORM,
-    CGP__OP_KINDS
+    CGP__OP_KINDS,
+    CGP__OP_OWN = CGP__OP_KINDS /* from outside the library: see cgp__own */
 } cgp__op_kind;
 
 typedef enum cgp__direction {
@@ -94,13 +96,16 @@ typedef enum cgp__direction {
 } cgp__direction;
 
 #define CGP__MAX_INPUTS 4
-#define CGP__MAX_SAVED 2
-#define CGP__MAX_PARAMS 2
-#define CGP__MAX_STATE 3
+#define CGP__MAX_SAVED 4
+#define CGP__MAX_PARAMS 4
+#define CGP__MAX_STATE 4
+
+typedef struct cgp__own cgp__own;
 
 /* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
  * when their bytes are. */
 typedef struct cgp__geometry {
+    const cgp__own *own; /* OWN: one use of it in a model */
     int64_t rows; /* rows of one sample: all its dimensions but the last */
     int64_t in,
         out; /* width of a row before and after; vocabulary or classes where the table says so */
@@ -151,6 +156,7 @@ typedef struct cgp__kernel_args {
     bool first;       /* dparam, or pending, is overwritten; otherwise added to */
     bool training;    /* dropout is on; BATCH_NORM takes its statistics from x */
     bool deferred;    /* BATCH_NORM: running statistics of whole mini-batches */
+    bool again;       /* OWN: forward runs again, for backward */
     cgp__rng_key key; /* of (seed, step, op) */
     int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
     double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
@@ -166,6 +172,28 @@ static inline uint32_t cgp__dropout_threshold(float p) {
 
 typedef struct cgp__device cgp__device; /* each backend has its own */
 typedef struct cgp__kernel cgp__kernel;
+
+/* Items begin .. end - 1 of shared work, begin a multiple of its block; `thread` is 0 for the owner. */
+typedef void cgp__part_of(const void *work, int64_t begin, int64_t end, int thread);
+
+/* A device in host memory, as ops from outside see it. */
+typedef struct cgp__own_host {
+    cgp__device *device;
+    int threads;
+    void (*share)(cgp__device *device, int64_t items, int64_t block, cgp__part_of *part,
+                  const void *work);
+    void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n); /* as of a backend */
+    void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
+} cgp__own_host;
+
+/* One use of an op from outside the library (op/own.c): backends whose memory is the host's run it so. */
+struct cgp__own {
+    int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
+    cgp_status (*run)(const cgp__own_host *host, const cgp__kernel_spec *spec,
+                      const cgp__kernel_args *args);
+    void (*commit)(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+};
 
 typedef enum cgp__update_rule {
     CGP__UPDATE_SGD,

@@ -1,7 +1,9 @@
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
  * cgpipe/model.h). */
 #include "model/builder.h"
+#include "op/own.h"
 
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,6 +33,9 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
         free(model->inputs[i]);
+    for (int i = 0; i < model->n_own; i++)
+        free(model->own[i]);
+    free(model->own);
     for (int i = 0; i < model->n_ties; i++)
         free(model->ties[i].name);
     free(model->ties);
@@ -284,7 +289,12 @@ static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x,
 cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
                            const char *name, const cgp__attributes *attributes,
                            const cgp_init *inits) {
-    const cgp__op *op = cgp__op_find(kind);
+    return cgp__builder_add_op(model, cgp__op_find(kind), x, name, attributes, inits);
+}
+
+cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_value *x,
+                              const char *name, const cgp__attributes *attributes,
+                              const cgp_init *inits) {
     if (!cgp__builder_open(model, op->name)) return cgp__no_value;
     if (model->n_layers == 0) {
         cgp__builder_stick(model, CGP_EINVAL, op->name,
@@ -305,6 +315,13 @@ cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value 
         cgp__builder_stick(model, status, op->name, "%s", cgp_message());
         return cgp__no_value;
     }
+    if (!name && inferred.n_params + inferred.n_state > 0) {
+        cgp__builder_stick(model, CGP_EINVAL, op->name,
+                           "has parameters or state, expected a name for them");
+        return cgp__no_value;
+    }
+    cgp_init own_inits[CGP__MAX_PARAMS];
+    if (attributes->own) inits = cgp__own_inits(attributes->own, own_inits);
     node.geometry = inferred.geometry;
     node.n_saved = inferred.n_saved;
     node.n_params = inferred.n_params;
@@ -322,6 +339,21 @@ cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value 
     }
     model->nodes[model->n_nodes++] = node;
     return y;
+}
+
+void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
+                           const cgp__attributes *attributes, double weight) {
+    if (!cgp__builder_open(model, op->name)) return;
+    if (!(isfinite(weight) && weight > 0)) {
+        cgp__builder_stick(model, CGP_EINVAL, op->name, "expects a weight above 0, got %g",
+                           weight);
+        return;
+    }
+    const int before = model->n_nodes;
+    (void)cgp__builder_add_op(model, op, x, NULL, attributes, NULL);
+    if (model->n_nodes == before) return;
+    model->nodes[before].loss_weight = weight;
+    model->n_losses++;
 }
 
 void cgp_model_output(cgp_model *model, cgp_value value) {

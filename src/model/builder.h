@@ -13,10 +13,17 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 /* Building is possible: not finished, no error yet. A finished model stays as it is. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node over as many values as the op, or attributes->n_inputs, says. `name` and `inits` are for its
+/* Add a node of the kind, or of the table, over as many values as it, or attributes->n_inputs, says. `name` and `inits` are for its
  * parameters. The invalid value if it cannot be. */
 cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
                            const char *name, const cgp__attributes *attributes,
                            const cgp_init *inits);
+cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_value *x,
+                              const char *name, const cgp__attributes *attributes,
+                              const cgp_init *inits);
+
+/* Add a loss, `weight` times its mean. */
+void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
+                           const cgp__attributes *attributes, double weight);
 
 #endif

@@ -82,6 +82,8 @@ struct cgp_model {
     int n_uses;
     cgp__tie *ties;
     int n_ties, ties_room;
+    struct cgp__own_use **own; /* uses of ops from outside, [n_own] */
+    int n_own, own_room;
 
     int n_losses; /* the last n_losses nodes, once the model is finished */
     int output;   /* value, -1 if none */

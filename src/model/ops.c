@@ -1,6 +1,4 @@
 /* ops.c -- the builder's calls for each op: attributes of a node. */
-#include <math.h>
-
 #include "model/builder.h"
 
 cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
@@ -154,29 +152,16 @@ cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
 
 /* --- losses --- */
 
-static void add_loss(cgp_model *model, cgp__op_kind kind, cgp_value logits, cgp_value targets,
-                     const cgp__attributes *attributes, double weight) {
-    const char *name = cgp__op_find(kind)->name;
-    if (!cgp__builder_open(model, name)) return;
-    if (!(isfinite(weight) && weight > 0)) {
-        cgp__builder_stick(model, CGP_EINVAL, name, "expects a weight above 0, got %g", weight);
-        return;
-    }
-    const int before = model->n_nodes;
-    (void)cgp__builder_add(model, kind, (cgp_value[]){logits, targets}, NULL, attributes, NULL);
-    if (model->n_nodes == before) return;
-    model->nodes[before].loss_weight = weight;
-    model->n_losses++;
-}
-
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                   int64_t ignore, double weight) {
     const cgp__attributes attributes = {.ignore = ignore};
-    add_loss(model, CGP__OP_CROSS_ENTROPY, logits, targets, &attributes, weight);
+    cgp__builder_add_loss(model, &cgp__op_cross_entropy, (cgp_value[]){logits, targets},
+                          &attributes, weight);
 }
 
 void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                     double weight) {
     const cgp__attributes attributes = {0};
-    add_loss(model, CGP__OP_BCE, logits, targets, &attributes, weight);
+    cgp__builder_add_loss(model, &cgp__op_bce, (cgp_value[]){logits, targets}, &attributes,
+                          weight);
 }

@@ -7,7 +7,7 @@
 #include <string.h>
 
 _Static_assert(sizeof(cgp__geometry) ==
-                   (5 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
+                   (6 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
                "geometries are compared by their bytes: no padding");
 
 const cgp__op *cgp__op_find(cgp__op_kind kind) {

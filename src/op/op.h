@@ -28,6 +28,7 @@ typedef struct cgp__attributes {
     bool bias, in_out;
     bool global; /* AVERAGE_POOL: one window, and [C] instead of [1,1,C] */
     int n_inputs;
+    struct cgp__own_use *own; /* OWN: what is to be inferred */
     int kernel[2], stride[2]; /* height, width. UPSAMPLE: stride */
     int padding[4];           /* top, bottom, left, right */
 } cgp__attributes;
@@ -78,8 +79,8 @@ typedef struct cgp__op {
                         cgp__inferred *out);
 
     /* Bit k: backward reads x[k]; saved[k]. Whether it reads y. */
-    uint32_t input_needs_x, weight_needs_x, input_needs_saved;
-    bool input_needs_y;
+    uint32_t input_needs_x, weight_needs_x, input_needs_saved, weight_needs_saved;
+    bool input_needs_y, weight_needs_y;
 
     bool weight_in_input; /* dparam is made by BACKWARD_INPUT (norms) */
     bool cheap;           /* worth redoing rather than keeping */
@@ -95,7 +96,7 @@ typedef struct cgp__op {
     bool (*valid)(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
                   int64_t *bad, int64_t *high);
 
-    /* Losses: how many of `count` targets count. */
+    /* Losses: how many of `count` targets count. OWN: `count` is the samples. */
     int64_t (*count)(const cgp__geometry *geometry, const void *targets, int64_t count);
 } cgp__op;
 

@@ -16,8 +16,10 @@ static void mark_read(const cgp_model *model, bool *read) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         uint32_t needs = 0;
-        if (cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT))
+        if (cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)) {
             needs |= node->op->weight_needs_x;
+            if (node->op->weight_needs_y) read[node->output] = true;
+        }
         if (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT)) {
             needs |= node->op->input_needs_x;
             if (node->op->input_needs_y) read[node->output] = true;
@@ -30,7 +32,10 @@ static void mark_read(const cgp_model *model, bool *read) {
 
 /* Whether backward reads what a node saved. */
 static bool saves(const cgp_model *model, const cgp__node *node) {
-    return node->n_saved > 0 && cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
+    return node->n_saved > 0 &&
+           (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT) ||
+            (node->op->weight_needs_saved &&
+             cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)));
 }
 
 /* R: the nodes that make what backward reads, and those that make what these need. */

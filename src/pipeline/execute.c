@@ -58,6 +58,8 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
                              .pending = s->context->training ? at(s, call->pending) : NULL,
                              .training = s->context->training,
                              .deferred = s->plan->deferred_batch_norm,
+                             .again = s->bound->program == CGP__RECOMPUTE ||
+                                      s->bound->program == CGP__BACKWARD,
                              .sample = s->bound->first_sample,
                              .loss = &unused};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
@@ -72,7 +74,7 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);
     }
-    if (node->geometry.p > 0)
+    if (node->geometry.p > 0 || node->geometry.own)
         args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
                                    node->id);
     if (node->op->is_loss) {

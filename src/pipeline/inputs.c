@@ -88,15 +88,21 @@ cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples
                     (long long)pipeline->plan->batch, (long long)samples);
 }
 
-/* How many targets of a loss count; those that the graph makes itself all do. */
+/* How many targets of a loss count; those that the graph makes itself all do, if the loss does not say. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
-    const int input = model->values[loss->inputs[1]].input;
+    const bool own = loss->op->kind == CGP__OP_OWN;
+    const int input = loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
     const int64_t targets =
-        samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
-    *count =
-        input < 0 ? targets : loss->op->count(&loss->geometry, inputs[input]->data, targets);
+        own ? samples
+            : samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
+    *count = input < 0 && !own ? targets
+                               : loss->op->count(&loss->geometry,
+                                                 input < 0 ? NULL : inputs[input]->data, targets);
     if (*count > 0) return CGP_OK;
+    if (own)
+        return cgp_fail(CGP_EINVAL, "loss %s: expected a count above 0 of %lld samples, got %lld",
+                        loss->op->name, (long long)samples, (long long)*count);
     return cgp_fail(CGP_EINVAL,
                     "input %s: the loss counts nothing, all %lld targets are ignored",
                     model->inputs[input], (long long)targets);

@@ -17,7 +17,7 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
     return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
 }
 
-/* Whether W will read the gradient of a node's result. (No op so far has that and writes in place.) */
+/* Whether W will read the gradient of a node's result. (Of ops that write in place, only some from outside have that.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
 }
@@ -132,6 +132,14 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     return new_gradient(b, value, moment);
 }
 
+/* Whether a later input of the node is the same value, and its gradient made by the same call. */
+static bool is_made_already(const cgp__node *node, int k, const cgp__place *dx) {
+    for (int j = k + 1; j < node->n_inputs; j++) {
+        if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;
+    }
+    return false;
+}
+
 /* Place the gradients of a node's inputs. *work tells whether anything is left to compute. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int moment, cgp__place *dx, uint32_t *add, bool *work) {
@@ -142,7 +150,7 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
             CGP_TRY(first_use(b, node, k, moment));
             if (node->op->dx == CGP__DX_SAME) continue;
         } else {
-            CGP_TRY(unshare(b, program, value, moment));
+            if (!is_made_already(node, k, dx)) CGP_TRY(unshare(b, program, value, moment));
             *add |= 1u << k;
         }
         dx[k] = b->gradient[value];
@@ -159,7 +167,8 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
     for (int k = 0; k < node->n_inputs; k++) {
         if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
     }
-    if (input && node->op->input_needs_y) call->y = cgp__builder_operand(b, node->output);
+    if (input ? node->op->input_needs_y : node->op->weight_needs_y)
+        call->y = cgp__builder_operand(b, node->output);
     if (node->output >= 0) {
         call->dy = b->gradient[node->output];
         cgp__builder_keep(b, call->dy, moment);

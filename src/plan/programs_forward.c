@@ -61,6 +61,15 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
+/* Whether a half of backward reads saved[k]. What may be redone keeps a place for all, to be written again. */
+static bool reads_stat(const cgp__stage_builder *b, const cgp__node *node, cgp__direction half,
+                       int k) {
+    const bool input = half == CGP__BACKWARD_INPUT;
+    const uint32_t needs = input ? node->op->input_needs_saved : node->op->weight_needs_saved;
+    return cgp__node_has_direction(b->model, node, half) &&
+           ((needs & (1u << k)) || (input && node->op->cheap));
+}
+
 /* The op's own saved values (means, log-sum-exps). */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
@@ -70,11 +79,10 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
         if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
         const cgp__place place = {CGP__ITEM, item};
         b->stats[i * CGP__MAX_SAVED + k] = place;
-        const bool needed = node->op->input_needs_saved & (1u << k);
-        if (b->training && needed &&
-            cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
+        for (int half = CGP__BACKWARD_INPUT; b->training && half < CGP__DIRECTIONS; half++) {
+            if (!reads_stat(b, node, (cgp__direction)half, k)) continue;
             b->items[item].saved = true;
-            cgp__builder_keep(b, place, cgp__moment_backward(b, i, CGP__BACKWARD_INPUT));
+            cgp__builder_keep(b, place, cgp__moment_backward(b, i, (cgp__direction)half));
         }
     }
     return CGP_OK;

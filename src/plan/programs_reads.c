@@ -24,7 +24,7 @@ static uint32_t operands_read(const cgp__stage_builder *b, int i, cgp__direction
     const bool input = direction == CGP__BACKWARD_INPUT;
     *y = false;
     if (!cgp__node_has_direction(b->model, node, direction)) return 0;
-    *y = input && node->op->input_needs_y;
+    *y = input ? node->op->input_needs_y : node->op->weight_needs_y;
     return input ? node->op->input_needs_x : node->op->weight_needs_x;
 }
 

@@ -146,7 +146,8 @@ static void find_halves(replay *r, int v, int *from, int *to) {
         for (int d = CGP__BACKWARD_INPUT; d <= CGP__BACKWARD_WEIGHT; d++) {
             const bool input = d == CGP__BACKWARD_INPUT;
             const uint32_t needs = input ? node->op->input_needs_x : node->op->weight_needs_x;
-            bool reads = input && node->output == v && node->op->input_needs_y;
+            bool reads = node->output == v &&
+                         (input ? node->op->input_needs_y : node->op->weight_needs_y);
             for (int k = 0; k < node->n_inputs; k++)
                 reads = reads || (node->inputs[k] == v && (needs >> k & 1));
             if (reads && has(r, i, (cgp__direction)d))
@@ -216,6 +217,14 @@ static int64_t stats_bytes(const replay *r, int i) {
     return bytes;
 }
 
+/* Whether backward reads them. */
+static bool keeps_stats(const replay *r, int i) {
+    const cgp__node *node = node_at(r, i);
+    return node->n_saved > 0 &&
+           (has(r, i, CGP__BACKWARD_INPUT) ||
+            (node->op->weight_needs_saved && has(r, i, CGP__BACKWARD_WEIGHT)));
+}
+
 /* At one moment: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that
  * need room besides. The scratchpad lies in one piece, so it goes to the workspace whole if the
  * rest of the slot is smaller. `fixed`: is in the workspace anyhow. */
@@ -232,7 +241,7 @@ static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
         const cgp__node *node = node_at(r, i);
-        const bool backward = has(r, i, CGP__BACKWARD_INPUT) && r->slot > 0;
+        const bool backward = keeps_stats(r, i) && r->slot > 0;
         const int64_t scratchpad = scratch(r, i, CGP__FORWARD);
         int64_t own = 0, freed = 0;
         if (backward)
@@ -304,7 +313,7 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
             bytes += bytes_of(r, v);
     }
     for (int k = 0; k <= i; k++) {
-        if (has(r, k, CGP__BACKWARD_INPUT)) bytes += stats_bytes(r, k);
+        if (keeps_stats(r, k)) bytes += stats_bytes(r, k);
     }
     return bytes;
 }
@@ -407,7 +416,7 @@ static bool recompute_reads_input(const replay *r) {
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
         if ((node->output >= 0 && kept(r, node->output)) ||
-            (node->n_saved > 0 && has(r, i, CGP__BACKWARD_INPUT)))
+            keeps_stats(r, i))
             needed[i] = true;
         for (int k = 0; needed[i] && k < node->n_inputs; k++) {
             const int maker = r->model->values[node->inputs[k]].node;

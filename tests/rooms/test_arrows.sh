@@ -81,6 +81,10 @@ check() {
                 if (!is_room)
                     next
                 owner = part[2]; sub(/\.h$/, "", owner)
+                if (owner == "ext" && parts_of_target == 3) { # for those who add to a room from outside
+                    owner = part[3]; sub(/\.h$/, "", owner)
+                    parts_of_target = 2
+                }
                 if (owner == "images" || owner == "tokenizer")
                     owner = "data" # whose second and third headers they are
                 if (parts_of_target > 2 || owner == "cgpipe")

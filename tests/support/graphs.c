@@ -1,5 +1,6 @@
 /* graphs.c -- see graphs.h. */
 #include "graphs.h"
+#include "own_ops.h"
 
 #include <cgpipe/models/gpt2.h>
 
@@ -27,6 +28,7 @@ typedef struct graph {
     const test_sizes *sizes;
     cgp_value seen[MOST]; /* any of them may be added to, or branched off from */
     int n;
+    cgp_value kinds;               /* an integer input, below the vocabulary */
     cgp_value ids;                 /* integers that an earlier layer made; id < 0: none */
     char square[NAME], norm[NAME]; /* the last linear C -> C, the last norm; "": none yet */
     bool in_out;                   /* of the former */
@@ -70,9 +72,37 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
                          g->sizes->width, normal);
 }
 
+/* An op from outside the library. */
+static cgp_value random_own(graph *g, cgp_value x, const char *name) {
+    static const cgp_op *const plain[] = {&test_own_scale, &test_own_rms, &test_own_sigmoid,
+                                          &test_own_meter};
+    const test_noise noise = {g->sizes->dropout};
+    const int64_t vocabulary = g->sizes->vocabulary;
+    const cgp_value with[2] = {x, g->seen[test_between(g->state, 0, g->n - 1)]};
+    switch (test_between(g->state, 0, 6)) {
+    case 0:
+        return cgp_op_apply(g->model, &test_own_product, with, NULL, NULL);
+    case 1:
+        return cgp_op_apply(g->model, &test_own_noise, &x, NULL, &noise);
+    case 2:
+        return cgp_op_apply(g->model, &test_own_gain, (cgp_value[]){x, g->kinds}, name,
+                            &vocabulary);
+    case 3:
+        if (!g->sizes->rough) return x;
+        return cgp_embedding(g->model,
+                             cgp_op_apply(g->model, &test_own_bucket, &x, NULL, &vocabulary),
+                             name, vocabulary, g->sizes->width, normal);
+    default:
+        return cgp_op_apply(g->model, plain[test_between(g->state, 0, 3)], &x, name, NULL);
+    }
+}
+
 /* One op on x, or an addition of x and an earlier value. */
 static cgp_value random_op(graph *g, cgp_value x, const char *name) {
-    switch (test_between(g->state, 0, 9)) {
+    switch (test_between(g->state, 0, 11)) {
+    case 10:
+    case 11:
+        return random_own(g, x, name);
     case 0:
     case 1:
         return random_linear(g, x, name);
@@ -102,15 +132,16 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
 }
 
 /* What enters in the middle: a second integer input and a float input; and a loss of its own. */
-static cgp_value middle(graph *g, cgp_value x, cgp_value kinds, cgp_value features,
-                        cgp_value targets) {
+static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y =
-        cgp_embedding(g->model, kinds, "kinds", sizes->vocabulary, sizes->width, normal);
+        cgp_embedding(g->model, g->kinds, "kinds", sizes->vocabulary, sizes->width, normal);
     x = cgp_add(g->model, x, y);
     y = cgp_linear(g->model, features, "features",
                    (cgp_linear_options){.out = sizes->width, .init = normal});
     x = cgp_add(g->model, x, y);
+    if (test_between(g->state, 0, 2) == 0)
+        cgp_op_apply_loss(g->model, &test_own_squares, (cgp_value[]){x, features}, NULL, 0.01);
     if (test_between(g->state, 0, 2)) return x;
     y = cgp_linear(
         g->model, x, "side",
@@ -156,7 +187,7 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
     const int64_t sequence[1] = {sizes->sequence}, wide[2] = {sizes->sequence, sizes->width};
     const cgp_value tokens = cgp_model_input(g.model, "tokens", CGP_I32, 1, sequence);
     const cgp_value targets = cgp_model_input(g.model, "targets", CGP_I32, 1, sequence);
-    const cgp_value kinds = cgp_model_input(g.model, "kinds", CGP_I32, 1, sequence);
+    g.kinds = cgp_model_input(g.model, "kinds", CGP_I32, 1, sequence);
     const cgp_value features = cgp_model_input(g.model, "features", CGP_F32, 2, wide);
     cgp_model_layer(g.model, "embed");
     cgp_value x =
@@ -171,7 +202,7 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
             x = grow(&g, x, name);
         }
         if (layer == sizes->layers / 2 && !sizes->no_loss) {
-            x = middle(&g, x, kinds, features, targets);
+            x = middle(&g, x, features, targets);
             g.seen[g.n++] = x;
         }
     }

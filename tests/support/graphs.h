@@ -23,7 +23,8 @@ cgp_model *test_gpt2(const test_sizes *sizes);
 /* A random graph of `layers` layers between an embedding and a head, drawn from *state:
  * linears, norms, GELUs, attention, dropout, additions of values from any earlier layer, values
  * used several times, parameters shared by several ops, integers made by the graph, a second
- * integer input, a float input and sometimes a second loss in the middle. Finished. */
+ * integer input, a float input, ops from outside (own_ops.h) and sometimes other losses in the middle.
+ * Finished. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
 /* A random graph over small images, `layers` layers between a stem and a head: convolutions, batch

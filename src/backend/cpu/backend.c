@@ -37,8 +37,31 @@ static const struct {
     [CGP__OP_INSTANCE_NORM] = {"instance_norm", cgp__cpu_instance_norm},
 };
 
+static void add(cgp__device *device, float *to, const float *from, int64_t n) {
+    cgp__cpu_pass(device, CGP_F32, to, from, n, true);
+}
+
+static int64_t own_workspace(const cgp__kernel_spec *spec, int threads) {
+    return spec->geometry.own->workspace(spec, threads);
+}
+
+static cgp_status own_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__own_host host = {.device = kernel->device,
+                                .threads = kernel->device->threads,
+                                .share = cgp__cpu_share,
+                                .convert = cgp__cpu_convert,
+                                .add = add};
+    return kernel->spec.geometry.own->run(&host, &kernel->spec, args);
+}
+
+static const cgp__cpu_op own = {own_run, own_workspace};
+
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
     static const char *const directions[] = {"forward", "backward input", "backward weight"};
+    if (spec->op == CGP__OP_OWN) {
+        *out = &own;
+        return CGP_OK;
+    }
     if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
         return cgp_fail(CGP_EINVAL, "cpu: expects an op and a direction, got %d and %d",
                         (int)spec->op, (int)spec->direction);
@@ -95,10 +118,6 @@ static void update(cgp__device *device, const cgp__update *what) {
     cgp__cpu_update(device, what);
 }
 
-static void add(cgp__device *device, float *to, const float *from, int64_t n) {
-    cgp__cpu_pass(device, CGP_F32, to, from, n, true);
-}
-
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return cgp__cpu_sum_squares(device, x, n);
 }
@@ -106,7 +125,10 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
 static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
-    cgp__running_commit(spec, args);
+    if (spec->op == CGP__OP_OWN)
+        spec->geometry.own->commit(spec, args);
+    else
+        cgp__running_commit(spec, args);
 }
 
 const cgp__backend cgp__backend_cpu = {

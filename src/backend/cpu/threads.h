@@ -17,8 +17,7 @@
  * handover costs. A multiple of all vectors' lengths. */
 #define CGP__CPU_SPLIT 16384
 
-/* Items begin .. end - 1, begin a multiple of the block; `thread` is 0 for the owner. */
-typedef void cgp__cpu_part(const void *work, int64_t begin, int64_t end, int thread);
+typedef cgp__part_of cgp__cpu_part;
 
 /* What the threads of a device are at. */
 typedef struct cgp__cpu_shared {

@@ -12,8 +12,9 @@ struct cgp__device {
 };
 
 struct cgp__kernel {
+    cgp__device *device;
     cgp__kernel_spec spec;
-    cgp__ref_run *run;
+    cgp__ref_run *run; /* NULL: an op from outside */
 };
 
 /* NULL: the op has no such direction. POSITION, ADD and FLATTEN have an input half for the cases where
@@ -148,6 +149,10 @@ static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype 
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     (void)threads;
     cgp__ref_run *run = NULL;
+    if (spec->op == CGP__OP_OWN) {
+        *bytes = cgp__align_up(spec->geometry.own->workspace(spec, 1));
+        return CGP_OK;
+    }
     CGP_TRY(find_run(spec, &run));
     *bytes = ops[spec->op].workspace ? ops[spec->op].workspace(spec) : 0;
     return CGP_OK;
@@ -155,30 +160,37 @@ static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *
 
 static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
                                 cgp__kernel **out) {
-    (void)device;
     cgp__ref_run *run = NULL;
-    CGP_TRY(find_run(spec, &run));
+    if (spec->op != CGP__OP_OWN) CGP_TRY(find_run(spec, &run));
     cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("ref: kernel", sizeof *kernel);
-    kernel->spec = *spec;
-    kernel->run = run;
+    *kernel = (cgp__kernel){.device = device, .spec = *spec, .run = run};
     *out = kernel;
     return CGP_OK;
-}
-
-static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
-    kernel->run(&kernel->spec, args);
-    return CGP_OK;
-}
-
-static void kernel_destroy(cgp__kernel *kernel) {
-    free(kernel);
 }
 
 static void add(cgp__device *device, float *to, const float *from, int64_t n) {
     (void)device;
     for (int64_t i = 0; i < n; i++)
         to[i] += from[i];
+}
+
+static void share(cgp__device *device, int64_t items, int64_t block, cgp__part_of *part,
+                  const void *work) {
+    (void)device;
+    (void)block;
+    if (items > 0) part(work, 0, items, 0);
+}
+
+static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__own_host host = {kernel->device, 1, share, convert, add};
+    if (!kernel->run) return kernel->spec.geometry.own->run(&host, &kernel->spec, args);
+    kernel->run(&kernel->spec, args);
+    return CGP_OK;
+}
+
+static void kernel_destroy(cgp__kernel *kernel) {
+    free(kernel);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {
@@ -192,7 +204,10 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
 static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
-    cgp__running_commit(spec, args);
+    if (spec->op == CGP__OP_OWN)
+        spec->geometry.own->commit(spec, args);
+    else
+        cgp__running_commit(spec, args);
 }
 
 const cgp__backend cgp__backend_ref = {

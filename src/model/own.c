@@ -1,0 +1,50 @@
+/* own.c -- the builder's calls for ops from outside the library (cgpipe/ext/op.h). */
+#include "model/builder.h"
+#include "op/own.h"
+
+#include <stdlib.h>
+
+/* A use of an op, kept by the model; NULL if it cannot be, and the model has the error. */
+static cgp__own_use *new_use(cgp_model *model, const cgp_op *op, const void *attributes) {
+    cgp__own_use *use = NULL;
+    const char *name = op && op->name ? op->name : "own op";
+    if (!cgp__builder_open(model, name)) return NULL;
+    if (!op) {
+        cgp__builder_stick(model, CGP_EINVAL, name, "expected a table, got NULL");
+        return NULL;
+    }
+    const cgp_status status =
+        cgp__grow(&model->own, &model->own_room, model->n_own + 1, sizeof *model->own)
+            ? cgp__own_create(&use, op, attributes)
+            : cgp__no_memory("model", sizeof *model->own);
+    if (status != CGP_OK) {
+        cgp__builder_stick(model, status, name, "%s", cgp_message());
+        return NULL;
+    }
+    model->own[model->n_own++] = use;
+    return use;
+}
+
+cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
+                       const char *name, const void *attributes) {
+    cgp__own_use *use = new_use(model, op, attributes);
+    if (!use) return cgp__no_value;
+    const cgp__attributes given = {.own = use};
+    if (!op->is_loss)
+        return cgp__builder_add_op(model, &use->table, inputs, name, &given, NULL);
+    cgp__builder_stick(model, CGP_EINVAL, op->name,
+                       "is a loss and has no result (call cgp_op_apply_loss)");
+    return cgp__no_value;
+}
+
+void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
+                       const void *attributes, double weight) {
+    cgp__own_use *use = new_use(model, op, attributes);
+    if (!use) return;
+    const cgp__attributes given = {.own = use};
+    if (op->is_loss)
+        cgp__builder_add_loss(model, &use->table, inputs, &given, weight);
+    else
+        cgp__builder_stick(model, CGP_EINVAL, op->name,
+                           "is no loss (is_loss in its table; cgp_op_apply adds an op)");
+}

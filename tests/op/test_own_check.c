@@ -1,0 +1,364 @@
+/* test_own_check.c -- cgp_op_check() accepts ops that keep the contract, and names what an op breaks. */
+#include "own_ops.h"
+#include "support.h"
+
+static const cgp_op_type rows = {CGP_F32, {2, {5, 8}}, 0};
+
+static void every_op_of_the_tests_passes(void **state) {
+    (void)state;
+    const test_noise noise = {0.4};
+    const int64_t high = 7;
+    const uint64_t seed = test_seed();
+    const cgp_op_type ids = {CGP_I32, {1, {5}}, 7};
+    const cgp_op_type one[] = {rows}, two[] = {rows, rows}, looked_up[] = {rows, ids};
+    const struct {
+        const cgp_op *op;
+        const void *attributes;
+        const cgp_op_type *inputs;
+    } cases[] = {{&test_own_scale, NULL, one},   {&test_own_rms, NULL, one},
+                 {&test_own_sigmoid, NULL, one}, {&test_own_product, NULL, two},
+                 {&test_own_noise, &noise, one}, {&test_own_meter, NULL, one},
+                 {&test_own_bucket, &high, one}, {&test_own_gain, &high, looked_up},
+                 {&test_own_squares, NULL, two}};
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        for (int samples = 1; samples < 4; samples++) {
+            cgp_op_check_options options = cgp_op_check_options_default();
+            options.samples = samples;
+            options.seed = seed;
+            assert_ok(
+                cgp_op_check(cases[i].op, cases[i].attributes, cases[i].inputs, &options));
+        }
+}
+
+/* --- broken ones: each is y = x^2, or that with one thing wrong --- */
+
+static cgp_status same(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    (void)attributes;
+    out->output = inputs[0];
+    return CGP_OK;
+}
+
+static int64_t count(const cgp_op_run *run) {
+    return run->n * cgp_shape_count(&run->node->inputs[0].shape);
+}
+
+static cgp_status square(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run); i++)
+        ((float *)run->y)[i] = x[i] * x[i];
+    return CGP_OK;
+}
+
+static cgp_status square_dx(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run); i++)
+        run->dx[0][i] = 2 * x[i] * run->dy[i];
+    return CGP_OK;
+}
+
+static const cgp_op good = {.struct_size = sizeof(cgp_op),
+                            .name = "square",
+                            .n_inputs = 1,
+                            .infer = same,
+                            .input_needs_x = 1,
+                            .overwrites = 1,
+                            .dx_in_place = true,
+                            .forward = square,
+                            .backward_input = square_dx};
+
+static void expect(const cgp_op *op, const char *message) {
+    assert_status(cgp_op_check(op, NULL, &rows, NULL), CGP_EINVAL);
+    assert_message(message);
+}
+
+static cgp_status wrong_dx(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run); i++)
+        run->dx[0][i] = 1.99f * x[i] * run->dy[i];
+    return CGP_OK;
+}
+
+/* Wrong in one element of the tensor, as an off-by-one would be. */
+static cgp_status nearly_dx(const cgp_op_run *run) {
+    CGP_TRY(square_dx(run));
+    run->dx[0][count(run) - 1] = 0;
+    return CGP_OK;
+}
+
+static void a_wrong_gradient_is_found(void **state) {
+    (void)state;
+    cgp_op op = good;
+    assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
+    op.backward_input = wrong_dx;
+    expect(&op, "op square: backward_input: dx[0], element ");
+    assert_message("by differences of forward, got ");
+    op.backward_input = nearly_dx;
+    cgp_op_check_options all = cgp_op_check_options_default();
+    all.elements = 1000;
+    assert_status(cgp_op_check(&op, NULL, &rows, &all), CGP_EINVAL);
+    assert_message("dx[0], element 119: expected ");
+}
+
+static cgp_status dx_from_y(const cgp_op_run *run) {
+    const float *x = run->x[0], *y = run->y;
+    for (int64_t i = 0; i < count(run); i++)
+        run->dx[0][i] = (x[i] < 0 ? -2 : 2) * sqrtf(y[i]) * run->dy[i];
+    return CGP_OK;
+}
+
+static void what_is_read_is_named_and_what_is_named_is_read(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.input_needs_x = 0;
+    expect(&op, "op square: backward_input: reads x[0], which input_needs_x does not name");
+    op = good;
+    op.input_needs_y = true;
+    expect(&op, "op square: backward_input: never reads y, which input_needs_y names");
+    op.backward_input = dx_from_y;
+    assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
+    op.input_needs_y = false;
+    expect(&op, "op square: backward_input: reads y, which input_needs_y does not name");
+    cgp_op scale = test_own_scale;
+    scale.weight_needs_x = 0;
+    expect(&scale, "op scale: backward_weight: reads x[0], which weight_needs_x does not name");
+    cgp_op rms = test_own_rms;
+    rms.weight_needs_saved = 0;
+    expect(&rms, "op rms: backward_weight: reads saved[0], which weight_needs_saved does not");
+    cgp_op sigmoid = test_own_sigmoid;
+    sigmoid.weight_needs_y = false;
+    expect(&sigmoid, "op sigmoid: backward_weight: reads y, which weight_needs_y does not");
+}
+
+static cgp_status half_written(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run) / run->n; i++) /* the first sample */
+        ((float *)run->y)[i] = x[i] * x[i];
+    return CGP_OK;
+}
+
+static cgp_status added(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run); i++)
+        run->dx[0][i] += 2 * x[i] * run->dy[i];
+    return CGP_OK;
+}
+
+static cgp_status too_far(const cgp_op_run *run) {
+    const int64_t n = count(run);
+    CGP_TRY(square(run));
+    ((float *)run->y)[n] = 0;
+    return CGP_OK;
+}
+
+static cgp_status writes_x(const cgp_op_run *run) {
+    ((float *)(uintptr_t)run->x[0])[1] = 0;
+    return square(run);
+}
+
+static cgp_status counting(const cgp_op_run *run) {
+    static int calls;
+    CGP_TRY(square(run));
+    ((float *)run->y)[0] += (float)++calls;
+    return CGP_OK;
+}
+
+static void memory_is_written_whole_and_nothing_else(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.forward = half_written;
+    expect(&op, "op square: forward: y, element 40 ");
+    assert_message("depends on what lay in its memory");
+    op = good;
+    op.backward_input = added;
+    expect(&op,
+           "op square: backward_input: dx[0], element 0 depends on what lay in its memory");
+    op = good;
+    op.forward = too_far;
+    expect(&op, "op square: forward: writes behind y");
+    op = good;
+    op.forward = writes_x;
+    expect(&op, "op square: forward: writes to x[0], which is only read");
+    op = good;
+    op.forward = counting;
+    expect(&op, "op square: forward: y, element 0 ");
+}
+
+/* y[i] from x[i + 1]: right, but not over x. */
+static cgp_status shifted(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    const int64_t n = count(run);
+    for (int64_t i = n - 1; i >= 0; i--)
+        ((float *)run->y)[i] = x[(i + 1) % n];
+    return CGP_OK;
+}
+
+static cgp_status shifted_dx(const cgp_op_run *run) {
+    const int64_t n = count(run);
+    for (int64_t i = 0; i < n; i++)
+        run->dx[0][(i + 1) % n] = run->dy[i];
+    return CGP_OK;
+}
+
+static void what_may_lie_in_place_is_tried_there(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.input_needs_x = 0;
+    op.overwrites = 0;
+    op.dx_in_place = false;
+    op.forward = shifted;
+    op.backward_input = shifted_dx;
+    assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
+    op.overwrites = 1;
+    expect(&op, "is another when y lies over an input that `overwrites` names");
+    op.overwrites = 0;
+    op.dx_in_place = true;
+    expect(&op, "is another when it lies over dy (a loss: x), as dx_in_place allows");
+}
+
+static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
+                     int thread) {
+    (void)thread;
+    for (int64_t i = begin; i < end; i++)
+        *(float *)work += ((const float *)run->x[0])[i];
+}
+
+/* A sum over parts in whatever order they run. */
+static cgp_status sums(const cgp_op_run *run) {
+    float sum = 0;
+    cgp_op_share(run, count(run), 1, sum_part, &sum);
+    for (int64_t i = 0; i < count(run); i++)
+        ((float *)run->y)[i] = sum;
+    return CGP_OK;
+}
+
+static int64_t shrinking(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
+                         int threads) {
+    (void)node;
+    (void)direction;
+    (void)threads;
+    return n == 2 ? 64 : 128;
+}
+
+static void shares_and_workspace_are_tried(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.forward = sums;
+    op.overwrites = 0;
+    expect(&op, "is another when the parts of cgp_op_share run in another order");
+    op = good;
+    op.workspace = shrinking;
+    expect(&op, "op square: workspace: forward: expected at least the 128 bytes of 1 samples "
+                "for 2, got 64");
+}
+
+static cgp_status uncounted_differs(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < count(run); i++)
+        ((float *)run->y)[i] = run->pending || !run->training ? x[i] : 2 * x[i];
+    for (int64_t s = 0; s < run->n; s++)
+        run->saved[0][s] = 1;
+    if (run->pending) memset(run->pending, 0, 16);
+    return CGP_OK;
+}
+
+static cgp_status never_begins(const cgp_op_run *run) {
+    cgp_op_run other = *run;
+    other.first = false;
+    return test_own_meter.forward(&other);
+}
+
+static void state_is_tried(void **state) {
+    (void)state;
+    cgp_op op = test_own_meter;
+    op.forward = uncounted_differs;
+    expect(&op, "op meter: forward: y, element 0 is another when `pending` is NULL");
+    op.forward = never_begins;
+    expect(&op, "op meter: end_of_step: state[0] depends on what lay in `pending`");
+}
+
+/* dx[1] from x[0] after dx[0] may have been written over it. */
+static cgp_status loss_in_two_loops(const cgp_op_run *run) {
+    const float *x = run->x[0], *t = run->x[1];
+    for (int64_t i = 0; i < count(run) && run->dx[0]; i++)
+        run->dx[0][i] = run->loss_scale * (x[i] - t[i]);
+    for (int64_t i = 0; i < count(run) && run->dx[1]; i++)
+        run->dx[1][i] = run->loss_scale * (t[i] - x[i]);
+    return CGP_OK;
+}
+
+static void a_loss_is_tried(void **state) {
+    (void)state;
+    const cgp_op_type two[] = {rows, rows};
+    cgp_op op = test_own_squares;
+    op.backward_input = loss_in_two_loops;
+    assert_status(cgp_op_check(&op, NULL, two, NULL), CGP_EINVAL);
+    assert_message("is another when it lies over dy (a loss: x)");
+    op.dx_in_place = false;
+    assert_ok(cgp_op_check(&op, NULL, two, NULL));
+}
+
+static cgp_status fails(const cgp_op_run *run) {
+    return cgp_fail(CGP_EDEVICE, "sample %d is too dark", (int)run->n);
+}
+
+static cgp_status refuses(const void *attributes, const cgp_op_type *inputs,
+                          cgp_op_shapes *out) {
+    (void)attributes;
+    (void)inputs;
+    (void)out;
+    return cgp_fail(CGP_EINVAL, "expects a cube");
+}
+
+static void bad_tables_and_arguments_are_told(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.forward = fails;
+    expect(&op, "op square: forward: failed with CGP_EDEVICE (sample 3 is too dark)");
+    op.forward = NULL;
+    expect(&op, "op square: expected infer and forward, got no forward");
+    op = good;
+    op.infer = refuses;
+    expect(&op, "op square: expects a cube");
+    op = good;
+    op.input_needs_x = 2;
+    expect(&op, "op square: input_needs_x: expected bits of 1 inputs, got 0x2");
+    op = good;
+    op.struct_size = 8;
+    expect(&op, "struct_size is 8");
+    op = good;
+    op.n_inputs = 5;
+    expect(&op, "op square: expected 1 to 4 inputs, got 5");
+    op = good;
+    op.attribute_bytes = 4;
+    expect(&op, "op square: expected 4 bytes of attributes, got none");
+    op = good;
+    op.weight_in_input = true;
+    expect(&op, "its shape rule says no parameters");
+    op = good;
+    op.input_needs_saved = 1;
+    expect(&op, "its table needs saved values 0x1, and its shape rule says 0");
+    cgp_op_check_options options = cgp_op_check_options_default();
+    options.low = options.high;
+    assert_status(cgp_op_check(&good, NULL, &rows, &options), CGP_EINVAL);
+    assert_message("expected low < high, got 1 and 1");
+    assert_status(cgp_op_check(NULL, NULL, &rows, NULL), CGP_EINVAL);
+    const cgp_op_type ids[] = {rows, {CGP_I32, {1, {5}}, 0}};
+    const int64_t high = 7;
+    assert_status(cgp_op_check(&test_own_gain, &high, ids, NULL), CGP_EINVAL);
+    assert_message("op gain: input 1: expected high from 1 to ");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_of_the_tests_passes),
+        cmocka_unit_test(a_wrong_gradient_is_found),
+        cmocka_unit_test(what_is_read_is_named_and_what_is_named_is_read),
+        cmocka_unit_test(memory_is_written_whole_and_nothing_else),
+        cmocka_unit_test(what_may_lie_in_place_is_tried_there),
+        cmocka_unit_test(shares_and_workspace_are_tried),
+        cmocka_unit_test(state_is_tried),
+        cmocka_unit_test(a_loss_is_tried),
+        cmocka_unit_test(bad_tables_and_arguments_are_told),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

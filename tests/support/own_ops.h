@@ -1,0 +1,32 @@
+/* own_ops.h -- ops from outside the library for tests: each with something that the others have not. */
+#ifndef CGP_TESTS_OWN_OPS_H
+#define CGP_TESTS_OWN_OPS_H
+
+#include <cgpipe/cgpipe.h>
+
+/* Rows of C; `<name>.weight`, `.bias` [C] (of test_own_gain [K]).
+ *
+ *   op        y                              reads in backward      besides
+ *   scale     x weight + bias                W: x                   dx over dy, which W reads; threads share rows
+ *   rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         redone
+ *   sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          redone
+ *   product   a b                            I: a, b                each dx from the other input
+ *   noise     x times a number near 1        -                      random, over x, redone; attributes: test_noise
+ *   meter     x / (1 + mean of |x| so far)   I: saved               state
+ *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
+ *   gain      x weight[ids]                  I: ids, W: x, ids      integers that are checked; attributes: int64_t K
+ *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
+ *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
+ */
+extern const cgp_op test_own_scale, test_own_rms, test_own_sigmoid, test_own_product,
+    test_own_noise, test_own_meter, test_own_bucket, test_own_gain, test_own_squares,
+    test_own_weighted;
+
+typedef struct test_noise {
+    double strength;
+} test_noise;
+
+/* How often forward of test_own_noise ran for the first time, and for backward, in this process. */
+extern _Atomic int test_noise_runs, test_noise_again;
+
+#endif
