@@ -19,4 +19,9 @@ cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value 
                            const char *name, const cgp__attributes *attributes,
                            const cgp_init *inits);
 
+/* CGP_EINVAL if there is a stash that nobody popped. */
+cgp_status cgp__stash_check(const cgp_model *model);
+
+void cgp__stash_release(cgp_model *model);
+
 #endif
