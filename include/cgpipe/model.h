@@ -257,7 +257,8 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Name, layers, parameters (tensors) and their elements in all. Legal after cgp_model_finish(). Threads: any. */
+/** Name, layers, parameters (tensors) and their elements in all; NULL for an index out of range, here and below. Legal after
+ *  cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
