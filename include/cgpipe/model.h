@@ -217,8 +217,9 @@ CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *exist
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));      // in a later one, or further on in the same
  *
  * It is another way to write a skip and nothing else: what is popped is the value itself, and crosses stages like any other. A
- * name is stashed once and popped once in its namespace; the same name in another namespace is another one, so that a
- * function that makes layers can be called several times. cgp_model_finish() refuses a stash that was never popped.
+ * name is stashed once and popped once in its namespace; the same name in another namespace is another one, so that a function
+ * that makes layers can be called several times, each time with a namespace of its own. cgp_model_finish() refuses a stash that
+ * was never popped.
  *
  * @param[in] space  The namespace; equal texts are one namespace, NULL and "" the one of all who name none. Copied.
  * @param[in] name   Not empty. Copied.
