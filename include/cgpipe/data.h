@@ -1,5 +1,5 @@
-/* data.h -- what training reads: windows of a text or of token files, shuffled by seed, and random tokens; images are in
- * images.h.
+/* data.h -- what training reads: windows of a text or of token files, shuffled by seed, random tokens, and what a function of the
+ * caller's makes; images are in images.h.
  *
  * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in this order.
  *
@@ -17,6 +17,12 @@ extern "C" {
 typedef enum cgp_split { CGP_SPLIT_TRAIN, CGP_SPLIT_VALIDATION } cgp_split;
 
 typedef struct cgp_data cgp_data;
+
+/** Type and shape of the input or target of one sample, without N. */
+typedef struct cgp_data_field {
+    cgp_dtype dtype; /**< CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
+    cgp_shape shape;
+} cgp_data_field;
 
 typedef struct cgp_text_options {
     size_t struct_size;
@@ -121,14 +127,87 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_tokens(cgp_data **out, const char *co
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary,
                                                   int64_t sequence, uint64_t seed);
 
+/**
+ * Write input and target of a sample, all of both: the function behind a data set of the caller's own.
+ *
+ * What it writes depends on `split`, `index` and `position` alone, and is the same whenever it is called again: a resumed run
+ * and one with other threads then read the same.
+ *
+ * @param[in]  context   That of the cgp_data_source. Borrowed.
+ * @param[in]  index     Of the sample: 0 .. samples - 1 of the split, or the position where there is no end.
+ * @param[in]  position  Counted over all passes: what is another one in each pass, an augmentation, is drawn from it and a seed.
+ * @param[out] input     As cgp_data_source.input says, undefined before.
+ * @param[out] target    As cgp_data_source.target says, undefined before.
+ * @return     CGP_OK, or what cgp_fail() returned.
+ */
+typedef cgp_status cgp_data_fill(void *context, cgp_split split, int64_t index,
+                                 int64_t position, void *input, void *target);
+
+/** A data set of the caller's own. */
+typedef struct cgp_data_source {
+    size_t struct_size;
+    /** In messages and in the identity, 1 to 100 bytes. Copied. ["own data"] */
+    const char *name;
+    cgp_data_field input, target; /**< f32 or i32, 1 to CGP_MAX_RANK - 1 dimensions. */
+    /** Samples of a pass, 1 .. 2^32 - 1, visited in an order of each pass's own; INT64_MAX: there is no end, and they come in order. */
+    int64_t training;
+    /** Samples of validation, >= 0, visited in order; INT64_MAX: no end. [0] */
+    int64_t validation;
+    uint64_t seed; /**< Of the order of training. [0] */
+    /** Threads that prepare samples ahead, 0 <= threads <= 256; 0: the reading thread alone. With any, all of them call `fill` at
+     *  the same time, after the first cgp_data_read() also between reads. [0] */
+    int threads;
+    /** What tells these samples from others of the same name and sizes: a version, a hash of files. Copied. [NULL] */
+    const char *identity;
+    void *context;       /**< For the two functions. [NULL] */
+    cgp_data_fill *fill; /**< Makes a sample. */
+    /** Called once, by cgp_data_destroy(), when nobody calls `fill` any more; NULL: nothing is. [NULL] */
+    void (*destroy)(void *context);
+} cgp_data_source;
+
+/** The defaults in brackets above, with struct_size set; what has none is to be set. */
+static inline cgp_data_source cgp_data_source_default(void) {
+    const cgp_data_field none = {CGP_F32, {0, {0}}};
+    cgp_data_source source = {
+        sizeof(cgp_data_source), "own data", none, none, 0, 0, 0, 0, NULL, NULL, NULL, NULL};
+    return source;
+}
+
+/**
+ * Make a data set whose samples a function of the caller's makes.
+ *
+ *     static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position, void *input, void *target) {
+ *         const struct rows *rows = &((const struct rows *)context)[split];
+ *         memcpy(input, rows->x + 64 * index, 64 * sizeof(float));
+ *         memcpy(target, rows->labels + index, sizeof(int32_t));
+ *         return CGP_OK;
+ *     }
+ *
+ *     cgp_data_source source = cgp_data_source_default();
+ *     source.input = (cgp_data_field){CGP_F32, cgp_shape_make(1, (int64_t[]){64})};
+ *     source.target = (cgp_data_field){CGP_I32, cgp_shape_make(1, (int64_t[]){1})};
+ *     source.training = 50000;
+ *     source.context = rows;
+ *     source.fill = fill;
+ *     CGP_TRY(cgp_data_create(&data, &source));
+ *
+ * It is read as the library's sets are: n training samples in the order that any of them has with n and this seed, from any
+ * position. Vocabulary, T and classes are 0. A failure of `fill` is the status that cgp_data_read() returns; its message has name,
+ * split and index in front. Nothing is lost by it: reading again calls `fill` again.
+ *
+ * @param[out] out     Owned by the caller, see cgp_data_destroy().
+ * @param[in]  source  Borrowed for the call. `context` is the set's until cgp_data_destroy(), the caller's again after a failure.
+ *
+ * @retval CGP_EINVAL  A description that is out of range.   @retval CGP_ENOMEM  Also: a thread could not be started.
+ *
+ * Threads: any. Cost: 4 bytes a training sample that has an end; with threads a batch of samples, 256 MiB at most, or a sample
+ * a thread.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_create(cgp_data **out,
+                                                  const cgp_data_source *source);
+
 /** Free a data set. Accepts NULL. */
 CGP_API void cgp_data_destroy(cgp_data *data);
-
-/** Type and shape of the input or target of one sample, without N. */
-typedef struct cgp_data_field {
-    cgp_dtype dtype; /**< CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
-    cgp_shape shape;
-} cgp_data_field;
 
 /** Return what cgp_data_read() fills: field 0 is the input, 1 the target; otherwise NULL. Borrowed from the data set. */
 CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field);
@@ -161,6 +240,7 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * @retval CGP_EFORMAT  A token is not below the vocabulary, or an image is broken (see cgp_images_options); the message has
  *                      file, offset and value.
  * @retval CGP_ENOMEM   Reading again may succeed.
+ * @return             Also what a cgp_data_fill returned.
  *
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  */
@@ -175,7 +255,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * validation or that validation has files of its own, and for each file, in order, its size and its contents: of a text
  * all of them, of a token file the first and the last 64 KiB as they were when it was opened. Names do not count: moved
  * files are the same data. For images over classes, shapes, options and contents; of a folder of classes over the names and
- * sizes of its files, inside the folder.
+ * sizes of its files, inside the folder. For a set of the caller's own over its name, types, shapes and cgp_data_source.identity.
  *
  * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.
  *

@@ -210,6 +210,28 @@ CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
  */
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
+/**
+ * Keep a value under a name until cgp_model_pop() takes it: for layers written apart from each other, which pass no values on.
+ *
+ *     cgp_model_stash(model, "left", "skip", x);           // in one layer
+ *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));      // in a later one, or further on in the same
+ *
+ * It is another way to write a skip and nothing else: what is popped is the value itself, and crosses stages like any other. A
+ * name is stashed once and popped once in its namespace; the same name in another namespace is another one, so that a function
+ * that makes layers can be called several times, each time with a namespace of its own. cgp_model_finish() refuses a stash that
+ * was never popped.
+ *
+ * @param[in] space  The namespace; equal texts are one namespace, NULL and "" the one of all who name none. Copied.
+ * @param[in] name   Not empty. Copied.
+ * @param[in] value  An input of the model, or a result.
+ */
+CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
+                             cgp_value value);
+
+/** Take the value that cgp_model_stash() has kept under this name, once. @param[in] space As there. @param[in] name As there.
+ *  Borrowed. */
+CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
+
 /** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
  * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. Several losses add up, each
  * times its `weight` > 0 (1 for a single one). */
@@ -236,7 +258,8 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Name, layers, parameters (tensors) and their elements in all. Legal after cgp_model_finish(). Threads: any. */
+/** Name, layers, parameters (tensors) and their elements in all; NULL for an index out of range, here and below. Legal after
+ *  cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);

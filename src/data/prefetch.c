@@ -30,7 +30,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
 typedef struct slot {
     slot_state state;
     cgp_status status;
-    char message[512];
+    char message[1024]; /* a whole one */
 } slot;
 
 typedef struct ring {

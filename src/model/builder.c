@@ -39,6 +39,7 @@ void cgp_model_destroy(cgp_model *model) {
     for (int i = 0; i < model->n_ties; i++)
         free(model->ties[i].name);
     free(model->ties);
+    cgp__stash_release(model);
     free(model->uses);
     free(model->params);
     free(model->layers);

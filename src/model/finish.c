@@ -1,6 +1,6 @@
 /* finish.c -- closes a graph: leaves out what nothing needs, moves the losses to the end, lists
  * who uses each parameter, marks what carries a gradient. */
-#include "model/model.h"
+#include "model/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -153,7 +153,7 @@ static cgp_status check(const cgp_model *model) {
                             "before the op)",
                             model->ties[i].name, model->params[model->ties[i].parameter].name);
     }
-    return CGP_OK;
+    return cgp__stash_check(model);
 }
 
 /* Leave out, renumber, mark: on a model without errors. */

@@ -61,6 +61,14 @@ typedef struct cgp__tie {
     bool used;
 } cgp__tie;
 
+/* A value kept under a name until it is popped. */
+typedef struct cgp__stash {
+    char *space, *name; /* "": the common namespace */
+    int value;
+    int layer, popped_in; /* -1: in front of all layers */
+    bool popped;
+} cgp__stash;
+
 struct cgp_model {
     char *name;
     bool finished;
@@ -84,6 +92,8 @@ struct cgp_model {
     int n_ties, ties_room;
     struct cgp__own_use **own; /* uses of ops from outside, [n_own] */
     int n_own, own_room;
+    cgp__stash *stashes; /* in order of their calls */
+    int n_stashes, stashes_room;
 
     int n_losses; /* the last n_losses nodes, once the model is finished */
     int output;   /* value, -1 if none */

@@ -33,12 +33,14 @@ static void build_graph(cgp_model *m) {
         cgp_model_input(m, "floats", CGP_F32, 2, (int64_t[]){SEQUENCE, WIDTH});
     cgp_model_layer(m, "a");
     const cgp_value x = cgp_embedding(m, tokens, "embed", VOCABULARY, WIDTH, init);
+    cgp_model_stash(m, "skips", "x", x);
     cgp_model_layer(m, "b");
     cgp_value y = cgp_gelu(m, cgp_linear(m, x, "one", square));
     y = cgp_add(m, y, cgp_dropout(m, floats, 0.25));
     cgp_model_layer(m, "c");
     cgp_model_tie(m, "two.weight", "one.weight");
-    y = cgp_add(m, x, cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
+    y = cgp_add(m, cgp_model_pop(m, "skips", "x"),
+                cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
     cgp_model_layer(m, "d");
     y = cgp_batch_norm(m, y, "batch_norm", 0.1, 0.1);
     y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));

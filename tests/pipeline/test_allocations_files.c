@@ -216,6 +216,39 @@ static cgp_status read_tokens(outcome *out) {
     return status;
 }
 
+static cgp_status count_up(void *context, cgp_split split, int64_t index, int64_t position,
+                           void *input, void *target) {
+    (void)context, (void)split;
+    for (int t = 0; t < SEQUENCE; t++) {
+        ((int32_t *)input)[t] = (int32_t)(index + t);
+        ((int32_t *)target)[t] = (int32_t)(position + t);
+    }
+    return CGP_OK;
+}
+
+/* The worker prepares all of validation and no more, so that its calls can be counted. */
+static cgp_status read_own(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_data *alone = NULL, *threaded = NULL;
+    int32_t tokens[2 * SEQUENCE], targets[2 * SEQUENCE];
+    cgp_data_source source = cgp_data_source_default();
+    source.input = (cgp_data_field){CGP_I32, cgp_shape_make(1, (int64_t[]){SEQUENCE})};
+    source.target = source.input;
+    source.training = 5;
+    source.validation = 2;
+    source.identity = "counted";
+    source.fill = count_up;
+    DO(cgp_data_create(&alone, &source));
+    DO(read_data(alone, out));
+    source.threads = 1;
+    DO(cgp_data_create(&threaded, &source));
+    DO(cgp_data_read(threaded, CGP_SPLIT_VALIDATION, 0, 2, tokens, targets));
+    if (status == CGP_OK) note(out, "%d %d\n", tokens[0], targets[2 * SEQUENCE - 1]);
+    cgp_data_destroy(threaded);
+    cgp_data_destroy(alone);
+    return status;
+}
+
 /* --- images --- */
 
 enum { SIDE = 28 };
@@ -359,6 +392,7 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
     (void)state;
     scenario_check("texts", read_texts);
     scenario_check("tokens", read_tokens);
+    scenario_check("own-data", read_own);
     scenario_check("digits", read_digits_and_shapes);
     scenario_check("images", read_images);
 }

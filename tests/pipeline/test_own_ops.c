@@ -340,7 +340,7 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     op.infer = says;
     expect_refused(&op, NULL, "layer first, twin: expects output of 1 to 5 dims, got []");
     said.output = (cgp_op_type){CGP_F32, {2, {T, 0}}, 0};
-    expect_refused(&op, NULL, "layer first, twin: expects output of sizes >= 1, got [4,0]");
+    expect_refused(&op, NULL, "layer first, twin: expects output of sizes >= 1, got [4, 0]");
     said.output = (cgp_op_type){CGP_I32, {2, {T, C}}, 0};
     expect_refused(&op, NULL, "its shape rule says integers below 0, expected 1 to ");
     said.output = (cgp_op_type){CGP_F32, {2, {T, C}}, 0};
@@ -361,7 +361,7 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     p.x = cgp_op_apply(p.model, &test_own_product,
                        (cgp_value[]){p.x, cgp_flatten(p.model, p.x)}, NULL, NULL);
     assert_status(cgp_model_finish(p.model), CGP_EINVAL);
-    assert_message("layer first, product: expects two values of one shape, got [4,6] and [24]");
+    assert_message("layer first, product: expects two values of one shape, got [4, 6] and [24]");
     cgp_model_destroy(p.model);
 }
 

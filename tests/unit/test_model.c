@@ -6,6 +6,8 @@
 
 #include "model/model.h"
 
+#include <limits.h>
+
 static const cgp_init zero = {CGP_INIT_ZERO, 0};
 
 static cgp_model *start(void) {
@@ -220,6 +222,75 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
     }
 }
 
+/* --- what is not there: `past` is an index of each kind that is asked for --- */
+
+static void check_model_without(const cgp_model *model, const int past[4]) {
+    assert_null(cgp_model_layer_name(model, past[0]));
+    assert_true(cgp_layer_flops(model, past[0]) == 0);
+    assert_null(cgp_model_parameter_name(model, past[1]));
+    assert_null(cgp_model_parameter_shape(model, past[1]));
+    assert_null(cgp_model_state_name(model, past[2]));
+    assert_null(cgp_model_state_shape(model, past[2]));
+    assert_int_equal(cgp_model_state_dtype(model, past[2]), CGP_F32);
+    assert_null(cgp_model_input_name(model, past[3]));
+    assert_int_equal(cgp_model_input_shape(model, past[3]).rank, -1);
+    assert_int_equal(cgp_model_input_dtype(model, past[3]), CGP_F32);
+}
+
+static void check_plan_without(const cgp_plan *plan, const int past[4]) {
+    assert_null(cgp_plan_stage_at(plan, past[0]));
+    assert_null(cgp_plan_device_at(plan, past[1]));
+    assert_int_equal(cgp_plan_edge_at(plan, past[2]).bytes, 0);
+    assert_int_equal(cgp_plan_edge_at(plan, past[2]).buffers, 0);
+    assert_int_equal(cgp_schedule_device_of(cgp_plan_schedule(plan), past[0]), -1);
+    assert_null(cgp_schedule_info_at(past[3]));
+}
+
+static cgp_model *two_layers(void) {
+    cgp_model *model = start();
+    const cgp_value x = input(model, "x", CGP_F32, 3, 8), t = input(model, "t", CGP_I32, 3, 0);
+    cgp_model_layer(model, "one");
+    const cgp_value y = cgp_batch_norm(model, linear(model, x, "a", 8), "norm", 1e-3, 0.1);
+    cgp_model_layer(model, "two");
+    cgp_model_loss_cross_entropy(model, linear(model, y, "b", 5), t, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static void indices_out_of_range_have_no_answer(void **unused) {
+    (void)unused;
+    cgp_model *model = two_layers();
+    cgp_plan *plan = NULL;
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = 2;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    int schedules = 0;
+    while (cgp_schedule_info_at(schedules))
+        schedules++;
+    const int of_model[4] = {cgp_model_layers(model), cgp_model_parameters(model),
+                             cgp_model_states(model), cgp_model_inputs(model)};
+    const int of_plan[4] = {cgp_plan_stages(plan), cgp_plan_devices(plan), cgp_plan_edges(plan),
+                            schedules};
+    assert_non_null(cgp_model_layer_name(model, of_model[0] - 1));
+    assert_non_null(cgp_model_parameter_name(model, of_model[1] - 1));
+    assert_non_null(cgp_model_state_name(model, of_model[2] - 1));
+    assert_non_null(cgp_model_input_name(model, of_model[3] - 1));
+    assert_non_null(cgp_plan_stage_at(plan, of_plan[0] - 1));
+    assert_non_null(cgp_plan_device_at(plan, of_plan[1] - 1));
+    assert_true(cgp_plan_edge_at(plan, of_plan[2] - 1).bytes > 0);
+    static const int anywhere[3][4] = {{-1, -1, -1, -1},
+                                       {INT_MIN, INT_MIN, INT_MIN, INT_MIN},
+                                       {INT_MAX, INT_MAX, INT_MAX, INT_MAX}};
+    check_model_without(model, of_model);
+    check_plan_without(plan, of_plan);
+    for (int k = 0; k < 3; k++) {
+        check_model_without(model, anywhere[k]);
+        check_plan_without(plan, anywhere[k]);
+    }
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
@@ -230,6 +301,7 @@ int main(void) {
         cmocka_unit_test(a_finished_model_takes_nothing_more),
         cmocka_unit_test(what_nobody_needs_is_left_out),
         cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
+        cmocka_unit_test(indices_out_of_range_have_no_answer),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,150 @@
+/* stash.c -- values handed on by name, between layers written apart from each other. A stash adds nothing to the graph: its pop
+ * is the value itself, so a skip made by name and one made by hand are the same model, and go straight to where they are used. */
+#include "model/builder.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void cgp__stash_release(cgp_model *model) {
+    for (int i = 0; i < model->n_stashes; i++) {
+        free(model->stashes[i].space);
+        free(model->stashes[i].name);
+    }
+    free(model->stashes);
+}
+
+/* `"skip"`, or `"skip" of namespace "left"`, as messages have it. */
+static const char *describe(char text[256], const char *space, const char *name) {
+    if (*space)
+        snprintf(text, 256, "\"%.80s\" of namespace \"%.80s\"", name, space);
+    else
+        snprintf(text, 256, "\"%.80s\"", name);
+    return text;
+}
+
+/* `layer one`: where a stash or pop was. An input may be stashed before there is a layer. */
+static const char *place(const cgp_model *model, int layer, char text[128]) {
+    if (layer < 0) return "front of all layers";
+    snprintf(text, 128, "layer %.100s", model->layers[layer]);
+    return text;
+}
+
+static cgp__stash *find(const cgp_model *model, const char *space, const char *name) {
+    for (int i = 0; i < model->n_stashes; i++) {
+        cgp__stash *stash = &model->stashes[i];
+        if (strcmp(stash->name, name) == 0 && strcmp(stash->space, space) == 0) return stash;
+    }
+    return NULL;
+}
+
+static bool has_name(cgp_model *model, const char *op, const char *name) {
+    if (name && *name) return true;
+    cgp__builder_stick(model, CGP_EINVAL, op, "expects a name, got none");
+    return false;
+}
+
+static void add(cgp_model *model, const char *space, const char *name, cgp_value value) {
+    const int n = model->n_stashes;
+    cgp__stash stash = {.value = value.id, .layer = model->n_layers - 1};
+    if (cgp__grow(&model->stashes, &model->stashes_room, n + 1, sizeof *model->stashes)) {
+        stash.space = cgp__strdup(space);
+        stash.name = cgp__strdup(name);
+    }
+    if (stash.space && stash.name) {
+        model->stashes[n] = stash;
+        model->n_stashes = n + 1;
+        return;
+    }
+    free(stash.name);
+    free(stash.space);
+    cgp__builder_stick(model, CGP_ENOMEM, "stash", "out of memory (a name)");
+}
+
+void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_value value) {
+    char what[256], where[128];
+    if (!cgp__builder_open(model, "stash") || !has_name(model, "stash", name)) return;
+    if (!space) space = "";
+    const cgp__stash *other = find(model, space, name);
+    describe(what, space, name);
+    if (value.id < 0 || value.id >= model->n_values)
+        cgp__builder_stick(model, CGP_EINVAL, "stash", "%s: is not a value of this model",
+                           what);
+    else if (other)
+        cgp__builder_stick(model, CGP_EINVAL, "stash",
+                           "%s: expected a name of its own, got that of a stash in %s (a "
+                           "namespace keeps equal names apart)",
+                           what, place(model, other->layer, where));
+    else
+        add(model, space, name, value);
+}
+
+/* The nearest name of those that this namespace still keeps, NULL if none is near. */
+static const char *nearest(const cgp_model *model, const char *space, const char *name) {
+    const char *best = NULL;
+    for (int i = 0; i < model->n_stashes; i++) {
+        const cgp__stash *stash = &model->stashes[i];
+        if (stash->popped || strcmp(stash->space, space) != 0) continue;
+        const char *const both[2] = {stash->name, best};
+        best = cgp_nearest(name, both, best ? 2 : 1);
+    }
+    return best;
+}
+
+/* Say what else could have been meant: the name in another namespace, or one like it in this. */
+static void stick_unknown(cgp_model *model, const char *space, const char *name) {
+    char what[256], meant[256] = "";
+    const char *near = nearest(model, space, name);
+    for (int i = 0; i < model->n_stashes && !*meant; i++) {
+        const cgp__stash *stash = &model->stashes[i];
+        if (stash->popped || strcmp(stash->name, name) != 0) continue;
+        if (*stash->space)
+            snprintf(meant, sizeof meant, " (namespace \"%.80s\" has one)", stash->space);
+        else
+            snprintf(meant, sizeof meant, " (there is one without a namespace)");
+    }
+    if (!*meant && near) snprintf(meant, sizeof meant, " (did you mean \"%.80s\"?)", near);
+    cgp__builder_stick(model, CGP_EINVAL, "pop",
+                       "%s: expected a name stashed before, got an unknown one%s",
+                       describe(what, space, name), meant);
+}
+
+cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name) {
+    char what[256], where[128];
+    if (!cgp__builder_open(model, "pop") || !has_name(model, "pop", name)) return cgp__no_value;
+    if (!space) space = "";
+    cgp__stash *stash = find(model, space, name);
+    if (!stash) {
+        stick_unknown(model, space, name);
+        return cgp__no_value;
+    }
+    if (stash->popped) {
+        cgp__builder_stick(model, CGP_EINVAL, "pop",
+                           "%s: expected one pop, got a second (the first is in %s; a value "
+                           "itself may be used any number of times)",
+                           describe(what, space, name), place(model, stash->popped_in, where));
+        return cgp__no_value;
+    }
+    stash->popped = true;
+    stash->popped_in = model->n_layers - 1;
+    return (cgp_value){stash->value};
+}
+
+cgp_status cgp__stash_check(const cgp_model *model) {
+    const cgp__stash *first = NULL;
+    char what[256], where[128], more[64] = "";
+    int left = 0;
+    for (int i = 0; i < model->n_stashes; i++) {
+        const cgp__stash *stash = &model->stashes[i];
+        if (stash->popped) continue;
+        if (!first) first = stash;
+        left++;
+    }
+    if (!first) return CGP_OK;
+    if (left > 1) snprintf(more, sizeof more, ", and so for %d more", left - 1);
+    return cgp_fail(CGP_EINVAL,
+                    "stash in %s: expected a pop of %s further on, got none%s (cgp_model_pop, "
+                    "or no stash)",
+                    place(model, first->layer, where),
+                    describe(what, first->space, first->name), more);
+}
