@@ -57,9 +57,9 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
                                           : s->bound->first,
                              .pending = s->context->training ? at(s, call->pending) : NULL,
                              .training = s->context->training,
-                             .deferred = s->plan->deferred_batch_norm,
                              .again = s->bound->program == CGP__RECOMPUTE ||
                                       s->bound->program == CGP__BACKWARD,
+                             .deferred = s->plan->deferred_batch_norm,
                              .sample = s->bound->first_sample,
                              .loss = &unused};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {

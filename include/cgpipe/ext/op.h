@@ -55,7 +55,7 @@ typedef struct cgp_op_type {
     int64_t high; /**< Integers that the graph makes are 0 .. high - 1; 0 for the caller's, which may be anything. */
 } cgp_op_type;
 
-/** A parameter of an op; it is named `<name>.<suffix>`, f32. */
+/** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
 typedef struct cgp_op_parameter {
     const char *suffix; /**< "weight". Borrowed, as long as the model. */
     cgp_shape shape;
@@ -63,7 +63,7 @@ typedef struct cgp_op_parameter {
     bool decays; /**< Weight decay takes it where it spares biases and norms. */
 } cgp_op_parameter;
 
-/** What an op keeps across steps; it is named `<name>.<suffix>`, saved in checkpoints, and no gradient goes to it. */
+/** What an op keeps across steps; it is named "NAME.SUFFIX", saved in checkpoints, and no gradient goes to it. */
 typedef struct cgp_op_state {
     const char *suffix; /**< "running_mean". Borrowed, as long as the model. */
     cgp_dtype dtype;    /**< CGP_F32, or CGP_I32 for a count. */
@@ -179,7 +179,7 @@ struct cgp_op {
  *
  * @param[in] op          Borrowed, as long as the model: a static table, as a rule.
  * @param[in] inputs      [op->n_inputs] values. Borrowed.
- * @param[in] name        Of its parameters and state, `<name>.<suffix>`; NULL if it has none. Copied.
+ * @param[in] name        Of its parameters and state, "NAME.SUFFIX"; NULL if it has none. Copied.
  * @param[in] attributes  [op->attribute_bytes] copied; NULL if there are none.
  * @return The output; the invalid value after an error, which sticks (cgpipe/model.h).
  */
