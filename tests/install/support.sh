@@ -4,6 +4,7 @@
 run_examples() {
     local folder=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
+    run_example "$what" "${prefix}own_op" '^step 400  loss 0\.[01]'
     run_example "$what" "${prefix}own_schedule" '^the same weights, bit for bit$' "$folder/own_schedule.csv"
     run_example "$what" "${prefix}loss_outside" '^farthest from the sine: 0\.[01]'
     run_example "$what" "${prefix}own_data" '^right about (29[0-9]|300) of 300 points'
