@@ -3,6 +3,7 @@
  *
  * Out of reach: what the C library allocates for itself; of its functions, those that return
  * what they allocate fail (support/wrapped.txt). */
+#include "own_ops.h"
 #include "scenario.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -21,8 +22,8 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
     return cgp_gpt2_create(out, &options);
 }
 
-/* Skips over layers, a parameter shared by two ops, running statistics, integers made by the graph, a
- * float input and two losses. */
+/* Skips over layers, a parameter shared by two ops, running statistics, an op from outside, integers made by the
+ * graph, a float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
@@ -43,6 +44,7 @@ static void build_graph(cgp_model *m) {
                 cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
     cgp_model_layer(m, "d");
     y = cgp_batch_norm(m, y, "batch_norm", 0.1, 0.1);
+    y = cgp_op_apply(m, &test_own_meter, &y, "meter", NULL);
     y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));
     const cgp_value logits =
         cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCABULARY, .init = init});
@@ -438,6 +440,19 @@ static void every_allocation_of_a_profile_fails_cleanly(void **state) {
     scenario_check("profile", profile);
 }
 
+static cgp_status check_op(outcome *out) {
+    const cgp_op_type rows = {CGP_F32, {2, {2, 3}}, 0};
+    cgp_status status = CGP_OK;
+    DO(cgp_op_check(&test_own_meter, NULL, &rows, NULL));
+    note(out, "checked\n");
+    return status;
+}
+
+static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("op-check", check_op);
+}
+
 /* A step that times out tells why even if there is no memory for its report. */
 static void a_timeout_is_told_without_memory_for_a_report(void **state) {
     (void)state;
@@ -486,6 +501,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_plan_fails_cleanly_in_every_recompute_mode),
         cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_profile_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_a_check_of_an_op_fails_cleanly),
         cmocka_unit_test(a_timeout_is_told_without_memory_for_a_report),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
