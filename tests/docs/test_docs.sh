@@ -54,9 +54,10 @@ grep -rhoE '\bcgp_?_[a-z0-9_]+' "$source_dir/include" "$source_dir/src" "$source
 # Without comment, spaces single.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
-# Whether a line of an indented block is a command.
+# Whether a line of an indented block is a command: it begins with one, and not further in, as lines of drawings may.
 is_command() {
     local words word
+    [ "${1# }" = "$1" ] || return 1
     read -ra words <<<"$1"
     while [[ ${words[0]-} =~ ^[A-Z_]+=[^[:space:]]*$ ]]; do words=("${words[@]:1}"); done
     word=${words[0]-}
