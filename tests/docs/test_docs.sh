@@ -238,7 +238,10 @@ check_program() {
             for (k = 1; k <= size && guide[i + k - 1] == block[k]; k++);
             if (k > size)
                 at = i + size
-            else {
+            else if (k > 1) { # it is the one that comes next, and differs
+                print "docs/guide.md: expected \"" guide[i + k - 1] "\" of examples/guide.c, got \"" block[k] "\""
+                exit wrong = 1
+            } else {
                 text = ""
                 for (j = 1; j <= size; j++) text = text "\n" block[j]
                 if (!index(others "\n", text "\n"))
@@ -246,7 +249,7 @@ check_program() {
             }
             size = 0
         }
-        END { if (at <= n) print "docs/guide.md: lacks a part of examples/guide.c: " guide[at + (guide[at] == "")] }' \
+        END { if (at <= n && !wrong) print "docs/guide.md: lacks a part of examples/guide.c: " guide[at + (guide[at] == "")] }' \
         "$source_dir/examples/guide.c" $(ls "$source_dir"/examples/*.c | grep -v guide.c) "$1"
 }
 
