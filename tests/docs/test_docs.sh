@@ -54,17 +54,17 @@ grep -rhoE '\bcgp_?_[a-z0-9_]+' "$source_dir/include" "$source_dir/src" "$source
 # Without comment, spaces single.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
-# Whether a line of an indented block is a command: it begins with one, and not further in, as lines of drawings may.
+# Whether a line of an indented block is a command and not code, output or a drawing, whatever programs this machine has: it begins with
+# one that pages use, a script of the project, or any word with an option somewhere behind it.
 is_command() {
     local words word
-    [ "${1# }" = "$1" ] || return 1
     read -ra words <<<"$1"
     while [[ ${words[0]-} =~ ^[A-Z_]+=[^[:space:]]*$ ]]; do words=("${words[@]:1}"); done
     word=${words[0]-}
     case $word in
-    for | cd | export | sudo) return 0 ;;
+    cgpipe | make | cc | cmake | cat | echo | cp | mkdir | for | cd | export | git | sudo) return 0 ;;
     */*) [ -x "$source_dir/$word" ] && [ ! -d "$source_dir/$word" ] ;;
-    *) [[ $word =~ ^[a-z][a-z0-9_.-]*$ ]] && [ -n "$(type -P "$word")" ] ;;
+    *) [[ $1 =~ ^[a-z][a-z0-9_.-]*[[:space:]](.*[[:space:]])?--?[a-z] ]] ;;
     esac
 }
 
@@ -286,7 +286,9 @@ find_fault() { # find_fault WHAT EXPECTED <page
     failed=1
 }
 find_fault "a command that fails" "exit code 2" <<<$'text\n\n    cgpipe plan gpt3 --stages 2'
-find_fault "a command of another program" "exit code 2" <<<$'text\n\n    ls none'
+find_fault "a command of another program" "exit code 2" <<<$'```sh\nls none\n```'
+find_fault "one in an indented block" "exit code 2" <<<$'text\n\n    ls -l none'
+find_fault "a program that is not there" "exit code 127" <<<$'text\n\n    cgpype plan gpt2 --stages 2'
 find_fault "a target without a reason" "give the reason" <<<$'```sh\nmake clean\n```'
 find_fault "another output" "prints something else" <<<$'text\n\n    $ cgpipe --version\n    cgpipe 0.0.0'
 find_fault "a missing line of output" "prints something else" <<<$'```console\n$ printf "a\\nb\\n"\na\n```'
