@@ -182,7 +182,8 @@ check_span() {
     cgp_*\(*) grep -qxF "${span%%(*}" "$names" || echo "$page: no such function: \`$span\`"; check_call ;;
     cgp_*) [[ $span =~ [^a-z0-9_] ]] || grep -qxF "$span" "$names" || echo "$page: no such name: \`$span\`" ;;
     src/* | include/* | tests/* | docs/* | examples/* | bench/* | cli/* | models/* | tools/* | cmake/*)
-        local there=("$source_dir"/${words[0]})
+        # shellcheck disable=SC2206
+        local there=("$source_dir"/${words[0]}) # a pattern, too
         [ -e "${there[0]-none}" ] || echo "$page: no such file: \`$span\`"
         ;;
     build/tests/*) [ -n "$(find "$source_dir/tests" -name "${words[0]##*/}.[cs]*")" ] || echo "$page: no such test: \`$span\`" ;;
@@ -228,8 +229,12 @@ check_page() {
 
 # The c blocks of a page: in order, those of examples/guide.c are all of it, but for its first comment; others stand in another example.
 check_program() {
+    local file others=()
+    for file in "$source_dir"/examples/*.c; do
+        [ "${file##*/}" = guide.c ] || others+=("$file")
+    done
     awk '
-        FILENAME ~ /guide\.c$/ { if (FNR > 1 && !started && $0 !~ /^#/) next; if ($0 ~ /^#/) started = 1; if (started) guide[++n] = $0; next }
+        FILENAME ~ /guide\.c$/ { if ($0 ~ /^#/) started = 1; if (started) guide[++n] = $0; next }
         FILENAME ~ /\.c$/ { others = others "\n" $0; next }
         FNR == 1 { at = 1 }
         /^c / || $0 == "c" { block[++size] = substr($0, 3); next }
@@ -250,7 +255,7 @@ check_program() {
             size = 0
         }
         END { if (at <= n && !wrong) print "docs/guide.md: lacks a part of examples/guide.c: " guide[at + (guide[at] == "")] }' \
-        "$source_dir/examples/guide.c" $(ls "$source_dir"/examples/*.c | grep -v guide.c) "$1"
+        "$source_dir/examples/guide.c" "${others[@]}" "$1"
 }
 
 fields() { # the members of a struct in a header
