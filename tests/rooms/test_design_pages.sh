@@ -12,17 +12,18 @@ trap 'rm -rf "$temp"' EXIT
 
 rooms=$(cd "$source_dir/src" && find . -mindepth 1 -maxdepth 1 -type d | sed 's|^\./||' | sort)
 grep -rhoE '\bcgp__?[a-z0-9_]+|\bCGP__?[A-Z0-9_]+' "$source_dir"/{include,src,models} | sort -u >"$temp/names"
+find "$source_dir/tests" -name 'test_*.c' -o -name 'test_*.sh' >"$temp/tests"
 
 check_name() { # check_name PAGE FOLDER SPAN
     local page=$1 folder=$2 span=$3 file
     case $span in
     test_*:\ *)
-        file=$(find "$source_dir/tests" -name "${span%%:*}.c" -o -name "${span%%:*}.sh")
+        file=$(grep -E "/${span%%:*}\.(c|sh)$" "$temp/tests")
         [ -n "$file" ] || { echo "$page: no such test: $span"; return; }
         grep -qF -- "${span#*: }" "$file" || echo "$page: no such test: $span"
         ;;
     test_*)
-        [ -n "$(find "$source_dir/tests" -name "${span%.*}.c" -o -name "${span%.*}.sh")" ] || echo "$page: no such test: $span"
+        grep -qE "/${span%.*}\.(c|sh)$" "$temp/tests" || echo "$page: no such test: $span"
         ;;
     *[\ \<]*) ;;
     */*.[ch] | */*.py | */*.txt | */*.sh | */ | [a-z]*.[ch])
