@@ -7,6 +7,11 @@
 # COMMAND is as it stands, without its comment and with single spaces. An entry without its command in a page is an error, as is
 # a command that fails and has no entry.
 
+# --- cgpipe help ---
+add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2' '--steps 1 --batch 4 --validation 0.005'
+add 'cgpipe sample run --prompt "Once" --length 500' '--length 10'
+add 'cgpipe profile gpt2:vocab=3000,seq=128 --batch 8 --json costs.json' '--repeats 1 --chunks 8'
+
 # --- long ---
 skip 'make demo' 'test_demo trains it in full'
 skip 'make test' 'is this'
@@ -52,7 +57,7 @@ add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --ste
 
 # --- docs/images.md ---
 add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --rate 3e-3 --warmup 50 --rate-schedule cosine --steps 600 --evaluate-every 300' \
-    '--steps 2 --warmup 1 --run r'
+    '--steps 2 --warmup 1 --run r --balance flops'
 add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation=500 --stages 2 --batch 16 --chunks 2 --dropout 0 --rate 1e-2 --warmup 50 --rate-schedule cosine --steps 2500 --evaluate-every 500' \
     '--steps 2 --warmup 1 --run u'
 add 'cgpipe train amoebanetd:L=3,D=32,classes=10,image=64 --data shapes:size=64 --stages 2 --batch 32 --chunks 4 --steps 600' \

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # test_docs.sh SOURCE_DIR BUILD_DIR -- what the pages say is so:
 #
-#     commands    every one is run, in order, in a folder that looks like the project's, or stands in commands.sh with the reason;
-#                 what stands below a prompt is what it prints
+#     commands    every one is run, in order, in a folder that looks like the project's, or stands in commands.sh with the reason; what
+#                 stands below a prompt is what it prints; the example of each `cgpipe help COMMAND` is run, too
 #     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: there are such ones
 #     links       lead to a file, and to a heading of it
 #     the guide   has all of examples/guide.c, and names every field of the options
@@ -31,9 +31,9 @@ source "$tests/commands.sh"
 DESTDIR='' cmake --install "$build_dir" --prefix "$HOME/cgpipe" >"$work/install" || { cat "$work/install"; exit 1; }
 rm -f "$build_dir/install_manifest.txt"
 PATH=$HOME/cgpipe/bin:$PATH
-commands=$(cgpipe help | sed -n 's/^  cgpipe \([a-z]*\) .*/\1/p')
+commands=$(cgpipe help | sed -n 's/^  cgpipe \([a-z]*\) .*/\1/p' | grep -vx help)
 for command in $commands; do
-    cgpipe help "$command" 2>"$work/none" | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' >"$work/options-$command"
+    cgpipe help "$command" | sed -n 's/^  \(--[a-z0-9-]*\).*/\1/p' >"$work/options-$command"
 done
 sort -u "$work"/options-* >"$work/options"
 targets=$(sed -n 's/^\([a-z -]*\):.*## .*/\1/p' "$source_dir/Makefile")
@@ -46,8 +46,9 @@ find "$source_dir/include" -name '*.h' -print0 | xargs -0 cat | sed 's|/\*.*\*/|
         if ($2 == "void" || $2 == "") n = 0
         print $1, n, ($2 ~ /\.\.\./)
     }' >"$work/functions"
-grep -rhoE '\bcgp_[a-z0-9_]+' "$source_dir/include" | sort -u >"$work/names"
-grep -rhoE '\bcgp_?_[a-z0-9_]+' "$source_dir/include" "$source_dir/src" "$source_dir/models" | sort -u >"$work/all-names"
+declare -A public=() internal=() # names
+while IFS= read -r name; do public[$name]=1; done < <(grep -rhoE '\bcgp_[a-z0-9_]+' "$source_dir/include" | sort -u)
+while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z0-9_]+' "$source_dir"/{src,models} | sort -u)
 
 # --- a page's commands ---
 
@@ -158,19 +159,22 @@ check_call() { # `cgp_name(a, b)`: so many parameters, unless there are dots
         "$work/functions" || echo "$page: another number of parameters: \`$span\`"
 }
 
+is_name() { # pages for who reads the source may name what is internal
+    [ -n "${public[$1]-}" ] && return
+    case $page in docs/design/* | ARCHITECTURE.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
+}
+
 check_span() {
-    local words names=$work/names
+    local words
     read -ra words <<<"$span"
-    case $page in docs/design/* | ARCHITECTURE.md) names=$work/all-names ;; esac
     case $span in
     cgpipe\ *)
-        if [ "${words[1]}" = --version ] || [ "${words[1]}" = ... ] || [ "${words[1]}" = COMMAND ]; then return; fi
+        case ${words[1]} in --version | help | ... | COMMAND) return ;; esac
         if ! grep -qxF -- "${words[1]}" <<<"$commands"; then echo "$page: no such command: \`$span\`"; return; fi
-        [ "${words[1]}" = help ] || check_options "$work/options-${words[1]}" "${words[@]}"
-        # What shows something and runs nothing is run.
+        check_options "$work/options-${words[1]}" "${words[@]}"
+        # What only shows something is run.
         if [[ ${#words[@]} -ge 3 && ! $span =~ [[:space:]][A-Z]+ && ! $span =~ \.\.\. ]]; then
-            case $span in *--plan-only*--grid* | *--grid*--plan-only*) return ;; # twelve plans: the block in README.md
-            cgpipe\ plan\ * | *--plan-only* | cgpipe\ schedule\ [a-z]*) run_command "$span" ;; esac
+            case $span in cgpipe\ plan\ * | *--plan-only* | cgpipe\ schedule\ [a-z]*) run_command "$span" ;; esac
         fi
         ;;
     make\ *)
@@ -179,8 +183,11 @@ check_span() {
         done
         ;;
     --[a-z]*) check_options "$work/options" "${words[0]}" ;;
-    cgp_*\(*) grep -qxF "${span%%(*}" "$names" || echo "$page: no such function: \`$span\`"; check_call ;;
-    cgp_*) [[ $span =~ [^a-z0-9_] ]] || grep -qxF "$span" "$names" || echo "$page: no such name: \`$span\`" ;;
+    cgp_*\(*)
+        is_name "${span%%(*}" || echo "$page: no such function: \`$span\`"
+        check_call
+        ;;
+    cgp_*) [[ $span =~ [^a-z0-9_] ]] || is_name "$span" || echo "$page: no such name: \`$span\`" ;;
     src/* | include/* | tests/* | docs/* | examples/* | bench/* | cli/* | models/* | tools/* | cmake/*)
         # shellcheck disable=SC2206
         local there=("$source_dir"/${words[0]}) # a pattern, too
@@ -203,15 +210,34 @@ check_links() {
     done
 }
 
-# check_page PAGE: print what is wrong with it.
-check_page() {
-    local page=$1 span entry folder
+make_folder() { # $folder, where a page's commands are run
+    local entry
     folder=$(mktemp -d "$work/page-XXXXXX")
     for entry in "$source_dir"/*; do
         case ${entry##*/} in build* | CMakeLists.txt) ;; *) ln -s "$entry" "$folder" ;; esac
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$folder/book.txt"
     ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2-files"
+    ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2"
+}
+
+# The examples of help and of the manual pages, which are made of the same table.
+check_help() {
+    local folder command page example
+    make_folder
+    cd "$folder" || return
+    for command in $commands; do
+        page="cgpipe help $command"
+        example=$(cgpipe help "$command" | sed -n 's/^example: //p')
+        if [ -n "$example" ]; then run_command "$example"; else echo "$page: has no example"; fi
+    done
+    cd "$source_dir" || return
+}
+
+# check_page PAGE: print what is wrong with it.
+check_page() {
+    local page=$1 span folder
+    make_folder
     awk -f "$tests/blocks.awk" "$source_dir/$page" >"$folder.records"
     (
         cd "$folder" || exit 1
@@ -316,6 +342,7 @@ pages=(README.md ARCHITECTURE.md docs/*.md docs/design/*.md examples/README.md b
 for page in "${pages[@]}"; do
     check_page "$page"
 done >"$work/wrong"
+check_help >>"$work/wrong"
 awk -f "$tests/blocks.awk" docs/guide.md >"$work/guide"
 {
     check_program "$work/guide"
