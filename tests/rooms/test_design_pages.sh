@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Every folder of src/, and models/ and cli/, has its page in docs/design/; each page has 40 to 90 lines, is in the list of README.md there,
-# and the files and tests that it names are there: `file.c` in its room, or with its folder from the project's; a `name` of ours; a test
-# as `test_file: function`.
+# and the files and tests that it names are there: `file.c` in its room, or with its folder from the project's or from include/; a
+# `name` of ours; a test as `test_file: function`.
 #
 #     bash test_design_pages.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -27,7 +27,7 @@ check_name() { # check_name PAGE FOLDER SPAN
         ;;
     *[\ \<]*) ;;
     */*.[ch] | */*.py | */*.txt | */*.sh | */ | [a-z]*.[ch])
-        [ -e "$source_dir/$span" ] || [ -e "$source_dir/$folder/$span" ] || echo "$page: no such file: $span"
+        [ -e "$source_dir/$span" ] || [ -e "$source_dir/include/$span" ] || [ -e "$source_dir/$folder/$span" ] || echo "$page: no such file: $span"
         ;;
     cgp_* | CGP_*)
         grep -qxF -- "${span%%(*}" "$temp/names" || echo "$page: no such name: $span"
