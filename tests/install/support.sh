@@ -4,6 +4,7 @@
 run_examples() {
     local folder=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
+    run_example "$what" "${prefix}guide" '^validation loss [0-9.]*, [4-9][0-9]\.[0-9] % right$' "$work/guide-run" 2 300
     run_example "$what" "${prefix}own_op" '^step 400  loss 0\.[01]'
     run_example "$what" "${prefix}own_schedule" '^the same weights, bit for bit$' "$folder/own_schedule.csv"
     run_example "$what" "${prefix}loss_outside" '^farthest from the sine: 0\.[01]'
@@ -11,11 +12,11 @@ run_examples() {
     run_example "$what" "${prefix}resume" '^weights, resumed    [0-9a-f]{64}$' "$work/run"
 }
 
-# run_example WHAT PROGRAM PATTERN WORDS...
+# run_example WHAT PROGRAM PATTERN WORDS... : in a folder of the test's
 run_example() {
     local what=$1 program=$2 pattern=$3
     shift 3
-    if timeout 60 "$program" "$@" >"$work/out" 2>&1 && grep -qE "$pattern" "$work/out"; then
+    if (cd "$work" && timeout 60 "$program" "$@") >"$work/out" 2>&1 && grep -qE "$pattern" "$work/out"; then
         ok "$what: $(basename "$program")"
     else
         not_ok "$what: $(basename "$program"): failed, or no line like $pattern in:"

@@ -1,0 +1,75 @@
+# commands.sh -- the commands of the docs that are not run as they stand. Sourced by test_docs.sh.
+#
+#     skip COMMAND WHY          not run here; where else, or why not at all
+#     add COMMAND WORDS         run with these words behind it, to be short
+#     numbers COMMAND           its output is compared without its numbers: times, or figures of a text that changes
+#
+# COMMAND is as it stands, without its comment and with single spaces. An entry without its command in a page is an error, as is
+# a command that fails and has no entry.
+
+# --- cgpipe help ---
+add 'cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2' '--steps 1 --batch 4 --validation 0.005'
+add 'cgpipe sample run --prompt "Once" --length 500' '--length 10'
+add 'cgpipe profile gpt2:vocab=3000,seq=128 --batch 8 --json costs.json' '--repeats 1 --chunks 8'
+
+# --- long ---
+skip 'make demo' 'test_demo trains it in full'
+skip 'make test' 'is this'
+skip 'make bench' 'an hour'
+skip 'make bench ROUNDS=9' 'an hour'
+skip 'make tables' 'hours'
+skip 'bench/gpt2.py' 'minutes; needs PyTorch'
+skip 'TINY=1 RESULTS=try bench/gpt2.py 1' 'needs PyTorch, and builds'
+skip 'PLAN_ONLY=1 make tables' 'minutes; test_tables plans some'
+for table in amoebanetd-memory amoebanetd-speed resnet101-speed unet-memory unet-speed; do
+    skip "PLAN_ONLY=1 bench/tables.py $table" 'test_tables plans some'
+    skip "bench/tables.py $table" 'minutes to hours'
+done
+for table in amoebanetd-speed resnet101-speed unet-speed; do
+    skip "PROFILE=1 bench/tables.py $table" 'minutes; test_costs has cgpipe profile'
+done
+skip 'tests/break/run.sh BUILD' 'builds the library 15 times; test_break_patches'
+skip 'tests/break/run.sh BUILD tests/break/d04-variance-is-biased.patch' 'likewise'
+
+# --- they build, or change the system ---
+skip 'make' 'this build is there'
+skip 'make install PREFIX=$HOME/cgpipe' 'done before the pages are read, without building anew'
+skip 'sudo make install' 'test_install, in folders of its own'
+skip 'sudo make uninstall' 'test_install'
+skip 'cc program.c $(pkg-config --cflags --libs cgpipe)' 'test_install, with the examples'
+skip 'cc program.c -static $(pkg-config --static --cflags --libs cgpipe)' 'test_install'
+
+# --- README.md ---
+gpt2=gpt2:layers=4,width=128,heads=4,vocab=256,seq=128
+add "cgpipe train $gpt2 --data book.txt --stages 2 --chunks 4 --run my-run" '--steps 2'
+add 'cgpipe train --resume --run my-run --stages 3 --schedule gpipe --recompute always+selective' '--steps 3'
+add 'cgpipe profile unet:B=2,C=8,depth=3,image=64 --batch 8' '--repeats 1'
+add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'
+add "cgpipe train $gpt2 --data book.txt --stages 2 --steps 20 --run short --trace step.json" '--steps 3'
+
+# --- docs/training.md ---
+add "cgpipe train $gpt2 --data src include --stages 2 --batch 16 --chunks 4 --steps 300 --warmup 20 --rate-schedule cosine --clip 1 \
+--evaluate-every 100 --save-every 50 --run my-run" '--steps 2 --warmup 1 --validation 0.001'
+add "cgpipe train gpt2:layers=4,width=128,heads=4,vocab=2257,seq=128 --data pages.bin --steps 100 --run pages-run" '--steps 2'
+add 'cgpipe sample pages-run --tokenizer tests/data/tokenizer --prompt "A pipeline" --length 50' '--length 5'
+add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --steps 10 --run short --trace step.json,step.svg,step.txt" \
+    '--steps 3 --validation 0.001'
+
+# --- docs/images.md ---
+add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --rate 3e-3 --warmup 50 --rate-schedule cosine --steps 600 --evaluate-every 300' \
+    '--steps 2 --warmup 1 --run r --balance flops'
+add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation=500 --stages 2 --batch 16 --chunks 2 --dropout 0 --rate 1e-2 --warmup 50 --rate-schedule cosine --steps 2500 --evaluate-every 500' \
+    '--steps 2 --warmup 1 --run u'
+add 'cgpipe train amoebanetd:L=3,D=32,classes=10,image=64 --data shapes:size=64 --stages 2 --batch 32 --chunks 4 --steps 600' \
+    '--steps 2 --run a'
+skip 'cgpipe train MODEL --data shapes ...' 'a form; the three below are run'
+
+# --- examples/README.md ---
+skip 'cc hello_pipeline.c $(pkg-config --cflags --libs cgpipe) -lm -o hello_pipeline' 'test_install'
+
+# --- docs/guide.md ---
+small=gpt2:layers=2,width=64,heads=4,vocab=256,seq=64
+numbers "cgpipe train $small --data book.txt --stages 2 --batch 16 --chunks 4 --steps 40 --run first"
+numbers "cgpipe check $small --stages 2 --batch 16 --chunks 4 --schedule zb-v --recompute always"
+numbers "cgpipe schedule --compare step.json --svg compared.svg"
+numbers "./guide whole 2 600"

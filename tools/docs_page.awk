@@ -1,0 +1,18 @@
+# docs_page.awk -- a page of docs/ as doxygen takes it: headings with the names that links use, links to other pages as their text.
+/^```/ { code = !code }
+!code && /^#/ {
+    name = tolower($0)
+    sub(/^#+ /, "", name)
+    gsub(/[^a-z0-9 _-]/, "", name)
+    gsub(/ /, "-", name)
+    if (name ~ /^[a-z]/) # of others doxygen makes no name
+        $0 = $0 " {#" name "}"
+}
+!code {
+    while (match($0, /\]\([^)#]+\.md(#[^)]*)?\)/)) {
+        end = RSTART + RLENGTH
+        for (begin = RSTART; substr($0, begin, 1) != "["; begin--);
+        $0 = substr($0, 1, begin - 1) substr($0, begin + 1, RSTART - begin - 1) substr($0, end)
+    }
+}
+{ print }
