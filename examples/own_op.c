@@ -78,6 +78,12 @@ static const cgp_op swish = {
     .cheap = true, /* run again rather than kept under `+selective` */
 };
 
+/* Gradients, what is read, and more, for rows of one size. */
+static cgp_status check_it(void) {
+    const cgp_op_type rows = {CGP_F32, {1, {HIDDEN}}, 0}; /* a type of one sample */
+    return cgp_op_check(&swish, NULL, &rows, NULL);
+}
+
 static cgp_status build(cgp_model **out) {
     const int64_t one = 1;
     const cgp_init wide = {CGP_INIT_UNIFORM, 3}, small = {CGP_INIT_NORMAL, 0.2};
@@ -116,7 +122,6 @@ static cgp_status train(cgp_pipeline *pipeline) {
 }
 
 int main(void) {
-    const cgp_op_type rows = {CGP_F32, {1, {HIDDEN}}, 0};
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
@@ -126,8 +131,7 @@ int main(void) {
     options.chunks = 4;
     options.schedule = "zb-h1";
     options.optim = cgp_optim_adamw(1e-2, 0);
-    cgp_status status =
-        cgp_op_check(&swish, NULL, &rows, NULL); /* gradients, what is read, and more */
+    cgp_status status = check_it();
     if (status == CGP_OK) printf("swish keeps the contract\n");
     if (status == CGP_OK) status = build(&model);
     if (status == CGP_OK) status = cgp_plan_create(&plan, model, &options);
