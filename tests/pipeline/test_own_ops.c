@@ -102,16 +102,32 @@ typedef struct world {
     batch batch;
 } world;
 
-static void start(world *r, const cgp_model *model, int stages, cgp_recompute recompute) {
-    cgp_plan_options o = cgp_plan_options_default();
-    o.stages = stages;
-    o.batch = B;
-    o.chunks = 4;
-    o.recompute = recompute;
-    o.optim = cgp_optim_sgd(0.1, 0, false, 0);
-    assert_ok(cgp_plan_create(&r->plan, model, &o));
+static void start_with(world *r, const cgp_model *model, const cgp_plan_options *o) {
+    assert_ok(cgp_plan_create(&r->plan, model, o));
     assert_ok(cgp_pipeline_create(&r->pipeline, r->plan, 5));
     fill(&r->batch, 3);
+}
+
+static cgp_plan_options options(void) {
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = B;
+    o.chunks = 4;
+    o.optim = cgp_optim_sgd(0.1, 0, false, 0);
+    return o;
+}
+
+static void start(world *r, const cgp_model *model, int stages, cgp_recompute recompute) {
+    cgp_plan_options o = options();
+    o.stages = stages;
+    o.recompute = recompute;
+    start_with(r, model, &o);
+}
+
+static void start_in(world *r, const cgp_model *model, int chunks, cgp_precision precision) {
+    cgp_plan_options o = options();
+    o.chunks = chunks;
+    o.precision = precision;
+    start_with(r, model, &o);
 }
 
 static double step(world *r) {
@@ -279,6 +295,90 @@ static void integers_out_of_range_are_refused(void **unused) {
     cgp_model_destroy(model);
 }
 
+/* y: the random numbers of its elements, drawn in two pieces. */
+static cgp_status numbers(const cgp_op_run *run) {
+    const int64_t each = count(run) / run->n, half = each / 2 - 1;
+    float *y = run->y;
+    for (int64_t s = 0; s < run->n; s++) {
+        cgp_op_random(run, s, 0, half, y + s * each);
+        cgp_op_random(run, s, half, each - half, y + s * each + half);
+    }
+    return CGP_OK;
+}
+
+/* Predictions of two ops that are nothing but random, in so many micro-batches, before and after a step. */
+static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
+    cgp_op op = twin;
+    op.name = "numbers";
+    op.forward = numbers;
+    op.backward_input = NULL;
+    op.overwrites = 0;
+    op.input_needs_y = op.dx_in_place = false;
+    parts p = begin();
+    cgp_value both[2];
+    for (int k = 0; k < 2; k++)
+        both[k] = cgp_op_apply(p.model, &op, &p.x, NULL, NULL);
+    cgp_model_output(p.model, cgp_concat(p.model, both, 2));
+    cgp_model_loss_cross_entropy(p.model, p.x, p.kinds, -100, 1);
+    assert_ok(cgp_model_finish(p.model));
+    world w;
+    start_in(&w, p.model, chunks, CGP_PRECISION_F32);
+    for (int k = 0; k < 2; k++) {
+        const cgp_tensor output = {CGP_F32, {3, {B, T, 2 * C}}, out[k]};
+        assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2, &output));
+        step(&w);
+    }
+    stop(&w);
+    cgp_model_destroy(p.model);
+}
+
+static int by_value(const void *a, const void *b) {
+    const float x = *(const float *)a, y = *(const float *)b;
+    return (x > y) - (x < y);
+}
+
+static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **unused) {
+    (void)unused;
+    enum { EACH = 2 * B * T * C, ALL = 2 * EACH };
+    static float drawn[2][EACH], again[2][EACH];
+    float *sorted = &drawn[0][0];
+    double sum = 0;
+    draw_numbers(4, drawn);
+    draw_numbers(1, again);
+    assert_memory_equal(drawn, again, sizeof drawn);
+    qsort(sorted, ALL, sizeof *sorted, by_value);
+    for (int i = 0; i < ALL; i++)
+        sum += sorted[i];
+    for (int i = 1; i < ALL; i++)
+        assert_true(sorted[i - 1] < sorted[i]); /* all differ, with this seed */
+    assert_true(sorted[0] >= 0 && sorted[ALL - 1] < 1);
+    assert_true(fabs(sum / ALL - 0.5) < 0.05);
+}
+
+/* x x: both gradients go to one value, one over the other; in bf16 through the workspace. */
+static void a_square_as_a_product_has_twice_the_gradient(void **unused) {
+    (void)unused;
+    float gradients[2][C * C];
+    for (int half = 0; half < 2; half++) {
+        parts p = begin();
+        p.x = cgp_op_apply(p.model, &test_own_product, (cgp_value[]){p.x, p.x}, NULL, NULL);
+        cgp_model *model = finish(&p);
+        world w;
+        start_in(&w, model, 4, half ? CGP_PRECISION_BF16 : CGP_PRECISION_F32);
+        assert_ok(cgp_pipeline_step(w.pipeline, w.batch.inputs, 2, NULL));
+        assert_ok(cgp_pipeline_get_gradient(w.pipeline, 0, gradients[half]));
+        stop(&w);
+        cgp_model_destroy(model);
+    }
+    double norm = 0, difference = 0;
+    for (int i = 0; i < C * C; i++) {
+        norm += (double)gradients[0][i] * gradients[0][i];
+        difference += pow((double)gradients[0][i] - gradients[1][i], 2);
+    }
+    assert_true(norm > 0);
+    assert_true(sqrt(difference / norm) < 0.05);
+}
+
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
     cgp_op_random(run, 0, 0, 1, &u); /* its operands are whole, also in a run that will fail */
@@ -361,7 +461,8 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     p.x = cgp_op_apply(p.model, &test_own_product,
                        (cgp_value[]){p.x, cgp_flatten(p.model, p.x)}, NULL, NULL);
     assert_status(cgp_model_finish(p.model), CGP_EINVAL);
-    assert_message("layer first, product: expects two values of one shape, got [4, 6] and [24]");
+    assert_message(
+        "layer first, product: expects two values of one shape, got [4, 6] and [24]");
     cgp_model_destroy(p.model);
 }
 
@@ -371,6 +472,8 @@ int main(void) {
         cmocka_unit_test(an_op_knows_when_it_is_recomputed),
         cmocka_unit_test(state_changes_once_a_step),
         cmocka_unit_test(a_loss_of_ones_own_counts_what_it_says),
+        cmocka_unit_test(random_numbers_are_those_of_seed_step_op_sample_and_element),
+        cmocka_unit_test(a_square_as_a_product_has_twice_the_gradient),
         cmocka_unit_test(integers_out_of_range_are_refused),
         cmocka_unit_test(an_error_of_the_op_comes_back_with_its_place),
         cmocka_unit_test(a_bad_use_sticks_with_layer_and_op),

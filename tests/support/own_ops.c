@@ -406,6 +406,8 @@ static cgp_status gain_infer(const void *attributes, const cgp_op_type *inputs,
     out->output = inputs[0];
     out->n_parameters = 1;
     out->parameters[0] = parameter_of("weight", high, CGP_INIT_UNIFORM, 1);
+    out->n_saved = 1;
+    out->saved[0] = inputs[0];
     return CGP_OK;
 }
 
@@ -413,6 +415,7 @@ static cgp_status gain_forward(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
     const float *x = run->x[0];
     const int32_t *ids = run->x[1];
+    memcpy(run->saved[0], x, (size_t)n * sizeof(float));
     for (int64_t i = 0; i < n; i++)
         ((float *)run->y)[i] = x[i] * run->parameters[0][ids[i / C]];
     return CGP_OK;
@@ -429,7 +432,7 @@ static cgp_status gain_input(const cgp_op_run *run) {
 static cgp_status gain_weight(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
     const int64_t high = *(const int64_t *)run->node->attributes;
-    const float *x = run->x[0];
+    const float *x = run->saved[0];
     const int32_t *ids = run->x[1];
     memset(run->dparameters[0], 0, (size_t)high * sizeof(float));
     for (int64_t i = 0; i < n; i++)
@@ -447,7 +450,8 @@ const cgp_op test_own_gain = {.struct_size = sizeof(cgp_op),
                               .attribute_bytes = sizeof(int64_t),
                               .infer = gain_infer,
                               .input_needs_x = 1u << 1,
-                              .weight_needs_x = 1u << 0 | 1u << 1,
+                              .weight_needs_x = 1u << 1,
+                              .weight_needs_saved = 1u << 0,
                               .forward = gain_forward,
                               .backward_input = gain_input,
                               .backward_weight = gain_weight,

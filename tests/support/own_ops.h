@@ -14,7 +14,7 @@
  *   noise     x times a number near 1        -                      random, over x, redone; attributes: test_noise
  *   meter     x / (1 + mean of |x| so far)   I: saved               state
  *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
- *   gain      x weight[ids]                  I: ids, W: x, ids      integers that are checked; attributes: int64_t K
+ *   gain      x weight[ids]                  I: ids, W: saved, ids  integers that are checked; attributes: int64_t K
  *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
  *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
  */
