@@ -9,6 +9,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_SAMPLE, cli_sample},
     {"tokenize", "[FILE...]", "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
+    {"convert", "FROM TO", "published weights to a run, and a run to published weights",
+     "gpt2-files run", CLI_CONVERT, cli_convert},
     {"plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
     {"profile", "MODEL", "measure what each layer costs",

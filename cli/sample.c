@@ -8,7 +8,8 @@
 #include "record.h"
 #include "sampler.h"
 #include "tokenizer.h"
-#include "weights.h"
+
+#include <cgpipe/models/weights.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ typedef struct sample {
     cgp_named_model named;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
-    cli_weights weights;
+    cgp_weights *weights;
     cli_sampling sampling;
 } sample;
 
@@ -77,10 +78,10 @@ static cgp_status check_model(const sample *s, const char *path) {
 }
 
 static cgp_status load_file(sample *s, const char *path) {
-    CGP_TRY(cli_weights_open(&s->weights, s->sampler.model, path));
+    CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
     CGP_TRY(check_model(s, path));
     CGP_TRY(cli_sampler_start(&s->sampler));
-    return cli_weights_load(&s->weights, s->sampler.pipeline);
+    return cgp_weights_load(s->weights, s->sampler.pipeline);
 }
 
 static cgp_status load_checkpoint(sample *s) {
@@ -104,7 +105,7 @@ int cli_sample(const cli_settings *settings) {
     cli_folder_name(&s.folder, settings->operand);
     int code = cli_report(prepare(&s), true);
     if (code == CLI_OK) code = cli_report(run(&s), false);
-    cli_weights_close(&s.weights);
+    cgp_weights_close(s.weights);
     cli_sampler_release(&s.sampler);
     cgp_tokenizer_destroy(s.tokenizer);
     json_decref(s.record);
