@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "shared.h"
 #include "weights_files.h"
 
@@ -172,7 +173,7 @@ static json_t *make_config(const cgp_gpt2_options *o) {
 static cgp_status write_config(const cgp_gpt2_options *o, const char *path) {
     json_t *root = make_config(o);
     /* 15 digits: 1e-5 is what a person would write. */
-    char *text = root ? json_dumps(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
+    char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
         text ? cgp_file_replace(path, text, strlen(text)) : cgp__short_of_memory(path);
     free(text);

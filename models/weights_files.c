@@ -4,6 +4,8 @@
  *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}} */
 #include "weights_files.h"
 
+#include "base/json.h"
+
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,25 +41,50 @@ static cgp_status check_json_file(const char *path) {
                     (long long)info.st_size);
 }
 
-cgp_status cgp__json_open(json_t **out, const char *path) {
-    json_error_t error;
+/* A whole file. *text: owned by the caller. */
+static cgp_status read_text(const char *path, char **text, size_t *length) {
+    struct stat info;
     CGP_TRY(check_json_file(path));
-    json_t *root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
-    if (json_is_object(root)) {
-        *out = root;
-        return CGP_OK;
+    FILE *file = fopen(path, "rb");
+    if (!file && errno == ENOMEM) return cgp__short_of_memory(path);
+    if (!file || fstat(fileno(file), &info) != 0) {
+        const cgp_status status =
+            cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+        if (file) fclose(file);
+        return status;
     }
-    const bool json = root != NULL;
-    json_decref(root);
-    if (json) return cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
-    if (json_error_code(&error) == json_error_out_of_memory) return cgp__short_of_memory(path);
-    if (json_error_code(&error) == json_error_cannot_open_file)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, error.text);
-    return cgp_fail(CGP_EFORMAT, "%s: is not JSON (line %d: %s)", path, error.line, error.text);
+    const size_t size = (size_t)info.st_size;
+    char *bytes = malloc(size + 1);
+    *length = bytes ? fread(bytes, 1, size, file) : 0;
+    const bool whole = *length == size && !ferror(file);
+    fclose(file);
+    if (!bytes) return cgp__short_of_memory(path);
+    *text = bytes;
+    return whole ? CGP_OK : cgp_fail(CGP_EIO, "%s: cannot be read to its end", path);
+}
+
+cgp_status cgp__json_open(json_t **out, const char *path) {
+    char *text = NULL;
+    size_t length = 0;
+    cgp__json_error error;
+    cgp_status status = read_text(path, &text, &length);
+    json_t *root = status == CGP_OK ? cgp__json_read(text, length, &error) : NULL;
+    if (status == CGP_OK && !root)
+        status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
+                                            error.byte, error.reason)
+                                 : cgp__short_of_memory(path);
+    if (status == CGP_OK && !json_is_object(root))
+        status = cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
+    if (status == CGP_OK)
+        *out = root;
+    else
+        json_decref(root);
+    free(text);
+    return status;
 }
 
 const char *cgp__json_show(const json_t *value, char *text, size_t size) {
-    char *all = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    char *all = cgp__json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
     snprintf(text, size, "%s", all ? all : "a value");
     free(all);
     return text;

@@ -532,8 +532,8 @@ static void a_config_says_what_is_not_the_default(void **state) {
 static void a_config_that_is_no_json_is_refused(void **state) {
     (void)state;
     static const char *const cases[][2] = {
-        {"", "config.json: is not JSON (line 1: "},
-        {"{\"n_layer\": 12", "config.json: is not JSON (line 1: "},
+        {"", "config.json: is not JSON (byte "},
+        {"{\"n_layer\": 12", "config.json: is not JSON (byte "},
         {"[1, 2]", "config.json: expected a JSON object, got a list"},
         {"{\"n_layer\": 1, \"n_layer\": 2}", "duplicate object key"},
         {"{\"n_layer\": 99999999999999999999}", "too big integer"},
