@@ -7,10 +7,12 @@
 #include "base/json.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
@@ -30,45 +32,51 @@ cgp_status cgp__short_of_memory(const char *what) {
     return cgp_fail(CGP_ENOMEM, "%s: out of memory", what);
 }
 
-static cgp_status check_json_file(const char *path) {
+static cgp_status unreadable(const char *path) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+}
+
+static cgp_status measure(int fd, const char *path, size_t *size) {
     struct stat info;
-    if (stat(path, &info) != 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    if (fstat(fd, &info) != 0) return unreadable(path);
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
+    *size = (size_t)info.st_size;
     if (info.st_size <= LARGEST_JSON) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path, LARGEST_JSON,
                     (long long)info.st_size);
 }
 
-/* A whole file. *text: owned by the caller. */
-static cgp_status read_text(const char *path, char **text, size_t *length) {
-    struct stat info;
-    CGP_TRY(check_json_file(path));
-    FILE *file = fopen(path, "rb");
-    if (!file && errno == ENOMEM) return cgp__short_of_memory(path);
-    if (!file || fstat(fileno(file), &info) != 0) {
-        const cgp_status status =
-            cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-        if (file) fclose(file);
-        return status;
+static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size) {
+    for (size_t at = 0; at < size;) {
+        const ssize_t got = read(fd, bytes + at, size - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return unreadable(path);
+        if (got == 0) return cgp_fail(CGP_EIO, "%s: became shorter while it was read", path);
+        at += (size_t)got;
     }
-    const size_t size = (size_t)info.st_size;
-    char *bytes = malloc(size + 1);
-    *length = bytes ? fread(bytes, 1, size, file) : 0;
-    const bool whole = *length == size && !ferror(file);
-    fclose(file);
-    if (!bytes) return cgp__short_of_memory(path);
-    *text = bytes;
-    return whole ? CGP_OK : cgp_fail(CGP_EIO, "%s: cannot be read to its end", path);
+    return CGP_OK;
+}
+
+/* A whole file. *text: owned by the caller, also after a failure. */
+static cgp_status read_text(const char *path, char **text, size_t *size) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
+    if (fd < 0) return unreadable(path);
+    cgp_status status = measure(fd, path, size);
+    if (status == CGP_OK) {
+        *text = malloc(*size + 1);
+        status = *text ? read_bytes(fd, path, *text, *size) : cgp__short_of_memory(path);
+    }
+    close(fd);
+    return status;
 }
 
 cgp_status cgp__json_open(json_t **out, const char *path) {
     char *text = NULL;
-    size_t length = 0;
+    size_t size = 0;
     cgp__json_error error;
-    cgp_status status = read_text(path, &text, &length);
-    json_t *root = status == CGP_OK ? cgp__json_read(text, length, &error) : NULL;
+    cgp_status status = read_text(path, &text, &size);
+    json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
     if (status == CGP_OK && !root)
         status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
                                             error.byte, error.reason)
