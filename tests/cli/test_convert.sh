@@ -48,6 +48,15 @@ run convert images-again two.safetensors
 check "there and back: the same bytes" cmp -s one.safetensors two.safetensors
 check "there and back: the same run" same_weights images images-again
 
+# Every model has a file, running statistics in it.
+for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L=3,D=8,image=32,classes=10 shapes:size=32"; do
+    read -r model_text data <<<"$case"
+    run train "$model_text" --data "$data" --batch 4 --steps 1 --run "run-${model_text%%:*}"
+    run convert "run-${model_text%%:*}" other.safetensors --overwrite
+    run convert other.safetensors other --model "$model_text" --overwrite
+    check "${model_text%%:*}: there and back" same_weights "run-${model_text%%:*}" other
+done
+
 # --- the run is used ---
 
 run sample run --prompt '#$' --length 20 --temperature 0
