@@ -47,8 +47,8 @@ static cgp_status unknown_option(const cli_settings *settings, const char *word)
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
-/* A word that is no option: the operand, the model of `bench memory`, the target of convert, one more path after --data, or
- * one of the files of tokenize. */
+/* A word that is no option: the operand, the model of `bench memory`, the target of convert, one
+ * more path after --data, or one of the files of tokenize. */
 static cgp_status take_word(cli_settings *settings, const char *word, bool after_data) {
     if (after_data || settings->command == CLI_TOKENIZE)
         return cli_option_set(settings, CLI_OPTION_DATA, word);

@@ -166,7 +166,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, cons
  * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the whole checkpoint before it, if there is
  *                      one. Or of another model or optimizer: the message has what is there and what was planned.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.   @retval CGP_ENOMEM
- * For an inference plan the optimizer's state is left out.
+ *
+ * For an inference plan the optimizer's state is left out. What an inference plan saved has none: the pipeline's becomes zero, and
+ * its seed stays.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder,
                                                     char **note);

@@ -65,6 +65,9 @@ cp "$out" sampled
 run sample run-gpt2-bf16 --weights "$weights/gpt2" --prompt '#$' --length 20 --temperature 0
 check "sample --weights FOLDER: the same text" cmp -s "$out" sampled
 
+cp -R "$weights/gpt2" erf && sed -i 's/gelu_new/gelu/' erf/config.json
+fails 1 "erf: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" sample run --weights erf --prompt '#'
+
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
 cp -R run one && cp -R run two && cp -R run three
