@@ -58,6 +58,12 @@ reference-tokens: ## make Hugging Face's tokens for the tests again (needs pytho
 	  { echo "reference-tokens: needs tokenizers for python3 (pip install tokenizers)" >&2; exit 1; }
 	@python3 tools/reference_tokens.py
 
+PYTHON ?= python3
+reference-weights: ## make Hugging Face's and torchvision's weights for the tests again (needs PYTHON with torch, transformers, safetensors)
+	@$(PYTHON) -c 'import torch, transformers, safetensors' 2>/dev/null || \
+	  { echo "reference-weights: needs PyTorch, transformers and safetensors for $(PYTHON) (tools/reference_weights.py says which)" >&2; exit 1; }
+	@$(PYTHON) tools/reference_weights.py
+
 SECONDS ?= 60
 READERS ?= schedule trace safetensors tokens tokenizer
 fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints executions and coverage
@@ -79,4 +85,4 @@ clean: ## delete what was built
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens test fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens reference-weights test fuzz schedules asan tsan clean help

@@ -9,6 +9,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
      CLI_SAMPLE, cli_sample},
     {"tokenize", "[FILE...]", "turn text into tokens and back, as GPT-2 does",
      "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
+    {"convert", "FROM TO", "published weights to a run, and a run to published weights",
+     "gpt2-files run", CLI_CONVERT, cli_convert},
     {"plan", "MODEL", "show memory and timeline before running",
      "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
     {"profile", "MODEL", "measure what each layer costs",
@@ -25,7 +27,8 @@ const char cli_summary[] = "pipeline-parallel training, planned before it runs";
 
 const char cli_models[] =
     "MODEL is one of these; what is not named keeps the value here:\n"
-    "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0\n"
+    "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
+    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights\n"
     "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"
     "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
     "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"

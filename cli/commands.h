@@ -11,7 +11,7 @@ typedef struct cli_command {
     int (*run)(const cli_settings *settings);
 } cli_command;
 
-enum { CLI_COMMANDS = 8 };
+enum { CLI_COMMANDS = 9 };
 extern const cli_command cli_commands[CLI_COMMANDS];
 
 /* What the program is, in a few words; and what MODEL may be, in lines. */
@@ -20,6 +20,7 @@ extern const char cli_summary[], cli_models[];
 int cli_train(const cli_settings *settings);
 int cli_sample(const cli_settings *settings);
 int cli_tokenize(const cli_settings *settings);
+int cli_convert(const cli_settings *settings);
 int cli_plan(const cli_settings *settings);
 int cli_profile(const cli_settings *settings);
 int cli_bench(const cli_settings *settings);

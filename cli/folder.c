@@ -96,20 +96,20 @@ bool cli_folder_has_record(const cli_folder *folder) {
 
 bool cli_folder_has_run(const cli_folder *folder) {
     return exists(folder->record) || exists(folder->metrics) || exists(folder->latest) ||
-           cli_folder_newest(folder) > 0;
+           cli_folder_newest(folder) >= 0;
 }
 
-/* The 42 of "step-00000042"; 0: another name. */
+/* The 42 of "step-00000042"; -1: another name. */
 static int64_t step_of(const char *name) {
     static const char prefix[] = "step-";
     int64_t step = 0;
-    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return 0;
-    return cli_parse_whole(name + sizeof prefix - 1, 1, INT64_MAX, &step) ? step : 0;
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
+    return cli_parse_whole(name + sizeof prefix - 1, 0, INT64_MAX, &step) ? step : -1;
 }
 
 int64_t cli_folder_newest(const cli_folder *folder) {
     DIR *entries = opendir(folder->path);
-    int64_t newest = 0;
+    int64_t newest = -1;
     for (struct dirent *entry; entries && (entry = readdir(entries));) {
         const int64_t step = step_of(entry->d_name);
         newest = step > newest ? step : newest;
@@ -198,7 +198,7 @@ cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
 cgp_status cli_folder_clear(const cli_folder *folder) {
     CGP_TRY(delete_file(folder->record));
     CGP_TRY(delete_file(folder->latest));
-    CGP_TRY(cli_folder_drop_after(folder, 0));
+    CGP_TRY(cli_folder_drop_after(folder, -1));
     return delete_file(folder->metrics);
 }
 

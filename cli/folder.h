@@ -29,7 +29,8 @@ CGP_MUST_CHECK cgp_status cli_folder_check(cli_folder *folder);
 bool cli_folder_has_record(const cli_folder *folder);
 bool cli_folder_has_run(const cli_folder *folder);
 
-/* The step of the newest checkpoint by name, whole or not; 0: there is none. */
+/* The step of the newest checkpoint by name, whole or not; -1: there is none. Step 0 is what cgpipe convert
+ * makes. */
 int64_t cli_folder_newest(const cli_folder *folder);
 
 /* cgp_pipeline_load() of a checkpoint; `step` 0: the latest. */

@@ -47,15 +47,19 @@ static cgp_status unknown_option(const cli_settings *settings, const char *word)
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
-/* A word that is no option: the operand, the model of `bench memory`, one more path after --data, or
- * one of the files of tokenize. */
+/* A word that is no option: the operand, the model of `bench memory`, the target of convert, one
+ * more path after --data, or one of the files of tokenize. */
 static cgp_status take_word(cli_settings *settings, const char *word, bool after_data) {
     if (after_data || settings->command == CLI_TOKENIZE)
         return cli_option_set(settings, CLI_OPTION_DATA, word);
     const bool takes_model = settings->command == CLI_BENCH && settings->operand &&
                              strcmp(settings->operand, "memory") == 0;
-    if (takes_model && !settings->model) {
-        settings->model = word;
+    const bool takes_target = settings->command == CLI_CONVERT && settings->operand;
+    const char **second = takes_model    ? &settings->model
+                          : takes_target ? &settings->target
+                                         : NULL;
+    if (second && !*second) {
+        *second = word;
         return CGP_OK;
     }
     if (settings->operand)

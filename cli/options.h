@@ -19,6 +19,7 @@ enum {
     CLI_PROFILE = 1 << 5,
     CLI_CHECK = 1 << 6,
     CLI_TOKENIZE = 1 << 7,
+    CLI_CONVERT = 1 << 8,
 };
 
 typedef enum cli_option_id {
@@ -135,7 +136,8 @@ typedef struct cli_settings {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* it was on the command line */
     bool inherited;               /* what was not is that of a run */
-    const char *operand;          /* MODEL, RUN or NAME; NULL: missing */
+    const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
+    const char *target;           /* TO of convert; NULL: missing */
 
     cli_names data, devices, trace;
     cli_balance balance;

@@ -8,7 +8,7 @@
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
 #define COSTED (PLANNED | CLI_PROFILE)
-#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE)
+#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT)
 #define REPORTED CLI_REPORTED
 #define ONCE CLI_ONCE
 
@@ -28,11 +28,12 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "2", "threads that prepare images ahead; 0: none"},
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
         "run", "folder for checkpoints, metrics and settings; made if missing"},
-    [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite), TRAIN, ONCE,
-        NULL, "delete the run that the folder has, and start anew"},
+    [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite),
+        TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
     [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
         NULL, "go on with the run; what is not given anew stays as it was"},
-    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_COUNT, AT(from_step), SAMPLING, ONCE,
+    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_COUNT, AT(from_step),
+        SAMPLING | CLI_CONVERT, ONCE,
         NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
     [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, ONCE,
         NULL, "resume with other data, from their beginning"},
@@ -48,8 +49,9 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         "1800", "give up when nothing moves for so many seconds; 0: never"},
     [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
         NULL, "steps from one progress line to the next [steps / 20]"},
-    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH, 0,
-        NULL, "another size than the experiment's"},
+    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
+        NULL, "bench: another size than the experiment's; convert: whose weights\n"
+        "                           a file has"},
     [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
     [CLI_OPTION_OLD] = {"old", NULL, CLI_FLAG, AT(old), CLI_BENCH, 0,
@@ -133,7 +135,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_SAMPLE] = {"sample", "N", CLI_WHOLE, AT(sample), TRAIN, 0,
         "0", "characters to sample at the end"},
     [CLI_OPTION_WEIGHTS] = {"weights", "FILE", CLI_TEXT, AT(weights), CLI_SAMPLE, 0,
-        NULL, "a file of weights to use instead of a checkpoint"},
+        NULL, "a file or folder of weights to use instead of a checkpoint"},
     [CLI_OPTION_LENGTH] = {"length", "N", CLI_WHOLE, AT(length), CLI_SAMPLE, 0,
         "200", "characters to sample; with --tokenizer tokens"},
     [CLI_OPTION_PROMPT] = {"prompt", "TEXT", CLI_TEXT, AT(prompt), SAMPLING, 0,

@@ -18,6 +18,10 @@ const char *cli_record_model(const json_t *record) {
     return json_string_value(json_object_get(record, "model"));
 }
 
+int cli_record_starts(const json_t *record) {
+    return (int)json_array_size(json_object_get(record, "starts"));
+}
+
 cgp_status cli_record_read(const cli_folder *folder, json_t **record) {
     struct stat info;
     json_error_t error;
@@ -85,5 +89,16 @@ cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "devices", devices_json(e->plan));
     json_object_set_new(record, "starts", starts);
+    return cli_json_replace(folder->record, record);
+}
+
+cgp_status cli_record_write_converted(const cli_folder *folder, const char *model_text,
+                                      double dropout) {
+    json_t *record = json_object(), *options = json_object();
+    if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
+    json_object_set_new(record, "model", json_string(model_text));
+    json_object_set_new(record, "options", options);
+    json_object_set_new(record, "versions", versions_json());
+    json_object_set_new(record, "starts", json_array());
     return cli_json_replace(folder->record, record);
 }

@@ -19,8 +19,15 @@ CGP_MUST_CHECK cgp_status cli_record_read(const cli_folder *folder, json_t **rec
 /* Its model, borrowed from the record. */
 const char *cli_record_model(const json_t *record);
 
+/* How often it was started: 0 for weights that were converted. */
+int cli_record_starts(const json_t *record);
+
 /* Write it for a start from `step`; `before` is the record so far, NULL if there is none. */
 CGP_MUST_CHECK cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
                                            const cli_experiment *experiment, int64_t step);
+
+/* Write it for weights of a model that nothing was trained with yet. `dropout` 0: that is left to --dropout. */
+CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_folder *folder,
+                                                     const char *model_text, double dropout);
 
 #endif

@@ -20,12 +20,13 @@
 
 /* --- options --- */
 
-/* The checkpoint has its own seed and optimizer; data and dropout follow the seed. */
+/* The checkpoint has its own seed and optimizer; data and dropout follow the seed. Weights that were
+ * converted have neither, nor are there options but dropout. */
 static cgp_status check_same(const training *t, const json_t *options) {
     const cli_settings *s = &t->settings;
     const json_t *seed = json_object_get(options, "seed");
     const char *optimizer = json_string_value(json_object_get(options, "optimizer"));
-    if (cli_given(s, CLI_OPTION_SEED) && json_integer_value(seed) != s->seed)
+    if (seed && cli_given(s, CLI_OPTION_SEED) && json_integer_value(seed) != s->seed)
         return cgp_fail(CGP_EINVAL,
                         "--seed %" PRId64 ": the run has seed %" JSON_INTEGER_FORMAT
                         " and keeps it (leave it out, or another --run)",
@@ -187,8 +188,10 @@ static cgp_status take_note(training *t, const char *text) {
             "by another program)",
             t->folder.path);
     }
-    const cgp_status status = check_data(t, note);
-    if (status == CGP_OK) {
+    /* Converted weights have seen no data yet. */
+    const bool trained = json_object_get(note, "data") != NULL;
+    const cgp_status status = trained ? check_data(t, note) : CGP_OK;
+    if (status == CGP_OK && trained) {
         json_t *now = make_note(t);
         warn_rounding(t, note, now);
         warn_numbers(t, note);
@@ -203,8 +206,9 @@ cgp_status cli_resume_load(training *t) {
     const int64_t from = t->settings.from_step;
     char *note = NULL;
     if (!t->settings.resume || !t->before) return CGP_OK;
-    cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
-    if (from == 0 && cli_folder_newest(&t->folder) == 0) return CGP_OK;
+    if (cli_record_starts(t->before) > 0)
+        cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
+    if (from == 0 && cli_folder_newest(&t->folder) < 0) return CGP_OK;
     CGP_TRY(cli_folder_load(&t->folder, from, e->pipeline, &note));
     e->steps_before = t->resumed = t->saved = cgp_pipeline_updates(e->pipeline);
     fprintf(t->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", t->resumed,

@@ -8,7 +8,8 @@
 #include "record.h"
 #include "sampler.h"
 #include "tokenizer.h"
-#include "weights.h"
+
+#include <cgpipe/models/weights.h>
 
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,7 @@ typedef struct sample {
     cgp_named_model named;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
-    cli_weights weights;
+    cgp_weights *weights;
     cli_sampling sampling;
 } sample;
 
@@ -54,33 +55,55 @@ static json_t *model_of_note(const char *note) {
     return model;
 }
 
-/* The shapes do not tell the number of heads, but a checkpoint around the file does. */
-static cgp_status check_model(const sample *s, const char *path) {
-    const char *slash = strrchr(path, '/');
-    char expected[160], *note = NULL;
-    CGP_TRY(cgp_named_model_text(&s->named, expected, sizeof expected));
-    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+static cgp_status other_model(const char *path, const char *expected, const char *got) {
+    return cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path, expected,
+                    got);
+}
+
+/* What a checkpoint in `folder` says of its model. */
+static cgp_status check_note(const char *path, const char *folder, const char *expected) {
+    char *note = NULL;
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, folder);
-    free(folder);
     if (status == CGP_EIO) return CGP_OK; /* no checkpoint's file */
     CGP_TRY(status);
     json_t *model = model_of_note(note);
     const char *got = json_string_value(model);
     const bool same = !got || strcmp(got, expected) == 0;
-    if (!same)
-        (void)cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path,
-                       expected, got);
+    if (!same) (void)other_model(path, expected, got);
     json_decref(model);
     free(note);
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
+/* What config.json says, where `path` is a folder with one. */
+static cgp_status check_config(const char *path, const char *expected) {
+    cgp_named_model named = cgp_named_model_default();
+    char got[CLI_MODEL_TEXT];
+    const cgp_status status = cgp_huggingface_read(&named.gpt2, path);
+    if (status == CGP_EIO) return CGP_OK;
+    CGP_TRY(status);
+    CGP_TRY(cgp_named_model_text(&named, got, sizeof got));
+    return strcmp(got, expected) == 0 ? CGP_OK : other_model(path, expected, got);
+}
+
+/* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does. */
+static cgp_status check_model(const sample *s, const char *path) {
+    const char *slash = strrchr(path, '/');
+    char expected[CLI_MODEL_TEXT];
+    CGP_TRY(cgp_named_model_text(&s->named, expected, sizeof expected));
+    CGP_TRY(check_config(path, expected));
+    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
+    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+    const cgp_status status = check_note(path, folder, expected);
+    free(folder);
+    return status;
+}
+
 static cgp_status load_file(sample *s, const char *path) {
-    CGP_TRY(cli_weights_open(&s->weights, s->sampler.model, path));
+    CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
     CGP_TRY(check_model(s, path));
     CGP_TRY(cli_sampler_start(&s->sampler));
-    return cli_weights_load(&s->weights, s->sampler.pipeline);
+    return cgp_weights_load(s->weights, s->sampler.pipeline);
 }
 
 static cgp_status load_checkpoint(sample *s) {
@@ -104,7 +127,7 @@ int cli_sample(const cli_settings *settings) {
     cli_folder_name(&s.folder, settings->operand);
     int code = cli_report(prepare(&s), true);
     if (code == CLI_OK) code = cli_report(run(&s), false);
-    cli_weights_close(&s.weights);
+    cgp_weights_close(s.weights);
     cli_sampler_release(&s.sampler);
     cgp_tokenizer_destroy(s.tokenizer);
     json_decref(s.record);

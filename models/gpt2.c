@@ -6,8 +6,8 @@
  *     wpe       x = drop(x + wpe)                          wpe.weight [T, C]
  *     h.0 ..    x += drop(c_proj(attention(c_attn(         h.0.ln_1 [C], attn.c_attn [C, 3C],
  *                    ln_1(x)))))                           attn.c_proj [C, C]
- *               x += drop(c_proj(gelu(c_fc(ln_2(x)))))     h.0.ln_2, mlp.c_fc [C, 4C],
- *                                                          mlp.c_proj [4C, C]
+ *               x += drop(c_proj(gelu(c_fc(ln_2(x)))))     h.0.ln_2, mlp.c_fc [C, I],
+ *                                                          mlp.c_proj [I, C], I = 4C
  *     ln_f      x = ln_f(x)                                ln_f [C]
  *     lm_head   logits [T, V]                              lm_head.weight [V, C] (no prefix), or
  *                                                          wte.weight, tied
@@ -25,7 +25,7 @@
 
 #include "shared.h"
 
-#define EPS 1e-5
+#define EPS 1e-5 /* where the options say 0 */
 #define DEVIATION 0.02
 #define NAME_SIZE 64
 
@@ -41,10 +41,15 @@ static cgp_value block_linear(cgp_model *model, cgp_value x, int block, const ch
     return cgp_linear(model, x, full, options);
 }
 
-static cgp_value block_norm(cgp_model *model, cgp_value x, int block, const char *name) {
+static double eps_of(const cgp_gpt2_options *o) {
+    return o->eps > 0 ? o->eps : EPS;
+}
+
+static cgp_value block_norm(cgp_model *model, cgp_value x, int block, const char *name,
+                            const cgp_gpt2_options *o) {
     char full[NAME_SIZE];
     snprintf(full, sizeof full, "transformer.h.%d.%s", block, name);
-    return cgp_layer_norm(model, x, full, EPS);
+    return cgp_layer_norm(model, x, full, eps_of(o));
 }
 
 /* x [T, C] -> [T, C] */
@@ -55,15 +60,16 @@ static cgp_value add_block(cgp_model *model, cgp_value x, int block,
     snprintf(layer, sizeof layer, "h.%d", block);
     cgp_model_layer(model, layer);
 
-    cgp_value y = block_norm(model, x, block, "ln_1");
+    cgp_value y = block_norm(model, x, block, "ln_1", o);
     y = block_linear(model, y, block, "attn.c_attn", 3 * o->width, DEVIATION);
     y = cgp_causal_attention(model, y, o->heads, o->dropout);
     y = block_linear(model, y, block, "attn.c_proj", o->width, branch_end);
     x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 
-    y = block_norm(model, x, block, "ln_2");
-    y = block_linear(model, y, block, "mlp.c_fc", 4 * o->width, DEVIATION);
-    y = cgp_gelu(model, y);
+    y = block_norm(model, x, block, "ln_2", o);
+    y = block_linear(model, y, block, "mlp.c_fc", o->inner > 0 ? o->inner : 4 * o->width,
+                     DEVIATION);
+    y = o->gelu == CGP_GPT2_GELU_TANH ? cgp_gelu_tanh(model, y) : cgp_gelu(model, y);
     y = block_linear(model, y, block, "mlp.c_proj", o->width, branch_end);
     return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 }
@@ -84,7 +90,7 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
     for (int i = 0; i < o->layers; i++)
         x = add_block(model, x, i, o);
     cgp_model_layer(model, "ln_f");
-    x = cgp_layer_norm(model, x, "transformer.ln_f", EPS);
+    x = cgp_layer_norm(model, x, "transformer.ln_f", eps_of(o));
     cgp_model_layer(model, "lm_head");
     if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
     const cgp_linear_options head = {.out = o->vocabulary, .init = normal};
@@ -103,6 +109,12 @@ static const cgp__key keys[] = {
     CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocabulary, 1, CGP__MOST_COUNT),
     CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MOST_COUNT),
     CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
+    {.name = "gelu",
+     .kind = CGP__KEY_WORD,
+     .offset = offsetof(cgp_gpt2_options, gelu),
+     .words = {"erf", "tanh"}},
+    CGP__KEY(cgp_gpt2_options, "eps", REAL, eps, 0, 0),
+    CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MOST_WIDTH),
 };
 
 const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
@@ -118,6 +130,9 @@ cgp_status cgp__gpt2_settle(cgp_gpt2_options *o) {
                         "gpt2: heads: expected a divisor of the width, got heads=%" PRId64
                         ", width=%" PRId64,
                         o->heads, o->width);
+    /* One text for one model. */
+    if (o->eps == EPS) o->eps = 0;
+    if (o->inner == 4 * o->width) o->inner = 0;
     return cgp__check_dropout("gpt2", o->dropout);
 }
 

@@ -18,6 +18,7 @@ static int64_t value_of(const cgp__key *key, const void *options) {
     bool flag;
     switch (key->kind) {
     case CGP__KEY_INT64:
+    case CGP__KEY_COUNT:
         memcpy(&wide, field, sizeof wide);
         return wide;
     case CGP__KEY_BOOL:
@@ -35,6 +36,7 @@ static void set_value(const cgp__key *key, void *options, int64_t value) {
     const bool flag = value != 0;
     switch (key->kind) {
     case CGP__KEY_INT64:
+    case CGP__KEY_COUNT:
         memcpy(field, &value, sizeof value);
         break;
     case CGP__KEY_BOOL:
@@ -43,6 +45,12 @@ static void set_value(const cgp__key *key, void *options, int64_t value) {
     default:
         memcpy(field, &number, sizeof number);
     }
+}
+
+static double real_of(const cgp__key *key, const void *options) {
+    double value;
+    memcpy(&value, (const char *)options + key->offset, sizeof value);
+    return value;
 }
 
 static int64_t least_of(const cgp__key *key) {
@@ -74,18 +82,33 @@ static cgp_status bad_value(const cgp__keys *keys, const cgp__key *key, const ch
     if (key->kind == CGP__KEY_WORD)
         return cgp_fail(CGP_EINVAL, "%s: %s: expected %s or %s, got %s", keys->model, key->name,
                         key->words[0], key->words[1], got);
+    if (key->kind == CGP__KEY_REAL)
+        return cgp_fail(CGP_EINVAL, "%s: %s: expected a number above 0 and at most 1, got %s",
+                        keys->model, key->name, got);
     return cgp_fail(CGP_EINVAL,
                     "%s: %s: expected a whole number from %" PRId64 " to %" PRId64 ", got %s",
                     keys->model, key->name, least_of(key), most_of(key), got);
 }
 
+static cgp_status check_real(const cgp__keys *keys, const cgp__key *key, const void *options) {
+    const double value = real_of(key, options);
+    char got[32];
+    snprintf(got, sizeof got, "%g", value);
+    return value >= 0 && value <= 1 ? CGP_OK : bad_value(keys, key, got); /* no NaN either */
+}
+
 cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
     for (int k = 0; k < keys->count; k++) {
         const cgp__key *key = &keys->keys[k];
+        if (key->kind == CGP__KEY_REAL) {
+            CGP_TRY(check_real(keys, key, options));
+            continue;
+        }
         const int64_t value = value_of(key, options);
+        const int64_t least = key->kind == CGP__KEY_COUNT ? 0 : least_of(key);
         char got[32];
         snprintf(got, sizeof got, "%" PRId64, value);
-        if (value < least_of(key) || value > most_of(key)) return bad_value(keys, key, got);
+        if (value < least || value > most_of(key)) return bad_value(keys, key, got);
     }
     return CGP_OK;
 }
@@ -101,6 +124,14 @@ static bool parse_whole(const char *text, const cgp__key *key, int64_t *value) {
     return errno == 0 && parsed >= least_of(key) && parsed <= most_of(key);
 }
 
+/* No sign in front, no space, no hexadecimal, no "inf". */
+static bool parse_real(const char *text, double *value) {
+    char *end = NULL;
+    if (!strchr(DIGITS ".", *text) || text[strspn(text, DIGITS ".eE+-")]) return false;
+    *value = strtod(text, &end);
+    return end > text && *end == '\0' && *value > 0 && *value <= 1;
+}
+
 static bool parse_word(const char *text, const cgp__key *key, int64_t *value) {
     for (int w = 0; key->words[w]; w++) {
         *value = w;
@@ -112,6 +143,7 @@ static bool parse_word(const char *text, const cgp__key *key, int64_t *value) {
 /* What the text says so far. */
 typedef struct found {
     int64_t values[CGP__MOST_KEYS];
+    double reals[CGP__MOST_KEYS];
     bool seen[CGP__MOST_KEYS];
 } found;
 
@@ -122,8 +154,9 @@ static cgp_status take_value(const cgp__keys *keys, int k, const char *text, fou
     if (f->seen[k])
         return cgp_fail(CGP_EINVAL, "%s: %s: is given twice", keys->model, key->name);
     f->seen[k] = true;
-    const bool good = key->kind == CGP__KEY_WORD ? parse_word(text, key, &f->values[k])
-                                                 : parse_whole(text, key, &f->values[k]);
+    const bool good = key->kind == CGP__KEY_WORD   ? parse_word(text, key, &f->values[k])
+                      : key->kind == CGP__KEY_REAL ? parse_real(text, &f->reals[k])
+                                                   : parse_whole(text, key, &f->values[k]);
     return good ? CGP_OK : bad_value(keys, key, got);
 }
 
@@ -160,6 +193,13 @@ static cgp_status take_item(const cgp__keys *keys, char *item, found *f) {
     return unknown_key(keys, item);
 }
 
+static void set_found(const cgp__key *key, void *options, const found *f, int k) {
+    if (key->kind == CGP__KEY_REAL)
+        memcpy((char *)options + key->offset, &f->reals[k], sizeof f->reals[k]);
+    else
+        set_value(key, options, f->values[k]);
+}
+
 bool cgp__keys_match(const cgp__keys *keys, const char *text) {
     const size_t length = strlen(keys->model);
     if (strncmp(text, keys->model, length) != 0) return false;
@@ -170,7 +210,7 @@ bool cgp__keys_match(const cgp__keys *keys, const char *text) {
 
 cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *text) {
     char copy[512];
-    found f = {{0}, {false}};
+    found f = {{0}, {0}, {false}};
     CGP_TRY(cgp__keys_check_size(keys, options));
     if (!cgp__keys_match(keys, text))
         return cgp_fail(CGP_EINVAL, "model: expected %s or %s:key=value,..., got \"%s\"",
@@ -188,27 +228,46 @@ cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *tex
         CGP_TRY(take_item(keys, item, &f));
     }
     for (int k = 0; k < keys->count; k++) {
-        if (f.seen[k]) set_value(&keys->keys[k], options, f.values[k]);
+        if (f.seen[k]) set_found(&keys->keys[k], options, &f, k);
     }
     return CGP_OK;
 }
 
 /* --- options to text --- */
 
+/* As few digits as tell the value. */
+static void real_text(double value, char *text, size_t size) {
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, size, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) return;
+    }
+}
+
+/* "" for what is left out. */
+static void value_text(const cgp__key *key, const void *options, char *text, size_t size) {
+    const bool always = key->kind == CGP__KEY_INT || key->kind == CGP__KEY_INT64;
+    const bool real = key->kind == CGP__KEY_REAL;
+    const int64_t value = real ? real_of(key, options) != 0 : value_of(key, options);
+    *text = '\0';
+    if (!always && value == 0) return;
+    if (real)
+        real_text(real_of(key, options), text, size);
+    else if (key->kind == CGP__KEY_WORD)
+        snprintf(text, size, "%s", key->words[value]);
+    else
+        snprintf(text, size, "%" PRId64, value);
+}
+
 void cgp__keys_text(const cgp__keys *keys, const void *options, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "%s", keys->model);
     char separator = ':';
     for (int k = 0; k < keys->count && used < size; k++) {
         const cgp__key *key = &keys->keys[k];
-        const int64_t value = value_of(key, options);
-        const bool number = key->kind == CGP__KEY_INT || key->kind == CGP__KEY_INT64;
-        if (!number && value == 0) continue;
-        used += (size_t)snprintf(text + used, size - used, "%c%s=", separator, key->name);
+        char value[32];
+        value_text(key, options, value, sizeof value);
+        if (!*value) continue;
+        used +=
+            (size_t)snprintf(text + used, size - used, "%c%s=%s", separator, key->name, value);
         separator = ',';
-        if (used >= size) return;
-        if (key->kind == CGP__KEY_WORD)
-            used += (size_t)snprintf(text + used, size - used, "%s", key->words[value]);
-        else
-            used += (size_t)snprintf(text + used, size - used, "%" PRId64, value);
     }
 }

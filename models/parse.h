@@ -14,7 +14,9 @@
 typedef enum cgp__key_kind {
     CGP__KEY_INT,   /* an int */
     CGP__KEY_INT64, /* an int64_t */
+    CGP__KEY_COUNT, /* an int64_t that may be left at 0, where it has another meaning */
     CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
+    CGP__KEY_REAL,  /* a double above 0 and at most 1, or left at 0 likewise */
     CGP__KEY_WORD   /* an enum, written as one of `words` */
 } cgp__key_kind;
 
@@ -22,7 +24,7 @@ typedef struct cgp__key {
     const char *name;
     cgp__key_kind kind;
     size_t offset;        /* of the field */
-    int64_t least, most;  /* of a number */
+    int64_t least, most;  /* of a whole number; a COUNT's least is 0 in options, 1 in text */
     const char *words[3]; /* of a WORD, by value, then NULL */
 } cgp__key;
 
@@ -52,7 +54,7 @@ CGP_MUST_CHECK cgp_status cgp__keys_check_size(const cgp__keys *keys, const void
 /* Check that every number is in its range. */
 CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *options);
 
-/* Write the text that parses to these options, cut to `size`: all numbers, and of flags and words
+/* Write the text that parses to these options, cut to `size`: all INT and INT64, and of the others
  * those that are not 0. */
 void cgp__keys_text(const cgp__keys *keys, const void *options, char *text, size_t size);
 

@@ -25,7 +25,7 @@ typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file that is 
  * Open a safetensors file and check it whole: header length, JSON, names, types, shapes, that the offsets fit the shapes, are
  * in bounds, and neither overlap nor leave holes.
  *
- * Tensors of types that the library has no use for (BF16, F16, I64, U8, BOOL ...) are listed and skipped over. Types that
+ * Tensors of types that the library has no use for (F64, U8, BOOL ...) are listed and skipped over. Types that
  * the format does not have, and ranks above CGP_MAX_RANK, are refused as damage; keys of an entry that the format does not
  * have are ignored.
  *
@@ -58,7 +58,7 @@ CGP_API const char *cgp_safetensors_metadata(const cgp_safetensors *file, const 
 CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
 
 /**
- * Read a tensor of type F32 or I32 into memory of the caller.
+ * Read a tensor of type F32, I32 or I64, as it is, into memory of the caller.
  *
  * @param[out] data  As many bytes as the shape needs.
  *
@@ -67,6 +67,17 @@ CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, int index,
                                                        void *data);
+
+/**
+ * Read a tensor of type F32, F16 or BF16 as f32, which holds every value of these exactly.
+ *
+ * @param[out] data  As many f32 as the shape counts.
+ *
+ * @retval CGP_EINVAL   `index` out of range, or another type.
+ * @retval CGP_EFORMAT  The file ends early.   @retval CGP_EIO
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file, int index,
+                                                           float *data);
 
 /**
  * Start a safetensors file. It is written under a temporary name beside `path` and takes its place when it is complete and

@@ -93,6 +93,10 @@ CGP_API cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name
 /** GELU, x Phi(x), in the exact (erf) form. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 
+/** GELU's approximation with tanh, x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2, which published GPT-2 weights were trained
+ * with (Hugging Face's `gelu_new`). At most 0.0005 from cgp_gelu(). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
+CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
+
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
  * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with share p on the probabilities.
  * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */

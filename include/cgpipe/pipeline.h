@@ -139,14 +139,16 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  * are written to a temporary folder, synced, and renamed to `folder/step-00000042`; then `folder/latest` points to it, and
  * older ones beyond `keep` are deleted. Killed at any moment, the folder holds whole checkpoints only.
  *
+ * A plan for inference saves its weights and states alone, as step 0: the start of a training, which every plan of the model
+ * can load, whatever its optimizer and seed.
+ *
  * @param[in] folder  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
  * @param[in] note    A text of the caller's, returned by cgp_pipeline_load(): where the data stand, e.g. NULL: none.
  *
  * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the folder not be synced,
  *                     the checkpoint is there; the message says so.)   @retval CGP_ENOMEM  Likewise.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
- * @retval CGP_ESTATE  The plan is for inference; gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; or the
- *                     pipeline has failed.
+ * @retval CGP_ESTATE  Gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; or the pipeline has failed.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
                                                     int keep, const char *note);
@@ -164,7 +166,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, cons
  * @retval CGP_EFORMAT  Damaged: the message has file, offset and reason, and names the whole checkpoint before it, if there is
  *                      one. Or of another model or optimizer: the message has what is there and what was planned.
  * @retval CGP_ESTATE   cgp_pipeline_backward() is due, or the pipeline has failed.   @retval CGP_ENOMEM
- * For an inference plan the optimizer's state is left out.
+ *
+ * For an inference plan the optimizer's state is left out. What an inference plan saved has none: the pipeline's becomes zero, and
+ * its seed stays.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder,
                                                     char **note);

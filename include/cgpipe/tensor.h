@@ -11,8 +11,8 @@ extern "C" {
 #define CGP_MAX_RANK 6
 
 /** Element types. Integers carry no gradient. bf16 is the upper half of an f32: sign, 8 bits of exponent, 7 of fraction; it is how a
- *  device may keep values (see cgp_precision), what the caller gives and gets is f32 or i32. */
-typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16 } cgp_dtype;
+ *  device may keep values (see cgp_precision), what the caller gives and gets is f32 or i32. i64 is in files only. */
+typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16, CGP_I64 } cgp_dtype;
 
 /** Sizes in layout order, the last one contiguous. rank 0 is one element. */
 typedef struct cgp_shape {
@@ -30,7 +30,7 @@ typedef struct cgp_tensor {
 /** Return bytes per element. Threads: any. */
 CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
 
-/** Return "f32", "i32" or "bf16". Static. Threads: any. */
+/** Return "f32", "i32", "bf16" or "i64". Static. Threads: any. */
 CGP_API const char *cgp_dtype_name(cgp_dtype dtype);
 
 /** Make a shape from its sizes; `rank` at most CGP_MAX_RANK. Threads: any. */

@@ -15,6 +15,7 @@
  *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
  *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
  *   GELU           [n,R,C]          -              [n,R,C]  -                       -
+ *   GELU_TANH      [n,R,C]          -              [n,R,C]  -                       -
  *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
@@ -34,8 +35,8 @@
  *   OWN            as cgpipe/ext/op.h has it
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
- * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form; ATTENTION is causal. BCE's
- * targets are of the spec's type.
+ * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
+ * ATTENTION is causal. BCE's targets are of the spec's type.
  *
  * Images: R = out_height x out_width. Pixel (i, j) of the output sees, through element (u, v) of its window, pixel (i
  * stride_height + u - top, j stride_width + v - left) of the input, if there is one: CONV2D sees zero elsewhere, the
@@ -68,6 +69,7 @@ typedef enum cgp__op_kind {
     CGP__OP_LINEAR,
     CGP__OP_LAYER_NORM,
     CGP__OP_GELU,
+    CGP__OP_GELU_TANH,
     CGP__OP_ATTENTION,
     CGP__OP_DROPOUT,
     CGP__OP_CROSS_ENTROPY,

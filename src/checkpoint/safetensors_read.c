@@ -12,6 +12,8 @@
 #include "base/base.h"
 #include "checkpoint/file.h"
 #include "checkpoint/parts.h"
+#include "tensor/bf16.h"
+#include "tensor/f16.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -361,15 +363,48 @@ int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
     return -1;
 }
 
+static bool is_type(const entry *tensor, const char *type) {
+    return strcmp(tensor->type, type) == 0;
+}
+
+static cgp_status no_such_index(const cgp_safetensors *file, int index) {
+    return cgp_fail(CGP_EINVAL, "%s: has %d tensors, got index %d", file->path, file->count,
+                    index);
+}
+
 cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
     const entry *tensor = entry_at(file, index);
-    if (!tensor)
-        return cgp_fail(CGP_EINVAL, "%s: has %d tensors, got index %d", file->path, file->count,
-                        index);
-    if (strcmp(tensor->type, "F32") != 0 && strcmp(tensor->type, "I32") != 0)
+    if (!tensor) return no_such_index(file, index);
+    if (!is_type(tensor, "F32") && !is_type(tensor, "I32") && !is_type(tensor, "I64"))
         return cgp_fail(CGP_EINVAL,
-                        "%s: tensor \"%.100s\": only F32 and I32 can be read, got %s",
+                        "%s: tensor \"%.100s\": only F32, I32 and I64 can be read, got %s",
                         file->path, tensor->name, tensor->type);
     return read_bytes(file, file->data_start + tensor->begin, data,
                       (size_t)(tensor->end - tensor->begin));
+}
+
+/* Halves lie in the upper half of `data`, so that widening them from the first on overwrites none that
+ * is still to be read. */
+static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
+    const char *halves = (const char *)data + 2 * count;
+    for (int64_t i = 0; i < count; i++) {
+        uint16_t half;
+        memcpy(&half, halves + 2 * i, sizeof half);
+        data[i] = widened(half);
+    }
+}
+
+cgp_status cgp_safetensors_read_f32(cgp_safetensors *file, int index, float *data) {
+    const entry *tensor = entry_at(file, index);
+    if (!tensor) return no_such_index(file, index);
+    if (is_type(tensor, "F32")) return cgp_safetensors_read(file, index, data);
+    const bool bf16 = is_type(tensor, "BF16");
+    if (!bf16 && !is_type(tensor, "F16"))
+        return cgp_fail(CGP_EINVAL, "%s: tensor \"%.100s\": expected F32, F16 or BF16, got %s",
+                        file->path, tensor->name, tensor->type);
+    const int64_t bytes = tensor->end - tensor->begin;
+    CGP_TRY(read_bytes(file, file->data_start + tensor->begin, (char *)data + bytes,
+                       (size_t)bytes));
+    widen(data, bytes / 2, bf16 ? cgp__bf16_to_float : cgp__f16_to_float);
+    return CGP_OK;
 }

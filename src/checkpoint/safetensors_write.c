@@ -76,7 +76,7 @@ static cgp_status add_metadata(json_t *header, const char *path, const char *con
 
 static const char *name_of(cgp_dtype type) {
     static const char *const names[] = {
-        [CGP_F32] = "F32", [CGP_I32] = "I32", [CGP_BF16] = "BF16"};
+        [CGP_F32] = "F32", [CGP_I32] = "I32", [CGP_BF16] = "BF16", [CGP_I64] = "I64"};
     return names[type];
 }
 

@@ -37,6 +37,11 @@ cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
     return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes, NULL);
 }
 
+cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x) {
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes, NULL);
+}
+
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     const cgp__attributes attributes = {.heads = heads, .p = p};
     return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes, NULL);

@@ -1,5 +1,5 @@
-/* gelu.c -- y = x Phi(x), elementwise, the erf form. Source: Hendrycks and Gimpel 2016,
- * arXiv:1606.08415. dx needs x. */
+/* gelu.c -- y = x Phi(x), elementwise: the erf form, and the approximation with tanh that GPT-2 was
+ * published with. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
 #include "op/rules.h"
 
 static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
@@ -15,6 +15,13 @@ static double flops(const cgp__geometry *geometry, cgp__direction direction) {
     return each[direction] * elements;
 }
 
+/* Per element: forward, 7 and an exp; input half, 14 and an exp. */
+static double tanh_flops(const cgp__geometry *geometry, cgp__direction direction) {
+    const double elements = (double)geometry->rows * (double)geometry->out;
+    const double each[CGP__DIRECTIONS] = {17.0, 24.0, 0.0};
+    return each[direction] * elements;
+}
+
 const cgp__op cgp__op_gelu = {
     .name = "gelu",
     .kind = CGP__OP_GELU,
@@ -25,4 +32,16 @@ const cgp__op cgp__op_gelu = {
     .overwrites = 1u << 0,
     .dx = CGP__DX_IN_PLACE,
     .flops = flops,
+};
+
+const cgp__op cgp__op_gelu_tanh = {
+    .name = "gelu_tanh",
+    .kind = CGP__OP_GELU_TANH,
+    .n_inputs = 1,
+    .infer = infer,
+    .input_needs_x = 1u << 0,
+    .cheap = true,
+    .overwrites = 1u << 0,
+    .dx = CGP__DX_IN_PLACE,
+    .flops = tanh_flops,
 };

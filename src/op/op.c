@@ -18,6 +18,7 @@ const cgp__op *cgp__op_find(cgp__op_kind kind) {
         [CGP__OP_LINEAR] = &cgp__op_linear,
         [CGP__OP_LAYER_NORM] = &cgp__op_layer_norm,
         [CGP__OP_GELU] = &cgp__op_gelu,
+        [CGP__OP_GELU_TANH] = &cgp__op_gelu_tanh,
         [CGP__OP_ATTENTION] = &cgp__op_attention,
         [CGP__OP_DROPOUT] = &cgp__op_dropout,
         [CGP__OP_CROSS_ENTROPY] = &cgp__op_cross_entropy,

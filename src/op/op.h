@@ -104,9 +104,9 @@ typedef struct cgp__op {
 const cgp__op *cgp__op_find(cgp__op_kind kind);
 
 extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear,
-    cgp__op_layer_norm, cgp__op_gelu, cgp__op_attention, cgp__op_dropout, cgp__op_cross_entropy,
-    cgp__op_argmax, cgp__op_bce, cgp__op_relu, cgp__op_dropout2d, cgp__op_flatten,
-    cgp__op_conv2d, cgp__op_max_pool, cgp__op_average_pool, cgp__op_upsample, cgp__op_pad,
-    cgp__op_concat, cgp__op_batch_norm, cgp__op_instance_norm;
+    cgp__op_layer_norm, cgp__op_gelu, cgp__op_gelu_tanh, cgp__op_attention, cgp__op_dropout,
+    cgp__op_cross_entropy, cgp__op_argmax, cgp__op_bce, cgp__op_relu, cgp__op_dropout2d,
+    cgp__op_flatten, cgp__op_conv2d, cgp__op_max_pool, cgp__op_average_pool, cgp__op_upsample,
+    cgp__op_pad, cgp__op_concat, cgp__op_batch_norm, cgp__op_instance_norm;
 
 #endif

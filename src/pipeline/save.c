@@ -90,6 +90,10 @@ static void *room_for_one(const tensor_set *weights, size_t *bytes) {
 
 /* --- save --- */
 
+/* A plan for inference has weights and states and no training to go on with: what it saves is the start of one,
+ * under any optimizer. */
+#define NO_OPTIMIZER "none"
+
 static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
                              cgp_safetensors_writer *file, void *data) {
     for (int i = 0; i < count_of(set); i++) {
@@ -162,12 +166,14 @@ static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *wri
 
 static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *note) {
     const tensor_set states = states_of(pipeline);
-    cgp__checkpoint_info info = {.step = pipeline->updates,
-                                 .dropout_step = pipeline->step,
-                                 .seed = pipeline->seed,
-                                 .optimizer = cgp_optim_kind_name(pipeline->plan->optim.kind),
-                                 .n_states = states.per_parameter,
-                                 .note = note ? note : ""};
+    const bool alone = pipeline->plan->inference;
+    cgp__checkpoint_info info = {
+        .step = alone ? 0 : pipeline->updates,
+        .dropout_step = alone ? 0 : pipeline->step,
+        .seed = pipeline->seed,
+        .optimizer = alone ? NO_OPTIMIZER : cgp_optim_kind_name(pipeline->plan->optim.kind),
+        .n_states = states.per_parameter,
+        .note = note ? note : ""};
     for (int s = 0; s < states.per_parameter; s++)
         info.states[s] = states.suffixes[s];
     return info;
@@ -175,9 +181,6 @@ static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *no
 
 static cgp_status check_save(const cgp_pipeline *pipeline, int keep, const char *note) {
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
-    if (pipeline->plan->inference)
-        return cgp_fail(CGP_ESTATE, "pipeline: is planned for inference, which has no training "
-                                    "to go on with");
     if (pipeline->has_gradients)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
@@ -190,13 +193,13 @@ cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int kee
                              const char *note) {
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(check_save(pipeline, keep, note));
-    CGP_TRY(cgp__checkpoint_create(&writer, folder, pipeline->updates));
+    const cgp__checkpoint_info info = info_of(pipeline, note);
+    CGP_TRY(cgp__checkpoint_create(&writer, folder, info.step));
     const cgp_status status = write_sets(pipeline, writer);
     if (status != CGP_OK) {
         cgp__checkpoint_abandon(writer);
         return status;
     }
-    const cgp__checkpoint_info info = info_of(pipeline, note);
     return cgp__checkpoint_commit(writer, &info, keep);
 }
 
@@ -212,11 +215,15 @@ static void describe(char *text, size_t bytes, const char *optimizer, int n_stat
                          states[s], s == n_states - 1 ? ")" : "");
 }
 
+static bool has_weights_alone(const cgp__checkpoint *checkpoint) {
+    return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, NO_OPTIMIZER) == 0;
+}
+
 static cgp_status check_optimizer(const cgp_pipeline *pipeline,
                                   const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *got = cgp__checkpoint_info_of(checkpoint);
     const cgp__checkpoint_info planned = info_of(pipeline, NULL);
-    if (pipeline->plan->inference) return CGP_OK;
+    if (pipeline->plan->inference || has_weights_alone(checkpoint)) return CGP_OK;
     bool same =
         strcmp(got->optimizer, planned.optimizer) == 0 && got->n_states == planned.n_states;
     for (int s = 0; same && s < planned.n_states; s++)
@@ -312,17 +319,31 @@ static cgp_status fail_half_loaded(cgp_pipeline *pipeline, cgp_status status) {
     return status;
 }
 
-static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info) {
+/* Where training begins, every optimizer's states are zero. `data`: room for any of them. */
+static cgp_status clear_optimizer(cgp_pipeline *pipeline, void *data, size_t bytes) {
+    const tensor_set states = states_of(pipeline);
+    memset(data, 0, bytes);
+    for (int i = 0; states.per_parameter > 0 && i < count_of(&states); i++) {
+        const tensor_info t = info_at(&states, i);
+        CGP_TRY(cgp_pipeline_set_optimizer_state(pipeline, t.parameter, t.number, data));
+    }
+    return CGP_OK;
+}
+
+/* Weights alone leave the seed to who trains them. */
+static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
+                         bool weights_alone) {
     pipeline->updates = info->step;
     pipeline->step = info->dropout_step;
-    pipeline->seed = info->seed;
+    if (!weights_alone) pipeline->seed = info->seed;
     pipeline->has_gradients = pipeline->left_gradients = false;
     pipeline->gradient_norm = NAN;
 }
 
 static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint, char **note) {
     const tensor_set sets[2] = {weights_of(pipeline), states_of(pipeline)};
-    const int n_sets = sets[1].per_parameter > 0 ? 2 : 1;
+    const bool alone = has_weights_alone(checkpoint);
+    const int n_sets = sets[1].per_parameter > 0 && !alone ? 2 : 1;
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     cgp_safetensors *files[2] = {NULL, NULL};
     int *index[2] = {NULL, NULL};
@@ -336,8 +357,9 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     const bool checked = status == CGP_OK; /* nothing has changed so far */
     for (int k = 0; k < n_sets && status == CGP_OK; k++)
         status = read_data(pipeline, &sets[k], files[k], index[k], data);
+    if (status == CGP_OK && alone) status = clear_optimizer(pipeline, data, bytes);
     if (status == CGP_OK) {
-        set_counters(pipeline, info);
+        set_counters(pipeline, info, alone);
         if (note) *note = text;
         if (note) text = NULL;
     } else if (checked) {

@@ -5,12 +5,12 @@
 #include <string.h>
 
 size_t cgp_dtype_bytes(cgp_dtype dtype) {
-    return dtype == CGP_BF16 ? 2 : 4;
+    return dtype == CGP_BF16 ? 2 : dtype == CGP_I64 ? 8 : 4;
 }
 
 const char *cgp_dtype_name(cgp_dtype dtype) {
     static const char *const names[] = {
-        [CGP_F32] = "f32", [CGP_I32] = "i32", [CGP_BF16] = "bf16"};
+        [CGP_F32] = "f32", [CGP_I32] = "i32", [CGP_BF16] = "bf16", [CGP_I64] = "i64"};
     const int i = (int)dtype;
     return i >= 0 && i < (int)(sizeof names / sizeof names[0]) ? names[i] : "unknown type";
 }

@@ -15,11 +15,11 @@ for words in help --help; do
     run $words
     check "$words: exit code 0" exits 0
     check "$words: nothing on stderr" empty "$err"
-    for command in train sample tokenize plan profile bench schedule; do
+    for command in train sample tokenize convert plan profile bench schedule; do
         check "$words names $command" has "cgpipe $command" "$out"
     done
 done
-for command in train sample tokenize plan profile bench schedule; do
+for command in train sample tokenize convert plan profile bench schedule; do
     run help "$command"
     cp "$out" help.txt
     run "$command" --help
@@ -39,6 +39,7 @@ fails 2 "train: MODEL is missing ..." train
 fails 2 "train: --data is missing ..." train $model
 fails 2 "sample: RUN is missing ..." sample
 fails 2 "tokenize: --tokenizer DIR is missing ..." tokenize
+fails 2 "convert: FROM is missing (cgpipe convert FROM TO)" convert
 fails 2 "plan: MODEL is missing ..." plan
 fails 2 "profile: MODEL is missing ..." profile
 fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices cpu,ref

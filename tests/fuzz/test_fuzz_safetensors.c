@@ -65,6 +65,15 @@ static void check_strides(const cgp_shape *shape) {
     REQUIRE(stride > 0);
 }
 
+/* As many numbers, whatever they are. */
+static void check_halves(cgp_safetensors *file, int i) {
+    const char *type = cgp_safetensors_type(file, i);
+    if (strcmp(type, "F16") != 0 && strcmp(type, "BF16") != 0) return;
+    float *data = malloc((size_t)cgp_shape_count(cgp_safetensors_shape(file, i)) * 4);
+    REQUIRE(cgp_safetensors_read_f32(file, i, data) == CGP_OK);
+    free(data);
+}
+
 /* The readable tensors of an accepted file are bytes of the file, in order, inside its data. */
 static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t size) {
     uint64_t header = 0;
@@ -77,6 +86,7 @@ static void check_accepted(cgp_safetensors *file, const uint8_t *bytes, size_t s
         REQUIRE(cgp_safetensors_find(file, name) == i);
         check_strides(cgp_safetensors_shape(file, i));
         exact = exact && readable(file, i);
+        check_halves(file, i);
         if (!readable(file, i)) continue;
         const size_t need = (size_t)cgp_shape_count(cgp_safetensors_shape(file, i)) * 4;
         REQUIRE(need <= size);

@@ -62,6 +62,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
     case CGP__OP_INSTANCE_NORM:
         return norm_bound(slot, rstd, terms);
     case CGP__OP_GELU:
+    case CGP__OP_GELU_TANH:
         return (bound){16 * U, 8 * U};
     case CGP__OP_ATTENTION:
         return attention_bound(g, slot);

@@ -331,7 +331,7 @@ static inline void halves_destroy(operands *halves, operands *o) {
 /* Values far enough from 0 to bend (GELU's tails, peaks of a softmax), and such as the type has. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (c->op == CGP__OP_GELU) scale_slot(o, SLOT_X, 6.0f);
+    if (c->op == CGP__OP_GELU || c->op == CGP__OP_GELU_TANH) scale_slot(o, SLOT_X, 6.0f);
     if (c->op == CGP__OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
     if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);

@@ -122,10 +122,13 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
 
 static void gelu_keeps_the_shape(void **state) {
     (void)state;
-    const cgp__inferred out = infer(CGP__OP_GELU, none, F32(2, 3, 4), F32(1));
-    assert_type(&out.output, "[2, 3, 4]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
-    assert_int_equal(out.n_params + out.n_saved, 0);
+    static const cgp__op_kind forms[] = {CGP__OP_GELU, CGP__OP_GELU_TANH};
+    for (int i = 0; i < 2; i++) {
+        const cgp__inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
+        assert_type(&out.output, "[2, 3, 4]");
+        assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
+        assert_int_equal(out.n_params + out.n_saved, 0);
+    }
 }
 
 static void attention_takes_three_widths(void **state) {

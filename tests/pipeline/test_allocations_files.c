@@ -1,4 +1,4 @@
-/* test_allocations_files.c -- every allocation of checkpoints, tensor files, data sets and tokenizers fails
+/* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights, data sets and tokenizers fails
  * once (support/scenario.h says what is checked; the rest: test_allocations.c). */
 #define _GNU_SOURCE
 #include "scenario.h"
@@ -6,6 +6,9 @@
 #include "bpe.h"
 #include "checkpoints.h"
 #include "pictures.h"
+
+#include <cgpipe/models/named.h>
+#include <cgpipe/models/weights.h>
 
 #include <png.h>
 
@@ -173,6 +176,52 @@ static cgp_status write_and_read_tensors(outcome *out) {
         note(out, "%s %d %s\n", cgp_safetensors_name(file, 0), number,
              cgp_safetensors_metadata(file, "key"));
     cgp_safetensors_close(file);
+    return status;
+}
+
+/* --- published weights --- */
+
+#define PUBLISHED TEST_DATA "/weights/gpt2-shards"
+
+static cgp_named_model published;
+static cgp_model *published_model;
+static cgp_plan *published_plan;
+
+static void make_published(void) {
+    cgp_plan_options o = cgp_plan_options_default();
+    published = cgp_named_model_default();
+    assert_ok(cgp_huggingface_read(&published.gpt2, PUBLISHED));
+    published.gpt2.loss = false;
+    o.inference = true;
+    assert_ok(cgp_named_model_create(&published_model, &published));
+    assert_ok(cgp_plan_create(&published_plan, published_model, &o));
+}
+
+static cgp_status load_published(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_pipeline *pipeline = NULL;
+    cgp_weights *weights = NULL;
+    char hex[65] = "";
+    DO(cgp_huggingface_read(&options, PUBLISHED));
+    DO(cgp_pipeline_create(&pipeline, published_plan, 0));
+    DO(cgp_weights_open(&weights, published_model, PUBLISHED));
+    DO(cgp_weights_load(weights, pipeline));
+    DO(cgp_pipeline_weights_sha256(pipeline, hex));
+    note(out, "%d %s\n", options.layers, hex);
+    cgp_weights_close(weights);
+    cgp_pipeline_destroy(pipeline);
+    return status;
+}
+
+static cgp_status write_published(outcome *out) {
+    cgp_status status = CGP_OK;
+    cgp_pipeline *pipeline = NULL;
+    DO(cgp_pipeline_create(&pipeline, published_plan, 0));
+    assert_int_equal(mkdir(run, 0700), 0);
+    DO(cgp_huggingface_write(&published.gpt2, pipeline, published_model, run));
+    note(out, "%d\n", access(test_path_of("run/config.json"), F_OK));
+    cgp_pipeline_destroy(pipeline);
     return status;
 }
 
@@ -402,6 +451,12 @@ static void every_allocation_of_a_tokenizer_fails_cleanly(void **state) {
     scenario_check("tokenizer", use_tokenizer);
 }
 
+static void every_allocation_of_published_weights_fails_cleanly(void **state) {
+    (void)state;
+    scenario_check("load published", load_published);
+    scenario_check("write published", write_published);
+}
+
 static int set_up(void **state) {
     if (scenario_set_up(state)) return -1;
     snprintf(run, sizeof run, "%s/run", test_folder);
@@ -412,10 +467,13 @@ static int set_up(void **state) {
     make_data();
     make_images();
     make_tokenizer();
+    make_published();
     return 0;
 }
 
 static int tear_down(void **state) {
+    cgp_plan_destroy(published_plan);
+    cgp_model_destroy(published_model);
     cgp_plan_destroy(plans[1]);
     cgp_plan_destroy(plans[0]);
     cgp_model_destroy(model);
@@ -430,6 +488,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_file_of_tensors_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_data_set_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_tokenizer_fails_cleanly),
+        cmocka_unit_test(every_allocation_of_published_weights_fails_cleanly),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

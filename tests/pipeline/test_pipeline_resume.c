@@ -470,9 +470,58 @@ static void inference_takes_the_weights_alone(void **unused) {
     assert_ok(cgp_pipeline_weights_sha256(t.pipeline, hex));
     assert_string_equal(hex, w.weights);
     assert_int_equal(cgp_pipeline_updates(t.pipeline), 2);
-    assert_status(cgp_pipeline_save(t.pipeline, run, 0, NULL), CGP_ESTATE);
-    assert_message("pipeline: is planned for inference");
     stop(&t);
+    release_witness(&w);
+}
+
+static void copy_parameters(cgp_pipeline *from, cgp_pipeline *to, const cgp_model *model) {
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        float *data = calloc((size_t)cgp_shape_count(cgp_model_parameter_shape(model, p)), 4);
+        assert_ok(cgp_pipeline_get_parameter(from, p, data));
+        assert_ok(cgp_pipeline_set_parameter(to, p, data));
+        free(data);
+    }
+}
+
+/* As of a pipeline that was given the same weights by hand, under optimizers and seeds that the
+ * checkpoint does not know; dropout follows the seed. */
+static void weights_alone_are_the_start_of_any_training(void **unused) {
+    (void)unused;
+    static const int optimizers[] = {2, 1}; /* AdamW; momentum */
+    char *note = NULL, text[200];
+    double losses[3];
+    witness w;
+    cgp_plan_options o = small_options();
+    make_witness(&w, &o);
+    o.inference = true;
+    training source = start(w.model, &o, 3);
+    copy_parameters(w.t.pipeline, source.pipeline, w.model);
+    assert_ok(cgp_pipeline_save(source.pipeline, run, 0, "from elsewhere"));
+    snprintf(text, sizeof text, "%s/step-00000000/optimizer.safetensors", run);
+    assert_int_not_equal(access(text, F_OK), 0);
+    o.inference = false;
+    for (int i = 0; i < 2; i++) {
+        char expected[65], got[65];
+        o.optim = optimizer(optimizers[i]);
+        training by_hand = start(w.model, &o, 5), loaded = start(w.model, &o, 5);
+        copy_parameters(w.t.pipeline, by_hand.pipeline, w.model);
+        train(&loaded, &w.batch, 0, 1, losses); /* of this nothing is left */
+        assert_ok(cgp_pipeline_load(loaded.pipeline, run, &note));
+        assert_string_equal(note, "from elsewhere");
+        free(note);
+        assert_int_equal(cgp_pipeline_updates(loaded.pipeline), 0);
+        for (int k = 0; k < 2; k++) {
+            train(&loaded, &w.batch, 0, 1, &losses[0]);
+            train(&by_hand, &w.batch, 0, 1, &losses[1]);
+            assert_true(losses[0] == losses[1]);
+        }
+        assert_ok(cgp_pipeline_weights_sha256(by_hand.pipeline, expected));
+        assert_ok(cgp_pipeline_weights_sha256(loaded.pipeline, got));
+        assert_string_equal(got, expected);
+        stop(&loaded);
+        stop(&by_hand);
+    }
+    stop(&source);
     release_witness(&w);
 }
 
@@ -513,6 +562,7 @@ int main(void) {
         TEST(what_does_not_fit_is_told_and_changes_nothing),
         TEST(damage_is_told_and_changes_nothing),
         TEST(inference_takes_the_weights_alone),
+        TEST(weights_alone_are_the_start_of_any_training),
         TEST(a_step_without_update_is_not_saved),
     };
     return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);

@@ -66,7 +66,7 @@ static cgp_value random_norm(graph *g, cgp_value x, const char *name) {
 /* The place of each row's largest element, looked up now or in a later layer. */
 static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
     const cgp_value ids = g->ids;
-    if (!g->sizes->rough) return cgp_gelu(g->model, x);
+    if (!g->sizes->rough) return cgp_gelu_tanh(g->model, x);
     g->ids = cgp_argmax(g->model, x);
     return cgp_embedding(g->model, ids.id < 0 ? g->ids : ids, name, g->sizes->width,
                          g->sizes->width, normal);

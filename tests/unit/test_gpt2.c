@@ -78,6 +78,15 @@ static void parameters_have_the_published_names_shapes_and_order(void **state) {
     cgp_model_destroy(model);
 }
 
+static void the_width_inside_a_block_may_be_given(void **state) {
+    (void)state;
+    cgp_model *model = make("gpt2:layers=1,width=8,heads=2,vocab=11,seq=5,inner=12");
+    assert_shape(model, "transformer.h.0.mlp.c_fc.weight", "[8, 12]");
+    assert_shape(model, "transformer.h.0.mlp.c_fc.bias", "[12]");
+    assert_shape(model, "transformer.h.0.mlp.c_proj.weight", "[12, 8]");
+    cgp_model_destroy(model);
+}
+
 static void inputs_are_tokens_and_for_training_targets(void **state) {
     (void)state;
     char text[64];
@@ -189,6 +198,19 @@ static void bad_options_are_refused(void **state) {
         assert_message("gpt2: dropout");
     }
 
+    const double eps[] = {-1e-5, 1.5, NAN};
+    for (int i = 0; i < 3; i++) {
+        options = cgp_gpt2_options_default();
+        options.eps = eps[i];
+        assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
+        assert_message("gpt2: eps: expected a number above 0 and at most 1, got");
+    }
+
+    options = cgp_gpt2_options_default();
+    options.inner = -1;
+    assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
+    assert_message("gpt2: inner: expected a whole number");
+
     options = cgp_gpt2_options_default();
     options.struct_size = 3;
     assert_status(cgp_gpt2_create(&model, &options), CGP_EINVAL);
@@ -201,6 +223,7 @@ int main(void) {
         cmocka_unit_test(seed_experiment_has_16_layers_and_89762304_parameters),
         cmocka_unit_test(layers_are_embeddings_blocks_norm_and_head),
         cmocka_unit_test(parameters_have_the_published_names_shapes_and_order),
+        cmocka_unit_test(the_width_inside_a_block_may_be_given),
         cmocka_unit_test(inputs_are_tokens_and_for_training_targets),
         cmocka_unit_test(dropout_changes_neither_layers_nor_parameters),
         cmocka_unit_test(text_sets_what_it_names_and_keeps_the_rest),

@@ -12,16 +12,24 @@
 #include <cgpipe/checkpoint.h>
 
 /* A file of a header and `data_bytes` bytes 0, 1, 2 ... of data. */
-static const char *write_safetensors(const char *header, int data_bytes) {
+static const char *write_safetensors_of(const char *header, const void *data, int data_bytes) {
     const char *path = test_path_of("t.safetensors");
     const uint64_t length = strlen(header);
     char *bytes = malloc(8 + length + (size_t)data_bytes);
     memcpy(bytes, &length, 8);
     memcpy(bytes + 8, header, length);
-    for (int i = 0; i < data_bytes; i++)
-        bytes[8 + length + (size_t)i] = (char)i;
+    memcpy(bytes + 8 + length, data, (size_t)data_bytes);
     test_write_file(path, bytes, 8 + length + (size_t)data_bytes);
     free(bytes);
+    return path;
+}
+
+static const char *write_safetensors(const char *header, int data_bytes) {
+    char *data = calloc((size_t)data_bytes + 1, 1);
+    for (int i = 0; i < data_bytes; i++)
+        data[i] = (char)i;
+    const char *path = write_safetensors_of(header, data, data_bytes);
+    free(data);
     return path;
 }
 
@@ -207,12 +215,59 @@ static void types_without_use_are_listed_and_skipped_over(void **state) {
     assert_ok(cgp_safetensors_open(&file, path));
     assert_string_equal(cgp_safetensors_type(file, 0), "BF16");
     assert_int_equal(cgp_safetensors_shape(file, 0)->dims[0], 3);
+    assert_ok(cgp_safetensors_read(file, 1, data));
+    assert_memory_equal(data, "\x06\x07\x08\x09\x0a\x0b\x0c\x0d", 8);
     for (int i = 0; i < 4; i++)
-        assert_status(cgp_safetensors_read(file, i, data), CGP_EINVAL);
-    assert_message("tensor \"mask\": only F32 and I32 can be read, got BOOL");
+        assert_status(cgp_safetensors_read(file, i == 1 ? 0 : i, data), CGP_EINVAL);
+    assert_message("tensor \"mask\": only F32, I32 and I64 can be read, got BOOL");
     assert_ok(cgp_safetensors_read(file, cgp_safetensors_find(file, "x"), data));
     assert_memory_equal(data, "\x10\x11\x12\x13", 4);
     cgp_safetensors_close(file);
+}
+
+/* Every half there is, by the definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
+static double value_of_half(int half) {
+    const int exponent = half >> 10 & 31, fraction = half & 1023;
+    const double sign = half >> 15 ? -1 : 1;
+    if (exponent == 31) return fraction ? NAN : sign * INFINITY;
+    return sign *
+           (exponent == 0 ? ldexp(fraction, -24) : ldexp(1024 + fraction, exponent - 25));
+}
+
+static void halves_are_widened_exactly(void **state) {
+    (void)state;
+    enum { ALL = 65536 };
+    char header[160];
+    cgp_safetensors *file = NULL;
+    uint16_t *halves = malloc(2 * ALL * sizeof *halves);
+    float *got = malloc(ALL * sizeof *got);
+    for (int i = 0; i < 2 * ALL; i++)
+        halves[i] = (uint16_t)i;
+    snprintf(header, sizeof header,
+             "{\"f\":{\"dtype\":\"F16\",\"shape\":[%d],\"data_offsets\":[0,%d]},"
+             "\"b\":{\"dtype\":\"BF16\",\"shape\":[%d],\"data_offsets\":[%d,%d]}}",
+             ALL, 2 * ALL, ALL, 2 * ALL, 4 * ALL);
+    assert_ok(cgp_safetensors_open(&file, write_safetensors_of(header, halves, 4 * ALL)));
+    assert_ok(cgp_safetensors_read_f32(file, 0, got));
+    for (int i = 0; i < ALL; i++) {
+        const double expected = value_of_half(i);
+        const bool same = isnan(expected) ? isnan(got[i])
+                                          : (double)got[i] == expected &&
+                                                !signbit(got[i]) == !signbit(expected);
+        if (!same)
+            fail_msg("half %04x is %g, expected %g", (unsigned)i, (double)got[i], expected);
+    }
+    assert_ok(cgp_safetensors_read_f32(file, 1, got));
+    for (int i = 0; i < ALL; i++) {
+        uint32_t bits;
+        memcpy(&bits, &got[i], sizeof bits);
+        assert_int_equal(bits, (uint32_t)i << 16);
+    }
+    assert_status(cgp_safetensors_read_f32(file, 2, got), CGP_EINVAL);
+    assert_message("t.safetensors: has 2 tensors, got index 2");
+    cgp_safetensors_close(file);
+    free(got);
+    free(halves);
 }
 
 static void a_file_cut_after_it_was_opened_ends_early(void **state) {
@@ -471,6 +526,7 @@ int main(void) {
         TEST(bf16_takes_two_bytes_an_element),
         TEST(tensors_are_listed_in_order_of_their_data),
         TEST(types_without_use_are_listed_and_skipped_over),
+        TEST(halves_are_widened_exactly),
         TEST(a_file_cut_after_it_was_opened_ends_early),
         TEST(every_damage_is_refused_with_its_byte),
         TEST(a_header_length_that_does_not_fit_is_refused),

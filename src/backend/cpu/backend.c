@@ -19,6 +19,7 @@ static const struct {
     [CGP__OP_LINEAR] = {"linear", cgp__cpu_linear},
     [CGP__OP_LAYER_NORM] = {"layer_norm", cgp__cpu_layer_norm},
     [CGP__OP_GELU] = {"gelu", cgp__cpu_gelu},
+    [CGP__OP_GELU_TANH] = {"gelu_tanh", cgp__cpu_gelu_tanh},
     [CGP__OP_ATTENTION] = {"attention", cgp__cpu_attention},
     [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
     [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},

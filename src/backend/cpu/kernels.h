@@ -191,6 +191,9 @@ static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
     X(gelu_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                       \
     X(gelu_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,      \
                       bool add))                                                               \
+    X(gelu_tanh_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                  \
+    X(gelu_tanh_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n, \
+                           bool add))                                                          \
     /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
     X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \

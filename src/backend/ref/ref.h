@@ -67,6 +67,7 @@ cgp__ref_run cgp__ref_add_forward, cgp__ref_add_input;
 cgp__ref_run cgp__ref_linear_forward, cgp__ref_linear_input, cgp__ref_linear_weight;
 cgp__ref_run cgp__ref_layer_norm_forward, cgp__ref_layer_norm_input;
 cgp__ref_run cgp__ref_gelu_forward, cgp__ref_gelu_input;
+cgp__ref_run cgp__ref_gelu_tanh_forward, cgp__ref_gelu_tanh_input;
 cgp__ref_run cgp__ref_attention_forward, cgp__ref_attention_input;
 cgp__ref_run cgp__ref_dropout_forward, cgp__ref_dropout_input; /* DROPOUT, DROPOUT2D */
 cgp__ref_run cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input;

@@ -1,0 +1,278 @@
+/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a
+ * run to published weights.
+ *
+ *     FROM                                      TO
+ *     a folder with config.json (GPT-2)         a run
+ *     a safetensors file, and --model MODEL     a run
+ *     a run of GPT-2                            a folder with config.json, model.safetensors
+ *     a run of any model                        a file, NAME.safetensors
+ *
+ * Whoever is killed leaves no half of anything: run.json, or config.json, without which a folder is neither, comes last
+ * and goes first. */
+#include "commands.h"
+
+#include "common.h"
+#include "experiment.h"
+#include "folder.h"
+#include "record.h"
+
+#include <cgpipe/models/weights.h>
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENDING ".safetensors"
+
+typedef enum source { SOURCE_RUN, SOURCE_FOLDER, SOURCE_FILE } source;
+
+typedef struct conversion {
+    const cli_settings *settings;
+    source source;
+    bool to_file;
+    cli_folder from, to;    /* runs; one of them is */
+    json_t *record;         /* of the run that is converted */
+    char *config, *weights; /* files of the folder that is made */
+    bool made;              /* that folder, by us */
+    cgp_named_model named;
+    char model_text[CLI_MODEL_TEXT];
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+} conversion;
+
+/* --- what is there --- */
+
+static char *path_in(const char *folder, const char *name) {
+    const size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = cli_calloc(size, 1);
+    snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+static bool is_there(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static bool has(const char *folder, const char *name) {
+    char *path = path_in(folder, name);
+    const bool found = is_there(path);
+    free(path);
+    return found;
+}
+
+static bool ends_as_file(const char *path) {
+    const size_t length = strlen(path), tail = sizeof ENDING - 1;
+    return length > tail && strcmp(path + length - tail, ENDING) == 0;
+}
+
+static cgp_status find_source(conversion *c) {
+    const char *from = c->settings->operand;
+    struct stat info;
+    if (stat(from, &info) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        c->source = SOURCE_FILE;
+    else if (has(from, "run.json"))
+        c->source = SOURCE_RUN;
+    else if (has(from, "config.json"))
+        c->source = SOURCE_FOLDER;
+    else
+        return cgp_fail(CGP_EIO,
+                        "%s: expected a run (run.json), a Hugging Face folder (config.json) or "
+                        "a safetensors file, got a folder without",
+                        from);
+    return CGP_OK;
+}
+
+/* --- what can be said before anything is read --- */
+
+static cgp_status check_words(const conversion *c) {
+    const cli_settings *s = c->settings;
+    if (!s->operand || !s->target)
+        return cgp_fail(CGP_EINVAL, "convert: %s is missing (cgpipe convert FROM TO)",
+                        s->operand ? "TO" : "FROM");
+    return CGP_OK;
+}
+
+static cgp_status check_options(const conversion *c) {
+    const cli_settings *s = c->settings;
+    if (c->source == SOURCE_FILE && !s->model)
+        return cgp_fail(CGP_EINVAL,
+                        "convert: --model is missing (of which model %s has the weights: "
+                        "resnet50, say)",
+                        s->operand);
+    if (c->source != SOURCE_FILE && s->model)
+        return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
+                        s->operand);
+    if (c->source != SOURCE_RUN && s->from_step > 0)
+        return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", s->operand);
+    if (c->source != SOURCE_RUN && c->to_file)
+        return cgp_fail(CGP_EINVAL, "%s: expected a folder for the run, got the name of a file",
+                        s->target);
+    return CGP_OK;
+}
+
+static cgp_status find_model(conversion *c) {
+    const cli_settings *s = c->settings;
+    c->named = cgp_named_model_default();
+    if (c->source == SOURCE_FILE) return cli_model_parse(&c->named, s->model, 0);
+    if (c->source == SOURCE_FOLDER) return cgp_huggingface_read(&c->named.gpt2, s->operand);
+    cli_folder_name(&c->from, s->operand);
+    CGP_TRY(cli_record_read(&c->from, &c->record));
+    if (cli_model_parse(&c->named, cli_record_model(c->record), 256) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", c->from.record, cgp_message());
+    if (c->named.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: expected a name that ends in " ENDING " for the weights of %s",
+                    s->target, cgp_model_kind_name(c->named.kind));
+}
+
+/* The folder that is made: its config.json goes first and comes last. */
+static cgp_status check_published(conversion *c) {
+    const char *to = c->settings->target;
+    struct stat info;
+    if (c->to_file) {
+        CGP_TRY(cli_file_check(to));
+        if (!is_there(to) || c->settings->overwrite) return CGP_OK;
+        return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
+    }
+    c->config = path_in(to, "config.json");
+    c->weights = path_in(to, "model" ENDING);
+    if (stat(to, &info) != 0) return CGP_OK;
+    if (!S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO,
+                        "%s: is a file, expected a folder or a name that ends in " ENDING, to);
+    if (c->settings->overwrite || (!is_there(c->config) && !is_there(c->weights)))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: has weights already (--overwrite replaces them)", to);
+}
+
+static cgp_status check_target(conversion *c) {
+    if (c->source == SOURCE_RUN) return check_published(c);
+    cli_folder_name(&c->to, c->settings->target);
+    CGP_TRY(cli_folder_check(&c->to));
+    if (c->settings->overwrite || !cli_folder_has_run(&c->to)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)",
+                    c->settings->target);
+}
+
+/* A pipeline of one stage and one sample, which holds weights. */
+static cgp_status make_plan(conversion *c) {
+    cgp_named_model bare = c->named;
+    bare.gpt2.loss = bare.resnet.loss = bare.amoebanetd.loss = bare.unet.loss = false;
+    CGP_TRY(cgp_named_model_text(&c->named, c->model_text, sizeof c->model_text));
+    CGP_TRY(cgp_named_model_create(&c->model, &bare));
+    cgp_plan_options options = cgp_plan_options_default();
+    options.inference = true;
+    return cgp_plan_create(&c->plan, c->model, &options);
+}
+
+static cgp_status prepare(conversion *c) {
+    CGP_TRY(check_words(c));
+    c->to_file = ends_as_file(c->settings->target);
+    CGP_TRY(find_source(c));
+    CGP_TRY(check_options(c));
+    CGP_TRY(find_model(c));
+    CGP_TRY(check_target(c));
+    return make_plan(c);
+}
+
+/* --- reading --- */
+
+static cgp_status load(conversion *c) {
+    cgp_weights *weights = NULL;
+    CGP_TRY(cgp_pipeline_create(&c->pipeline, c->plan, 0));
+    if (c->source == SOURCE_RUN)
+        return cli_folder_load(&c->from, c->settings->from_step, c->pipeline, NULL);
+    CGP_TRY(cgp_weights_open(&weights, c->model, c->settings->operand));
+    const cgp_status status = cgp_weights_load(weights, c->pipeline);
+    cgp_weights_close(weights);
+    return status;
+}
+
+/* --- writing --- */
+
+/* A note of cgpipe train, of a run that has read no data. */
+static cgp_status write_run(conversion *c) {
+    json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
+                             c->model_text, "position", 0);
+    char *text = json_dumps(note, JSON_COMPACT);
+    json_decref(note);
+    if (!text) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
+    cgp_status status = cli_folder_make(&c->to);
+    if (status == CGP_OK) status = cgp_checkpoint_clean(c->to.path);
+    if (status == CGP_OK && c->settings->overwrite) status = cli_folder_clear(&c->to);
+    if (status == CGP_OK) status = cgp_pipeline_save(c->pipeline, c->to.path, 1, text);
+    free(text);
+    if (status != CGP_OK) return status;
+    const bool gpt2 = c->named.kind == CGP_MODEL_GPT2;
+    return cli_record_write_converted(&c->to, c->model_text, gpt2 ? c->named.gpt2.dropout : 0);
+}
+
+/* As the run was trained, if it says so. */
+static cgp_gpt2_options with_dropout(const conversion *c) {
+    cgp_gpt2_options options = c->named.gpt2;
+    const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
+    if (json_is_number(given)) options.dropout = json_number_value(given);
+    return options;
+}
+
+static cgp_status write_folder(conversion *c) {
+    const char *to = c->settings->target;
+    const cgp_gpt2_options options = with_dropout(c);
+    if (cgp_checkpoint_clean(to) != CGP_OK) return CGP_EIO; /* of one that was killed */
+    c->made = mkdir(to, 0777) == 0;
+    if (!c->made && errno != EEXIST)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
+    if (unlink(c->config) != 0 && errno != ENOENT)
+        return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", c->config, strerror(errno));
+    const cgp_status status = cgp_huggingface_write(&options, c->pipeline, c->model, to);
+    if (status != CGP_OK && c->made) {
+        (void)unlink(c->weights);
+        (void)rmdir(to);
+    }
+    return status;
+}
+
+static cgp_status convert(conversion *c) {
+    CGP_TRY(load(c));
+    if (c->source != SOURCE_RUN) return write_run(c);
+    if (c->to_file) return cgp_weights_save(c->pipeline, c->model, c->settings->target);
+    return write_folder(c);
+}
+
+static void print(const conversion *c) {
+    static const char *const sources[] = {"run", "Hugging Face folder", "file"};
+    char parameters[CLI_NUMBER];
+    printf("from         %s (%s)\n", c->settings->operand, sources[c->source]);
+    printf("model        %s\n", c->model_text);
+    printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
+    printf("to           %s (%s)\n", c->settings->target,
+           sources[c->source != SOURCE_RUN ? SOURCE_RUN
+                   : c->to_file            ? SOURCE_FILE
+                                           : SOURCE_FOLDER]);
+}
+
+static void release(conversion *c) {
+    cgp_pipeline_destroy(c->pipeline);
+    cgp_plan_destroy(c->plan);
+    cgp_model_destroy(c->model);
+    json_decref(c->record);
+    if (c->from.path) cli_folder_close(&c->from);
+    if (c->to.path) cli_folder_close(&c->to);
+    free(c->config);
+    free(c->weights);
+}
+
+int cli_convert(const cli_settings *settings) {
+    conversion c = {.settings = settings};
+    int code = cli_report(prepare(&c), true);
+    if (code == CLI_OK) code = cli_report(convert(&c), false);
+    if (code == CLI_OK) print(&c);
+    release(&c);
+    return code;
+}

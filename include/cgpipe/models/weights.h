@@ -1,0 +1,115 @@
+/* weights.h -- weights as PyTorch's world publishes them, to a pipeline and from it.
+ *
+ *     cgp_named_model named = cgp_named_model_default();
+ *     CGP_TRY(cgp_huggingface_read(&named.gpt2, "gpt2"));          a folder: its config.json
+ *     CGP_TRY(cgp_named_model_create(&model, &named));             and plan, and pipeline
+ *     CGP_TRY(cgp_weights_open(&weights, model, "gpt2"));          its tensors, names and shapes checked
+ *     CGP_TRY(cgp_weights_load(weights, pipeline));
+ *     cgp_weights_close(weights);
+ *
+ * Published weights have the names of this library's models: Hugging Face's (GPT-2), torchvision's (ResNet) or torchgpipe's
+ * benchmarks' (AmoebaNet-D, U-Net). Layouts are the same, but for
+ *
+ *     the weight of a convolution      [out, in, height, width] there, [height, width, in, out] here: every parameter of 4 sizes
+ *     num_batches_tracked              one I64 there, an i32 here
+ *
+ * Source: the layouts are those of torch.nn.Conv2d and BatchNorm2d, and of GPT2LMHeadModel in Hugging Face's transformers. */
+#ifndef CGPIPE_MODELS_WEIGHTS_H
+#define CGPIPE_MODELS_WEIGHTS_H
+
+#include <cgpipe/models/gpt2.h>
+#include <cgpipe/pipeline.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
+
+/**
+ * Open published weights and check that they are those of a model: a safetensors file, or a folder that has model.safetensors
+ * or, for weights in several files, model.safetensors.index.json and the files that it names.
+ *
+ * Every parameter and running statistic of the model is there once, with its shape, as F32, F16 or BF16; a missing
+ * num_batches_tracked counts as 0. Names may come with or without "transformer.". Nothing else is there, but attention's masks
+ * (.attn.bias, .attn.masked_bias), and lm_head.weight where the model's head is tied to wte.weight: cgp_weights_load() then
+ * checks that the two are equal. An index names plain files of its folder, and each tensor is in the file that it says.
+ *
+ * @param[out] out    Owned by the caller, see cgp_weights_close().
+ * @param[in]  model  Borrowed until cgp_weights_close().
+ * @param[in]  path   Borrowed.
+ *
+ * @retval CGP_EIO      Missing or unreadable.
+ * @retval CGP_EFORMAT  Damaged, or of another model: the message has file, tensor, what was expected and what is there.
+ * @retval CGP_EINVAL   The model has an i32 state of several numbers, which has no published form.   @retval CGP_ENOMEM
+ *
+ * Threads: any; a handle belongs to one thread at a time. Cost: reads headers, not data.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_model *model,
+                                                   const char *path);
+
+/**
+ * Load all weights and running statistics into a pipeline of the model.
+ *
+ * @retval CGP_EFORMAT  A file ends early; a value is not finite; lm_head.weight differs from the wte.weight that it is tied to.
+ *                      The pipeline's weights are then partly these.   @retval CGP_EIO  Likewise.
+ * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().   @retval CGP_ENOMEM
+ *
+ * Cost: reads all data once; one tensor at a time is in memory.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_weights_load(cgp_weights *weights,
+                                                   cgp_pipeline *pipeline);
+
+/** Close the files. Accepts NULL. */
+CGP_API void cgp_weights_close(cgp_weights *weights);
+
+/**
+ * Save the weights and running statistics of a pipeline as one published safetensors file, F32, which cgp_weights_open() and
+ * PyTorch (load_state_dict(safetensors.torch.load_file(path))) read.
+ *
+ * @param[in] model  Of the pipeline. Borrowed.
+ * @param[in] path   Replaced whole or not at all.
+ *
+ * @retval CGP_EIO  Not written; what was there is untouched.   @retval CGP_ENOMEM  Likewise.   @retval CGP_EINVAL  As for
+ * cgp_weights_open().
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
+                                                   const cgp_model *model, const char *path);
+
+/**
+ * Read what GPT-2 a Hugging Face folder has, from its config.json.
+ *
+ * `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are one, and 0 if not. Keys that do not
+ * matter for what is computed are ignored.
+ *
+ * @param[in,out] options  Sizes, tied, gelu, eps, inner and dropout are set; unchanged on failure.
+ *
+ * @retval CGP_EIO      Missing or unreadable.
+ * @retval CGP_EFORMAT  No JSON; another kind of model; a size that is missing, of another type or out of range; or what this
+ *                      library does not compute (another activation, scale_attn_weights false, ...). The message says which.
+ * @retval CGP_EINVAL   `options` is not from cgp_gpt2_options_default().   @retval CGP_ENOMEM
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_gpt2_options *options,
+                                                       const char *folder);
+
+/**
+ * Write a pipeline's GPT-2 as a Hugging Face folder, which GPT2LMHeadModel.from_pretrained() reads: model.safetensors, and
+ * then config.json, without which the folder is none.
+ *
+ * @param[in] options  As the model was made. Borrowed.
+ * @param[in] model    Of the pipeline. Borrowed.
+ * @param[in] folder   Exists. Each file is replaced whole or not at all.
+ *
+ * @retval CGP_EIO     Not written.   @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_gpt2_options *options,
+                                                        cgp_pipeline *pipeline,
+                                                        const cgp_model *model,
+                                                        const char *folder);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

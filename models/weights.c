@@ -1,0 +1,358 @@
+/* weights.c -- published weights to a pipeline and from it: names are matched first, data moved later, one
+ * tensor at a time.
+ *
+ * The tensors of a model are its parameters, and behind them its states. */
+#include <cgpipe/models/weights.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "weights_files.h"
+
+static const char prefix[] = "transformer.";
+
+/* --- the tensors of a model --- */
+
+typedef struct tensor {
+    const char *name;
+    cgp_shape shape; /* here */
+    cgp_dtype type;
+    bool counter;     /* num_batches_tracked */
+    bool convolution; /* has another layout there */
+} tensor;
+
+static int count_of(const cgp_model *model) {
+    return cgp_model_parameters(model) + cgp_model_states(model);
+}
+
+static tensor tensor_at(const cgp_model *model, int i) {
+    const int s = i - cgp_model_parameters(model);
+    if (s < 0) {
+        const cgp_shape *shape = cgp_model_parameter_shape(model, i);
+        return (tensor){cgp_model_parameter_name(model, i), *shape, CGP_F32, false,
+                        shape->rank == 4};
+    }
+    const cgp_dtype type = cgp_model_state_dtype(model, s);
+    return (tensor){cgp_model_state_name(model, s), *cgp_model_state_shape(model, s), type,
+                    type == CGP_I32, false};
+}
+
+/* A counter is one number, whatever op it is of. */
+static cgp_status check_counters(const cgp_model *model) {
+    for (int i = 0; i < count_of(model); i++) {
+        const tensor t = tensor_at(model, i);
+        char text[96];
+        if (t.counter && cgp_shape_count(&t.shape) != 1)
+            return cgp_fail(CGP_EINVAL, "%.200s: expected one i32, got %s (no published form)",
+                            t.name, cgp_shape_text(&t.shape, text, sizeof text));
+    }
+    return CGP_OK;
+}
+
+/* As it is published: [height, width, in, out] as [out, in, height, width]; a counter is a scalar. */
+static cgp_shape published_shape(const tensor *t) {
+    const int64_t *d = t->shape.dims;
+    if (t->counter) return cgp_shape_make(0, d);
+    if (!t->convolution) return t->shape;
+    return cgp_shape_make(4, (const int64_t[]){d[3], d[2], d[0], d[1]});
+}
+
+static int64_t largest_of(const cgp_model *model) {
+    int64_t most = 1;
+    for (int i = 0; i < count_of(model); i++) {
+        const tensor t = tensor_at(model, i);
+        const int64_t count = cgp_shape_count(&t.shape);
+        most = count > most ? count : most;
+    }
+    return most;
+}
+
+/* Two times room for any tensor; NULL with a message. */
+static float *make_room(const cgp_model *model) {
+    float *room = calloc((size_t)largest_of(model), 2 * sizeof *room);
+    if (!room) (void)cgp__short_of_memory("weights");
+    return room;
+}
+
+/* Element (o, i, p) of [out, in, pixels] is element (p, i, o) of [pixels, in, out], and back. */
+static void swap_ends(float *to, const float *from, int64_t first, int64_t middle,
+                      int64_t last) {
+    for (int64_t a = 0; a < first; a++) {
+        for (int64_t i = 0; i < middle; i++) {
+            for (int64_t b = 0; b < last; b++)
+                to[(b * middle + i) * first + a] = from[(a * middle + i) * last + b];
+        }
+    }
+}
+
+/* --- matching --- */
+
+typedef struct place {
+    int file, index; /* file -1: nowhere */
+} place;
+
+struct cgp_weights {
+    const cgp_model *model;
+    cgp__weights_files files;
+    place *places; /* [count_of(model)] */
+    place head;    /* lm_head.weight, where the model ties it to ... */
+    int tied_to;   /* ... this parameter */
+};
+
+static const char *without_prefix(const char *name) {
+    const size_t skip = sizeof prefix - 1;
+    return strncmp(name, prefix, skip) == 0 ? name + skip : name;
+}
+
+static int find_tensor(const cgp_model *model, const char *name) {
+    for (int i = 0; i < count_of(model); i++) {
+        const tensor t = tensor_at(model, i);
+        if (strcmp(without_prefix(t.name), without_prefix(name)) == 0) return i;
+    }
+    return -1;
+}
+
+/* Some published files carry the causal mask of each block. */
+static bool is_mask(const char *name) {
+    static const char *const masks[] = {".attn.bias", ".attn.masked_bias"};
+    const size_t length = strlen(name);
+    for (int i = 0; i < 2; i++) {
+        const size_t tail = strlen(masks[i]);
+        if (length > tail && strcmp(name + length - tail, masks[i]) == 0) return true;
+    }
+    return false;
+}
+
+static const char *path_of(const cgp_weights *w, place at) {
+    return w->files.files[at.file].path;
+}
+
+static cgp_status check_type(const cgp_weights *w, place at, bool counter) {
+    const cgp_safetensors *file = w->files.files[at.file].tensors;
+    const char *type = cgp_safetensors_type(file, at.index);
+    const bool real =
+        strcmp(type, "F32") == 0 || strcmp(type, "F16") == 0 || strcmp(type, "BF16") == 0;
+    if (counter ? strcmp(type, "I64") == 0 : real) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected type %s, got %s", path_of(w, at),
+                    cgp_safetensors_name(file, at.index), counter ? "I64" : "F32, F16 or BF16",
+                    type);
+}
+
+static cgp_status check_shape(const cgp_weights *w, place at, const cgp_shape *expected) {
+    const cgp_safetensors *file = w->files.files[at.file].tensors;
+    const cgp_shape *got = cgp_safetensors_shape(file, at.index);
+    char expected_text[96], got_text[96];
+    if (cgp_shape_equal(expected, got)) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected shape %s, got %s", path_of(w, at),
+                    cgp_safetensors_name(file, at.index),
+                    cgp_shape_text(expected, expected_text, sizeof expected_text),
+                    cgp_shape_text(got, got_text, sizeof got_text));
+}
+
+/* A tensor that the model has. */
+static cgp_status take(cgp_weights *w, place at, int i, place *to) {
+    const tensor t = tensor_at(w->model, i);
+    const cgp_shape expected = published_shape(&t);
+    const char *name = cgp_safetensors_name(w->files.files[at.file].tensors, at.index);
+    if (to->file >= 0)
+        return cgp_fail(CGP_EFORMAT, "%s: %.200s: is there twice, with and without \"%s\"",
+                        path_of(w, at), name, prefix);
+    CGP_TRY(check_type(w, at, t.counter));
+    CGP_TRY(check_shape(w, at, &expected));
+    *to = at;
+    return CGP_OK;
+}
+
+static cgp_status match_one(cgp_weights *w, place at) {
+    const char *name = cgp_safetensors_name(w->files.files[at.file].tensors, at.index);
+    const int i = find_tensor(w->model, name);
+    if (i >= 0) return take(w, at, i, &w->places[i]);
+    if (is_mask(name)) return CGP_OK;
+    if (strcmp(without_prefix(name), "lm_head.weight") == 0 && w->tied_to >= 0)
+        return take(w, at, w->tied_to, &w->head);
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: the model has no such parameter", path_of(w, at),
+                    name);
+}
+
+static cgp_status check_missing(const cgp_weights *w) {
+    for (int i = 0; i < count_of(w->model); i++) {
+        const tensor t = tensor_at(w->model, i);
+        if (w->places[i].file >= 0 || t.counter) continue;
+        const bool head = strcmp(t.name, "lm_head.weight") == 0;
+        return cgp_fail(CGP_EFORMAT, "%s%s: %.200s: is missing%s", w->files.files[0].path,
+                        w->files.count > 1 ? " and the other files" : "", t.name,
+                        head ? " (is the head tied to wte.weight? tied=1 in the model)" : "");
+    }
+    return CGP_OK;
+}
+
+static cgp_status match(cgp_weights *w) {
+    const int count = count_of(w->model);
+    w->places = calloc((size_t)count + 1, sizeof *w->places);
+    if (!w->places) return cgp__short_of_memory("weights");
+    for (int i = 0; i < count; i++)
+        w->places[i].file = -1;
+    w->tied_to = find_tensor(w->model, "wte.weight");
+    for (int f = 0; f < w->files.count; f++) {
+        for (int t = 0; t < cgp_safetensors_count(w->files.files[f].tensors); t++)
+            CGP_TRY(match_one(w, (place){f, t}));
+    }
+    return check_missing(w);
+}
+
+cgp_status cgp_weights_open(cgp_weights **out, const cgp_model *model, const char *path) {
+    CGP_TRY(check_counters(model));
+    cgp_weights *w = calloc(1, sizeof *w);
+    if (!w) return cgp__short_of_memory(path);
+    *w = (cgp_weights){.model = model, .head = {-1, -1}};
+    cgp_status status = cgp__weights_files_open(&w->files, path);
+    if (status == CGP_OK) status = match(w);
+    if (status == CGP_OK)
+        *out = w;
+    else
+        cgp_weights_close(w);
+    return status;
+}
+
+void cgp_weights_close(cgp_weights *weights) {
+    if (!weights) return;
+    cgp__weights_files_close(&weights->files);
+    free(weights->places);
+    free(weights);
+}
+
+/* --- loading --- */
+
+static cgp_status check_finite(const cgp_weights *w, place at, const float *data,
+                               int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        if (!isfinite(data[i]))
+            return cgp_fail(
+                CGP_EFORMAT, "%s: %.200s: expected finite numbers, element %" PRId64 " is %g",
+                path_of(w, at), cgp_safetensors_name(w->files.files[at.file].tensors, at.index),
+                i, (double)data[i]);
+    }
+    return CGP_OK;
+}
+
+/* The numbers at a place, as they are there. */
+static cgp_status read_floats(const cgp_weights *w, place at, float *data, int64_t count) {
+    CGP_TRY(cgp_safetensors_read_f32(w->files.files[at.file].tensors, at.index, data));
+    return check_finite(w, at, data, count);
+}
+
+static cgp_status read_counter(const cgp_weights *w, place at, int32_t *counter) {
+    int64_t wide = 0;
+    if (at.file >= 0)
+        CGP_TRY(cgp_safetensors_read(w->files.files[at.file].tensors, at.index, &wide));
+    *counter = (int32_t)wide;
+    if (wide >= 0 && wide <= INT32_MAX) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected 0 to %d, got %" PRId64, path_of(w, at),
+                    cgp_safetensors_name(w->files.files[at.file].tensors, at.index), INT32_MAX,
+                    wide);
+}
+
+/* `room`: two times room for the tensor. */
+static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, float *room) {
+    const tensor t = tensor_at(w->model, i);
+    const int state = i - cgp_model_parameters(w->model);
+    const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
+    int32_t counter = 0;
+    if (t.counter) {
+        CGP_TRY(read_counter(w, w->places[i], &counter));
+        return cgp_pipeline_set_state(pipeline, state, &counter);
+    }
+    CGP_TRY(read_floats(w, w->places[i], room, count));
+    if (state >= 0) return cgp_pipeline_set_state(pipeline, state, room);
+    if (t.convolution) swap_ends(room + count, room, d[3], d[2], d[0] * d[1]);
+    return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? room + count : room);
+}
+
+/* A head that is tied is not a second weight. */
+static cgp_status check_head(const cgp_weights *w, float *room) {
+    if (w->head.file < 0) return CGP_OK;
+    const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));
+    CGP_TRY(read_floats(w, w->head, room, count));
+    CGP_TRY(read_floats(w, w->places[w->tied_to], room + count, count));
+    for (int64_t i = 0; i < count; i++) {
+        if (room[i] != room[count + i])
+            return cgp_fail(
+                CGP_EFORMAT,
+                "%s: lm_head.weight: expected wte.weight, which the model's head is "
+                "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
+                "false, tied=0 in the model)",
+                path_of(w, w->head), i, (double)room[count + i], (double)room[i]);
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline) {
+    float *room = make_room(weights->model);
+    if (!room) return CGP_ENOMEM;
+    cgp_status status = check_head(weights, room);
+    for (int i = 0; i < count_of(weights->model) && status == CGP_OK; i++)
+        status = load_one(weights, i, pipeline, room);
+    free(room);
+    return status;
+}
+
+/* --- saving --- */
+
+static cgp_status save_one(cgp_pipeline *pipeline, const cgp_model *model, int i,
+                           cgp_safetensors_writer *writer, float *room) {
+    const tensor t = tensor_at(model, i);
+    const int state = i - cgp_model_parameters(model);
+    const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
+    int32_t counter = 0;
+    if (t.counter) {
+        CGP_TRY(cgp_pipeline_get_state(pipeline, state, &counter));
+        const int64_t wide = counter;
+        return cgp_safetensors_append(writer, &wide, sizeof wide);
+    }
+    if (state >= 0)
+        CGP_TRY(cgp_pipeline_get_state(pipeline, state, room));
+    else
+        CGP_TRY(cgp_pipeline_get_parameter(pipeline, i, room));
+    if (t.convolution) swap_ends(room + count, room, d[0] * d[1], d[2], d[3]);
+    return cgp_safetensors_append(writer, t.convolution ? room + count : room,
+                                  (size_t)count * sizeof *room);
+}
+
+static cgp_status create_file(const cgp_model *model, const char *path,
+                              cgp_safetensors_writer **writer) {
+    static const char *const metadata[] = {"format", "pt"};
+    const int n = count_of(model);
+    const char **names = calloc((size_t)n + 1, sizeof *names);
+    cgp_dtype *types = calloc((size_t)n + 1, sizeof *types);
+    cgp_shape *shapes = calloc((size_t)n + 1, sizeof *shapes);
+    cgp_status status = names && types && shapes ? CGP_OK : cgp__short_of_memory(path);
+    for (int i = 0; i < n && status == CGP_OK; i++) {
+        const tensor t = tensor_at(model, i);
+        names[i] = t.name;
+        types[i] = t.counter ? CGP_I64 : CGP_F32;
+        shapes[i] = published_shape(&t);
+    }
+    if (status == CGP_OK)
+        status = cgp_safetensors_create(writer, path, n, names, types, shapes, metadata, 1);
+    free(shapes);
+    free(types);
+    free(names);
+    return status;
+}
+
+cgp_status cgp_weights_save(cgp_pipeline *pipeline, const cgp_model *model, const char *path) {
+    cgp_safetensors_writer *writer = NULL;
+    CGP_TRY(check_counters(model));
+    float *room = make_room(model);
+    if (!room) return CGP_ENOMEM;
+    cgp_status status = create_file(model, path, &writer);
+    for (int i = 0; i < count_of(model) && status == CGP_OK; i++)
+        status = save_one(pipeline, model, i, writer, room);
+    free(room);
+    if (status == CGP_OK) return cgp_safetensors_commit(writer);
+    cgp_safetensors_abandon(writer);
+    return status;
+}

@@ -1,0 +1,248 @@
+/* weights_files.c -- see weights_files.h. The index of weights in several files:
+ *
+ *     {"metadata": {"total_size": 548090880},
+ *      "weight_map": {"transformer.wte.weight": "model-00001-of-00002.safetensors", ...}} */
+#include "weights_files.h"
+
+#include "base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SINGLE "model.safetensors"
+#define INDEX "model.safetensors.index.json"
+#define LARGEST_JSON 100000000
+#define MOST_FILES 4096
+
+/* --- names, memory, JSON --- */
+
+char *cgp__path_in(const char *folder, const char *name) {
+    const size_t size = strlen(folder) + strlen(name) + 2;
+    char *path = malloc(size);
+    if (path) snprintf(path, size, "%s/%s", folder, name);
+    return path;
+}
+
+cgp_status cgp__short_of_memory(const char *what) {
+    return cgp_fail(CGP_ENOMEM, "%s: out of memory", what);
+}
+
+static cgp_status unreadable(const char *path) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+}
+
+static cgp_status measure(int fd, const char *path, size_t *size) {
+    struct stat info;
+    if (fstat(fd, &info) != 0) return unreadable(path);
+    if (!S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
+    *size = (size_t)info.st_size;
+    if (info.st_size <= LARGEST_JSON) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path, LARGEST_JSON,
+                    (long long)info.st_size);
+}
+
+static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size) {
+    for (size_t at = 0; at < size;) {
+        const ssize_t got = read(fd, bytes + at, size - at);
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0) return unreadable(path);
+        if (got == 0) return cgp_fail(CGP_EIO, "%s: became shorter while it was read", path);
+        at += (size_t)got;
+    }
+    return CGP_OK;
+}
+
+/* A whole file. *text: owned by the caller, also after a failure. */
+static cgp_status read_text(const char *path, char **text, size_t *size) {
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
+    if (fd < 0) return unreadable(path);
+    cgp_status status = measure(fd, path, size);
+    if (status == CGP_OK) {
+        *text = malloc(*size + 1);
+        status = *text ? read_bytes(fd, path, *text, *size) : cgp__short_of_memory(path);
+    }
+    close(fd);
+    return status;
+}
+
+cgp_status cgp__json_open(json_t **out, const char *path) {
+    char *text = NULL;
+    size_t size = 0;
+    cgp__json_error error;
+    cgp_status status = read_text(path, &text, &size);
+    json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
+    if (status == CGP_OK && !root)
+        status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
+                                            error.byte, error.reason)
+                                 : cgp__short_of_memory(path);
+    if (status == CGP_OK && !json_is_object(root))
+        status = cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
+    if (status == CGP_OK)
+        *out = root;
+    else
+        json_decref(root);
+    free(text);
+    return status;
+}
+
+const char *cgp__json_show(const json_t *value, char *text, size_t size) {
+    char *all = cgp__json_text(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    snprintf(text, size, "%s", all ? all : "a value");
+    free(all);
+    return text;
+}
+
+/* --- files --- */
+
+/* Takes `path`, also when it fails. */
+static cgp_status add_file(cgp__weights_files *f, char *path) {
+    if (!path) return cgp__short_of_memory(SINGLE);
+    cgp__weights_file *files = realloc(f->files, ((size_t)f->count + 1) * sizeof *files);
+    if (!files) {
+        free(path);
+        return cgp__short_of_memory(SINGLE);
+    }
+    f->files = files;
+    files[f->count] = (cgp__weights_file){.path = path};
+    return cgp_safetensors_open(&files[f->count++].tensors, path);
+}
+
+/* Where a path ends in this name; -1: nowhere. */
+static int find_file(const cgp__weights_files *f, const char *name) {
+    for (int i = 0; i < f->count; i++) {
+        const char *slash = strrchr(f->files[i].path, '/');
+        if (strcmp(slash + 1, name) == 0) return i;
+    }
+    return -1;
+}
+
+/* --- the index --- */
+
+static bool is_plain_name(const char *name) {
+    return *name && strcmp(name, ".") != 0 && strcmp(name, "..") != 0 && !strchr(name, '/') &&
+           strlen(name) <= 255;
+}
+
+/* One entry of the map: its file is opened when it is first met. */
+static cgp_status take_entry(cgp__weights_files *f, const char *folder, const char *path,
+                             const char *tensor, const json_t *value) {
+    char got[80];
+    const char *name = json_string_value(value);
+    if (!name || !is_plain_name(name))
+        return cgp_fail(
+            CGP_EFORMAT,
+            "%s: weight_map: %.100s: expected the name of a file in its folder, got "
+            "%s",
+            path, tensor, cgp__json_show(value, got, sizeof got));
+    int at = find_file(f, name);
+    if (at < 0 && f->count == MOST_FILES)
+        return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path,
+                        MOST_FILES);
+    if (at < 0) {
+        CGP_TRY(add_file(f, cgp__path_in(folder, name)));
+        at = f->count - 1;
+    }
+    if (cgp_safetensors_find(f->files[at].tensors, tensor) >= 0) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: weight_map: %.100s is not in %s", path, tensor, name);
+}
+
+/* What is in a file is in the map, as being there: no tensor comes twice then. */
+static cgp_status check_files(const cgp__weights_files *f, const char *path,
+                              const json_t *map) {
+    for (int i = 0; i < f->count; i++) {
+        const cgp_safetensors *tensors = f->files[i].tensors;
+        for (int t = 0; t < cgp_safetensors_count(tensors); t++) {
+            const char *tensor = cgp_safetensors_name(tensors, t);
+            const char *name = json_string_value(json_object_get(map, tensor));
+            if (!name)
+                return cgp_fail(CGP_EFORMAT, "%s: %.100s: is not in the weight_map of %s",
+                                f->files[i].path, tensor, path);
+            if (find_file(f, name) != i)
+                return cgp_fail(CGP_EFORMAT, "%s: %.100s: is there twice, here and in %s",
+                                f->files[i].path, tensor, name);
+        }
+    }
+    return CGP_OK;
+}
+
+static cgp_status open_index(cgp__weights_files *f, const char *folder, const char *path) {
+    json_t *root = NULL, *value = NULL;
+    const char *tensor = NULL;
+    char got[80];
+    CGP_TRY(cgp__json_open(&root, path));
+    json_t *map = json_object_get(root, "weight_map");
+    cgp_status status = CGP_OK;
+    if (!json_is_object(map) || json_object_size(map) == 0)
+        status =
+            cgp_fail(CGP_EFORMAT, "%s: weight_map: expected names with their files, got %s",
+                     path, map ? cgp__json_show(map, got, sizeof got) : "none");
+    json_object_foreach(map, tensor, value) {
+        if (status == CGP_OK) status = take_entry(f, folder, path, tensor, value);
+    }
+    if (status == CGP_OK) status = check_files(f, path, map);
+    json_decref(root);
+    return status;
+}
+
+/* --- a folder --- */
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+static bool is_there(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0;
+}
+
+static cgp_status none_there(const char *folder) {
+    char *other = cgp__path_in(folder, "pytorch_model.bin");
+    const bool pickled = other && is_there(other);
+    free(other);
+    return cgp_fail(CGP_EIO, "%s: expected " SINGLE " or " INDEX ", got %s", folder,
+                    pickled ? "pytorch_model.bin (in Python, "
+                              "save_pretrained(.., safe_serialization=True) writes the first)"
+                            : "neither");
+}
+
+static cgp_status open_folder(cgp__weights_files *f, const char *folder) {
+    char *single = cgp__path_in(folder, SINGLE), *index = cgp__path_in(folder, INDEX);
+    cgp_status status = CGP_OK;
+    if (!single || !index) {
+        status = cgp__short_of_memory(folder);
+    } else if (is_there(single)) {
+        status = add_file(f, single);
+        single = NULL;
+    } else if (is_there(index)) {
+        status = open_index(f, folder, index);
+    } else {
+        status = none_there(folder);
+    }
+    free(index);
+    free(single);
+    return status;
+}
+
+cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path) {
+    *files = (cgp__weights_files){0};
+    if (is_folder(path)) return open_folder(files, path);
+    char *copy = malloc(strlen(path) + 1);
+    if (copy) memcpy(copy, path, strlen(path) + 1);
+    return add_file(files, copy);
+}
+
+void cgp__weights_files_close(cgp__weights_files *files) {
+    for (int i = 0; i < files->count; i++) {
+        cgp_safetensors_close(files->files[i].tensors);
+        free(files->files[i].path);
+    }
+    free(files->files);
+    *files = (cgp__weights_files){0};
+}

@@ -1,0 +1,36 @@
+/* weights_files.h -- the tensors of published weights, in one file or in several that an index lists. */
+#ifndef CGPIPE_MODELS_WEIGHTS_FILES_H
+#define CGPIPE_MODELS_WEIGHTS_FILES_H
+
+#include <cgpipe/checkpoint.h>
+
+#include <jansson.h>
+
+typedef struct cgp__weights_file {
+    char *path;
+    cgp_safetensors *tensors;
+} cgp__weights_file;
+
+typedef struct cgp__weights_files {
+    cgp__weights_file *files;
+    int count;
+} cgp__weights_files;
+
+/* Open a file, or what a folder has. Every tensor comes once, in the file that the index says. On failure
+ * too, close them. */
+CGP_MUST_CHECK cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path);
+void cgp__weights_files_close(cgp__weights_files *files);
+
+/* "folder/name"; owned by the caller, NULL when short. */
+char *cgp__path_in(const char *folder, const char *name);
+
+/* "out of memory", about what. Returns CGP_ENOMEM. */
+cgp_status cgp__short_of_memory(const char *what);
+
+/* Read a JSON object from a regular file of at most 100 MB. No key comes twice. Owned by the caller. */
+CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path);
+
+/* A value as it would be written, cut to `size`. Returns `text`. */
+const char *cgp__json_show(const json_t *value, char *text, size_t size);
+
+#endif

@@ -1,0 +1,63 @@
+/* gelu_tanh.c -- y = x P(x), P(x) = (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
+ *
+ * P is the logistic function of 2 u. With e = exp(-|2 u|), which cannot overflow,
+ *
+ *     P = 1 / (1 + e)  for x >= 0      P (1 - P) = e / (1 + e)^2
+ *         e / (1 + e)  for x < 0       dx = dy (P + x P (1 - P) 2 u')
+ *
+ * so that nothing cancels where P is small. Beyond |x| = 16 e is 0 and P does not change any more: u is
+ * that of 16 there, and no power of x overflows. Elementwise; y may be x, dx may be dy. Backward reads
+ * x, not y. */
+#include "backend/cpu/kernels/map.h"
+
+#define TWO_SQRT_TWO_OVER_PI 1.5957691216057308f
+#define CUBIC 0.044715f
+#define FAR 16.0f
+
+/* x between -FAR and FAR; NaN stays NaN. */
+INLINE vec limited(vec x) {
+    return pick(x > FAR, splat(FAR), pick(x < -FAR, splat(-FAR), x));
+}
+
+/* e, of a limited x. */
+INLINE vec exp_of(vec x) {
+    const vec two_u = TWO_SQRT_TWO_OVER_PI * x * (1.0f + CUBIC * x * x);
+    return exp_or_zero(pick(x < 0.0f, two_u, -two_u));
+}
+
+INLINE vec forward_of(vec x, float constant) {
+    const vec e = exp_of(limited(x));
+    (void)constant;
+    return x * pick(x < 0.0f, e, splat(1.0f)) / (1.0f + e);
+}
+
+INLINE vec backward_of(vec x, vec dy, float constant) {
+    const vec near = limited(x), e = exp_of(near), inverse = 1.0f / (1.0f + e);
+    const vec two_slope = TWO_SQRT_TWO_OVER_PI * (1.0f + 3.0f * CUBIC * near * near);
+    const vec p = pick(x < 0.0f, e, splat(1.0f)) * inverse;
+    (void)constant;
+    return dy * (p + near * (e * inverse * inverse) * two_slope);
+}
+
+INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n) {
+    map_one(type, y, x, n, 0.0f, forward_of);
+}
+
+TYPED(forward, (void *y, const void *x, int64_t n), y, x, n)
+
+void CGP__CPU_NAME(gelu_tanh_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
+    CALL_TYPED(type, forward, y, x, n);
+}
+
+INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
+                     bool add) {
+    map_two(type, dx, x, dy, n, 0.0f, add, backward_of);
+}
+
+TYPED(backward, (void *dx, const void *x, const void *dy, int64_t n, bool add), dx, x, dy, n,
+      add)
+
+void CGP__CPU_NAME(gelu_tanh_backward)(cgp_dtype type, void *dx, const void *x, const void *dy,
+                                       int64_t n, bool add) {
+    CALL_TYPED(type, backward, dx, x, dy, n, add);
+}

@@ -1,0 +1,189 @@
+#!/bin/bash
+# test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled, trained and given back; nothing is half
+# there, whatever goes wrong. What the networks compute is compared with PyTorch in test_weights.
+#
+# Where PYTHON (python3) has torch, transformers and safetensors, these read what was written.
+source "$(dirname "$0")/support.sh"
+
+weights=$(cd "$1" && pwd)/tests/data/weights
+tool=$(cd "$1" && pwd)/tools/reference_weights.py
+gpt2=gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh
+resnet=resnet20:width=4,classes=7,image=16
+
+same_weights() { cmp -s "$1/latest/weights.safetensors" "$2/latest/weights.safetensors"; }
+names() { ls -A "$1" | tr '\n' ' '; }
+
+# --- a folder to a run and back ---
+
+run convert "$weights/gpt2" run
+check "a folder becomes a run: exit code 0" exits 0
+check "it says which model that is" has "model        $gpt2" "$out"
+check "it says how large" has "parameters   7,632" "$out"
+check "the run has a checkpoint of step 0" test "$(names run)" = "latest run.json step-00000000 "
+run convert run folder
+check "a run becomes a folder: exit code 0" exits 0
+check "the folder has two files" test "$(names folder)" = "config.json model.safetensors "
+check "its activation is the one that came" has '"activation_function": "gelu_new"' folder/config.json
+check "its dropout is the one that came" has '"attn_pdrop": 0.1' folder/config.json
+run convert folder again
+check "the folder becomes the same run" same_weights run again
+for case in gpt2-shards gpt2-f16 gpt2-bf16 gpt2-other; do
+    run convert "$weights/$case" "run-$case"
+    check "$case: exit code 0" exits 0
+done
+check "several files are the same run as one" same_weights run run-gpt2-shards
+check "halves are another" eval '! same_weights run run-gpt2-f16'
+run convert run plain.safetensors
+check "a run becomes a file" exits 0
+run convert plain.safetensors from-file --model $gpt2
+check "the file becomes the same run" same_weights run from-file
+
+# --- a file with torchvision's layouts ---
+
+run convert "$weights/resnet20/resnet20.safetensors" images --model $resnet
+check "torchvision's names: exit code 0" exits 0
+run convert images one.safetensors
+run convert one.safetensors images-again --model $resnet
+run convert images-again two.safetensors
+check "there and back: the same bytes" cmp -s one.safetensors two.safetensors
+check "there and back: the same run" same_weights images images-again
+
+# Every model has a file, running statistics in it.
+for case in "unet:B=1,C=4,depth=2,image=32 shapes:size=32,masks=1" "amoebanetd:L=3,D=8,image=32,classes=10 shapes:size=32"; do
+    read -r model_text data <<<"$case"
+    run train "$model_text" --data "$data" --batch 4 --steps 1 --run "run-${model_text%%:*}"
+    run convert "run-${model_text%%:*}" other.safetensors --overwrite
+    run convert other.safetensors other --model "$model_text" --overwrite
+    check "${model_text%%:*}: there and back" same_weights "run-${model_text%%:*}" other
+done
+
+# --- the run is used ---
+
+run sample run --prompt '#$' --length 20 --temperature 0
+check "sample: exit code 0" exits 0
+cp "$out" sampled
+run sample run-gpt2-bf16 --weights "$weights/gpt2" --prompt '#$' --length 20 --temperature 0
+check "sample --weights FOLDER: the same text" cmp -s "$out" sampled
+
+cp -R "$weights/gpt2" erf && sed -i 's/gelu_new/gelu/' erf/config.json
+fails 1 "erf: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" sample run --weights erf --prompt '#'
+
+LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
+train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
+cp -R run one && cp -R run two && cp -R run three
+train one --optimizer sgd --seed 5
+check "train --resume goes on from it: exit code 0" exits 0
+check "train --resume says from where" has "resumed      after step 0 of 3" "$out"
+check "train --resume calls no option changed" eval "! grep -q changed '$out'"
+check "the run keeps its dropout" grep -q '"dropout": 0.1' one/run.json
+train two --optimizer sgd --seed 5 --stages 2
+check "two stages: the same weights" test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
+check "they are other weights than before" eval '! same_weights one run'
+train three --optimizer adamw --dropout 0
+check "another optimizer, no dropout: exit code 0" exits 0
+run train --resume --run one --steps 6
+check "and once more, as it was: exit code 0" exits 0
+check "from its third step" has "resumed      after step 3 of 6" "$out"
+run convert one trained
+run convert trained trained-run
+check "what was trained comes out" same_weights one trained-run
+run convert one third --from-step 3
+run convert third third-run
+check "--from-step: another checkpoint" eval '! same_weights third-run trained-run'
+
+# --- what is refused ---
+
+fails 2 "convert: TO is missing (cgpipe convert FROM TO)" convert run
+fails 2 "three: unexpected word after run" convert run two three
+fails 1 "nowhere: cannot be read (No such file or directory)" convert nowhere to
+mkdir bare
+fails 1 "bare: expected a run (run.json), a Hugging Face folder (config.json) or a safetensors file, got a folder ..." \
+    convert bare to
+fails 2 "convert: --model is missing (of which model plain.safetensors has the weights: resnet50, say)" \
+    convert plain.safetensors to
+fails 2 "--model: expected a file of weights, run says its model" convert run to --model gpt2
+fails 2 "--from-step: expected a run, got folder" convert folder to --from-step 3
+fails 2 "to.safetensors: expected a folder for the run, got the name of a file" convert folder to.safetensors
+fails 2 "to: expected a name that ends in .safetensors for the weights of resnet" convert images to
+fails 2 "resnt: unknown model (did you mean resnet?)" convert one.safetensors to --model resnt
+fails 1 "one.safetensors: conv1.weight: expected shape [16, 3, 3, 3], got [4, 3, 3, 3]" \
+    convert one.safetensors to --model resnet20:classes=7
+fails 1 "text.txt: at byte 0: ..." convert text.txt to --model $gpt2
+fails 1 "run folder run: has a run already (--overwrite deletes it)" convert folder run
+fails 1 "folder: has weights already (--overwrite replaces them)" convert run folder
+fails 1 "one.safetensors: is there already (--overwrite replaces it)" convert images one.safetensors
+fails 1 "text.txt: is a file, expected a folder or a name that ends in .safetensors" convert run text.txt
+fails 1 "run folder text.txt: is a file, expected a folder" convert folder text.txt
+fails 1 "run folder no/run: cannot be made (no: No such file or directory)" convert folder no/run
+fails 1 "no/folder: cannot be made (No such file or directory)" convert run no/folder
+cp -R folder llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
+fails 1 'llama/config.json: model_type: expected "gpt2", got "llama"' convert llama to
+cp -R folder cut && head -c 20000 folder/model.safetensors >cut/model.safetensors
+fails 1 "cut/model.safetensors: at byte 20000: file ends early: ..." convert cut to
+
+# --- again ---
+
+run convert run-gpt2-bf16 folder --overwrite
+check "--overwrite replaces a folder" exits 0
+run convert folder run --overwrite
+check "--overwrite replaces a run" same_weights run run-gpt2-bf16
+run convert images one.safetensors --overwrite
+check "--overwrite replaces a file" exits 0
+
+# --- nothing is half there ---
+
+for arguments in "folder full" "run full" "images full.safetensors"; do
+    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert $arguments >"$out" 2>"$err" </dev/null) # in 1024 bytes; without a signal, as on a full disk
+    code=$?
+    check "no room, $arguments: one line" lines 1 "$err"
+    check "no room, $arguments: exit code 1" exits 1
+    check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
+done
+
+# Killed, at the latest when it is done. run.json or config.json is there only beside all the rest.
+whole=0
+for i in $(seq 1 40); do
+    rm -rf killed killed-folder again
+    "$program" convert folder killed >/dev/null 2>&1 & pid=$!
+    "$program" convert run-gpt2-shards killed-folder >/dev/null 2>&1 & other=$!
+    sleep "0.0$((i % 3))$((i % 10))" # it takes some 20 ms
+    kill -KILL $pid $other 2>/dev/null
+    wait $pid $other 2>/dev/null
+    good=true
+    if [ -e killed/run.json ]; then
+        run convert killed again
+        exits 0 || good=false
+        whole=$((whole + 1))
+    fi
+    if [ -e killed-folder/config.json ]; then
+        cmp -s killed-folder/model.safetensors plain.safetensors || good=false
+        whole=$((whole + 1))
+    fi
+    run convert folder killed --overwrite
+    exits 0 || good=false
+    run convert run-gpt2-shards killed-folder --overwrite
+    exits 0 || good=false
+    $good || not_ok "killed after $i: whole or nothing"
+done
+ok "killed 40 times, $whole times when it was done"
+
+# --- the real libraries read it ---
+
+python=${PYTHON:-python3}
+if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
+    export PYTHONDONTWRITEBYTECODE=1 HF_HUB_OFFLINE=1
+    for case in gpt2 gpt2-shards gpt2-f16 gpt2-bf16 gpt2-other; do
+        run convert "$weights/$case" real-run --overwrite
+        run convert real-run real --overwrite
+        "$python" "$tool" --check gpt2 real "$weights/$case/expected.safetensors" >"$out" 2>"$err"
+        code=$?
+        check "transformers, $case: $(grep -o 'largest difference.*' "$out")" exits 0
+    done
+    "$python" "$tool" --check resnet two.safetensors "$weights/resnet20/expected.safetensors" >"$out" 2>"$err"
+    code=$?
+    check "safetensors, resnet20: $(grep -o 'largest difference.*' "$out")" exits 0
+else
+    echo "skip: $python has no torch, transformers and safetensors to read what was written"
+fi
+
+finish

@@ -1,0 +1,226 @@
+/* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are stored as, and come out as
+ * they went in (what is refused: test_weights_refused.c).
+ *
+ * tests/data/weights has them: folders that Hugging Face's transformers wrote and a ResNet-20 with torchvision's names, each
+ * with inputs and with the outputs that PyTorch computes in double (tools/reference_weights.py; `make reference-weights`). */
+#define _GNU_SOURCE /* nftw */
+#include "published.h"
+
+static const double tolerance = 1e-4;
+
+static void weights_sha256(network *net, char hex[130]) {
+    assert_ok(cgp_pipeline_weights_sha256(net->pipeline, hex));
+    assert_ok(cgp_pipeline_state_sha256(net->pipeline, hex + 64));
+}
+
+/* --- what PyTorch computes --- */
+
+static void *read_tensor(cgp_safetensors *file, const char *name, cgp_shape *shape) {
+    const int index = cgp_safetensors_find(file, name);
+    assert_true(index >= 0);
+    *shape = *cgp_safetensors_shape(file, index);
+    void *data = calloc((size_t)cgp_shape_count(shape), 4);
+    assert_ok(cgp_safetensors_read(file, index, data));
+    return data;
+}
+
+static double largest_difference(network *net, const char *expected) {
+    cgp_safetensors *file = NULL;
+    cgp_tensor input = {.dtype = cgp_model_input_dtype(net->model, 0)}, output = {0};
+    assert_ok(cgp_safetensors_open(&file, expected));
+    input.data = read_tensor(file, "inputs", &input.shape);
+    float *outputs = read_tensor(file, "outputs", &output.shape), largest = 0;
+    const int64_t count = cgp_shape_count(&output.shape);
+    output.data = calloc((size_t)count, sizeof(float));
+    assert_ok(cgp_pipeline_predict(net->pipeline, (const cgp_tensor *[]){&input}, 1, &output));
+    double far = 0;
+    for (int64_t i = 0; i < count; i++) {
+        const double d = fabs((double)((float *)output.data)[i] - (double)outputs[i]);
+        if (!(d <= far)) far = d;
+        largest = fmaxf(largest, fabsf(outputs[i]));
+    }
+    print_message("  %lld outputs up to %.2f: largest difference %.1e\n", (long long)count,
+                  (double)largest, far);
+    cgp_safetensors_close(file);
+    free(output.data);
+    free(outputs);
+    free(input.data);
+    return far;
+}
+
+static void check_outputs(const char *folder, const char *weights) {
+    char path[256], expected[256];
+    snprintf(path, sizeof path, DATA "%s%s", folder, weights);
+    snprintf(expected, sizeof expected, DATA "%s/expected.safetensors", folder);
+    for (int stages = 1; stages <= 3; stages += 2) {
+        network net = open_network(path, stages);
+        print_message("%s, %d stages:\n", folder, stages);
+        assert_true(largest_difference(&net, expected) < tolerance);
+        release(&net);
+    }
+}
+
+static void gpt2_of_hugging_face_computes_what_pytorch_computes(void **state) {
+    (void)state;
+    check_outputs("gpt2", "");
+    check_outputs("gpt2-shards", "");
+    check_outputs("gpt2-f16", "");
+    check_outputs("gpt2-bf16", "");
+    check_outputs("gpt2-other", "");
+}
+
+static void resnet_of_torchvision_computes_what_pytorch_computes(void **state) {
+    (void)state;
+    check_outputs("resnet20", "/resnet20.safetensors");
+}
+
+/* What the file says matters: without it the test above would see it. */
+static void other_options_compute_something_else(void **state) {
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        network net = {.named = cgp_named_model_default()};
+        const char *folder = i == 0 ? DATA "gpt2" : DATA "gpt2-other";
+        char expected[256];
+        snprintf(expected, sizeof expected, "%s/expected.safetensors", folder);
+        assert_ok(cgp_huggingface_read(&net.named.gpt2, folder));
+        if (i < 2)
+            net.named.gpt2.gelu = i == 0 ? CGP_GPT2_GELU_ERF : CGP_GPT2_GELU_TANH;
+        else
+            net.named.gpt2.eps = 1e-5;
+        make_network(&net, 1);
+        assert_ok(load(&net, folder));
+        assert_true(largest_difference(&net, expected) > tolerance);
+        release(&net);
+    }
+}
+
+/* --- and back --- */
+
+static void a_folder_that_we_write_is_the_same_network(void **state) {
+    (void)state;
+    static const char *const folders[] = {"gpt2", "gpt2-shards", "gpt2-other"};
+    for (int i = 0; i < 3; i++) {
+        char path[256], before[130], after[130], text[2][160];
+        snprintf(path, sizeof path, DATA "%s", folders[i]);
+        network net = open_network(path, 2);
+        assert_ok(cgp_huggingface_write(&net.named.gpt2, net.pipeline, net.model, test_folder));
+        network again = open_network(test_folder, 1);
+        weights_sha256(&net, before);
+        weights_sha256(&again, after);
+        assert_string_equal(before, after);
+        assert_ok(cgp_named_model_text(&net.named, text[0], sizeof text[0]));
+        assert_ok(cgp_named_model_text(&again.named, text[1], sizeof text[1]));
+        assert_string_equal(text[0], text[1]);
+        assert_true(again.named.gpt2.dropout == 0.1);
+        release(&again);
+        release(&net);
+    }
+}
+
+/* Names, shapes, types and bytes are those that went in; the order is the model's. */
+static void a_resnet_comes_out_as_it_went_in(void **state) {
+    (void)state;
+    const char *path = test_path_of("out.safetensors");
+    const char *const source = DATA "resnet20/resnet20.safetensors";
+    network net = open_network(source, 1);
+    cgp_safetensors *in = NULL, *out = NULL;
+    assert_ok(cgp_weights_save(net.pipeline, net.model, path));
+    assert_ok(cgp_safetensors_open(&in, source));
+    assert_ok(cgp_safetensors_open(&out, path));
+    assert_int_equal(cgp_safetensors_count(in), cgp_safetensors_count(out));
+    for (int i = 0; i < cgp_safetensors_count(in); i++) {
+        const int o = cgp_safetensors_find(out, cgp_safetensors_name(in, i));
+        const cgp_shape *shape = cgp_safetensors_shape(in, i);
+        assert_true(o >= 0);
+        assert_string_equal(cgp_safetensors_type(in, i), cgp_safetensors_type(out, o));
+        assert_true(cgp_shape_equal(shape, cgp_safetensors_shape(out, o)));
+        const size_t bytes = 8 * (size_t)cgp_shape_count(shape);
+        char *data = calloc(2, bytes);
+        assert_ok(cgp_safetensors_read(in, i, data));
+        assert_ok(cgp_safetensors_read(out, o, data + bytes));
+        assert_memory_equal(data, data + bytes, bytes);
+        free(data);
+    }
+    assert_string_equal(cgp_safetensors_metadata(out, "format"), "pt");
+    cgp_safetensors_close(out);
+    cgp_safetensors_close(in);
+    release(&net);
+}
+
+static void what_cannot_be_written_leaves_what_was_there(void **state) {
+    (void)state;
+    network net = open_network(DATA "resnet20/resnet20.safetensors", 1);
+    test_write_file(test_path_of("out.safetensors"), "old", 3);
+    assert_status(cgp_weights_save(net.pipeline, net.model, test_path_of("no/out")), CGP_EIO);
+    test_limit_files_to(10000);
+    assert_status(cgp_weights_save(net.pipeline, net.model, test_path_of("out.safetensors")),
+                  CGP_EIO);
+    test_limit_files_to(RLIM_INFINITY);
+    test_assert_file(test_path_of("out.safetensors"), "old");
+    assert_int_equal(test_empty_folder(), 1);
+    release(&net);
+}
+
+/* As the first published files have it: no prefix, masks, and the head once more. */
+static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
+    (void)state;
+    const char *path = test_path_of("plain.safetensors");
+    static tensors t;
+    network net = open_network(DATA "gpt2", 1);
+    char before[130], after[130];
+    weights_sha256(&net, before);
+    read_tensors(&t, DATA "gpt2/model.safetensors");
+    for (int i = 0; i < t.count; i++)
+        memmove(t.names[i], t.names[i] + strlen("transformer."),
+                strlen(t.names[i]) - strlen("transformer.") + 1);
+    add_tensor(&t, "h.0.attn.bias", cgp_shape_make(4, (int64_t[]){1, 1, 12, 12}), CGP_F32);
+    add_tensor(&t, "h.1.attn.masked_bias", cgp_shape_make(0, NULL), CGP_I64);
+    const int wte = index_of(&t, "wte.weight");
+    add_tensor(&t, "lm_head.weight", t.shapes[wte], CGP_F32);
+    memcpy(t.data[t.count - 1], t.data[wte], (size_t)cgp_shape_count(&t.shapes[wte]) * 4);
+    write_tensors(&t, path);
+    network again = {.named = net.named};
+    make_network(&again, 1);
+    assert_ok(load(&again, path));
+    weights_sha256(&again, after);
+    assert_string_equal(before, after);
+    ((float *)t.data[t.count - 1])[5] += 1;
+    write_tensors(&t, path);
+    assert_status(load(&again, path), CGP_EFORMAT);
+    assert_message("plain.safetensors: lm_head.weight: expected wte.weight, which the model's "
+                   "head is tied to, element 5 is ");
+    release_tensors(&t);
+    release(&again);
+    release(&net);
+}
+
+/* torchvision's files from before PyTorch 0.4.1. */
+static void statistics_without_a_count_are_taken(void **state) {
+    (void)state;
+    const char *path = test_path_of("old.safetensors");
+    static tensors t;
+    read_tensors(&t, DATA "resnet20/resnet20.safetensors");
+    for (int i = t.count - 1; i >= 0; i--) {
+        if (t.types[i] == CGP_I64) drop_tensor(&t, i);
+    }
+    write_tensors(&t, path);
+    network net = open_network(path, 1);
+    assert_true(largest_difference(&net, DATA "resnet20/expected.safetensors") < tolerance);
+    release_tensors(&t);
+    release(&net);
+}
+
+int main(void) {
+#define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
+    const struct CMUnitTest tests[] = {
+        TEST(gpt2_of_hugging_face_computes_what_pytorch_computes),
+        TEST(resnet_of_torchvision_computes_what_pytorch_computes),
+        TEST(other_options_compute_something_else),
+        TEST(a_folder_that_we_write_is_the_same_network),
+        TEST(a_resnet_comes_out_as_it_went_in),
+        TEST(what_cannot_be_written_leaves_what_was_there),
+        TEST(names_without_prefix_masks_and_a_tied_head_are_taken),
+        TEST(statistics_without_a_count_are_taken),
+    };
+    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+}

@@ -1,0 +1,133 @@
+/* published.h -- published weights in a pipeline, and files of them with something changed. Include it behind
+ * `#define _GNU_SOURCE`. */
+#ifndef CGP_TESTS_PUBLISHED_H
+#define CGP_TESTS_PUBLISHED_H
+
+#include "checkpoints.h"
+#include "reference.h"
+
+#include <cgpipe/cgpipe.h>
+#include <cgpipe/models/named.h>
+#include <cgpipe/models/weights.h>
+
+#define DATA TEST_DATA "/weights/"
+#define RESNET "resnet20:width=4,classes=7,image=16"
+
+/* --- a pipeline of published weights --- */
+
+typedef struct network {
+    cgp_named_model named;
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+} network;
+
+static inline void make_network(network *net, int stages) {
+    cgp_plan_options o = cgp_plan_options_default();
+    net->named.gpt2.loss = net->named.resnet.loss = false;
+    o.inference = true;
+    o.stages = stages;
+    o.batch = 3;
+    o.chunks = 2;
+    assert_ok(cgp_named_model_create(&net->model, &net->named));
+    assert_ok(cgp_plan_create(&net->plan, net->model, &o));
+    assert_ok(cgp_pipeline_create(&net->pipeline, net->plan, 0));
+}
+
+static inline void release(network *net) {
+    cgp_pipeline_destroy(net->pipeline);
+    cgp_plan_destroy(net->plan);
+    cgp_model_destroy(net->model);
+}
+
+static inline cgp_status load(network *net, const char *path) {
+    cgp_weights *weights = NULL;
+    CGP_TRY(cgp_weights_open(&weights, net->model, path));
+    const cgp_status status = cgp_weights_load(weights, net->pipeline);
+    cgp_weights_close(weights);
+    return status;
+}
+
+/* A folder of GPT-2; a file of what RESNET says. */
+static inline network open_network(const char *path, int stages) {
+    network net = {.named = cgp_named_model_default()};
+    if (strstr(path, ".safetensors"))
+        assert_ok(cgp_named_model_parse(&net.named, RESNET));
+    else
+        assert_ok(cgp_huggingface_read(&net.named.gpt2, path));
+    make_network(&net, stages);
+    assert_ok(load(&net, path));
+    return net;
+}
+
+/* --- files with something changed in them --- */
+
+enum { MOST = 160 };
+
+/* A tensor file in memory, its F32 alone. */
+typedef struct tensors {
+    int count;
+    char names[MOST][96];
+    cgp_shape shapes[MOST];
+    cgp_dtype types[MOST];
+    void *data[MOST];
+} tensors;
+
+static inline void add_tensor(tensors *t, const char *name, cgp_shape shape, cgp_dtype type) {
+    assert_true(t->count < MOST);
+    snprintf(t->names[t->count], sizeof t->names[0], "%s", name);
+    t->shapes[t->count] = shape;
+    t->types[t->count] = type;
+    t->data[t->count++] = calloc((size_t)cgp_shape_count(&shape) + 1, 8);
+}
+
+static inline void read_tensors(tensors *t, const char *path) {
+    cgp_safetensors *file = NULL;
+    t->count = 0;
+    assert_ok(cgp_safetensors_open(&file, path));
+    for (int i = 0; i < cgp_safetensors_count(file); i++) {
+        const bool real = strcmp(cgp_safetensors_type(file, i), "F32") == 0;
+        add_tensor(t, cgp_safetensors_name(file, i), *cgp_safetensors_shape(file, i),
+                   real ? CGP_F32 : CGP_I64);
+        assert_ok(cgp_safetensors_read(file, i, t->data[i]));
+    }
+    cgp_safetensors_close(file);
+}
+
+static inline void write_tensors(const tensors *t, const char *path) {
+    const char *names[MOST];
+    cgp_safetensors_writer *writer = NULL;
+    for (int i = 0; i < t->count; i++)
+        names[i] = t->names[i];
+    assert_ok(
+        cgp_safetensors_create(&writer, path, t->count, names, t->types, t->shapes, NULL, 0));
+    for (int i = 0; i < t->count; i++)
+        assert_ok(cgp_safetensors_append(writer, t->data[i],
+                                         (size_t)cgp_shape_count(&t->shapes[i]) *
+                                             cgp_dtype_bytes(t->types[i])));
+    assert_ok(cgp_safetensors_commit(writer));
+}
+
+static inline void drop_tensor(tensors *t, int i) {
+    free(t->data[i]);
+    t->count--;
+    memmove(t->names[i], t->names[i + 1], (size_t)(t->count - i) * sizeof t->names[0]);
+    memmove(&t->shapes[i], &t->shapes[i + 1], (size_t)(t->count - i) * sizeof t->shapes[0]);
+    memmove(&t->types[i], &t->types[i + 1], (size_t)(t->count - i) * sizeof t->types[0]);
+    memmove(&t->data[i], &t->data[i + 1], (size_t)(t->count - i) * sizeof t->data[0]);
+}
+
+static inline void release_tensors(tensors *t) {
+    while (t->count > 0)
+        drop_tensor(t, t->count - 1);
+}
+
+static inline int index_of(const tensors *t, const char *name) {
+    for (int i = 0; i < t->count; i++) {
+        if (strcmp(t->names[i], name) == 0) return i;
+    }
+    fail_msg("no tensor %s", name);
+    return -1;
+}
+
+#endif

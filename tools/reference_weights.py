@@ -1,0 +1,185 @@
+#!/usr/bin/env python3
+"""Make tests/data/weights: small networks as others publish them, and what PyTorch computes with them; or judge ours.
+
+    python3 -m venv --system-site-packages venv              # with Debian's python3-torch: PyTorch 1.13
+    venv/bin/pip install transformers==4.40.2 safetensors
+    venv/bin/python tools/reference_weights.py [DIR]         # default: tests/data/weights
+    venv/bin/python tools/reference_weights.py --check gpt2 FOLDER LOGITS     # FOLDER: what cgpipe convert made of a run,
+    venv/bin/python tools/reference_weights.py --check resnet FILE LOGITS     # LOGITS: of the case it was made from
+
+Every case is a folder; all weights are random, of seed 1:
+
+    gpt2           GPT2LMHeadModel.save_pretrained() of Hugging Face's transformers, which writes model.safetensors with the
+                   safetensors library; tied head, gelu_new
+    gpt2-shards    the same model in several files with an index (max_shard_size)
+    gpt2-f16, gpt2-bf16    the same rounded to halves: what it computes is in double, of the rounded weights
+    gpt2-other     its own head, gelu (with erf), another layer_norm_epsilon, n_inner 2.5 n_embd
+    resnet20       names and layouts of torchvision's ResNet, written by safetensors.torch.save_file from a network that is
+                   written out below (torchvision itself has no ResNet-20); its running statistics are those of three batches
+
+    expected.safetensors in each: `inputs` (tokens i32 [N, T]; images f32 [N, H, W, 3]) and `outputs`, f32: the logits that
+    PyTorch computes in evaluation mode
+
+--check reads with the real library what cgpipe wrote, with AutoConfig and GPT2LMHeadModel.from_pretrained(), or
+load_state_dict(strict=True); it computes the outputs, prints the largest difference, and fails above 1e-4.
+"""
+import json
+import os
+import shutil
+import sys
+
+import torch
+import torch.nn.functional as F
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+TOLERANCE = 1e-4
+
+
+# --- GPT-2 ---
+
+def make_gpt2(**other):
+    from transformers import GPT2Config, GPT2LMHeadModel
+    torch.manual_seed(1)
+    sizes = {"vocab_size": 53, "n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2, "bos_token_id": None,
+             "eos_token_id": None, "initializer_range": 0.3}
+    model = GPT2LMHeadModel(GPT2Config(**{**sizes, **other})).eval()
+    for name, p in model.named_parameters():  # biases are zero and norms one at the start, which would hide them
+        if name.endswith("bias") or "ln_" in name:
+            p.data += 0.2 * torch.randn_like(p)
+    return model
+
+
+def write_gpt2(folder, model, dtype=torch.float32, **options):
+    tokens = torch.randint(0, model.config.vocab_size, (3, model.config.n_positions))
+    model = model.to(dtype)
+    model.save_pretrained(folder, safe_serialization=True, **options)
+    with torch.no_grad():
+        logits = model.double()(tokens).logits
+    expect(folder, tokens.int(), logits)
+
+
+def check_gpt2(folder, inputs):
+    from transformers import AutoConfig, GPT2LMHeadModel
+    config = AutoConfig.from_pretrained(folder)
+    model, told = GPT2LMHeadModel.from_pretrained(folder, config=config, output_loading_info=True)
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        assert not told[kind], f"{folder}: {kind}: {told[kind]}"
+    print(f"{folder}: {type(config).__name__}, {config.activation_function}, {sum(p.numel() for p in model.parameters())} parameters")
+    return model.eval()(inputs.long()).logits
+
+
+# --- ResNet-20 with torchvision's names: conv1 bn1 layer1.0.conv1 .. layer3.2.bn2 fc, and layer2.0.downsample.0 .1 ---
+
+class Block(nn.Module):
+    def __init__(self, channels, out, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, 1, 1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.downsample = None
+        if stride != 1 or channels != out:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False), nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(F.relu(self.bn1(self.conv1(x)))))
+        return F.relu(y + (self.downsample(x) if self.downsample else x))
+
+
+class ResNet20(nn.Module):
+    def __init__(self, width, classes):
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3, 1, 1, bias=False)
+        self.bn1 = nn.BatchNorm2d(width)
+        channels = width
+        for group in range(3):
+            blocks = []
+            for block in range(3):
+                out = width << group
+                blocks.append(Block(channels, out, 2 if group > 0 and block == 0 else 1))
+                channels = out
+            setattr(self, f"layer{group + 1}", nn.Sequential(*blocks))
+        self.fc = nn.Linear(channels, classes)
+
+    def forward(self, x):
+        x = F.relu(self.bn1(self.conv1(x)))
+        for group in (self.layer1, self.layer2, self.layer3):
+            x = group(x)
+        return self.fc(x.mean((2, 3)))
+
+
+def of_images(model, images):
+    """[N, H, W, 3], as cgpipe has them."""
+    return model(images.permute(0, 3, 1, 2).to(next(model.parameters()).dtype))
+
+
+def write_resnet(folder):
+    torch.manual_seed(1)
+    model = ResNet20(4, 7)
+    for name, p in model.named_parameters():
+        if "bn" in name or "downsample.1" in name:
+            p.data += 0.3 * torch.randn_like(p)
+    with torch.no_grad():
+        for _ in range(3):
+            of_images(model, 2 * torch.randn(8, 16, 16, 3))
+    os.makedirs(folder)
+    save_file(model.state_dict(), os.path.join(folder, "resnet20.safetensors"))
+    images = torch.randn(3, 16, 16, 3)
+    with torch.no_grad():
+        logits = of_images(model.double().eval(), images)
+    expect(folder, images, logits)
+
+
+def check_resnet(file, inputs):
+    model = ResNet20(4, 7)
+    state = load_file(file)
+    model.load_state_dict(state, strict=True)
+    print(f"{file}: {len(state)} tensors, conv1.weight {list(state['conv1.weight'].shape)}, "
+          f"bn1.num_batches_tracked {state['bn1.num_batches_tracked']} ({state['bn1.num_batches_tracked'].dtype})")
+    return of_images(model.eval(), inputs)
+
+
+# --- both ---
+
+def expect(folder, inputs, outputs):
+    save_file({"inputs": inputs.contiguous(), "outputs": outputs.float().contiguous()},
+              os.path.join(folder, "expected.safetensors"))
+
+
+def make(root):
+    shutil.rmtree(root, ignore_errors=True)
+    write_gpt2(os.path.join(root, "gpt2"), make_gpt2())
+    write_gpt2(os.path.join(root, "gpt2-shards"), make_gpt2(), max_shard_size="8KB")
+    write_gpt2(os.path.join(root, "gpt2-f16"), make_gpt2(), torch.float16)
+    write_gpt2(os.path.join(root, "gpt2-bf16"), make_gpt2(), torch.bfloat16)
+    write_gpt2(os.path.join(root, "gpt2-other"), make_gpt2(tie_word_embeddings=False, activation_function="gelu",
+                                                           layer_norm_epsilon=0.01, n_inner=40, n_layer=1))
+    write_resnet(os.path.join(root, "resnet20"))
+    for folder, _, files in sorted(os.walk(root)):
+        for file in sorted(files):
+            if file == "generation_config.json":
+                os.remove(os.path.join(folder, file))
+                continue
+            print(os.path.join(folder, file), os.path.getsize(os.path.join(folder, file)))
+
+
+def check(kind, path, expected):
+    told = load_file(expected)
+    with torch.no_grad():
+        outputs = {"gpt2": check_gpt2, "resnet": check_resnet}[kind](path, told["inputs"])
+    far = (outputs - told["outputs"]).abs().max().item()
+    print(f"{path}: largest difference of {outputs.numel()} outputs, up to {told['outputs'].abs().max().item():.2f}: {far:.1e}")
+    return far < TOLERANCE
+
+
+def main():
+    torch.set_num_threads(1)
+    if sys.argv[1:2] == ["--check"]:
+        sys.exit(0 if check(*sys.argv[2:]) else 1)
+    make(sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "data", "weights"))
+
+
+if __name__ == "__main__":
+    main()
