@@ -23,8 +23,9 @@ typedef struct cgp_plan cgp_plan;
 /** How devices keep the values of the graph (what ops give, what is stored for backward, what stages send each other) and
  *  their gradients. bf16 takes half the bytes. Parameters, their gradients, the optimizer, statistics of norms and softmaxes,
  *  and losses are f32 either way, and so is all arithmetic: bf16 is rounded to, the nearest, halfway to even, whenever a
- *  value is stored. What the caller gives and gets stays f32 (or i32); the bits still depend neither on stages nor schedule nor
- *  recomputation. */
+ *  value is stored. Processors with AMX multiply in bf16 what products of linear layers and attention read, weights too, and sum
+ *  in f32; CGP_CPU_ISA=v4 in the environment keeps them from it. What the caller gives and gets stays f32 (or i32); the bits
+ *  still depend neither on stages nor schedule nor recomputation, but on whether there is AMX. */
 typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
 
 /** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones. Threads: any. */

@@ -6,7 +6,10 @@
  * Where a division by a deviation or a softmax comes after, bound_of says so.
  *
  * In bf16 both backends begin with the same numbers and compute as in f32; what is off by d before each rounds to
- * bf16 is off by d, and half a unit of bf16 each, 2^-8 of the value, afterwards. */
+ * bf16 is off by d, and half a unit of bf16 each, 2^-8 of the value, afterwards.
+ *
+ * On tiles (AMX) products in bf16 also round what they read in f32, by 2^-8 of it at most: weights, which are
+ * made such that bf16 has them (round_weights), and attention's P and dS, for which the bounds are wider. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -27,6 +30,21 @@ static inline bound norm_bound(int slot, double rstd, double terms) {
     if (slot == SLOT_PENDING) return (bound){16 * U, 16 * U};
     if (slot < SLOT_DPARAM) return (bound){16 * U * (1 + rstd) * (1 + rstd), 8 * U};
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
+}
+
+/* Operands of LINEAR that are rounded where they are multiplied. */
+static inline void round_weights(operands *o) {
+    for (int64_t i = 0; o->c.op == CGP__OP_LINEAR && i < o->count[SLOT_PARAM]; i++) {
+        float *weight = &o->at[SLOT_PARAM][i];
+        *weight = cgp__bf16_to_float(cgp__bf16_from_float(*weight));
+    }
+}
+
+/* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
+ * Gradients are sums over up to `rows` of dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
+ * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
+static inline double rounded_attention(const cgp__geometry *g, int slot) {
+    return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt((double)g->rows));
 }
 
 /* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
@@ -117,6 +135,14 @@ static inline double element_at(const operands *o, int slot, int64_t i) {
                                 : (double)o->at[slot][i];
 }
 
+/* Who is judged. */
+static runner cpu;
+
+/* Whether its products of these operands run on tiles. */
+static inline bool on_tiles(const operands *o) {
+    return o->c.type == CGP_BF16 && runner_has_tiles(&cpu);
+}
+
 static inline bool is_added_to(const operands *o, int slot) {
     if (slot >= SLOT_DPARAM) return o->c.accumulate;
     return slot >= SLOT_DX && (o->c.add >> (slot - SLOT_DX) & 1);
@@ -129,7 +155,9 @@ static inline void assert_near(const operands *got, const operands *want, int sl
     for (int64_t i = 0; got->at[slot] && i < count; i++) {
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
-        const double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
+        double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
+        if (on_tiles(got) && got->c.op == CGP__OP_ATTENTION && slot != SLOT_SAVED)
+            close += rounded_attention(&got->c.geometry, slot);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (!(fabs(a - b) <= limit))
             fail_msg("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g",

@@ -16,6 +16,7 @@
 
 #include <float.h>
 
+#include "backend/cpu/cpu.h"
 #include "backend/running.h"
 #include "cases.h"
 #include "tensor/bf16.h"
@@ -394,6 +395,11 @@ static inline runner runner_open(const cgp__backend *backend, int threads) {
 static inline void runner_close(runner *on) {
     on->backend->device_destroy(on->device);
     on->device = NULL;
+}
+
+/* Whether its products in bf16 run on tiles, and round what they read in f32. */
+static inline bool runner_has_tiles(const runner *on) {
+    return on->backend == &cgp__backend_cpu && on->device->tiles;
 }
 
 /* A law as two tests, on the runners `ref` and `cpu`: their initial state. */

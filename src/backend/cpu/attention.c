@@ -50,9 +50,10 @@ static int64_t scores_bytes(const sizes *z) {
 
 /* The most that a product of a tile asks for: S or dP; y or dq; dk or dv. */
 static int64_t product_bytes(const sizes *z) {
-    const int64_t bytes[] = {cgp__product_bytes(z->tile, z->rows, z->depth, CGP_F32, 1),
-                             cgp__product_bytes(z->tile, z->depth, z->rows, z->type, 1),
-                             cgp__product_bytes(z->rows, z->depth, z->tile, CGP_F32, 1)};
+    const bool bf16 = z->type == CGP_BF16;
+    const int64_t bytes[] = {cgp__product_bytes(z->tile, z->rows, z->depth, CGP_F32, bf16, 1),
+                             cgp__product_bytes(z->tile, z->depth, z->rows, z->type, bf16, 1),
+                             cgp__product_bytes(z->rows, z->depth, z->tile, CGP_F32, bf16, 1)};
     int64_t most = 0;
     for (int i = 0; i < 3; i++)
         most = bytes[i] > most ? bytes[i] : most;
@@ -127,7 +128,8 @@ static void multiply_rows(const head *h, const tile *t, float *s, const void *x,
                     .b = cgp__columns(h->z.type, y, h->z.qkv),
                     .type = CGP_F32,
                     .c = s,
-                    .stride = h->z.s});
+                    .stride = h->z.s,
+                    .in_bf16 = h->z.type == CGP_BF16});
 }
 
 /* out [rows, depth] = or += s x, x [width, depth] of keys: P v or dS k. */
@@ -141,7 +143,8 @@ static void multiply_keys(const head *h, const tile *t, const float *s, const vo
                                 .type = h->z.type,
                                 .c = cgp__cpu_at(h->z.type, out, t->first * stride),
                                 .stride = stride,
-                                .add = add});
+                                .add = add,
+                                .in_bf16 = h->z.type == CGP_BF16});
 }
 
 /* dx [width, depth] of keys = or += s^T y, y of queries: dv or dk. The last keys, those of the
@@ -162,7 +165,8 @@ static void multiply_queries(const head *h, const tile *t, const float *s, const
                         .type = type,
                         .c = cgp__cpu_at(type, summed ? summed : dx, begin * stride),
                         .stride = stride,
-                        .add = begin < t->first || add});
+                        .add = begin < t->first || add,
+                        .in_bf16 = h->z.type == CGP_BF16});
     }
 }
 

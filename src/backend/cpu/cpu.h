@@ -8,10 +8,12 @@
 #include "backend/cpu/kernels.h"
 #include "backend/cpu/product.h"
 #include "backend/cpu/threads.h"
+#include "backend/cpu/tiles.h"
 
 struct cgp__device {
     int threads;
     const cgp__cpu_kernels *loops;  /* of this machine's instruction set */
+    const cgp__cpu_tiles *tiles;    /* for products in bf16; NULL: it has none */
     struct cgp__cpu_thread *thread; /* how the owner was before */
     cgp__cpu_shared shared;
     _Atomic int64_t taken; /* grains of it */
@@ -42,6 +44,9 @@ extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
     cgp__cpu_average_pool[CGP__DIRECTIONS], cgp__cpu_upsample[CGP__DIRECTIONS],
     cgp__cpu_pad[CGP__DIRECTIONS], cgp__cpu_concat[CGP__DIRECTIONS],
     cgp__cpu_batch_norm[CGP__DIRECTIONS], cgp__cpu_instance_norm[CGP__DIRECTIONS];
+
+/* isa.c: the best loops and tiles that this machine has, or those that CGP_CPU_ISA names. */
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, const cgp__cpu_tiles **tiles);
 
 /* device.c */
 cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core);

@@ -23,35 +23,6 @@ struct cgp__cpu_thread {
     cpu_set_t cores;
 };
 
-/* --- the instruction set --- */
-
-static bool has_v3(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
-}
-
-static bool has_v4(void) {
-    return has_v3() && __builtin_cpu_supports("avx512f") &&
-           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-static cgp_status choose_loops(const cgp__cpu_kernels **out) {
-    const char *wanted = getenv("CGP_CPU_ISA");
-    const bool v3 = wanted && strcmp(wanted, "v3") == 0;
-    const bool v4 = wanted && strcmp(wanted, "v4") == 0;
-    if (wanted && !v3 && !v4)
-        return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3 or v4, got \"%s\"", wanted);
-    if (!has_v3())
-        return cgp_fail(CGP_EDEVICE, "cpu: expects a processor with AVX2, FMA and BMI2 "
-                                     "(x86-64-v3), got an older one (use device ref)");
-    if (v4 && !has_v4())
-        return cgp_fail(CGP_EDEVICE, "CGP_CPU_ISA: v4 expects a processor with AVX-512 F, BW, "
-                                     "CD, DQ and VL, got one without (use v3)");
-    *out = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
-    return CGP_OK;
-}
-
 /* --- the owner thread --- */
 
 static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
@@ -72,7 +43,7 @@ static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
 static cgp_status start(cgp__device *device, int core) {
     device->thread->owner = pthread_self();
     device->thread->omp_threads = omp_get_max_threads();
-    CGP_TRY(choose_loops(&device->loops));
+    CGP_TRY(cgp__cpu_isa_choose(&device->loops, &device->tiles));
     CGP_TRY(pin(device->thread, device->threads, core));
     omp_set_num_threads(device->threads);
     if (omp_get_proc_bind() != omp_proc_bind_false)
@@ -99,8 +70,9 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
         cgp__cpu_device_destroy(device);
         return status;
     }
-    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s", threads,
-             core, device->loops->isa);
+    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s%s",
+             threads, core, device->loops->isa,
+             device->tiles ? ", products in bf16 on AMX" : "");
     *out = device;
     return CGP_OK;
 }

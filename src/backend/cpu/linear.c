@@ -5,7 +5,8 @@
  * W is held as it is or transposed (in_out says which): strides to a product. Nothing is saved.
  * y is overwritten; dx overwritten or added to; dW and dbias are overwritten by the first
  * micro-batch and added to by the others. dW is computed in the layout it is held in, so that
- * its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. */
+ * its rows are written as rows. W, dW and the biases are f32, the others of the spec's type.
+ * In bf16, on tiles (tiles.h), W is rounded to bf16 as it is packed. */
 #include "backend/cpu/cpu.h"
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -21,7 +22,8 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
                                   .bias = g->has_bias ? args->param[1] : NULL,
                                   .type = type,
                                   .c = args->y,
-                                  .stride = g->out};
+                                  .stride = g->out,
+                                  .in_bf16 = type == CGP_BF16};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
@@ -40,7 +42,8 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
                                   .type = type,
                                   .c = args->dx[0],
                                   .stride = g->in,
-                                  .add = cgp__cpu_adds(kernel, 0)};
+                                  .add = cgp__cpu_adds(kernel, 0),
+                                  .in_bf16 = type == CGP_BF16};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
@@ -58,7 +61,8 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
                                   .type = CGP_F32,
                                   .c = args->dparam[0],
                                   .stride = n,
-                                  .add = !args->first};
+                                  .add = !args->first,
+                                  .in_bf16 = type == CGP_BF16};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     if (g->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel),
@@ -68,18 +72,20 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
 
 static int64_t forward_bytes(const cgp__kernel_spec *spec, int threads) {
     const cgp__geometry *g = &spec->geometry;
-    return cgp__product_bytes(spec->n * g->rows, g->out, g->in, spec->type, threads);
+    return cgp__product_bytes(spec->n * g->rows, g->out, g->in, spec->type,
+                              spec->type == CGP_BF16, threads);
 }
 
 static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
     const cgp__geometry *g = &spec->geometry;
-    return cgp__product_bytes(spec->n * g->rows, g->in, g->out, spec->type, threads);
+    return cgp__product_bytes(spec->n * g->rows, g->in, g->out, spec->type,
+                              spec->type == CGP_BF16, threads);
 }
 
 static int64_t weight_bytes(const cgp__kernel_spec *spec, int threads) {
     const cgp__geometry *g = &spec->geometry;
     return cgp__product_bytes(g->in_out ? g->in : g->out, g->in_out ? g->out : g->in,
-                              spec->n * g->rows, CGP_F32, threads);
+                              spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }
 
 const cgp__cpu_op cgp__cpu_linear[CGP__DIRECTIONS] = {

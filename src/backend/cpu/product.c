@@ -56,8 +56,12 @@ static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     return cgp__align_up(cgp__least(m, ROWS) * n * (int64_t)sizeof(float));
 }
 
-int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
-    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * slivers_bytes(k);
+int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
+                           int threads) {
+    const int64_t bytes =
+        packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * slivers_bytes(k);
+    const int64_t tiles = cgp__product_tiles_bytes(m, n, k, type, threads);
+    return in_bf16 && tiles > bytes ? tiles : bytes;
 }
 
 /* A block at work. */
@@ -91,11 +95,8 @@ static void columns_part(const void *work, int64_t begin, int64_t end, int threa
                               (float *)(void *)(j->slivers + thread * j->bytes));
 }
 
-/* How many of `items` a thread takes at a time: all if that is little work, else so many that
- * each has two goes. */
-static int64_t at_a_time(const cgp__device *device, int64_t items, int64_t work) {
-    if (device->threads == 1 || work < WORTH) return items;
-    return cgp__ceil_div(items, 2 * device->threads);
+static int64_t goes(const cgp__device *device, int64_t items, int64_t work) {
+    return cgp__product_goes(items, device->threads, work < WORTH);
 }
 
 static void run_block(cgp__device *device, bool alone, const job *j) {
@@ -107,13 +108,12 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
     else if (alone)
         pack_part(j, 0, rows, 0);
     else
-        cgp__cpu_share(device, rows, at_a_time(device, rows, size * 16), pack_part, j);
+        cgp__cpu_share(device, rows, goes(device, rows, size * 16), pack_part, j);
     if (alone)
         columns_part(j, 0, slivers, 0);
     else
-        cgp__cpu_share(device, slivers,
-                       at_a_time(device, slivers, size * j->block.columns / 16), columns_part,
-                       j);
+        cgp__cpu_share(device, slivers, goes(device, slivers, size * j->block.columns / 16),
+                       columns_part, j);
 }
 
 /* The part of a from row i and column q on, of which a block is made. */
@@ -129,24 +129,27 @@ static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
                         .stride = (by_rows ? p->a.row : p->a.column) * element};
 }
 
-/* Where the sums of a block come from and go to. They are in `sums` between depths, where there
- * is such a place, else in c. */
-static void set_sums(cgp__block *block, const cgp__product *p, int64_t i, int64_t q,
-                     float *sums) {
-    const bool first = q == 0, last = q + block->k == p->k;
+cgp__product_sums cgp__product_sums_of(const cgp__product *p, int64_t i, int64_t q,
+                                       int64_t depth, float *sums) {
+    const bool first = q == 0, last = q + depth == p->k, between = sums && !last;
     void *c = cgp__cpu_at(p->type, p->c, i * p->stride);
-    block->type = sums && !last ? CGP_F32 : p->type;
-    block->c = sums && !last ? sums : c;
-    block->stride = sums && !last ? p->n : p->stride;
+    cgp__product_sums out = {.type = between ? CGP_F32 : p->type,
+                             .c = between ? sums : c,
+                             .stride = between ? p->n : p->stride};
     if (sums && !first)
-        block->from = (cgp__matrix){CGP_F32, sums, p->n, 1};
+        out.from = (cgp__matrix){CGP_F32, sums, p->n, 1};
     else if (!first || p->add)
-        block->from = (cgp__matrix){p->type, c, p->stride, 1};
+        out.from = (cgp__matrix){p->type, c, p->stride, 1};
+    return out;
 }
 
 void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, void *workspace) {
     const int64_t depth = block_depth(p->k), rows = block_rows(p->m);
     const int64_t sums = sums_bytes(p->m, p->n, p->k, p->type);
+    if (p->in_bf16 && device->tiles) {
+        cgp__product_tiles_run(device, alone, p, workspace);
+        return;
+    }
     char *after = (char *)workspace + packed_bytes(p->m, p->k);
     job j = {.loops = device->loops,
              .packed = workspace,
@@ -167,7 +170,12 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
                 j.block.rows_at = j.a.at;
                 j.block.row = p->a.row;
             }
-            set_sums(&j.block, p, i, q, sums ? (float *)(void *)after : NULL);
+            const cgp__product_sums ends =
+                cgp__product_sums_of(p, i, q, j.block.k, sums ? (float *)(void *)after : NULL);
+            j.block.from = ends.from;
+            j.block.type = ends.type;
+            j.block.c = ends.c;
+            j.block.stride = ends.stride;
             run_block(device, alone, &j);
         }
 }

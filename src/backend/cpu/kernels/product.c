@@ -14,14 +14,13 @@
  * An element of c is a chain of FMAs over the k of a block, in order, added to what was there:
  * a function of its row of a and its column of b, wherever in the matrices they are. Tiles at
  * the edges are computed whole, on zeros, and stored in part. */
-#include "backend/cpu/kernels/vec.h"
+#include "backend/cpu/kernels/lines.h"
 
 #define MR (LANES / 2)
 #define NV 3
 #define NR (NV * LANES)
 #define STEP 4   /* of k, between which other things are done */
 #define AHEAD 48 /* rows of b from what is packed to what is called from memory */
-#define LINE 64  /* bytes in a cache line */
 _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
                "blocks are whole slivers");
 
@@ -160,12 +159,6 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
 
 /* --- tiles --- */
 
-/* Lines of memory to be called: `left` more in this run, then on to the next one. */
-typedef struct lines {
-    const char *at;
-    int64_t count, left, run, gap; /* gap: bytes from the end of a run */
-} lines;
-
 /* Vectors of the next sliver of b to be packed, NV in a row, from element `from` on. */
 typedef struct copies {
     int64_t count, from, gap;
@@ -182,19 +175,6 @@ typedef struct tile {
     copies copy;
     lines a_lines, b_lines, c_lines;
 } tile;
-
-INLINE void call_line(lines *l, int write) {
-    if (l->count <= 0) return;
-    if (write)
-        __builtin_prefetch(l->at, 1, 3);
-    else
-        __builtin_prefetch(l->at, 0, 2);
-    l->at += LINE;
-    l->count--;
-    if (--l->left > 0) return;
-    l->left = l->run;
-    l->at += l->gap;
-}
 
 INLINE void copy_vector(cgp_dtype type, const cgp__block *block, copies *c, int64_t step) {
     if (step >= c->count) return;
@@ -370,16 +350,6 @@ typedef struct range {
     int64_t tiles;
     float *now, *next; /* packed slivers */
 } range;
-
-INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
-    return type == CGP_BF16 ? 2 * n : 4 * n;
-}
-
-/* `count` lines in runs of `length` bytes that begin `stride` bytes apart. */
-INLINE lines lines_of(const void *at, int64_t count, int64_t length, int64_t stride) {
-    const int64_t run = (length + LINE - 1) / LINE;
-    return (lines){at, count, run, run, stride - run * LINE};
-}
 
 /* The part of a tile in packing the next sliver, whose rows are as they are packed, and in
  * calling what is packed after that. */

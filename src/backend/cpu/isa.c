@@ -1,0 +1,83 @@
+/* isa.c -- which loops a CPU device runs: those of x86-64-v3 or v4, and on tiles of AMX what is multiplied in bf16.
+ *
+ * AMX takes a processor that has it, a system that keeps its registers, and the process's leave to use them,
+ * which is asked for once: tiles are 8 KiB of state, and Linux gives it to threads only of who has asked. It may
+ * refuse, where a thread's stack for signals is too small for them; once they are granted it refuses such a stack
+ * (sigaltstack(2), AT_MINSIGSTKSZ). */
+#include "backend/cpu/cpu.h"
+
+#include <cpuid.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* arch_prctl(2) */
+#define ASK_FOR_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM */
+#define TILE_DATA 18         /* XFEATURE_XTILEDATA */
+
+/* Bits of cpuid and of XCR0. */
+#define OSXSAVE (1u << 27)     /* leaf 1, ecx */
+#define AMX_BF16 (1u << 22)    /* leaf 7, edx */
+#define AMX_TILE (1u << 24)    /* leaf 7, edx */
+#define AVX512_BF16 (1u << 5)  /* leaf 7.1, eax */
+#define TILE_STATES (3u << 17) /* configuration and data */
+
+static bool has_v3(void) {
+    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+           __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+}
+
+static bool has_v4(void) {
+    return has_v3() && __builtin_cpu_supports("avx512f") &&
+           __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512cd") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+
+static bool has_tile_instructions(void) {
+    unsigned a, b, c, d, low, high;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || !(c & OSXSAVE)) return false;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    if ((low & TILE_STATES) != TILE_STATES) return false;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return false;
+    if (!(d & AMX_BF16) || !(d & AMX_TILE)) return false;
+    return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+}
+
+static bool tiles_granted;
+
+static void ask_for_tiles(void) {
+    tiles_granted = has_v4() && has_tile_instructions() &&
+                    syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
+}
+
+static bool has_tiles(void) {
+    static pthread_once_t asked = PTHREAD_ONCE_INIT;
+    pthread_once(&asked, ask_for_tiles);
+    return tiles_granted;
+}
+
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, const cgp__cpu_tiles **tiles) {
+    const char *wanted = getenv("CGP_CPU_ISA");
+    const bool v3 = wanted && strcmp(wanted, "v3") == 0;
+    const bool v4 = wanted && strcmp(wanted, "v4") == 0;
+    const bool amx = wanted && strcmp(wanted, "amx") == 0;
+    if (wanted && !v3 && !v4 && !amx)
+        return cgp_fail(CGP_EINVAL, "CGP_CPU_ISA: expects v3, v4 or amx, got \"%s\"", wanted);
+    if (!has_v3())
+        return cgp_fail(CGP_EDEVICE, "cpu: expects a processor with AVX2, FMA and BMI2 "
+                                     "(x86-64-v3), got an older one (use device ref)");
+    if (v4 && !has_v4())
+        return cgp_fail(CGP_EDEVICE, "CGP_CPU_ISA: v4 expects a processor with AVX-512 F, BW, "
+                                     "CD, DQ and VL, got one without (use v3)");
+    if (amx && !has_tiles())
+        return cgp_fail(CGP_EDEVICE,
+                        "CGP_CPU_ISA: amx expects a processor with AMX-BF16 and "
+                        "AVX512-BF16 and a system that grants its use, got one "
+                        "without (use %s)",
+                        has_v4() ? "v4" : "v3");
+    *loops = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
+    *tiles = !v3 && !v4 && has_tiles() ? &cgp__cpu_tiles_amx : NULL;
+    return CGP_OK;
+}

@@ -1,0 +1,443 @@
+/* test_op_tiles.c -- products of bf16 on AMX, bit for bit against plain loops that do what tiles.h says; and who gets them.
+ *
+ *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
+ *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + what it is added to ─► c, f32 or bf16
+ *
+ * LINEAR is such products; attention is, and a softmax in f32. On a device without tiles (another processor, or a system
+ * that does not grant them) those tests say so and are skipped; that CGP_CPU_ISA is obeyed is tested everywhere. */
+#include "harness.h"
+
+static uint64_t seed;
+static runner cpu, shared; /* one thread, three */
+
+static void need_tiles(void) {
+    if (runner_has_tiles(&cpu)) return;
+    print_message("skipped: this processor, or its system, has no AMX in bf16\n");
+    skip();
+}
+
+/* --- plain loops --- */
+
+static float element(const cgp__matrix *x, int64_t i, int64_t j) {
+    const int64_t at = i * x->row + j * x->column;
+    return x->type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x->at)[at])
+                               : ((const float *)x->at)[at];
+}
+
+static float rounded(float x) {
+    return cgp__bf16_to_float(cgp__bf16_from_float(x));
+}
+
+/* k from `begin` on, up to `end`; beyond the end, zeros. */
+static float chain(const cgp__product *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
+    float sum = 0.0f;
+    for (int64_t q = begin; q < end; q += 32) {
+        float halves[2] = {0.0f, 0.0f};
+        for (int64_t d = q; d < q + 32; d++) {
+            const float a = d < end ? rounded(element(&p->a, i, d)) : 0.0f;
+            const float b = d < end ? rounded(element(&p->b, d, j)) : 0.0f;
+            halves[d % 2] += a * b; /* of 8 bits each: exact */
+        }
+        sum += halves[0] + halves[1];
+    }
+    return sum;
+}
+
+/* k longer than 1024 is met in equal parts, whole steps of 32: one sum each. */
+static float expected(const cgp__product *p, int64_t i, int64_t j, float before) {
+    const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
+    const int64_t part = (even + 31) / 32 * 32;
+    float c = p->add ? before : 0.0f;
+    for (int64_t q = 0; q < p->k; q += part) {
+        float sum = chain(p, i, j, q, q + part < p->k ? q + part : p->k);
+        if (q == 0 && p->bias) sum += p->bias[j];
+        c = q > 0 || p->add ? sum + c : sum;
+    }
+    return p->type == CGP_BF16 ? rounded(c) : c;
+}
+
+/* --- random products --- */
+
+/* Memory of `count` elements of either type; those that a matrix does not have are NaN. */
+static void *room_of(cgp_dtype type, int64_t count) {
+    void *room = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
+    assert_non_null(room);
+    for (int64_t i = 0; i < count; i++) {
+        if (type == CGP_BF16)
+            ((uint16_t *)room)[i] = 0x7FC0u;
+        else
+            ((float *)room)[i] = NAN;
+    }
+    return room;
+}
+
+static void put(cgp_dtype type, void *room, int64_t at, float x) {
+    if (type == CGP_BF16)
+        ((uint16_t *)room)[at] = cgp__bf16_from_float(x);
+    else
+        ((float *)room)[at] = x;
+}
+
+/* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
+static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
+    const cgp_dtype type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32;
+    const bool by_rows = test_random(&seed) & 1;
+    const int64_t runs = by_rows ? rows : columns;
+    const int64_t stride = (by_rows ? columns : rows) + test_between(&seed, 0, 20);
+    void *room = room_of(type, runs * stride);
+    for (int64_t i = 0; i < rows; i++)
+        for (int64_t j = 0; j < columns; j++)
+            put(type, room, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
+    return by_rows ? cgp__rows(type, room, stride) : cgp__columns(type, room, stride);
+}
+
+static void run_on(const runner *on, const cgp__product *p) {
+    const int64_t bytes = cgp__product_bytes(p->m, p->n, p->k, p->type, true, on->threads);
+    char *workspace = room_of(CGP_F32, bytes / 4 + 16);
+    cgp__product_run(on->device, on->threads == 1, p, workspace);
+    for (int64_t i = 0; i < 16; i++) /* behind it nothing was written */
+        assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
+    free(workspace);
+}
+
+/* What is not c's, between its rows, stays as it was. */
+static void check_result(const cgp__product *p, const void *before) {
+    const cgp__matrix c = cgp__rows(p->type, p->c, p->stride);
+    const cgp__matrix old = cgp__rows(p->type, before, p->stride);
+    for (int64_t i = 0; i < p->m; i++)
+        for (int64_t j = 0; j < p->stride; j++) {
+            const float got = element(&c, i, j), was = element(&old, i, j);
+            const float want = j < p->n ? expected(p, i, j, was) : was;
+            if (memcmp(&got, &want, sizeof got) != 0)
+                fail_msg("[%d, %d] of %dx%dx%d (a %s %s, b %s %s, c %s, add %d, bias %d) is "
+                         "%.9g, expected %.9g",
+                         (int)i, (int)j, (int)p->m, (int)p->n, (int)p->k,
+                         cgp_dtype_name(p->a.type), p->a.column == 1 ? "rows" : "columns",
+                         cgp_dtype_name(p->b.type), p->b.column == 1 ? "rows" : "columns",
+                         cgp_dtype_name(p->type), p->add, p->bias != NULL, (double)got,
+                         (double)want);
+        }
+}
+
+static void check_product(int64_t m, int64_t n, int64_t k) {
+    float *bias = room_of(CGP_F32, n);
+    cgp__product p = {.m = m,
+                      .n = n,
+                      .k = k,
+                      .a = draw_matrix(m, k),
+                      .b = draw_matrix(k, n),
+                      .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32,
+                      .bias = test_random(&seed) & 1 ? bias : NULL,
+                      .stride = n + test_between(&seed, 0, 20),
+                      .add = test_random(&seed) & 1,
+                      .in_bf16 = true};
+    fill_random(bias, n, &seed);
+    void *before = room_of(p.type, m * p.stride);
+    for (int64_t i = 0; i < m * p.stride; i++)
+        put(p.type, before, i, random_float(&seed));
+    const runner *const runners[] = {&cpu, &shared};
+    for (int i = 0; i < 2; i++) {
+        p.c = room_of(p.type, m * p.stride);
+        memcpy(p.c, before, (size_t)(m * p.stride) * cgp_dtype_bytes(p.type));
+        run_on(runners[i], &p);
+        check_result(&p, before);
+        free(p.c);
+    }
+    free(before);
+    free(bias);
+    free((void *)p.a.at);
+    free((void *)p.b.at);
+}
+
+static void products_are_the_sums_that_are_promised(void **state) {
+    (void)state;
+    need_tiles();
+    static const int64_t sizes[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 100};
+    for (int i = 0; i < 300 / FEWER; i++)
+        check_product(sizes[test_random(&seed) % 15], sizes[test_random(&seed) % 15],
+                      sizes[test_random(&seed) % 15]);
+}
+
+/* Parts of k in one sliver, and of the whole product; blocks of rows; so much that threads share it. */
+static void large_products_are_too(void **state) {
+    static const int64_t sizes[][3] = {
+        {33, 40, 513}, {64, 33, 800},  {40, 70, 1024}, {17, 50, 1025},  {70, 65, 2100},
+        {513, 40, 70}, {700, 33, 130}, {1030, 30, 64}, {530, 40, 1030}, {130, 500, 300}};
+    (void)state;
+    need_tiles();
+    for (int i = 0; i < 10; i += FEWER)
+        for (int repeat = 0; repeat < 4; repeat++)
+            check_product(sizes[i][0], sizes[i][1], sizes[i][2]);
+}
+
+/* c = or += a b + bias, as the tiles compute it. */
+static void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
+                    const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
+    const cgp__product p = {.m = m,
+                            .n = n,
+                            .k = k,
+                            .a = a,
+                            .b = b,
+                            .bias = bias,
+                            .type = type,
+                            .stride = stride,
+                            .add = add};
+    for (int64_t i = 0; i < m; i++)
+        for (int64_t j = 0; j < n; j++)
+            c[i * stride + j] = expected(&p, i, j, c[i * stride + j]);
+}
+
+/* --- LINEAR --- */
+
+/* W [in, out] or, transposed, [out, in]; dW likewise, as many rows of x^T dy or of dy^T x. */
+static void plain_linear(operands *o) {
+    const cgp__geometry *g = &o->c.geometry;
+    const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
+    const float *weight = o->at[SLOT_PARAM];
+    const cgp__matrix w =
+        g->in_out ? cgp__rows(CGP_F32, weight, out) : cgp__columns(CGP_F32, weight, in);
+    const cgp__matrix transposed = {CGP_F32, weight, w.column, w.row};
+    const float *x = o->at[SLOT_X], *dy = o->at[SLOT_DY];
+    plainly(rows, out, in, cgp__rows(CGP_F32, x, in), w, o->at[SLOT_PARAM + 1], CGP_BF16,
+            o->at[SLOT_Y], out, false);
+    plainly(rows, in, out, cgp__rows(CGP_F32, dy, out), transposed, NULL, CGP_BF16,
+            o->at[SLOT_DX], in, o->c.add & 1);
+    const int64_t m = g->in_out ? in : out, n = g->in_out ? out : in;
+    plainly(m, n, rows, cgp__columns(CGP_F32, g->in_out ? x : dy, m),
+            cgp__rows(CGP_F32, g->in_out ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM], n,
+            o->c.accumulate);
+}
+
+static void linear_is_such_products(void **state) {
+    (void)state;
+    need_tiles();
+    for (int i = 0; i < 40; i += FEWER) {
+        op_case c = draw_case(CGP__OP_LINEAR, 3, &seed);
+        c.geometry =
+            draw_geometry(c.op, test_between(&seed, 1, 70), test_between(&seed, 1, 100),
+                          test_between(&seed, 1, 100), &seed);
+        c.type = CGP_BF16;
+        operands got, want;
+        operands_create_bent(&got, &c, &seed);
+        operands_copy(&want, &got);
+        for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++)
+            op_run(&cpu, &got, (cgp__direction)d);
+        plain_linear(&want);
+        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no product */
+        for (int slot = SLOT_Y; slot < SLOTS; slot++)
+            assert_same_bits(&got, &want, slot, 0, "of products");
+        operands_destroy(&got);
+        operands_destroy(&want);
+    }
+}
+
+/* --- attention --- */
+
+#define QUERIES 64 /* in a tile */
+#define MOST_ROWS 150
+
+/* One head of one sample, of floats that bf16 has: rows of q, k and v, 3 C from one to the next; of y and dy, C. */
+typedef struct head {
+    int64_t rows, depth, width; /* width: C */
+    const float *q, *k, *v, *dy;
+    float *y, *lse, *dq, *dk, *dv;
+} head;
+
+/* Queries first .. first + rows - 1: y and lse. */
+static void plain_forward(const head *h, cgp__cpu_scores *a) {
+    const int64_t row = 3 * h->width, seen = a->width;
+    plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
+            cgp__columns(CGP_F32, h->k, row), NULL, CGP_F32, a->s, a->stride, false);
+    cpu.device->loops->softmax_forward(a);
+    plainly(a->rows, h->depth, seen, cgp__rows(CGP_F32, a->s, a->stride),
+            cgp__rows(CGP_F32, h->v, row), NULL, CGP_BF16, h->y + a->first * h->width, h->width,
+            false);
+}
+
+/* dq; dk and dv are summed in f32, tile by tile, from the first that sees a key on. */
+static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
+    const int64_t row = 3 * h->width, seen = a->width, first = a->first;
+    const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);
+    const cgp__matrix dy = cgp__rows(CGP_F32, h->dy + first * h->width, h->width);
+    plainly(a->rows, seen, h->depth, q, cgp__columns(CGP_F32, h->k, row), NULL, CGP_F32, a->s,
+            a->stride, false);
+    plainly(a->rows, seen, h->depth, dy, cgp__columns(CGP_F32, h->v, row), NULL, CGP_F32, a->dp,
+            a->stride, false);
+    cpu.device->loops->row_dots(delta, CGP_F32, dy.at, h->y + first * h->width, a->rows,
+                                h->depth, h->width);
+    cpu.device->loops->softmax_backward(a);
+    for (int64_t begin = 0; begin < seen; begin = begin < first ? first : seen) {
+        const int64_t keys = (begin < first ? first : seen) - begin;
+        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->s + begin, a->stride), dy,
+                NULL, CGP_F32, h->dv + begin * row, row, begin < first);
+        plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->dp + begin, a->stride), q,
+                NULL, CGP_F32, h->dk + begin * row, row, begin < first);
+    }
+    plainly(a->rows, h->depth, seen, cgp__rows(CGP_F32, a->dp, a->stride),
+            cgp__rows(CGP_F32, h->k, row), NULL, CGP_BF16, h->dq + first * row, row, false);
+}
+
+static void plain_head(const head *h, bool backward) {
+    static _Alignas(64) float s[QUERIES * (MOST_ROWS + 32)], dp[QUERIES * (MOST_ROWS + 32)];
+    float delta[QUERIES];
+    for (int64_t first = 0; first < h->rows; first += QUERIES) {
+        const int64_t left = h->rows - first, rows = left < QUERIES ? left : QUERIES;
+        cgp__cpu_scores a = {.rows = rows,
+                             .first = first,
+                             .width = first + rows,
+                             .stride = cgp__cpu_padded(h->rows) + 16,
+                             .scale = (float)(1.0 / sqrt((double)h->depth)),
+                             .s = s,
+                             .dp = dp,
+                             .lse = h->lse + first,
+                             .delta = delta};
+        if (backward)
+            plain_backward(h, &a, delta);
+        else
+            plain_forward(h, &a);
+    }
+    for (int64_t i = 0; backward && i < h->rows * h->depth; i++) {
+        const int64_t at = i / h->depth * 3 * h->width + i % h->depth;
+        h->dk[at] = rounded(h->dk[at]);
+        h->dv[at] = rounded(h->dv[at]);
+    }
+}
+
+static void plain_attention(operands *o, bool backward) {
+    const cgp__geometry *g = &o->c.geometry;
+    const int64_t depth = g->out / g->heads;
+    for (int64_t i = 0; i < o->c.n * g->heads; i++) {
+        const int64_t at = i / g->heads * g->rows * g->out, column = i % g->heads * depth;
+        const float *q = o->at[SLOT_X] + 3 * at + column;
+        float *dq = o->at[SLOT_DX] + 3 * at + column;
+        const head h = {.rows = g->rows,
+                        .depth = depth,
+                        .width = g->out,
+                        .q = q,
+                        .k = q + g->out,
+                        .v = q + 2 * g->out,
+                        .dy = o->at[SLOT_DY] + at + column,
+                        .y = o->at[SLOT_Y] + at + column,
+                        .lse = o->at[SLOT_SAVED] + i * g->rows,
+                        .dq = dq,
+                        .dk = dq + g->out,
+                        .dv = dq + 2 * g->out};
+        plain_head(&h, backward);
+    }
+}
+
+static void attention_is_such_products_and_a_softmax(void **state) {
+    static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MOST_ROWS},
+                         depths[] = {1, 8, 33, 64};
+    (void)state;
+    need_tiles();
+    for (int i = 0; i < 32; i += FEWER) {
+        const op_case c = {.op = CGP__OP_ATTENTION,
+                           .n = 2,
+                           .geometry = attention_geometry(rows[i % 8], 2, depths[i / 8], 0.0),
+                           .type = CGP_BF16};
+        operands got, want;
+        operands_create_bent(&got, &c, &seed);
+        operands_copy(&want, &got);
+        op_run(&cpu, &got, CGP__FORWARD);
+        plain_attention(&want, false);
+        op_run(&cpu, &got, CGP__BACKWARD_INPUT);
+        plain_attention(&want, true);
+        for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++)
+            assert_same_bits(&got, &want, slot, 0, "of products");
+        operands_destroy(&got);
+        operands_destroy(&want);
+    }
+}
+
+/* --- who gets them --- */
+
+/* The device that CGP_CPU_ISA gives, or NULL and an error. */
+static cgp__device *device_with(const char *isa, cgp_status *status) {
+    cgp__device *device = NULL;
+    const char *was = getenv("CGP_CPU_ISA");
+    char *kept = was ? strdup(was) : NULL;
+    assert_int_equal(setenv("CGP_CPU_ISA", isa, 1), 0);
+    *status = cgp__cpu_device_create(&device, 1, -1);
+    assert_int_equal(kept ? setenv("CGP_CPU_ISA", kept, 1) : unsetenv("CGP_CPU_ISA"), 0);
+    free(kept);
+    return device;
+}
+
+static void who_asks_for_v3_or_v4_gets_no_tiles(void **state) {
+    (void)state;
+    const char *const older[] = {"v3", "v4"};
+    for (int i = 0; i < 2; i++) {
+        cgp_status status;
+        cgp__device *device = device_with(older[i], &status);
+        if (i == 0 || status == CGP_OK) {
+            assert_int_equal(status, CGP_OK);
+            assert_string_equal(device->loops->isa, older[i]);
+            assert_null(device->tiles);
+        } else {
+            assert_int_equal(status, CGP_EDEVICE);
+        }
+        cgp__cpu_device_destroy(device);
+    }
+}
+
+static void who_asks_for_amx_gets_it_or_is_told_what_is_missing(void **state) {
+    (void)state;
+    cgp_status status;
+    cgp__device *device = device_with("amx", &status);
+    if (status == CGP_OK) {
+        assert_non_null(device->tiles);
+        assert_string_equal(device->loops->isa, "v4");
+    } else {
+        assert_int_equal(status, CGP_EDEVICE);
+        assert_message("CGP_CPU_ISA: amx expects a processor with "
+                       "AMX-BF16 and AVX512-BF16");
+    }
+    cgp__cpu_device_destroy(device);
+    assert_null(device_with("v5", &status));
+    assert_int_equal(status, CGP_EINVAL);
+    assert_message("CGP_CPU_ISA: expects v3, v4 or amx, got \"v5\"");
+}
+
+/* A product of f32 is the same to the bit beside tiles and without. */
+static void products_of_f32_know_nothing_of_tiles(void **state) {
+    (void)state;
+    need_tiles();
+    cgp_status status;
+    const op_case c = {
+        .op = CGP__OP_LINEAR, .n = 1, .geometry = linear_geometry(70, 130, 90, true, true)};
+    operands tiled, plain;
+    runner without = {.backend = &cgp__backend_cpu, .threads = 1};
+    without.device = device_with("v4", &status);
+    assert_int_equal(status, CGP_OK);
+    operands_create(&tiled, &c, &seed);
+    operands_copy(&plain, &tiled);
+    for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++) {
+        op_run(&cpu, &tiled, (cgp__direction)d);
+        op_run(&without, &plain, (cgp__direction)d);
+    }
+    for (int slot = 0; slot < SLOTS; slot++)
+        assert_same_bits(&tiled, &plain, slot, 0, "without tiles");
+    operands_destroy(&tiled);
+    operands_destroy(&plain);
+    runner_close(&without);
+}
+
+int main(void) {
+    seed = test_seed();
+    cpu = runner_open(&cgp__backend_cpu, 1);
+    shared = runner_open(&cgp__backend_cpu, 3);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_are_the_sums_that_are_promised),
+        cmocka_unit_test(large_products_are_too),
+        cmocka_unit_test(linear_is_such_products),
+        cmocka_unit_test(attention_is_such_products_and_a_softmax),
+        cmocka_unit_test(who_asks_for_v3_or_v4_gets_no_tiles),
+        cmocka_unit_test(who_asks_for_amx_gets_it_or_is_told_what_is_missing),
+        cmocka_unit_test(products_of_f32_know_nothing_of_tiles),
+    };
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    runner_close(&shared);
+    runner_close(&cpu);
+    return failed;
+}
