@@ -264,7 +264,7 @@ static cgp_status take_place(cgp__checkpoint_writer *writer) {
     return sync_folder(writer->folder);
 }
 
-/* A cleaning process may delete our link, which has no lock, before it has its name. */
+/* A process on another machine that cleans may delete our link, which has no lock, before it has its name. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     char *latest = cgp__format("%s/" CGP__LATEST, writer->folder);
     int result = -1, reason = latest ? ENOENT : ENOMEM;

@@ -22,6 +22,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define TEMPORARY ".cgpipe-"
@@ -164,21 +165,30 @@ cgp_status cgp__entry_remove(const char *path) {
 
 /* --- cleaning --- */
 
+static bool is_dead(pid_t pid) {
+    return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
+}
+
+/* A link takes no lock. It has a temporary name for a moment only, so an older one is nobody's, also where its process seems
+ * to live because the number has come again. */
+static bool is_left_link(const char *name, const struct stat *info) {
+    return is_dead(pid_of_name(name)) || time(NULL) - info->st_mtime > 10;
+}
+
 /* Whether nobody writes an entry any more. *lock is held then, or -1. Our look at the name after
  * the lock: while we waited for it, its writer may have given it its final name. */
 static bool is_abandoned(int folder, const char *name, int *lock) {
     struct stat now, locked;
     *lock = -1;
     if (fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW)) return false;
-    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return true;
+    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return is_left_link(name, &now);
     *lock = openat(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
         return fstat(*lock, &locked) == 0 &&
                fstatat(folder, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
                now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
     if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or nobody knows */
-    const pid_t pid = pid_of_name(name);                 /* no locks here */
-    return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
+    return is_dead(pid_of_name(name));                   /* no locks here */
 }
 
 /* Put a replaced checkpoint back, if what was to take its place never did. */

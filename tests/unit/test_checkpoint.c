@@ -217,12 +217,14 @@ static pid_t dead_process(void) {
     return child;
 }
 
-/* In the run's folder; `kind` 0: a file, 1: a folder with a file and an empty folder, 2: a link. */
+/* In the run's folder; `kind` 0: a file, 1: a folder with a file and an empty folder, 2: a link, 3: an old one. */
 static void leave(const char *name, int kind) {
     char path[200];
     snprintf(path, sizeof path, "%s/run/%s", test_folder, name);
     if (kind == 0) test_write_file(path, "x", 1);
-    if (kind == 2) assert_int_equal(symlink("nowhere", path), 0);
+    if (kind >= 2) assert_int_equal(symlink("nowhere", path), 0);
+    const struct timespec before[2] = {{time(NULL) - 60, 0}, {time(NULL) - 60, 0}};
+    if (kind == 3) assert_int_equal(utimensat(AT_FDCWD, path, before, AT_SYMLINK_NOFOLLOW), 0);
     if (kind != 1) return;
     assert_int_equal(mkdir(path, 0700), 0);
     snprintf(path, sizeof path, "%s/run/%s/deep", test_folder, name);
@@ -242,17 +244,19 @@ static void what_the_dead_left_is_deleted_and_nothing_else(void **state) {
         snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-1.tmp", (long)pids[p]);
         leave(name, 1);
         snprintf(name, sizeof name, ".cgpipe-latest-%ld-2.tmp", (long)pids[p]);
-        leave(name, 2);
+        leave(name, p == 0 ? 2 : 3);
         snprintf(name, sizeof name, ".cgpipe-step-00000001-%ld-3.old", (long)pids[p]);
         leave(name, 1);
         snprintf(name, sizeof name, ".cgpipe-step-00000003-%ld-4.gone", (long)pids[p]);
         leave(name, 1);
     }
+    snprintf(name, sizeof name, ".cgpipe-latest-%ld-5.tmp", (long)getpid());
+    leave(name, 2); /* may get its name in this moment */
     leave(".cgpipe-mine", 0);
     leave("step-00000001.tmp", 1);
     leave("metrics.jsonl", 0);
     assert_ok(cgp_checkpoint_clean(run));
-    assert_int_equal(count_names(run, ""), 5); /* the last three, a checkpoint, latest */
+    assert_int_equal(count_names(run, ""), 6); /* the last four, a checkpoint, latest */
     assert_true(has("run/.cgpipe-mine") && has("run/step-00000001.tmp/deep") &&
                 has("run/metrics.jsonl"));
     assert_int_equal(found_step(run), 1);
