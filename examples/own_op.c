@@ -20,7 +20,8 @@ static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs,
         return cgp_fail(CGP_EINVAL, "expects f32 rows, got %d dims", inputs[0].shape.rank);
     out->output = inputs[0];
     out->n_parameters = 1;
-    out->parameters[0] = (cgp_op_parameter){"slope", inputs[0].shape, {CGP_INIT_ONE, 0}, false};
+    out->parameters[0] = (cgp_op_parameter){
+        .suffix = "slope", .shape = inputs[0].shape, .init = {CGP_INIT_ONE, 0}};
     return CGP_OK;
 }
 
@@ -80,7 +81,7 @@ static const cgp_op swish = {
 
 /* Gradients, what is read, and more, for rows of one size. */
 static cgp_status check_it(void) {
-    const cgp_op_type rows = {CGP_F32, {1, {HIDDEN}}, 0}; /* a type of one sample */
+    const cgp_op_type rows = {.dtype = CGP_F32, .shape = {1, {HIDDEN}}}; /* of one sample */
     return cgp_op_check(&swish, NULL, &rows, NULL);
 }
 

@@ -260,7 +260,7 @@ check_program() {
         [ "${file##*/}" = guide.c ] || others+=("$file")
     done
     awk '
-        FILENAME ~ /guide\.c$/ { if ($0 ~ /^#/) started = 1; if (started) guide[++n] = $0; next }
+        FILENAME ~ /\/guide\.c$/ { if ($0 ~ /^#/) started = 1; if (started) guide[++n] = $0; next }
         FILENAME ~ /\.c$/ { others = others "\n" $0; next }
         FNR == 1 { at = 1 }
         /^c / || $0 == "c" { block[++size] = substr($0, 3); next }

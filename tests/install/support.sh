@@ -5,6 +5,7 @@ run_examples() {
     local folder=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
     run_example "$what" "${prefix}guide" '^validation loss [0-9.]*, [4-9][0-9]\.[0-9] % right$' "$work/guide-run" 2 300
+    run_example "$what" "${prefix}from_the_guide" '^trained: loss 0\.[0-9]* -> 0\.[0-2]'
     run_example "$what" "${prefix}own_op" '^step 400  loss 0\.[01]'
     run_example "$what" "${prefix}own_schedule" '^the same weights, bit for bit$' "$folder/own_schedule.csv"
     run_example "$what" "${prefix}loss_outside" '^farthest from the sine: 0\.[01]'
