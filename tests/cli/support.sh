@@ -5,7 +5,8 @@ set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT POSIXLY_CORRECT
 
-program=$(cd "$2" && pwd)/cgpipe
+set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this folder
+program=$2/cgpipe
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/files" && cd "$work/files" || exit 1
