@@ -163,6 +163,14 @@ static int find_parameter(const cgp_model *model, const char *name) {
     return -1;
 }
 
+/* The first state of this name; n_states if there is none. */
+static int find_state(const cgp_model *model, const char *name) {
+    int i = 0;
+    while (i < model->n_states && strcmp(model->states[i].name, name) != 0)
+        i++;
+    return i;
+}
+
 static cgp__tie *find_tie(const cgp_model *model, const char *name) {
     for (int i = 0; i < model->n_ties; i++) {
         if (strcmp(model->ties[i].name, name) == 0) return &model->ties[i];
@@ -195,7 +203,7 @@ static bool share_param(cgp_model *model, cgp__node *node, int k,
 static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_parameter *wanted,
                       char *name, cgp_init init) {
     const int n = model->n_params;
-    if (find_parameter(model, name) >= 0)
+    if (find_parameter(model, name) >= 0 || find_state(model, name) < model->n_states)
         cgp__builder_stick(model, CGP_EINVAL, node->op->name,
                            "parameter %s exists already (cgp_model_tie shares one)", name);
     else if (grow_or_stick(model, &model->params, &model->params_room, n + 1,
@@ -267,7 +275,13 @@ static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *i
             cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
             return false;
         }
-        model->n_states++;
+        model->n_states++; /* the model frees the name */
+        if (find_parameter(model, state->name) >= 0 || find_tie(model, state->name) ||
+            find_state(model, state->name) < model->n_states - 1) {
+            cgp__builder_stick(model, CGP_EINVAL, node->op->name, "state %s exists already",
+                               state->name);
+            return false;
+        }
     }
     return true;
 }

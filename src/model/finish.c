@@ -117,7 +117,7 @@ static void mark_gradients(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
         bool depends = node->n_params > 0; /* on a parameter */
-        for (int k = 0; k < node->n_inputs; k++)
+        for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->n_inputs; k++)
             depends = depends || model->values[node->inputs[k]].has_grad;
         if (node->output >= 0)
             model->values[node->output].has_grad =

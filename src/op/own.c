@@ -46,6 +46,12 @@ static cgp_status check_needs(const cgp_op *op) {
             return cgp_fail(CGP_EINVAL, "op %s: %s: expected bits of %d inputs, got 0x%x",
                             op->name, lists[i].name, op->n_inputs, lists[i].bits);
     }
+    const bool input = op->input_needs_x || op->input_needs_saved || op->input_needs_y;
+    const bool weight = op->weight_needs_x || op->weight_needs_saved || op->weight_needs_y;
+    if ((input && !op->backward_input) || (weight && !op->backward_weight))
+        return cgp_fail(
+            CGP_EINVAL, "op %s: names what %s reads, expected that function, got NULL",
+            op->name, input && !op->backward_input ? "backward_input" : "backward_weight");
     return CGP_OK;
 }
 
@@ -130,6 +136,11 @@ static cgp_status check_shapes(const cgp_op *op, const cgp_op_shapes *shapes) {
                         shapes->n_state);
     if (shapes->pending_bytes < 0 || shapes->pending_bytes > CGP__MAX_ELEMENTS)
         return cgp_fail(CGP_EINVAL, "its shape rule says %lld pending bytes",
+                        (long long)shapes->pending_bytes);
+    if (shapes->pending_bytes > 0 && shapes->n_state == 0)
+        return cgp_fail(CGP_EINVAL,
+                        "its shape rule says %lld pending bytes, expected a state that "
+                        "they change",
                         (long long)shapes->pending_bytes);
     if ((shapes->pending_bytes > 0) != (op->end_of_step != NULL))
         return cgp_fail(CGP_EINVAL, "expected pending_bytes and end_of_step, or neither");

@@ -69,11 +69,28 @@ static cgp_status try_over(cgp__trial *t) {
     return CGP_OK;
 }
 
+/* Integers are looked up by who trusts their range. */
+static cgp_status try_range(const cgp__trial *t) {
+    const cgp__trial_slot *s = &t->slots[TRIAL_Y];
+    for (int64_t i = 0; s->memory && s->dtype == CGP_I32 && i < s->bytes / 4; i++) {
+        int32_t y;
+        memcpy(&y, s->data + 4 * i, 4);
+        if (y < 0 || y >= s->high)
+            return cgp_fail(CGP_EINVAL,
+                            "op %s: forward: y, element %" PRId64
+                            " is %d, expected 0 to %" PRId64 " (output.high)",
+                            t->op->name, i, y, s->high - 1);
+    }
+    return CGP_OK;
+}
+
 static cgp_status try_forward(cgp__trial *t) {
     const cgp__variant plain = {0}, uncounted = {.uncounted = true};
     CGP_TRY(try_evaluation(t));
+    CGP_TRY(try_range(t));
     CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &plain));
     cgp__trial_keep(t, CGP__FORWARD);
+    CGP_TRY(try_range(t));
     if (t->op->is_loss && !isfinite(t->loss))
         return cgp_fail(CGP_EINVAL, "op %s: forward: expected a finite *loss, got %g",
                         t->op->name, t->loss);
@@ -85,15 +102,20 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* --- what the halves read --- */
 
-/* Whether results of a half change when an operand of forward is another. */
-static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool *read,
-                          int *changed, int64_t *element) {
+/* Whether results of a half change when an operand of forward is another. *possible: it could be told. */
+static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool named, bool *read,
+                          bool *possible, int *changed, int64_t *element) {
     const cgp__variant plain = {0};
+    const cgp__trial_slot *s = &t->slots[slot];
     *read = false;
-    for (uint64_t seed = 0; seed < 3 && !*read; seed++) {
-        cgp__trial_poison(t, slot, seed);
+    *possible = s->dtype != CGP_I32 || s->high > 1;
+    for (uint64_t round = 0; round < 3 && !*read; round++) {
+        if (named && s->dtype == CGP_F32)
+            *possible = cgp__trial_rotate(t, slot, 1 + (int64_t)round * (s->bytes / 12));
+        else
+            cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* what is poisoned is only read, too */
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* what is changed is only read, too */
         const cgp_status status = cgp__trial_run(t, half, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
@@ -107,13 +129,13 @@ static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool *re
 /* One operand of a half: it is read if and only if the table names it. */
 static cgp_status try_need(cgp__trial *t, cgp__direction half, int slot, bool named,
                            const char *list) {
-    bool read = false;
+    bool read = false, possible = true;
     int changed = -1;
     int64_t element = 0;
     char name[32], result[32];
     if (!t->slots[slot].memory) return CGP_OK;
-    CGP_TRY(is_read(t, half, slot, &read, &changed, &element));
-    if (read == named) return CGP_OK;
+    CGP_TRY(is_read(t, half, slot, named, &read, &possible, &changed, &element));
+    if (read == named || !possible) return CGP_OK;
     cgp__trial_slot_name(slot, name, sizeof name);
     if (read)
         return cgp_fail(CGP_EINVAL,
@@ -121,7 +143,6 @@ static cgp_status try_need(cgp__trial *t, cgp__direction half, int slot, bool na
                         " changes with it)",
                         t->op->name, cgp__trial_function_name(half), name, list,
                         cgp__trial_slot_name(changed, result, sizeof result), element);
-    if (t->slots[slot].dtype == CGP_I32 && t->slots[slot].high < 2) return CGP_OK;
     return cgp_fail(
         CGP_EINVAL,
         "op %s: %s: never reads %s, which %s names (it is kept in memory for nothing)",
@@ -143,6 +164,10 @@ static cgp_status try_needs(cgp__trial *t, cgp__direction half) {
 /* --- the halves --- */
 
 static cgp_status try_each_dx(cgp__trial *t) {
+    const cgp__variant none = {.only = CGP_OP_MAX_INPUTS + 1};
+    if (t->op->weight_in_input)
+        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &none,
+                         "is another when every dx is NULL (nobody wants them)"));
     for (int k = 0; k < t->op->n_inputs && t->op->n_inputs > 1; k++) {
         const cgp__variant alone = {.only = k + 1};
         if (!t->slots[TRIAL_DX + k].memory) continue;

@@ -98,7 +98,7 @@ static void bind_forward(const call *c, cgp_op_run *run) {
     run->pending = args->pending;
     run->first = args->first;
     run->training = args->training;
-    run->loss = args->loss;
+    if (c->node->op->is_loss) run->loss = args->loss;
 }
 
 static void bind_backward(const call *c, cgp_op_run *run) {
@@ -169,9 +169,13 @@ static cgp_status run_own(const cgp__own_host *host, const cgp__kernel_spec *spe
     else
         bind_backward(&c, &run);
     recomputing = args->again && spec->direction == CGP__FORWARD;
+    (void)cgp_fail(CGP_OK, "%s", ""); /* so that its message is its own */
     const cgp_status status = cgp__own_function(c.node->op, spec->direction)(&run);
     recomputing = false;
-    if (status == CGP_OK) deliver(&c);
+    if (status == CGP_OK)
+        deliver(&c);
+    else if (!cgp_message()[0])
+        return cgp_fail(status, "failed with %s", cgp_status_name(status));
     return status;
 }
 
@@ -204,14 +208,23 @@ typedef struct shared {
     void *work;
 } shared;
 
+static _Thread_local int part_thread = -1; /* of the part that this thread is in; -1: in none */
+
 static void run_part(const void *work, int64_t begin, int64_t end, int thread) {
     const shared *s = work;
+    const int outer = part_thread;
+    part_thread = thread;
     s->part(s->run, s->work, begin, end, thread);
+    part_thread = outer;
 }
 
 void cgp_op_share(const cgp_op_run *run, int64_t items, int64_t block, cgp_op_part *part,
                   void *work) {
     const shared s = {run, part, work};
     const cgp__own_host *host = run->context->host;
+    if (part_thread >= 0) { /* the other threads are at work */
+        if (items > 0) part(run, work, 0, items, part_thread);
+        return;
+    }
     host->share(host->device, items, block > 0 ? block : 1, run_part, &s);
 }

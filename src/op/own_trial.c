@@ -46,12 +46,14 @@ static cgp_status make_slot(cgp__trial *t, int slot, const cgp_op_type *type, in
     s->dtype = type->dtype;
     s->high = type->high;
     s->bytes = n * cgp_shape_count(&type->shape) * (int64_t)cgp_dtype_bytes(type->dtype);
-    const size_t room = (size_t)cgp__align_up(s->bytes) + 2 * CGP__ALIGN;
+    const size_t room = (size_t)cgp__align_up(s->bytes) + 3 * CGP__ALIGN;
+    const bool state = slot >= TRIAL_STATE && slot < TRIAL_DY;
     s->memory = aligned_alloc(CGP__ALIGN, room);
     s->kept = cgp__calloc((size_t)s->bytes, 1);
-    if (slot >= TRIAL_STATE && slot < TRIAL_DY) s->ended = cgp__calloc((size_t)s->bytes, 1);
-    if (!s->memory || !s->kept || (slot >= TRIAL_STATE && slot < TRIAL_DY && !s->ended))
+    if (state) s->ended = cgp__calloc((size_t)s->bytes, 1);
+    if (!s->memory || !s->kept || (state && !s->ended))
         return cgp__no_memory(t->op->name, room);
+    s->data = s->memory + CGP__ALIGN + (slot < TRIAL_PARAM ? 4 : 0);
     memset(s->memory, GUARD, room);
     return CGP_OK;
 }
@@ -120,6 +122,17 @@ void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed) {
              read ? t->options.high : 2.0);
 }
 
+bool cgp__trial_rotate(cgp__trial *t, int slot, int64_t by) {
+    const cgp__trial_slot *s = &t->slots[slot];
+    const int64_t count = s->bytes / 4;
+    bool same = true;
+    for (int64_t i = 0; i < count; i++) {
+        memcpy(s->data + 4 * i, s->kept + 4 * ((i + by) % count), 4);
+        same = same && memcmp(s->kept, s->kept + 4 * i, 4) == 0;
+    }
+    return !same;
+}
+
 void cgp__trial_restore(cgp__trial *t, int slot) {
     const cgp__trial_slot *s = &t->slots[slot];
     if (s->memory) memcpy(cgp__trial_data(t, slot), s->kept, (size_t)s->bytes);
@@ -141,8 +154,7 @@ static void draw_operands(cgp__trial *t) {
         const float number = shapes->state[k].begin;
         const int32_t integer = (int32_t)number;
         for (int64_t i = 0; i < s->bytes / 4; i++)
-            memcpy(s->memory + CGP__ALIGN + 4 * i,
-                   s->dtype == CGP_I32 ? (const void *)&integer : &number, 4);
+            memcpy(s->data + 4 * i, s->dtype == CGP_I32 ? (const void *)&integer : &number, 4);
     }
     for (int slot = TRIAL_X; slot < TRIAL_Y; slot++)
         keep_slot(t, slot);
@@ -250,6 +262,19 @@ static bool overwritten(const cgp__trial *t, cgp__direction direction,
     return slot == TRIAL_DY && variant->in_place;
 }
 
+static bool is_guard(const char *begin, const char *end) {
+    while (begin < end && *begin == GUARD)
+        begin++;
+    return begin == end;
+}
+
+/* Bytes that a run in this direction may use of the workspace, whatever the others need. */
+static int64_t workspace_of(const cgp__trial *t, cgp__direction direction) {
+    if (!t->op->workspace) return 0;
+    return cgp__most(
+        0, t->op->workspace(&t->use->node, (cgp_op_direction)direction, t->options.samples, 2));
+}
+
 static cgp_status check_memory(const cgp__trial *t, cgp__direction direction,
                                const cgp__variant *variant) {
     char name[32];
@@ -258,12 +283,12 @@ static cgp_status check_memory(const cgp__trial *t, cgp__direction direction,
         const bool forward = direction == CGP__FORWARD;
         if (!s->memory) continue;
         cgp__trial_slot_name(slot, name, sizeof name);
-        for (int64_t i = 0; i < CGP__ALIGN; i++) {
-            if (s->memory[i] != GUARD || s->memory[CGP__ALIGN + s->bytes + i] != GUARD)
-                return cgp_fail(CGP_EINVAL, "op %s: %s: writes %s %s", t->op->name,
-                                cgp__trial_function_name(direction),
-                                s->memory[i] != GUARD ? "in front of" : "behind", name);
-        }
+        const int64_t bytes = slot == TRIAL_WORKSPACE ? workspace_of(t, direction) : s->bytes;
+        if (!is_guard(s->memory, s->data) ||
+            !is_guard(s->data + bytes, s->data + s->bytes + CGP__ALIGN))
+            return cgp_fail(CGP_EINVAL, "op %s: %s: writes %s %s", t->op->name,
+                            cgp__trial_function_name(direction),
+                            is_guard(s->memory, s->data) ? "behind" : "in front of", name);
         const bool read = slot < TRIAL_Y || (!forward && slot < TRIAL_DX);
         if (read && !overwritten(t, direction, variant, slot) &&
             memcmp(cgp__trial_data(t, slot), s->kept, (size_t)s->bytes) != 0)
@@ -299,7 +324,11 @@ static void bind(cgp__trial *t, cgp__direction direction, const cgp__variant *va
         run->pending = cgp__trial_data(t, TRIAL_PENDING);
     if (!forward) run->dy = cgp__trial_data(t, TRIAL_DY);
     if (forward && loss) run->loss = &t->loss;
-    run->workspace = cgp__trial_data(t, TRIAL_WORKSPACE);
+    const cgp__trial_slot *workspace = &t->slots[TRIAL_WORKSPACE];
+    const int64_t bytes = workspace_of(t, direction);
+    if (bytes > 0) run->workspace = workspace->data;
+    if (workspace->memory)
+        memset(workspace->data + bytes, GUARD, (size_t)(workspace->bytes - bytes));
 }
 
 /* The results where they are looked for, after a run in place. */

@@ -23,6 +23,7 @@ enum {
 
 typedef struct cgp__trial_slot {
     char *memory; /* guard, the operand, guard; NULL: the op has no such operand */
+    char *data;   /* the operand. Inputs lie as a caller's may, at no multiple of a cache line */
     char *kept;   /* its bytes as they should be; of what is written, by the first run */
     char *ended;  /* of a state: after end_of_step */
     int64_t bytes;
@@ -51,7 +52,7 @@ typedef struct cgp__variant {
 } cgp__variant;
 
 static inline void *cgp__trial_data(const cgp__trial *t, int slot) {
-    return t->slots[slot].memory ? t->slots[slot].memory + CGP__ALIGN : NULL;
+    return t->slots[slot].data;
 }
 
 /* Make the use and its memory, and draw what is read. What is written is of no value yet. */
@@ -61,6 +62,8 @@ void cgp__trial_destroy(cgp__trial *t);
 
 /* Other values for a slot: NaN (of integers: others in range) for seed 0, else numbers of the seed. */
 void cgp__trial_poison(cgp__trial *t, int slot, uint64_t seed);
+/* Its own values, each in the place of another: what an op makes of them stays in range. false if they are all the same. */
+bool cgp__trial_rotate(cgp__trial *t, int slot, int64_t by);
 /* The slot as it was kept. */
 void cgp__trial_restore(cgp__trial *t, int slot);
 /* Keep what the last run left in the slots that `direction` writes. */

@@ -107,6 +107,14 @@ static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp
     return CGP_OK;
 }
 
+/* As a training begins. */
+static void fill_state(profiler *p, const cgp__op_state *state, char *to) {
+    const int32_t number = (int32_t)state->begin;
+    const void *begin = state->dtype == CGP_I32 ? (const void *)&number : &state->begin;
+    for (int64_t i = 0; i < cgp_shape_count(&state->shape); i++)
+        p->backend->copy(p->device, to + 4 * i, begin, 4);
+}
+
 static cgp_status make_kept(profiler *p, const cgp_model *model, const cgp__node *node,
                             int64_t n, cgp__kernel_args *args) {
     for (int k = 0; k < node->n_saved; k++) {
@@ -119,6 +127,7 @@ static cgp_status make_kept(profiler *p, const cgp_model *model, const cgp__node
         CGP_TRY(piece(p,
                       cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
                       &args->state[k]));
+        fill_state(p, state, args->state[k]);
     }
     return piece(p, node->pending_bytes, &args->pending);
 }

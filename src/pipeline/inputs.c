@@ -56,7 +56,8 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
                             "(layer %s, %s)",
                             model->inputs[k], (long long)(bad / row), (long long)(bad % row),
                             ((const int32_t *)tensor->data)[bad], (long long)high - 1,
-                            node->op->is_loss ? " or the ignored one" : "",
+                            node->op->kind == CGP__OP_CROSS_ENTROPY ? " or the ignored one"
+                                                                    : "",
                             model->layers[node->layer], node->op->name);
         }
     }

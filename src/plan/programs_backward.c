@@ -108,6 +108,9 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
     if (x.arena != CGP__ITEM || !b->items[x.offset].saved || b->items[x.offset].end > moment)
         return false;
     const bool read_now = node->op->input_needs_x & (1u << k);
+    for (int j = 0; j < node->n_inputs; j++) { /* the other one is read still */
+        if (j != k && node->inputs[j] == node->inputs[k]) return false;
+    }
     return node->op->dx == CGP__DX_OVER_X ||
            (!read_now && b->items[x.offset].end == moment - 1);
 }

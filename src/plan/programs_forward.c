@@ -24,6 +24,18 @@ static bool read_after(const cgp__stage_builder *b, int value, int i) {
     return false;
 }
 
+/* Whether the op may write its result over the memory of input k: all inputs of that value may be written over, and it has
+ * the result's type. */
+static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
+    const cgp__value_info *values = b->model->values;
+    const int value = node->inputs[k];
+    if (values[value].type.dtype != values[node->output].type.dtype) return false;
+    for (int j = 0; j < node->n_inputs; j++) {
+        if (node->inputs[j] == value && !(node->op->overwrites & (1u << j))) return false;
+    }
+    return true;
+}
+
 /* The item that node i's result may take over from one of its inputs, or -1. */
 static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
@@ -31,7 +43,7 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     for (int k = 0; k < node->n_inputs; k++) {
         const int value = node->inputs[k];
         const cgp__place place = b->where[value];
-        if ((node->op->overwrites & (1u << k)) && place.arena == CGP__ITEM &&
+        if (may_overwrite(b, node, k) && place.arena == CGP__ITEM &&
             b->items[place.offset].bytes == bytes && !read_after(b, value, i))
             return (int)place.offset;
     }

@@ -399,7 +399,7 @@ static inline void runner_close(runner *on) {
 
 /* Whether its products in bf16 run on tiles, and round what they read in f32. */
 static inline bool runner_has_tiles(const runner *on) {
-    return on->backend == &cgp__backend_cpu && on->device->tiles;
+    return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
 /* A law as two tests, on the runners `ref` and `cpu`: their initial state. */

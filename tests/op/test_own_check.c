@@ -19,7 +19,7 @@ static void every_op_of_the_tests_passes(void **state) {
                  {&test_own_sigmoid, NULL, one}, {&test_own_product, NULL, two},
                  {&test_own_noise, &noise, one}, {&test_own_meter, NULL, one},
                  {&test_own_bucket, &high, one}, {&test_own_gain, &high, looked_up},
-                 {&test_own_squares, NULL, two}};
+                 {&test_own_squares, NULL, two}, {&test_own_bias, NULL, one}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int samples = 1; samples < 4; samples++) {
             cgp_op_check_options options = cgp_op_check_options_default();
@@ -348,6 +348,125 @@ static void bad_tables_and_arguments_are_told(void **state) {
     assert_message("op gain: input 1: expected high from 1 to ");
 }
 
+/* --- more laws --- */
+
+static cgp_status summed_with_dx(const cgp_op_run *run) {
+    if (!run->dx[0]) {
+        memset(run->dparameters[0], 0, 8 * sizeof(float));
+        return CGP_OK;
+    }
+    return test_own_bias.backward_input(run);
+}
+
+static void gradients_of_parameters_come_without_dx_too(void **state) {
+    (void)state;
+    cgp_op op = test_own_bias;
+    op.backward_input = summed_with_dx;
+    expect(
+        &op,
+        "op bias: backward_input: dparameters[0], element 0 is another when every dx is NULL");
+}
+
+static cgp_status wild(const cgp_op_run *run) {
+    for (int64_t i = 0; i < run->n * cgp_shape_count(&run->node->shapes.output.shape); i++)
+        ((int32_t *)run->y)[i] = i == 7 ? 7 : 6;
+    return CGP_OK;
+}
+
+static void integers_are_in_their_range(void **state) {
+    (void)state;
+    const int64_t high = 7;
+    cgp_op op = test_own_bucket;
+    op.forward = wild;
+    assert_status(cgp_op_check(&op, &high, &rows, NULL), CGP_EINVAL);
+    assert_message("op bucket: forward: y, element 7 is 7, expected 0 to 6 (output.high)");
+}
+
+static int64_t only_backward(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
+                             int threads) {
+    (void)node;
+    (void)n;
+    (void)threads;
+    return direction == CGP_OP_FORWARD ? 64 : 4096;
+}
+
+static cgp_status scratches(const cgp_op_run *run) {
+    memset(run->workspace, 1, 65);
+    return square(run);
+}
+
+static void each_direction_keeps_to_its_own_workspace(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.workspace = only_backward;
+    assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
+    op.forward = scratches;
+    expect(&op, "op square: forward: writes behind workspace");
+}
+
+/* The largest of each row; its place is saved as a float, which backward takes as an index. */
+static cgp_status largest_infer(const void *attributes, const cgp_op_type *inputs,
+                                cgp_op_shapes *out) {
+    (void)attributes;
+    out->output = (cgp_op_type){CGP_F32, cgp_shape_make(1, inputs[0].shape.dims), 0};
+    out->n_saved = 1;
+    out->saved[0] = out->output;
+    return CGP_OK;
+}
+
+static cgp_status largest(const cgp_op_run *run) {
+    for (int64_t r = 0; r < run->n * 5; r++) {
+        const float *x = (const float *)run->x[0] + r * 8;
+        int best = 0;
+        for (int c = 1; c < 8; c++)
+            if (x[c] > x[best]) best = c;
+        run->saved[0][r] = (float)best;
+        ((float *)run->y)[r] = x[best];
+    }
+    return CGP_OK;
+}
+
+static cgp_status largest_dx(const cgp_op_run *run) {
+    memset(run->dx[0], 0, (size_t)(run->n * 40) * sizeof(float));
+    for (int64_t r = 0; r < run->n * 5; r++)
+        run->dx[0][r * 8 + (int64_t)run->saved[0][r]] = run->dy[r];
+    return CGP_OK;
+}
+
+static void a_saved_index_stays_one(void **state) {
+    (void)state;
+    const cgp_op op = {.struct_size = sizeof(cgp_op),
+                       .name = "largest",
+                       .n_inputs = 1,
+                       .infer = largest_infer,
+                       .input_needs_saved = 1,
+                       .forward = largest,
+                       .backward_input = largest_dx};
+    assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
+}
+
+static cgp_status nothing_kept(const void *attributes, const cgp_op_type *inputs,
+                               cgp_op_shapes *out) {
+    CGP_TRY(same(attributes, inputs, out));
+    out->pending_bytes = 8;
+    return CGP_OK;
+}
+
+static void what_would_never_be_used_is_told(void **state) {
+    (void)state;
+    cgp_op op = good;
+    op.infer = nothing_kept;
+    op.end_of_step = test_own_meter.end_of_step;
+    expect(&op, "op square: its shape rule says 8 pending bytes, expected a state");
+    op = good;
+    op.weight_needs_y = true;
+    expect(&op,
+           "op square: names what backward_weight reads, expected that function, got NULL");
+    op = test_own_bucket;
+    op.input_needs_x = 1;
+    expect(&op, "op bucket: names what backward_input reads");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_op_of_the_tests_passes),
@@ -359,6 +478,11 @@ int main(void) {
         cmocka_unit_test(state_is_tried),
         cmocka_unit_test(a_loss_is_tried),
         cmocka_unit_test(bad_tables_and_arguments_are_told),
+        cmocka_unit_test(gradients_of_parameters_come_without_dx_too),
+        cmocka_unit_test(integers_are_in_their_range),
+        cmocka_unit_test(each_direction_keeps_to_its_own_workspace),
+        cmocka_unit_test(a_saved_index_stays_one),
+        cmocka_unit_test(what_would_never_be_used_is_told),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

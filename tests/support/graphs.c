@@ -75,7 +75,7 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
 /* An op from outside the library. */
 static cgp_value random_own(graph *g, cgp_value x, const char *name) {
     static const cgp_op *const plain[] = {&test_own_scale, &test_own_rms, &test_own_sigmoid,
-                                          &test_own_meter};
+                                          &test_own_meter, &test_own_bias};
     const test_noise noise = {g->sizes->dropout};
     const int64_t vocabulary = g->sizes->vocabulary;
     const cgp_value with[2] = {x, g->seen[test_between(g->state, 0, g->n - 1)]};
@@ -93,7 +93,7 @@ static cgp_value random_own(graph *g, cgp_value x, const char *name) {
                              cgp_op_apply(g->model, &test_own_bucket, &x, NULL, &vocabulary),
                              name, vocabulary, g->sizes->width, normal);
     default:
-        return cgp_op_apply(g->model, plain[test_between(g->state, 0, 3)], &x, name, NULL);
+        return cgp_op_apply(g->model, plain[test_between(g->state, 0, 4)], &x, name, NULL);
     }
 }
 

@@ -184,7 +184,7 @@ const cgp_op test_own_rms = {.struct_size = sizeof(cgp_op),
                              .backward_weight = rms_weight,
                              .workspace = rms_workspace};
 
-/* --- sigmoid: its small weight gradient comes with dx in the table behind --- */
+/* --- sigmoid --- */
 
 static cgp_status sigmoid_forward(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
@@ -366,6 +366,36 @@ const cgp_op test_own_meter = {.struct_size = sizeof(cgp_op),
                                .forward = meter_forward,
                                .backward_input = meter_input,
                                .end_of_step = meter_end};
+
+/* --- bias: its gradient comes with dx --- */
+
+static cgp_status bias_forward(const cgp_op_run *run) {
+    const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < n; i++)
+        ((float *)run->y)[i] = x[i] + run->parameters[0][i % C];
+    return CGP_OK;
+}
+
+static cgp_status bias_input(const cgp_op_run *run) {
+    const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
+    memset(run->dparameters[0], 0, (size_t)C * sizeof(float));
+    for (int64_t i = 0; i < n; i++) {
+        run->dparameters[0][i % C] += run->dy[i];
+        if (run->dx[0]) run->dx[0][i] = run->dy[i];
+    }
+    return CGP_OK;
+}
+
+const cgp_op test_own_bias = {.struct_size = sizeof(cgp_op),
+                              .name = "bias",
+                              .n_inputs = 1,
+                              .infer = infer_weighted,
+                              .weight_in_input = true,
+                              .overwrites = 1u << 0,
+                              .dx_in_place = true,
+                              .forward = bias_forward,
+                              .backward_input = bias_input};
 
 /* --- bucket: rows to integers --- */
 

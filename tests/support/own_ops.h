@@ -13,13 +13,14 @@
  *   product   a b                            I: a, b                each dx from the other input
  *   noise     x times a number near 1        -                      random, over x, redone; attributes: test_noise
  *   meter     x / (1 + mean of |x| so far)   I: saved               state
+ *   bias      x + bias                       -                      its gradient comes with dx; dx over dy
  *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
  *   gain      x weight[ids]                  I: ids, W: saved, ids  integers that are checked; attributes: int64_t K
  *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
  *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
  */
 extern const cgp_op test_own_scale, test_own_rms, test_own_sigmoid, test_own_product,
-    test_own_noise, test_own_meter, test_own_bucket, test_own_gain, test_own_squares,
+    test_own_noise, test_own_meter, test_own_bias, test_own_bucket, test_own_gain, test_own_squares,
     test_own_weighted;
 
 typedef struct test_noise {

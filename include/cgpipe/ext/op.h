@@ -24,7 +24,8 @@
  * What a function may do. It reads and writes the memory of its `cgp_op_run` and nothing else that changes: no static
  * variables, no memory of its own from one call to the next (that is `state`), no allocation (that is `workspace`), no random
  * numbers but cgp_op_random(). Its results are then a function of its operands, bit for bit. All tensors lie in host memory,
- * row-major, at multiples of 64 bytes, [n, ...] with the n samples of a micro-batch; floats are f32 whatever the
+ * row-major, at multiples of 64 bytes (but inputs of the model, which may lie where the caller has them), [n, ...] with
+ * the n samples of a micro-batch; floats are f32 whatever the
  * precision of the plan (in bf16 they are widened before a call and rounded behind it). Nothing written is read before: y,
  * saved, dx and dparameters come as garbage. Gradients are *written*, never added to: where a value has several uses, or a
  * parameter several micro-batches, the library adds.
@@ -108,12 +109,12 @@ typedef struct cgp_op_run {
     float *saved[CGP_OP_MAX_SAVED];           /**< [n, saved k]. Forward writes all; backward reads those that the table names. */
     const float *parameters[CGP_OP_MAX_PARAMETERS];
     const float *dy;                          /**< [n, output]; NULL for a loss. */
-    float *dx[CGP_OP_MAX_INPUTS];             /**< [n, input k]. NULL where nobody wants it; of integers always. */
+    float *dx[CGP_OP_MAX_INPUTS];             /**< [n, input k]. NULL where nobody wants it (with weight_in_input perhaps all); of integers always. */
     float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Sums over the n samples. */
     void *state[CGP_OP_MAX_STATE]; /**< Forward reads it, `end_of_step` changes it. */
     void *pending;  /**< pending_bytes. Forward adds to it what the step will change; NULL: this run does not count. */
     bool first;     /**< Forward: `pending` is garbage yet, and begins with this micro-batch. */
-    bool training;  /**< Forward: false in evaluation and prediction. */
+    bool training;  /**< False in evaluation and prediction. */
     void *workspace; /**< As many bytes as the table's `workspace` asked for; garbage. */
     double *loss;     /**< A loss, forward: write the sum over the n samples. */
     float loss_scale; /**< A loss, backward: dx is that of loss_scale times the sum. */
@@ -202,7 +203,8 @@ typedef void cgp_op_part(const cgp_op_run *run, void *work, int64_t begin, int64
                          int thread);
 
 /** Share items among the threads of the device, and wait for all of them. A part begins at a multiple of `block`, may run at
- *  any time, and writes nothing that another reads or writes; then bits do not depend on the threads.
+ *  any time, and writes nothing that another reads or writes; then bits do not depend on the threads. Called from a part, all
+ *  items run at once on the part's thread.
  *  @param[in] work Borrowed; handed on. */
 CGP_API void cgp_op_share(const cgp_op_run *run, int64_t items, int64_t block,
                           cgp_op_part *part, void *work);
@@ -232,9 +234,10 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
 /**
  * Try whether an op keeps its contract, on inputs drawn at random; nothing is trained.
  *
- * Gradients of inputs and parameters are compared with central differences (a step is halved twice where the op has a kink
- * nearby). Each direction runs again with every operand that it does not name full of other values, one by one, and with each that
- * it does name: what is read must be named, and what is named must be read. And: all of y, saved, dx and dparameters is
+ * Gradients of inputs and parameters are compared with central differences (smaller steps are tried where the op has a kink
+ * nearby). Each half of backward runs again with every operand of forward that it does not name full of NaN and of other numbers, one by
+ * one, and with the elements of each that it does name moved to other places: what is read must be named, and what is named must be
+ * read. And: all of y, saved, dx and dparameters is
  * written, and nothing else; what lay there, and in the workspace, does not matter; the same call gives the same bits, also with
  * shared items in another order, without `pending`, in place where the table allows, with each dx alone; the halves give
  * the same in either order; fewer samples need no more workspace.

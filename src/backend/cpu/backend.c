@@ -96,6 +96,7 @@ static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spe
     CGP_TRY(find_op(spec, &op));
     cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("cpu: kernel", sizeof *kernel);
+    if (spec->type == CGP_BF16) (void)cgp__cpu_tiles_of(device);
     *kernel = (cgp__kernel){.device = device, .spec = *spec, .op = op};
     *out = kernel;
     return CGP_OK;

@@ -13,7 +13,8 @@
 struct cgp__device {
     int threads;
     const cgp__cpu_kernels *loops;  /* of this machine's instruction set */
-    const cgp__cpu_tiles *tiles;    /* for products in bf16; NULL: it has none */
+    const cgp__cpu_tiles *tiles;    /* for products in bf16, once a kernel has asked for them; NULL: none */
+    bool may_tile;                  /* CGP_CPU_ISA lets it */
     struct cgp__cpu_thread *thread; /* how the owner was before */
     cgp__cpu_shared shared;
     _Atomic int64_t taken; /* grains of it */
@@ -45,8 +46,10 @@ extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
     cgp__cpu_pad[CGP__DIRECTIONS], cgp__cpu_concat[CGP__DIRECTIONS],
     cgp__cpu_batch_norm[CGP__DIRECTIONS], cgp__cpu_instance_norm[CGP__DIRECTIONS];
 
-/* isa.c: the best loops and tiles that this machine has, or those that CGP_CPU_ISA names. */
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, const cgp__cpu_tiles **tiles);
+/* isa.c: the best loops that this machine has, or those that CGP_CPU_ISA names, and whether tiles may be used. */
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, bool *may_tile);
+/* The device's tiles, asked for now if nobody has; NULL: it has none. */
+const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp__device *device);
 
 /* device.c */
 cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core);

@@ -43,7 +43,7 @@ static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
 static cgp_status start(cgp__device *device, int core) {
     device->thread->owner = pthread_self();
     device->thread->omp_threads = omp_get_max_threads();
-    CGP_TRY(cgp__cpu_isa_choose(&device->loops, &device->tiles));
+    CGP_TRY(cgp__cpu_isa_choose(&device->loops, &device->may_tile));
     CGP_TRY(pin(device->thread, device->threads, core));
     omp_set_num_threads(device->threads);
     if (omp_get_proc_bind() != omp_proc_bind_false)
@@ -70,9 +70,8 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
         cgp__cpu_device_destroy(device);
         return status;
     }
-    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s%s",
-             threads, core, device->loops->isa,
-             device->tiles ? ", products in bf16 on AMX" : "");
+    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s", threads,
+             core, device->loops->isa);
     *out = device;
     return CGP_OK;
 }

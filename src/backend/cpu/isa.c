@@ -1,9 +1,9 @@
 /* isa.c -- which loops a CPU device runs: those of x86-64-v3 or v4, and on tiles of AMX what is multiplied in bf16.
  *
  * AMX takes a processor that has it, a system that keeps its registers, and the process's leave to use them,
- * which is asked for once: tiles are 8 KiB of state, and Linux gives it to threads only of who has asked. It may
- * refuse, where a thread's stack for signals is too small for them; once they are granted it refuses such a stack
- * (sigaltstack(2), AT_MINSIGSTKSZ). */
+ * which is asked for once, by the first kernel in bf16: tiles are 8 KiB of state, and Linux gives it to threads only of
+ * who has asked. It may refuse, where a thread's stack for signals is too small for them; once they are granted it refuses
+ * such a stack (sigaltstack(2), AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 
 #include <cpuid.h>
@@ -48,8 +48,10 @@ static bool has_tile_instructions(void) {
 static bool tiles_granted;
 
 static void ask_for_tiles(void) {
-    tiles_granted = has_v4() && has_tile_instructions() &&
-                    syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
+    if (!has_v4() || !has_tile_instructions()) return;
+    tiles_granted = syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
+    cgp__log(CGP_LOG_INFO, "cpu", "AMX, for products in bf16: %s",
+             tiles_granted ? "granted" : "refused by the system");
 }
 
 static bool has_tiles(void) {
@@ -58,7 +60,7 @@ static bool has_tiles(void) {
     return tiles_granted;
 }
 
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, const cgp__cpu_tiles **tiles) {
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, bool *may_tile) {
     const char *wanted = getenv("CGP_CPU_ISA");
     const bool v3 = wanted && strcmp(wanted, "v3") == 0;
     const bool v4 = wanted && strcmp(wanted, "v4") == 0;
@@ -78,6 +80,11 @@ cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, const cgp__cpu_ti
                         "without (use %s)",
                         has_v4() ? "v4" : "v3");
     *loops = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
-    *tiles = !v3 && !v4 && has_tiles() ? &cgp__cpu_tiles_amx : NULL;
+    *may_tile = !v3 && !v4;
     return CGP_OK;
+}
+
+const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp__device *device) {
+    if (!device->tiles && device->may_tile && has_tiles()) device->tiles = &cgp__cpu_tiles_amx;
+    return device->tiles;
 }

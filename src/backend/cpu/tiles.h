@@ -7,7 +7,7 @@
  *     sum := sum + (even + odd)
  *
  * and then c = sum + bias + what it is added to. Each of these operations is rounded to the nearest, halfway to even; denormal operands
- * and results are 0, but for the sums of the last line. Beyond the end of k there are zeros. So an element is a function of its
+ * and results are 0, but for the sums of the last line where c is f32. Beyond the end of k there are zeros. So an element is a function of its
  * row of a, its column of b and what it is added to. */
 #ifndef CGP_SRC_CPU_TILES_H
 #define CGP_SRC_CPU_TILES_H
