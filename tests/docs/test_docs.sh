@@ -210,11 +210,13 @@ check_links() {
     done
 }
 
-make_folder() { # $folder, where a page's commands are run
+# $folder, where a page's commands are run. It has what belongs to the project and no more: commands write through links, and a reader who has
+# followed the guide in the project's folder keeps a book.txt and runs there.
+make_folder() {
     local entry
     folder=$(mktemp -d "$work/page-XXXXXX")
-    for entry in "$source_dir"/*; do
-        case ${entry##*/} in build* | CMakeLists.txt) ;; *) ln -s "$entry" "$folder" ;; esac
+    for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models src tests tools; do
+        [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$folder"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$folder/book.txt"
     ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2-files"
@@ -309,7 +311,12 @@ find_fault() { # find_fault WHAT EXPECTED <page
     mkdir -p "$source_dir/docs"
     for entry in README.md ARCHITECTURE.md tests; do ln -s "$real/$entry" "$source_dir"; done
     cat >"$source_dir/docs/page.md"
+    echo mine >"$source_dir/book.txt"
     check_page docs/page.md >"$work/found"
+    if [ "$(cat "$source_dir/book.txt")" != mine ]; then
+        echo "not ok: a book.txt in the project's folder is written over"
+        failed=1
+    fi
     source_dir=$real
     grep -qF -- "$2" "$work/found" && return
     echo "not ok: the check does not find $1; it says:"
