@@ -5,7 +5,7 @@
 #                 stands below a prompt is what it prints; the example of each `cgpipe help COMMAND` is run, too
 #     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: there are such ones
 #     links       lead to a file, and to a heading of it
-#     the guide   has all of examples/guide.c, and names every field of the options
+#     the guide   has all of examples/guide.c, and names every public header and every field of the options
 #
 # The commands run with an installation of their own, in $HOME/cgpipe.
 set -u
@@ -291,6 +291,17 @@ fields() { # the members of a struct in a header
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
+check_headers() { # check_headers PAGE: each is in a row of its table; cgpipe.h has those of which the page says so
+    local header
+    while IFS= read -r header; do
+        sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
+            echo "docs/guide.md: its table lacks the header $header"
+        case $header in cgpipe/cgpipe.h | cgpipe/models/*) continue ;; esac
+        grep -qxF -- "#include <$header>" "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h lacks $header"
+    done < <(cd "$source_dir/include" && find cgpipe -name '*.h' | sort)
+    ! grep -q '<cgpipe/models/' "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h has headers of cgpipe/models/"
+}
+
 check_tables() {
     local name
     for name in $(fields plan.h cgp_plan_options) $(fields optim.h cgp_optim); do
@@ -354,6 +365,7 @@ awk -f "$tests/blocks.awk" docs/guide.md >"$work/guide"
 {
     check_program "$work/guide"
     check_tables docs/guide.md
+    check_headers docs/guide.md
     for command in "${!reasons[@]}" "${!additions[@]}" "${!without_numbers[@]}"; do
         [ -e "$work/marks/$(sha256sum <<<"$command" | cut -c 1-20)" ] || echo "commands.sh: no page has: $command"
     done
