@@ -219,7 +219,9 @@ make_folder() {
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$folder"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$folder/book.txt"
-    ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2-files"
+    mkdir "$folder/gpt2-files" # a small GPT-2, and another one's tokenizer
+    ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$folder/gpt2-files"
+    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$folder/book.bin" # tokens that it knows
     ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2"
 }
 
