@@ -21,7 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define MOST_BYTES ((size_t)256 << 20) /* of a ring */
+/* Of a ring, its slots too: a sample may be smaller than its slot. */
+#define MOST_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
 
@@ -30,7 +31,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
 typedef struct slot {
     slot_state state;
     cgp_status status;
-    char message[1024]; /* a whole one */
+    char *message; /* of a failure; NULL when there was no memory for it */
 } slot;
 
 typedef struct ring {
@@ -64,6 +65,13 @@ static bool has_work(const cgp__prefetch *p) {
     return r->next - r->first < r->n && r->next < p->source.ends[p->current];
 }
 
+static char *copy_message(void) {
+    const size_t bytes = strlen(cgp_message()) + 1;
+    char *copy = cgp__calloc(bytes, 1);
+    if (copy) memcpy(copy, cgp_message(), bytes);
+    return copy;
+}
+
 /* Prepare the next sample. The lock is held before and after. */
 static void work(cgp__prefetch *p) {
     const cgp__prefetch_source *source = &p->source;
@@ -78,7 +86,7 @@ static void work(cgp__prefetch *p) {
     pthread_mutex_unlock(&p->lock);
     s->status = source->prepare(source->context, split, position, item, data,
                                 data + source->input_bytes);
-    if (s->status != CGP_OK) snprintf(s->message, sizeof s->message, "%s", cgp_message());
+    if (s->status != CGP_OK) s->message = copy_message();
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_READY;
     r->busy--;
@@ -106,6 +114,18 @@ static void drain(cgp__prefetch *p, const ring *r) {
         pthread_cond_wait(&p->done, &p->lock);
 }
 
+/* Free, and without message. */
+static void clear_slot(slot *s) {
+    free(s->message);
+    *s = (slot){.state = SLOT_FREE};
+}
+
+static void clear(ring *r) {
+    for (int64_t i = 0; i < r->n; i++)
+        clear_slot(&r->slots[i]);
+}
+
+/* Its slots are clear. */
 static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
     const size_t bytes = p->source.input_bytes + p->source.target_bytes;
     slot *slots = cgp__calloc((size_t)n, sizeof *slots);
@@ -125,7 +145,7 @@ static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
 
 /* A slot for each sample of a batch, as far as memory is well spent; one a thread in any case. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
-    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
+    const size_t bytes = p->source.input_bytes + p->source.target_bytes + sizeof(slot);
     const int64_t most = (int64_t)(MOST_BYTES / bytes), least = p->n_threads;
     const int64_t n = count < most ? count : most;
     return n > least ? n : least;
@@ -134,11 +154,9 @@ static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
     p->current = NO_SPLIT;
     drain(p, r);
-    if (n > r->n) CGP_TRY(resize(p, r, n));
-    for (int64_t i = 0; i < r->n; i++)
-        r->slots[i].state = SLOT_FREE;
+    clear(r);
     r->first = r->next = first;
-    return CGP_OK;
+    return n > r->n ? resize(p, r, n) : CGP_OK;
 }
 
 cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
@@ -155,6 +173,17 @@ cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
     return status;
 }
 
+/* What the worker met, to the reader. */
+static cgp_status fail_again(const cgp__prefetch *p, const slot *s, cgp_split split,
+                             int64_t position) {
+    if (s->message) return cgp_fail(s->status, "%s", s->message);
+    return cgp_fail(
+        s->status,
+        "%s: %s sample at position %" PRId64
+        ": could not be prepared, and its message could not be kept (out of memory)",
+        p->source.name, split == CGP_SPLIT_TRAIN ? "training" : "validation", position);
+}
+
 cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t position, void *input,
                               void *target) {
     const cgp__prefetch_source *source = &p->source;
@@ -168,12 +197,12 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
     while (s->state != SLOT_READY)
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);
-    const cgp_status status =
-        s->status == CGP_OK ? CGP_OK : cgp_fail(s->status, "%s", s->message);
+    cgp_status status = s->status;
+    if (status != CGP_OK) status = fail_again(p, s, split, position);
     memcpy(input, data, source->input_bytes);
     memcpy(target, data + source->input_bytes, source->target_bytes);
     pthread_mutex_lock(&p->lock);
-    s->state = SLOT_FREE;
+    clear_slot(s);
     r->first++;
     pthread_cond_signal(&p->work);
     pthread_mutex_unlock(&p->lock);
@@ -221,6 +250,7 @@ void cgp__prefetch_destroy(cgp__prefetch *p) {
     for (int i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
     for (int s = 0; s < 2; s++) {
+        clear(&p->rings[s]);
         free(p->rings[s].data);
         free(p->rings[s].slots);
     }

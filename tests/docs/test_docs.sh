@@ -5,7 +5,7 @@
 #                 stands below a prompt is what it prints; the example of each `cgpipe help COMMAND` is run, too
 #     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: there are such ones
 #     links       lead to a file, and to a heading of it
-#     the guide   has all of examples/guide.c, and names every field of the options
+#     the guide   has all of examples/guide.c, and names every public header and every field of the options
 #
 # The commands run with an installation of their own, in $HOME/cgpipe.
 set -u
@@ -210,14 +210,18 @@ check_links() {
     done
 }
 
-make_folder() { # $folder, where a page's commands are run
+# $folder, where a page's commands are run. It has what belongs to the project and no more: commands write through links, and a reader who has
+# followed the guide in the project's folder keeps a book.txt and runs there.
+make_folder() {
     local entry
     folder=$(mktemp -d "$work/page-XXXXXX")
-    for entry in "$source_dir"/*; do
-        case ${entry##*/} in build* | CMakeLists.txt) ;; *) ln -s "$entry" "$folder" ;; esac
+    for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models src tests tools; do
+        [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$folder"
     done
     cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$folder/book.txt"
-    ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2-files"
+    mkdir "$folder/gpt2-files" # a small GPT-2, and another one's tokenizer
+    ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$folder/gpt2-files"
+    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$folder/book.bin" # tokens that it knows
     ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2"
 }
 
@@ -289,6 +293,17 @@ fields() { # the members of a struct in a header
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
+check_headers() { # check_headers PAGE: each is in a row of its table; cgpipe.h has those of which the page says so
+    local header
+    while IFS= read -r header; do
+        sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
+            echo "docs/guide.md: its table lacks the header $header"
+        case $header in cgpipe/cgpipe.h | cgpipe/models/*) continue ;; esac
+        grep -qxF -- "#include <$header>" "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h lacks $header"
+    done < <(cd "$source_dir/include" && find cgpipe -name '*.h' | sort)
+    ! grep -q '<cgpipe/models/' "$source_dir/include/cgpipe/cgpipe.h" || echo "docs/guide.md: cgpipe/cgpipe.h has headers of cgpipe/models/"
+}
+
 check_tables() {
     local name
     for name in $(fields plan.h cgp_plan_options) $(fields optim.h cgp_optim); do
@@ -309,7 +324,12 @@ find_fault() { # find_fault WHAT EXPECTED <page
     mkdir -p "$source_dir/docs"
     for entry in README.md ARCHITECTURE.md tests; do ln -s "$real/$entry" "$source_dir"; done
     cat >"$source_dir/docs/page.md"
+    echo mine >"$source_dir/book.txt"
     check_page docs/page.md >"$work/found"
+    if [ "$(cat "$source_dir/book.txt")" != mine ]; then
+        echo "not ok: a book.txt in the project's folder is written over"
+        failed=1
+    fi
     source_dir=$real
     grep -qF -- "$2" "$work/found" && return
     echo "not ok: the check does not find $1; it says:"
@@ -347,6 +367,7 @@ awk -f "$tests/blocks.awk" docs/guide.md >"$work/guide"
 {
     check_program "$work/guide"
     check_tables docs/guide.md
+    check_headers docs/guide.md
     for command in "${!reasons[@]}" "${!additions[@]}" "${!without_numbers[@]}"; do
         [ -e "$work/marks/$(sha256sum <<<"$command" | cut -c 1-20)" ] || echo "commands.sh: no page has: $command"
     done

@@ -2,6 +2,7 @@
  * threads, and failures of the caller's function cost nothing. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
+#include "data/prefetch.h"
 
 #include <cgpipe/cgpipe.h>
 
@@ -188,6 +189,55 @@ static void threads_and_where_one_begins_change_no_bit(void **unused) {
         assert_int_equal(atomic_load(&b.destroyed), 1);
     }
     assert_int_equal(test_count_threads(), TEST_THREADS);
+}
+
+/* --- memory --- */
+
+static int64_t same_item(void *context, cgp_split split, int64_t position) {
+    (void)context;
+    (void)split;
+    return position;
+}
+
+static cgp_status prepare_nothing(void *context, cgp_split split, int64_t position,
+                                  int64_t item, void *input, void *target) {
+    (void)context;
+    (void)split;
+    (void)position;
+    (void)item;
+    (void)input;
+    (void)target;
+    return CGP_OK;
+}
+
+/* Of the whole process, whether touched or not. */
+static int64_t address_space(void) {
+    long long pages = 0;
+    FILE *file = fopen("/proc/self/statm", "r");
+    assert_non_null(file);
+    assert_int_equal(fscanf(file, "%lld", &pages), 1);
+    (void)fclose(file);
+    return pages * sysconf(_SC_PAGESIZE);
+}
+
+/* Samples of 64 bytes, any number at a time: what a slot costs besides counts, too. The splits are empty, so that
+ * nothing is prepared. 32 MiB are for the allocator and what a thread begins with. */
+static void samples_ahead_take_256_mib_at_most_however_small_they_are(void **unused) {
+    (void)unused;
+    static const cgp__prefetch_source source = {.name = "small",
+                                                .item = same_item,
+                                                .prepare = prepare_nothing,
+                                                .input_bytes = 60,
+                                                .target_bytes = 4};
+    cgp__prefetch *ahead = NULL;
+    assert_ok(cgp__prefetch_create(&ahead, &source, 1));
+    const int64_t before = address_space();
+    assert_ok(cgp__prefetch_begin(ahead, CGP_SPLIT_TRAIN, 0, INT64_C(1) << 40));
+    const int64_t grown = address_space() - before;
+    print_message("a ring of %.1f MiB\n", (double)grown / (1 << 20));
+    assert_true(grown > INT64_C(128) << 20);
+    assert_true(grown <= INT64_C(288) << 20);
+    cgp__prefetch_destroy(ahead);
 }
 
 /* --- failures --- */
@@ -408,6 +458,7 @@ int main(void) {
         cmocka_unit_test(validation_is_one_pass_in_order),
         cmocka_unit_test(a_set_without_end_goes_in_order_from_anywhere),
         cmocka_unit_test(threads_and_where_one_begins_change_no_bit),
+        cmocka_unit_test(samples_ahead_take_256_mib_at_most_however_small_they_are),
         cmocka_unit_test(a_failure_reaches_the_caller_and_loses_nothing),
         cmocka_unit_test(a_failure_without_a_message_or_a_status_is_told),
         cmocka_unit_test(a_wrong_description_is_refused),

@@ -55,7 +55,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_open(cgp_weights **out, const cgp_
  *                      The pipeline's weights are then partly these.   @retval CGP_EIO  Likewise.
  * @retval CGP_ESTATE   As for cgp_pipeline_set_parameter().   @retval CGP_ENOMEM
  *
- * Cost: reads all data once; one tensor at a time is in memory.
+ * Cost: reads all data once; memory for two tensors of the size of the largest, as f32, for the time of the call.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_weights_load(cgp_weights *weights,
                                                    cgp_pipeline *pipeline);
@@ -72,6 +72,8 @@ CGP_API void cgp_weights_close(cgp_weights *weights);
  *
  * @retval CGP_EIO  Not written; what was there is untouched.   @retval CGP_ENOMEM  Likewise.   @retval CGP_EINVAL  As for
  * cgp_weights_open().
+ *
+ * Cost: memory as for cgp_weights_load().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
                                                    const cgp_model *model, const char *path);
