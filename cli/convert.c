@@ -14,6 +14,7 @@
 #include "common.h"
 #include "experiment.h"
 #include "folder.h"
+#include "published.h"
 #include "record.h"
 
 #include <cgpipe/models/weights.h>
@@ -116,10 +117,23 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
+/* A file's --model, which config.json beside it must not gainsay. */
+static cgp_status find_model_of_file(conversion *c) {
+    const cli_settings *s = c->settings;
+    char given[CLI_MODEL_TEXT], told[CLI_MODEL_TEXT];
+    CGP_TRY(cli_model_parse(&c->named, s->model, 0));
+    if (c->named.kind != CGP_MODEL_GPT2) return CGP_OK;
+    CGP_TRY(cgp_named_model_text(&c->named, given, sizeof given));
+    CGP_TRY(cli_published_model(s->operand, told));
+    if (!*told || strcmp(given, told) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
+                    told, s->operand, given);
+}
+
 static cgp_status find_model(conversion *c) {
     const cli_settings *s = c->settings;
     c->named = cgp_named_model_default();
-    if (c->source == SOURCE_FILE) return cli_model_parse(&c->named, s->model, 0);
+    if (c->source == SOURCE_FILE) return find_model_of_file(c);
     if (c->source == SOURCE_FOLDER) return cgp_huggingface_read(&c->named.gpt2, s->operand);
     cli_folder_name(&c->from, s->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));

@@ -67,6 +67,23 @@ check "sample --weights FOLDER: the same text" cmp -s "$out" sampled
 
 cp -R "$weights/gpt2" erf && sed -i 's/gelu_new/gelu/' erf/config.json
 fails 1 "erf: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" sample run --weights erf --prompt '#'
+fails 1 "erf/model.safetensors: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" \
+    sample run --weights erf/model.safetensors --prompt '#'
+(cd erf && "$program" sample ../run --weights model.safetensors --prompt '#' >"$out" 2>"$err")
+check "a file by its name alone: the same" has "model.safetensors: expected the model $gpt2 of the run" "$err"
+run sample run --weights "$weights/gpt2/model.safetensors" --prompt '#$' --length 20 --temperature 0
+check "sample --weights FILE beside its config.json: the same text" cmp -s "$out" sampled
+run train $model --data text.txt --batch 4 --steps 1 --run another
+cp -R "$weights/gpt2" another/latest/published
+run sample run --weights another/latest/published --prompt '#$' --length 20 --temperature 0
+check "sample --weights FOLDER in a checkpoint of another model: the same text" cmp -s "$out" sampled
+rm -r another
+fails 2 "--model: expected ${gpt2%,gelu=tanh}, as config.json beside erf/model.safetensors says, got $gpt2" \
+    convert erf/model.safetensors to --model $gpt2
+fails 2 "--model: expected $gpt2, as config.json beside $weights/gpt2/model.safetensors says, got ${gpt2/heads=2/heads=4}" \
+    convert "$weights/gpt2/model.safetensors" to --model "${gpt2/heads=2/heads=4}"
+run convert erf/model.safetensors from-erf --model "${gpt2%,gelu=tanh}"
+check "a file as config.json beside it says: exit code 0" exits 0
 
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
