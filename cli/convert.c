@@ -20,8 +20,10 @@
 #include <cgpipe/models/weights.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -36,7 +38,6 @@ typedef struct conversion {
     cli_folder from, to;    /* runs; one of them is */
     json_t *record;         /* of the run that is converted */
     char *config, *weights; /* files of the folder that is made */
-    bool made;              /* that folder, by us */
     cgp_named_model named;
     char model_text[CLI_MODEL_TEXT];
     cgp_model *model;
@@ -210,21 +211,35 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
-/* A note of cgpipe train, of a run that has read no data. */
-static cgp_status write_run(conversion *c) {
+/* A note of cgpipe train, of a run that has read no data. Owned; NULL when short. */
+static char *make_note(const conversion *c) {
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_text, "position", 0);
     char *text = json_dumps(note, JSON_COMPACT);
     json_decref(note);
-    if (!text) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
+    return text;
+}
+
+/* Whole before it replaces what is there: no room for it leaves that as it was. */
+static cgp_status write_run(conversion *c) {
+    const double dropout = c->named.kind == CGP_MODEL_GPT2 ? c->named.gpt2.dropout : 0;
+    cli_folder fresh;
+    char *note = make_note(c);
+    if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
     cgp_status status = cli_folder_make(&c->to);
-    if (status == CGP_OK) status = cgp_checkpoint_clean(c->to.path);
-    if (status == CGP_OK && c->settings->overwrite) status = cli_folder_clear(&c->to);
-    if (status == CGP_OK) status = cgp_pipeline_save(c->pipeline, c->to.path, 1, text);
-    free(text);
-    if (status != CGP_OK) return status;
-    const bool gpt2 = c->named.kind == CGP_MODEL_GPT2;
-    return cli_record_write_converted(&c->to, c->model_text, gpt2 ? c->named.gpt2.dropout : 0);
+    if (status == CGP_OK) status = cli_folder_clean(&c->to);
+    if (status == CGP_OK) status = cli_folder_new_begin(&c->to, &fresh);
+    if (status == CGP_OK) {
+        status = cgp_pipeline_save(c->pipeline, fresh.path, 1, note);
+        if (status == CGP_OK)
+            status = cli_record_write_converted(&fresh, c->model_text, dropout);
+        if (status == CGP_OK)
+            status = cli_folder_new_commit(&c->to, &fresh);
+        else
+            cli_folder_new_abandon(&c->to, &fresh);
+    }
+    free(note);
+    return status;
 }
 
 /* As the run was trained, if it says so. */
@@ -235,20 +250,80 @@ static cgp_gpt2_options with_dropout(const conversion *c) {
     return options;
 }
 
+/* Files that are written in a folder in the target and then moved out of it. Killed, the next conversion cleans it up:
+ * its name is one of cgp_checkpoint_clean()'s, its lock tells that nobody is at work. */
+typedef struct aside {
+    char *path, *config, *weights, *before; /* before: the config.json that was there */
+    int lock;
+} aside;
+
+static cgp_status aside_make(aside *a, const char *folder) {
+    char name[64];
+    snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
+    a->path = path_in(folder, name);
+    a->config = path_in(a->path, "config.json");
+    a->weights = path_in(a->path, "model" ENDING);
+    a->before = path_in(a->path, "before.json");
+    a->lock = -1;
+    if (mkdir(a->path, 0777) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", a->path, strerror(errno));
+    a->lock = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (a->lock >= 0) (void)flock(a->lock, LOCK_EX | LOCK_NB);
+    return CGP_OK;
+}
+
+static void aside_remove(aside *a) {
+    (void)unlink(a->before);
+    (void)unlink(a->config);
+    (void)unlink(a->weights);
+    (void)rmdir(a->path);
+    if (a->lock >= 0) close(a->lock);
+    free(a->before);
+    free(a->weights);
+    free(a->config);
+    free(a->path);
+}
+
+static cgp_status sync_folder(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool good = fd >= 0 && fsync(fd) == 0;
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    if (good) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(reason));
+}
+
+static cgp_status move(const char *from, const char *to) {
+    if (rename(from, to) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", to, strerror(errno));
+}
+
+/* config.json goes first and comes last. */
+static cgp_status put_in_place(const conversion *c, const aside *a) {
+    if (rename(c->config, a->before) != 0 && errno != ENOENT)
+        return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", c->config, strerror(errno));
+    const cgp_status status = move(a->weights, c->weights);
+    if (status != CGP_OK) (void)rename(a->before, c->config); /* beside its own weights */
+    CGP_TRY(status);
+    CGP_TRY(sync_folder(c->settings->target));
+    CGP_TRY(move(a->config, c->config));
+    return sync_folder(c->settings->target);
+}
+
 static cgp_status write_folder(conversion *c) {
     const char *to = c->settings->target;
     const cgp_gpt2_options options = with_dropout(c);
-    if (cgp_checkpoint_clean(to) != CGP_OK) return CGP_EIO; /* of one that was killed */
-    c->made = mkdir(to, 0777) == 0;
-    if (!c->made && errno != EEXIST)
+    aside a;
+    CGP_TRY(cgp_checkpoint_clean(to)); /* of one that was killed */
+    const bool made = mkdir(to, 0777) == 0;
+    if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
-    if (unlink(c->config) != 0 && errno != ENOENT)
-        return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", c->config, strerror(errno));
-    const cgp_status status = cgp_huggingface_write(&options, c->pipeline, c->model, to);
-    if (status != CGP_OK && c->made) {
-        (void)unlink(c->weights);
-        (void)rmdir(to);
-    }
+    cgp_status status = aside_make(&a, to);
+    if (status == CGP_OK)
+        status = cgp_huggingface_write(&options, c->pipeline, c->model, a.path);
+    if (status == CGP_OK) status = put_in_place(c, &a);
+    aside_remove(&a);
+    if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
     return status;
 }
 

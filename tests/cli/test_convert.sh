@@ -149,13 +149,39 @@ check "--overwrite replaces a file" exits 0
 
 # --- nothing is half there ---
 
-for arguments in "folder full" "run full" "images full.safetensors"; do
-    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert $arguments >"$out" 2>"$err" </dev/null) # in 1024 bytes; without a signal, as on a full disk
+# In 1024 bytes a file; without a signal, as on a full disk.
+cramped() {
+    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
+}
+
+for arguments in "folder full" "run full" "images full.safetensors"; do
+    cramped $arguments
     check "no room, $arguments: one line" lines 1 "$err"
     check "no room, $arguments: exit code 1" exits 1
     check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
 done
+
+run convert "$weights/gpt2" there # and what was there stays, to the byte
+run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
+run convert there there-folder
+run convert images there.safetensors
+for arguments in "run-gpt2-bf16 there-folder" "folder there" "images-again there.safetensors"; do
+    target=${arguments#* }
+    rm -rf kept && cp -a $target kept
+    cramped $arguments --overwrite
+    check "no room, $arguments --overwrite: exit code 1" exits 1
+    check "no room, $arguments --overwrite: what was there stays" diff -r kept $target
+done
+run train --resume --run there --steps 4
+check "the run that stays goes on" has "resumed      after step 2 of 4" "$out"
+run convert folder there --overwrite
+check "with room the run that was trained is replaced" test "$(names there)" = "latest run.json step-00000000 "
+mkdir -p there-folder/model.safetensors.d && rm there-folder/model.safetensors && mv there-folder/model.safetensors{.d,}
+cp there-folder/config.json kept.json
+run convert run there-folder --overwrite
+check "weights that cannot be replaced: exit code 1" exits 1
+check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-folder/config.json
 
 # Killed, at the latest when it is done. run.json or config.json is there only beside all the rest.
 whole=0
