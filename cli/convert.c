@@ -110,7 +110,7 @@ static cgp_status check_options(const conversion *c) {
     if (c->source != SOURCE_FILE && s->model)
         return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
                         s->operand);
-    if (c->source != SOURCE_RUN && s->from_step > 0)
+    if (c->source != SOURCE_RUN && s->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", s->operand);
     if (c->source != SOURCE_RUN && c->to_file)
         return cgp_fail(CGP_EINVAL, "%s: expected a folder for the run, got the name of a file",

@@ -124,8 +124,8 @@ int64_t cli_folder_newest(const cli_folder *folder) {
  * Here it is loaded by an option. */
 static cgp_status damaged(void) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
-    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : 0;
-    if (step == 0) return CGP_EFORMAT;
+    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
+    if (step < 0) return CGP_EFORMAT;
     return cgp_fail(CGP_EFORMAT, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
                     (int)(other - message), message, step, step);
 }
@@ -134,7 +134,7 @@ cgp_status cli_folder_load(const cli_folder *folder, int64_t step, cgp_pipeline 
                            char **note) {
     char name[32];
     snprintf(name, sizeof name, "step-%08" PRId64, step);
-    char *path = step > 0 ? join(folder->path, name) : NULL;
+    char *path = step >= 0 ? join(folder->path, name) : NULL;
     const cgp_status status = cgp_pipeline_load(pipeline, path ? path : folder->path, note);
     free(path);
     return status == CGP_EFORMAT ? damaged() : status;

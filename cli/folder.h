@@ -34,7 +34,7 @@ bool cli_folder_has_run(const cli_folder *folder);
  * makes. */
 int64_t cli_folder_newest(const cli_folder *folder);
 
-/* cgp_pipeline_load() of a checkpoint; `step` 0: the latest. */
+/* cgp_pipeline_load() of a checkpoint; `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_folder_load(const cli_folder *folder, int64_t step,
                                           cgp_pipeline *pipeline, char **note);
 

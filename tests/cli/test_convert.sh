@@ -94,6 +94,7 @@ check "train --resume says from where" has "resumed      after step 0 of 3" "$ou
 check "train --resume calls no option changed" eval "! grep -q changed '$out'"
 check "the run keeps its dropout" grep -q '"dropout": 0.1' one/run.json
 train two --optimizer sgd --seed 5 --stages 2
+cp -R one one-of-three
 check "two stages: the same weights" test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
 check "they are other weights than before" eval '! same_weights one run'
 train three --optimizer adamw --dropout 0
@@ -107,6 +108,40 @@ check "what was trained comes out" same_weights one trained-run
 run convert one third --from-step 3
 run convert third third-run
 check "--from-step: another checkpoint" eval '! same_weights third-run trained-run'
+
+cp -R run start && train start --optimizer sgd --seed 5 --keep 0 --save-every 1
+run convert start first --from-step 0
+run convert first first-run
+check "convert --from-step 0: the weights that were converted" same_weights first-run run
+run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
+check "sample --from-step 0: their text" cmp -s "$out" sampled
+printf x >>start/step-00000002/weights.safetensors
+rm start/step-00000001 -rf && ln -sfn step-00000002 start/latest
+run sample start --prompt '#$' --length 20
+check "a damaged checkpoint: that of the start is the way out" has "step-00000000 is whole (--from-step 0)" "$err"
+run train --resume --run start --from-step 0 --steps 3
+check "train --from-step 0: from the start" has "resumed      after step 0 of 3" "$out"
+check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
+fails 2 "--from-step: expected a run, got folder" convert folder to --from-step 0
+
+# A note of which nobody knows what data it has seen.
+note_becomes() { # note_becomes RUN SED-SCRIPT: with its sums
+    local file=$1/latest/checkpoint.json
+    sed -i "/\"note\"/$2" "$file"
+    local body above
+    body=$(sed '$d' "$file" | sed '$d')
+    body=${body%,}
+    above=$(printf %s "$body" | sha256sum | cut -d ' ' -f 1)
+    printf '%s,\n "sha256_above": "%s"\n}\n' "$body" "$above" >"$file"
+    (cd "$1/latest" && sha256sum checkpoint.json >checkpoint.sha256)
+}
+for change in 's/"position.":0/"position\\":8/' 's/cgpipe 0/mine 0/'; do
+    rm -rf noted && cp -R run noted && note_becomes noted "$change"
+    run sample noted --prompt '#' --length 1
+    check "a changed note: whole" exits 0
+    train noted
+    check "a changed note: of unknown data" has "data: not those of the run (identity" "$err"
+done
 
 # --- what is refused ---
 
