@@ -146,17 +146,38 @@ static cgp_status find_model(conversion *c) {
                     s->target, cgp_model_kind_name(c->named.kind));
 }
 
+/* Whoever finds two kinds of thing in one folder takes it for the wrong one. */
+static cgp_status check_not(const char *folder, const char *file, const char *what) {
+    if (!has(folder, file)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", folder, what, file);
+}
+
+/* A checkpoint's files have their sums. */
+static cgp_status check_not_in_checkpoint(const char *path) {
+    char *folder = cli_published_folder(path);
+    const bool inside = has(folder, "checkpoint.json");
+    if (inside)
+        (void)cgp_fail(CGP_EIO,
+                       "%s: is in a checkpoint, %s has checkpoint.json (take another name)",
+                       path, folder);
+    free(folder);
+    return inside ? CGP_EIO : CGP_OK;
+}
+
 /* The folder that is made: its config.json goes first and comes last. */
 static cgp_status check_published(conversion *c) {
     const char *to = c->settings->target;
     struct stat info;
     if (c->to_file) {
         CGP_TRY(cli_file_check(to));
+        CGP_TRY(check_not_in_checkpoint(to));
         if (!is_there(to) || c->settings->overwrite) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
     }
     c->config = path_in(to, "config.json");
     c->weights = path_in(to, "model" ENDING);
+    CGP_TRY(check_not(to, "run.json", "is a run"));
+    CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO,
@@ -168,11 +189,16 @@ static cgp_status check_published(conversion *c) {
 
 static cgp_status check_target(conversion *c) {
     if (c->source == SOURCE_RUN) return check_published(c);
-    cli_folder_name(&c->to, c->settings->target);
+    const char *to = c->settings->target;
+    if (has(to, "config.json"))
+        return cgp_fail(CGP_EIO,
+                        "run folder %s: is a Hugging Face folder, it has config.json (take "
+                        "another name)",
+                        to);
+    cli_folder_name(&c->to, to);
     CGP_TRY(cli_folder_check(&c->to));
     if (c->settings->overwrite || !cli_folder_has_run(&c->to)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)",
-                    c->settings->target);
+    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)", to);
 }
 
 /* A pipeline of one stage and one sample, which holds weights. */

@@ -168,6 +168,11 @@ fails 1 "text.txt: is a file, expected a folder or a name that ends in .safetens
 fails 1 "run folder text.txt: is a file, expected a folder" convert folder text.txt
 fails 1 "run folder no/run: cannot be made (no: No such file or directory)" convert folder no/run
 fails 1 "no/folder: cannot be made (No such file or directory)" convert run no/folder
+fails 1 "run folder folder: is a Hugging Face folder, it has config.json (take another name)" convert "$weights/gpt2" folder --overwrite
+fails 1 "run: is a run, it has run.json (take another name)" convert one run --overwrite
+fails 1 "run/latest/weights.safetensors: is in a checkpoint, run/latest has checkpoint.json (take another name)" \
+    convert one run/latest/weights.safetensors --overwrite
+fails 1 "run/latest: is a checkpoint, it has checkpoint.json (take another name)" convert one run/latest --overwrite
 cp -R folder llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
 fails 1 'llama/config.json: model_type: expected "gpt2", got "llama"' convert llama to
 cp -R folder cut && head -c 20000 folder/model.safetensors >cut/model.safetensors
@@ -218,32 +223,57 @@ run convert run there-folder --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
 check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-folder/config.json
 
-# Killed, at the latest when it is done. run.json or config.json is there only beside all the rest.
-whole=0
-for i in $(seq 1 40); do
-    rm -rf killed killed-folder again
-    "$program" convert folder killed >/dev/null 2>&1 & pid=$!
-    "$program" convert run-gpt2-shards killed-folder >/dev/null 2>&1 & other=$!
-    sleep "0.0$((i % 3))$((i % 10))" # it takes some 20 ms
-    kill -KILL $pid $other 2>/dev/null
-    wait $pid $other 2>/dev/null
+# Killed at moments that go from the start to past the end of the time that it takes undisturbed. run.json or config.json is there
+# only beside all the rest. Every other time there is something that is replaced. A kill counts for what it was meant for if
+# something is half done then.
+run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
+run convert large large-folder
+both() { # both MICROSECONDS: the two ways at once; killed after so long, 0: not
+    "$program" convert large-folder killed --overwrite >/dev/null 2>&1 & pid=$!
+    "$program" convert large killed-folder --overwrite >/dev/null 2>&1 & other=$!
+    if [ "$1" -gt 0 ]; then
+        sleep "$(printf '%d.%06d' $(($1 / 1000000)) $(($1 % 1000000)))"
+        kill -KILL $pid $other 2>/dev/null
+    fi
+    wait $pid 2>/dev/null
+    pid=$?
+    wait $other 2>/dev/null
+    other=$?
+}
+now() { echo $(($(date +%s%N) / 1000)); }
+started=$(now)
+both 0
+took=$(($(now) - started))
+check "two conversions at once, undisturbed" test $pid$other = 00
+hit_run=0 hit_folder=0 whole=0 i=0
+while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_folder -eq 0 ]; }; }; do
+    i=$((i + 1))
+    [ $((i % 2)) -eq 0 ] || rm -rf killed killed-folder
+    rm -rf again
+    both $((took * (i % 40 + 1) / 35))
+    [ $pid -ne 137 ] || [ ! -d killed ] || { [ -e killed/run.json ] && [ ! -e killed/.new ]; } || hit_run=$((hit_run + 1))
+    [ $other -ne 137 ] || [ ! -d killed-folder ] ||
+        { [ -e killed-folder/config.json ] && [ "$(names killed-folder)" = "config.json model.safetensors " ]; } ||
+        hit_folder=$((hit_folder + 1))
     good=true
     if [ -e killed/run.json ]; then
         run convert killed again
         exits 0 || good=false
+        same_weights killed large || good=false
         whole=$((whole + 1))
     fi
     if [ -e killed-folder/config.json ]; then
-        cmp -s killed-folder/model.safetensors plain.safetensors || good=false
+        cmp -s killed-folder/model.safetensors large-folder/model.safetensors || good=false
         whole=$((whole + 1))
     fi
-    run convert folder killed --overwrite
-    exits 0 || good=false
-    run convert run-gpt2-shards killed-folder --overwrite
-    exits 0 || good=false
+    run convert large-folder killed --overwrite
+    exits 0 && [ "$(names killed)" = "latest run.json step-00000000 " ] || good=false
+    run convert large killed-folder --overwrite
+    exits 0 && [ "$(names killed-folder)" = "config.json model.safetensors " ] || good=false
     $good || not_ok "killed after $i: whole or nothing"
 done
-ok "killed 40 times, $whole times when it was done"
+check "killed $i times: $hit_run times amid a run, $hit_folder amid a folder; $whole were whole" \
+    test $hit_run -gt 0 -a $hit_folder -gt 0
 
 # --- the real libraries read it ---
 
