@@ -360,12 +360,24 @@ static cgp_status convert(conversion *c) {
     return write_folder(c);
 }
 
+/* Of GPT-2, which has one share for three places. */
+static void print_dropout(const conversion *c) {
+    char shares[CLI_SHARES_TEXT];
+    if (c->named.kind != CGP_MODEL_GPT2) return;
+    printf("dropout      %g\n", with_dropout(c).dropout);
+    if (c->source == SOURCE_FOLDER && cli_published_shares_differ(c->settings->operand, shares))
+        printf("warning      dropout: %s in config.json, there is one share here (train "
+               "--dropout P)\n",
+               shares);
+}
+
 static void print(const conversion *c) {
     static const char *const sources[] = {"run", "Hugging Face folder", "file"};
     char parameters[CLI_NUMBER];
     printf("from         %s (%s)\n", c->settings->operand, sources[c->source]);
     printf("model        %s\n", c->model_text);
     printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
+    print_dropout(c);
     printf("to           %s (%s)\n", c->settings->target,
            sources[c->source != SOURCE_RUN ? SOURCE_RUN
                    : c->to_file            ? SOURCE_FILE

@@ -5,6 +5,7 @@
 
 #include <cgpipe/models/weights.h>
 
+#include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -14,11 +15,17 @@ static bool is_folder(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-static bool has_config(const char *folder) {
+/* Owned. */
+static char *config_of(const char *folder) {
     const size_t size = strlen(folder) + sizeof "/config.json";
     char *path = cli_calloc(size, 1);
-    struct stat info;
     snprintf(path, size, "%s/config.json", folder);
+    return path;
+}
+
+static bool has_config(const char *folder) {
+    char *path = config_of(folder);
+    struct stat info;
     const bool found = lstat(path, &info) == 0;
     free(path);
     return found;
@@ -45,4 +52,20 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_TEXT]) {
     }
     free(folder);
     return status;
+}
+
+bool cli_published_shares_differ(const char *folder, char text[CLI_SHARES_TEXT]) {
+    static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    double shares[3];
+    char *path = config_of(folder);
+    json_t *config = json_load_file(path, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        const json_t *share = json_object_get(config, keys[i]);
+        shares[i] = share ? json_number_value(share) : 0.1; /* as transformers has it */
+    }
+    snprintf(text, CLI_SHARES_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
+             shares[1], keys[2], shares[2]);
+    json_decref(config);
+    free(path);
+    return shares[0] != shares[1] || shares[0] != shares[2];
 }

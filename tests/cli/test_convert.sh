@@ -18,6 +18,8 @@ names() { ls -A "$1" | tr '\n' ' '; }
 run convert "$weights/gpt2" run
 check "a folder becomes a run: exit code 0" exits 0
 check "it says which model that is" has "model        $gpt2" "$out"
+check "it says which dropout" has "dropout      0.1" "$out"
+check "it warns of nothing" eval "! grep -q warning '$out'"
 check "it says how large" has "parameters   7,632" "$out"
 check "the run has a checkpoint of step 0" test "$(names run)" = "latest run.json step-00000000 "
 run convert run folder
@@ -84,6 +86,12 @@ fails 2 "--model: expected $gpt2, as config.json beside $weights/gpt2/model.safe
     convert "$weights/gpt2/model.safetensors" to --model "${gpt2/heads=2/heads=4}"
 run convert erf/model.safetensors from-erf --model "${gpt2%,gelu=tanh}"
 check "a file as config.json beside it says: exit code 0" exits 0
+
+cp -R "$weights/gpt2" shares && sed -i 's/"attn_pdrop": 0.1/"attn_pdrop": 0.25/' shares/config.json
+run convert shares shares-run
+check "shares of dropout that differ: none is taken" has "dropout      0" "$out"
+check "shares of dropout that differ: told, with the way out" \
+    has "warning      dropout: resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25 in config.json, there is one share here (train --dropout P)" "$out"
 
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
