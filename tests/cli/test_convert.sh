@@ -298,6 +298,14 @@ if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     "$python" "$tool" --check resnet two.safetensors "$weights/resnet20/expected.safetensors" >"$out" 2>"$err"
     code=$?
     check "safetensors, resnet20: $(grep -o 'largest difference.*' "$out")" exits 0
+    mkdir made made/mine && echo >made/mine/file
+    "$python" "$tool" made >"$out" 2>"$err"
+    code=$?
+    check "reference weights are made: exit code 0" exits 0
+    check "what else is in the folder stays" test -e made/mine/file
+    rm made/gpt2/expected.safetensors
+    "$python" "$tool" made >"$out" 2>"$err"
+    check "a folder that is not the tool's stays" test -e made/gpt2/model.safetensors
 else
     echo "skip: $python has no torch, transformers and safetensors to read what was written"
 fi
