@@ -14,13 +14,16 @@
 #include "common.h"
 #include "experiment.h"
 #include "folder.h"
+#include "published.h"
 #include "record.h"
 
 #include <cgpipe/models/weights.h>
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -35,7 +38,6 @@ typedef struct conversion {
     cli_folder from, to;    /* runs; one of them is */
     json_t *record;         /* of the run that is converted */
     char *config, *weights; /* files of the folder that is made */
-    bool made;              /* that folder, by us */
     cgp_named_model named;
     char model_text[CLI_MODEL_TEXT];
     cgp_model *model;
@@ -108,7 +110,7 @@ static cgp_status check_options(const conversion *c) {
     if (c->source != SOURCE_FILE && s->model)
         return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
                         s->operand);
-    if (c->source != SOURCE_RUN && s->from_step > 0)
+    if (c->source != SOURCE_RUN && s->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", s->operand);
     if (c->source != SOURCE_RUN && c->to_file)
         return cgp_fail(CGP_EINVAL, "%s: expected a folder for the run, got the name of a file",
@@ -116,10 +118,23 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
+/* A file's --model, which config.json beside it must not gainsay. */
+static cgp_status find_model_of_file(conversion *c) {
+    const cli_settings *s = c->settings;
+    char given[CLI_MODEL_TEXT], told[CLI_MODEL_TEXT];
+    CGP_TRY(cli_model_parse(&c->named, s->model, 0));
+    if (c->named.kind != CGP_MODEL_GPT2) return CGP_OK;
+    CGP_TRY(cgp_named_model_text(&c->named, given, sizeof given));
+    CGP_TRY(cli_published_model(s->operand, told));
+    if (!*told || strcmp(given, told) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
+                    told, s->operand, given);
+}
+
 static cgp_status find_model(conversion *c) {
     const cli_settings *s = c->settings;
     c->named = cgp_named_model_default();
-    if (c->source == SOURCE_FILE) return cli_model_parse(&c->named, s->model, 0);
+    if (c->source == SOURCE_FILE) return find_model_of_file(c);
     if (c->source == SOURCE_FOLDER) return cgp_huggingface_read(&c->named.gpt2, s->operand);
     cli_folder_name(&c->from, s->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
@@ -131,17 +146,38 @@ static cgp_status find_model(conversion *c) {
                     s->target, cgp_model_kind_name(c->named.kind));
 }
 
+/* Whoever finds two kinds of thing in one folder takes it for the wrong one. */
+static cgp_status check_not(const char *folder, const char *file, const char *what) {
+    if (!has(folder, file)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", folder, what, file);
+}
+
+/* A checkpoint's files have their sums. */
+static cgp_status check_not_in_checkpoint(const char *path) {
+    char *folder = cli_published_folder(path);
+    const bool inside = has(folder, "checkpoint.json");
+    if (inside)
+        (void)cgp_fail(CGP_EIO,
+                       "%s: is in a checkpoint, %s has checkpoint.json (take another name)",
+                       path, folder);
+    free(folder);
+    return inside ? CGP_EIO : CGP_OK;
+}
+
 /* The folder that is made: its config.json goes first and comes last. */
 static cgp_status check_published(conversion *c) {
     const char *to = c->settings->target;
     struct stat info;
     if (c->to_file) {
         CGP_TRY(cli_file_check(to));
+        CGP_TRY(check_not_in_checkpoint(to));
         if (!is_there(to) || c->settings->overwrite) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
     }
     c->config = path_in(to, "config.json");
     c->weights = path_in(to, "model" ENDING);
+    CGP_TRY(check_not(to, "run.json", "is a run"));
+    CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO,
@@ -153,11 +189,16 @@ static cgp_status check_published(conversion *c) {
 
 static cgp_status check_target(conversion *c) {
     if (c->source == SOURCE_RUN) return check_published(c);
-    cli_folder_name(&c->to, c->settings->target);
+    const char *to = c->settings->target;
+    if (has(to, "config.json"))
+        return cgp_fail(CGP_EIO,
+                        "run folder %s: is a Hugging Face folder, it has config.json (take "
+                        "another name)",
+                        to);
+    cli_folder_name(&c->to, to);
     CGP_TRY(cli_folder_check(&c->to));
     if (c->settings->overwrite || !cli_folder_has_run(&c->to)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)",
-                    c->settings->target);
+    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)", to);
 }
 
 /* A pipeline of one stage and one sample, which holds weights. */
@@ -196,21 +237,35 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
-/* A note of cgpipe train, of a run that has read no data. */
-static cgp_status write_run(conversion *c) {
+/* A note of cgpipe train, of a run that has read no data. Owned; NULL when short. */
+static char *make_note(const conversion *c) {
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_text, "position", 0);
     char *text = json_dumps(note, JSON_COMPACT);
     json_decref(note);
-    if (!text) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
+    return text;
+}
+
+/* Whole before it replaces what is there: no room for it leaves that as it was. */
+static cgp_status write_run(conversion *c) {
+    const double dropout = c->named.kind == CGP_MODEL_GPT2 ? c->named.gpt2.dropout : 0;
+    cli_folder fresh;
+    char *note = make_note(c);
+    if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
     cgp_status status = cli_folder_make(&c->to);
-    if (status == CGP_OK) status = cgp_checkpoint_clean(c->to.path);
-    if (status == CGP_OK && c->settings->overwrite) status = cli_folder_clear(&c->to);
-    if (status == CGP_OK) status = cgp_pipeline_save(c->pipeline, c->to.path, 1, text);
-    free(text);
-    if (status != CGP_OK) return status;
-    const bool gpt2 = c->named.kind == CGP_MODEL_GPT2;
-    return cli_record_write_converted(&c->to, c->model_text, gpt2 ? c->named.gpt2.dropout : 0);
+    if (status == CGP_OK) status = cli_folder_clean(&c->to);
+    if (status == CGP_OK) status = cli_folder_new_begin(&c->to, &fresh);
+    if (status == CGP_OK) {
+        status = cgp_pipeline_save(c->pipeline, fresh.path, 1, note);
+        if (status == CGP_OK)
+            status = cli_record_write_converted(&fresh, c->model_text, dropout);
+        if (status == CGP_OK)
+            status = cli_folder_new_commit(&c->to, &fresh);
+        else
+            cli_folder_new_abandon(&c->to, &fresh);
+    }
+    free(note);
+    return status;
 }
 
 /* As the run was trained, if it says so. */
@@ -221,20 +276,80 @@ static cgp_gpt2_options with_dropout(const conversion *c) {
     return options;
 }
 
+/* Files that are written in a folder in the target and then moved out of it. Killed, the next conversion cleans it up:
+ * its name is one of cgp_checkpoint_clean()'s, its lock tells that nobody is at work. */
+typedef struct aside {
+    char *path, *config, *weights, *before; /* before: the config.json that was there */
+    int lock;
+} aside;
+
+static cgp_status aside_make(aside *a, const char *folder) {
+    char name[64];
+    snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
+    a->path = path_in(folder, name);
+    a->config = path_in(a->path, "config.json");
+    a->weights = path_in(a->path, "model" ENDING);
+    a->before = path_in(a->path, "before.json");
+    a->lock = -1;
+    if (mkdir(a->path, 0777) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", a->path, strerror(errno));
+    a->lock = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (a->lock >= 0) (void)flock(a->lock, LOCK_EX | LOCK_NB);
+    return CGP_OK;
+}
+
+static void aside_remove(aside *a) {
+    (void)unlink(a->before);
+    (void)unlink(a->config);
+    (void)unlink(a->weights);
+    (void)rmdir(a->path);
+    if (a->lock >= 0) close(a->lock);
+    free(a->before);
+    free(a->weights);
+    free(a->config);
+    free(a->path);
+}
+
+static cgp_status sync_folder(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool good = fd >= 0 && fsync(fd) == 0;
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    if (good) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(reason));
+}
+
+static cgp_status move(const char *from, const char *to) {
+    if (rename(from, to) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", to, strerror(errno));
+}
+
+/* config.json goes first and comes last. */
+static cgp_status put_in_place(const conversion *c, const aside *a) {
+    if (rename(c->config, a->before) != 0 && errno != ENOENT)
+        return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", c->config, strerror(errno));
+    const cgp_status status = move(a->weights, c->weights);
+    if (status != CGP_OK) (void)rename(a->before, c->config); /* beside its own weights */
+    CGP_TRY(status);
+    CGP_TRY(sync_folder(c->settings->target));
+    CGP_TRY(move(a->config, c->config));
+    return sync_folder(c->settings->target);
+}
+
 static cgp_status write_folder(conversion *c) {
     const char *to = c->settings->target;
     const cgp_gpt2_options options = with_dropout(c);
-    if (cgp_checkpoint_clean(to) != CGP_OK) return CGP_EIO; /* of one that was killed */
-    c->made = mkdir(to, 0777) == 0;
-    if (!c->made && errno != EEXIST)
+    aside a;
+    CGP_TRY(cgp_checkpoint_clean(to)); /* of one that was killed */
+    const bool made = mkdir(to, 0777) == 0;
+    if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
-    if (unlink(c->config) != 0 && errno != ENOENT)
-        return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", c->config, strerror(errno));
-    const cgp_status status = cgp_huggingface_write(&options, c->pipeline, c->model, to);
-    if (status != CGP_OK && c->made) {
-        (void)unlink(c->weights);
-        (void)rmdir(to);
-    }
+    cgp_status status = aside_make(&a, to);
+    if (status == CGP_OK)
+        status = cgp_huggingface_write(&options, c->pipeline, c->model, a.path);
+    if (status == CGP_OK) status = put_in_place(c, &a);
+    aside_remove(&a);
+    if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
     return status;
 }
 
@@ -245,12 +360,24 @@ static cgp_status convert(conversion *c) {
     return write_folder(c);
 }
 
+/* Of GPT-2, which has one share for three places. */
+static void print_dropout(const conversion *c) {
+    char shares[CLI_SHARES_TEXT];
+    if (c->named.kind != CGP_MODEL_GPT2) return;
+    printf("dropout      %g\n", with_dropout(c).dropout);
+    if (c->source == SOURCE_FOLDER && cli_published_shares_differ(c->settings->operand, shares))
+        printf("warning      dropout: %s in config.json, there is one share here (train "
+               "--dropout P)\n",
+               shares);
+}
+
 static void print(const conversion *c) {
     static const char *const sources[] = {"run", "Hugging Face folder", "file"};
     char parameters[CLI_NUMBER];
     printf("from         %s (%s)\n", c->settings->operand, sources[c->source]);
     printf("model        %s\n", c->model_text);
     printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
+    print_dropout(c);
     printf("to           %s (%s)\n", c->settings->target,
            sources[c->source != SOURCE_RUN ? SOURCE_RUN
                    : c->to_file            ? SOURCE_FILE

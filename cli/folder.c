@@ -3,6 +3,8 @@
 
 #include "common.h"
 
+#include <cgpipe/checkpoint.h>
+
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -122,8 +124,8 @@ int64_t cli_folder_newest(const cli_folder *folder) {
  * Here it is loaded by an option. */
 static cgp_status damaged(void) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
-    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : 0;
-    if (step == 0) return CGP_EFORMAT;
+    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
+    if (step < 0) return CGP_EFORMAT;
     return cgp_fail(CGP_EFORMAT, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
                     (int)(other - message), message, step, step);
 }
@@ -132,7 +134,7 @@ cgp_status cli_folder_load(const cli_folder *folder, int64_t step, cgp_pipeline 
                            char **note) {
     char name[32];
     snprintf(name, sizeof name, "step-%08" PRId64, step);
-    char *path = step > 0 ? join(folder->path, name) : NULL;
+    char *path = step >= 0 ? join(folder->path, name) : NULL;
     const cgp_status status = cgp_pipeline_load(pipeline, path ? path : folder->path, note);
     free(path);
     return status == CGP_EFORMAT ? damaged() : status;
@@ -195,11 +197,86 @@ cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
     return status;
 }
 
-cgp_status cli_folder_clear(const cli_folder *folder) {
+static cgp_status delete_run(const cli_folder *folder) {
     CGP_TRY(delete_file(folder->record));
     CGP_TRY(delete_file(folder->latest));
     CGP_TRY(cli_folder_drop_after(folder, -1));
     return delete_file(folder->metrics);
+}
+
+/* --- a run in place of another --- */
+
+#define FRESH ".new"
+
+static cgp_status delete_new(const cli_folder *folder) {
+    char *path = join(folder->path, FRESH);
+    cli_folder fresh;
+    cli_folder_name(&fresh, path);
+    cgp_status status = CGP_OK;
+    if (exists(path)) {
+        status = cgp_checkpoint_clean(path);
+        if (status == CGP_OK) status = delete_run(&fresh);
+        if (status == CGP_OK && rmdir(path) != 0) status = undeletable(path);
+    }
+    cli_folder_close(&fresh);
+    free(path);
+    return status;
+}
+
+cgp_status cli_folder_clean(const cli_folder *folder) {
+    CGP_TRY(cgp_checkpoint_clean(folder->path));
+    return delete_new(folder);
+}
+
+cgp_status cli_folder_clear(const cli_folder *folder) {
+    CGP_TRY(delete_run(folder));
+    return delete_new(folder);
+}
+
+cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh) {
+    CGP_TRY(delete_new(folder));
+    cli_folder_name(fresh, join(folder->path, FRESH));
+    const cgp_status status = cli_folder_make(fresh);
+    if (status != CGP_OK) cli_folder_new_abandon(folder, fresh);
+    return status;
+}
+
+static cgp_status move(const char *from, const char *to) {
+    if (rename(from, to) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be moved to %s (%s)", from, to, strerror(errno));
+}
+
+/* A run without run.json is none: that comes when all the rest is on the disk. */
+static cgp_status move_run(const cli_folder *from, const cli_folder *to) {
+    char name[32];
+    snprintf(name, sizeof name, "step-%08" PRId64, cli_folder_newest(from));
+    char *old = join(from->path, name), *new = join(to->path, name);
+    cgp_status status = move(old, new);
+    if (status == CGP_OK) status = move(from->latest, to->latest);
+    if (status == CGP_OK && fsync(to->lock) != 0) status = unwritable(to->path);
+    if (status == CGP_OK) status = move(from->record, to->record);
+    if (status == CGP_OK && fsync(to->lock) != 0) status = unwritable(to->path);
+    free(new);
+    free(old);
+    return status;
+}
+
+cgp_status cli_folder_new_commit(const cli_folder *folder, cli_folder *fresh) {
+    cgp_status status = delete_run(folder);
+    if (status == CGP_OK) status = move_run(fresh, folder);
+    cli_folder_new_abandon(folder, fresh); /* it is empty */
+    return status;
+}
+
+/* Keeps the message of what failed before. */
+void cli_folder_new_abandon(const cli_folder *folder, cli_folder *fresh) {
+    char *path = (char *)fresh->path, *message = strdup(cgp_message());
+    fresh->made = false; /* delete_new() removes it */
+    cli_folder_close(fresh);
+    free(path);
+    if (delete_new(folder) != CGP_OK && message && *message)
+        (void)cgp_fail(CGP_EIO, "%s", message);
+    free(message);
 }
 
 void cli_folder_close(cli_folder *folder) {

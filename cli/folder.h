@@ -4,6 +4,7 @@
  *     metrics.jsonl    one object a step (metrics.h)
  *     step-00000042/   a checkpoint: weights, optimizer state, the place in the data
  *     latest           leads to the newest checkpoint
+ *     .new/            a whole run that is about to replace this one
  *
  * One process at a time writes to it: it holds a lock (flock) on the folder, which ends with
  * the process. */
@@ -13,7 +14,7 @@
 #include <cgpipe/pipeline.h>
 
 typedef struct cli_folder {
-    const char *path;                          /* Borrowed. */
+    const char *path;                          /* Borrowed, but for a new one. */
     char *record, *metrics, *latest, *weights; /* paths in it; weights: the latest ones */
     int lock;                                  /* file descriptor; -1: none */
     bool made;                                 /* by this process */
@@ -33,7 +34,7 @@ bool cli_folder_has_run(const cli_folder *folder);
  * makes. */
 int64_t cli_folder_newest(const cli_folder *folder);
 
-/* cgp_pipeline_load() of a checkpoint; `step` 0: the latest. */
+/* cgp_pipeline_load() of a checkpoint; `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_folder_load(const cli_folder *folder, int64_t step,
                                           cgp_pipeline *pipeline, char **note);
 
@@ -43,8 +44,18 @@ CGP_MUST_CHECK cgp_status cli_folder_make(cli_folder *folder);
 /* Delete the checkpoints of later steps. A process that is killed leaves whole ones only. */
 CGP_MUST_CHECK cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step);
 
+/* Delete what killed processes left half done. The folder is locked. */
+CGP_MUST_CHECK cgp_status cli_folder_clean(const cli_folder *folder);
+
 /* Delete the run: run.json first, without which no process takes the rest for a run. */
 CGP_MUST_CHECK cgp_status cli_folder_clear(const cli_folder *folder);
+
+/* A run that is written whole before it takes the place of the one that is there. Begin: name a folder in this one, which
+ * is empty and locked. Commit: delete the run and move the new one here, run.json last. Abandon: delete the new one.
+ * Commit and abandon close it. */
+CGP_MUST_CHECK cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh);
+CGP_MUST_CHECK cgp_status cli_folder_new_commit(const cli_folder *folder, cli_folder *fresh);
+void cli_folder_new_abandon(const cli_folder *folder, cli_folder *fresh);
 
 /* Close; a folder made in vain is removed. */
 void cli_folder_close(cli_folder *folder);

@@ -32,7 +32,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
     [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
         NULL, "go on with the run; what is not given anew stays as it was"},
-    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_COUNT, AT(from_step),
+    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_WHOLE, AT(from_step),
         SAMPLING | CLI_CONVERT, ONCE,
         NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
     [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, ONCE,

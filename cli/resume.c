@@ -60,7 +60,7 @@ cgp_status cli_resume_settings(training *t) {
             "run folder %s: has parts of a run but no run.json (--overwrite deletes "
             "them and starts anew)",
             t->folder.path);
-    } else if (!s->operand || s->data.count == 0 || s->from_step > 0) {
+    } else if (!s->operand || s->data.count == 0 || s->from_step >= 0) {
         return cgp_fail(CGP_EINVAL,
                         "--resume: %s has no run yet (MODEL and --data start one; or another "
                         "--run)",
@@ -177,6 +177,15 @@ static cgp_status check_data(training *t, const json_t *note) {
         t->identity, before ? before : "?");
 }
 
+/* Of cgpipe convert: weights that have seen no data yet. */
+static bool is_converted(const json_t *note) {
+    static const char ours[] = "cgpipe ";
+    const char *program = json_string_value(json_object_get(note, "program"));
+    return program && strncmp(program, ours, sizeof ours - 1) == 0 &&
+           !json_object_get(note, "data") &&
+           json_integer_value(json_object_get(note, "position")) == 0;
+}
+
 static cgp_status take_note(training *t, const char *text) {
     json_error_t error;
     json_t *note = json_loads(text, 0, &error);
@@ -188,8 +197,7 @@ static cgp_status take_note(training *t, const char *text) {
             "by another program)",
             t->folder.path);
     }
-    /* Converted weights have seen no data yet. */
-    const bool trained = json_object_get(note, "data") != NULL;
+    const bool trained = !is_converted(note);
     const cgp_status status = trained ? check_data(t, note) : CGP_OK;
     if (status == CGP_OK && trained) {
         json_t *now = make_note(t);
@@ -208,7 +216,7 @@ cgp_status cli_resume_load(training *t) {
     if (!t->settings.resume || !t->before) return CGP_OK;
     if (cli_record_starts(t->before) > 0)
         cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
-    if (from == 0 && cli_folder_newest(&t->folder) < 0) return CGP_OK;
+    if (from < 0 && cli_folder_newest(&t->folder) < 0) return CGP_OK;
     CGP_TRY(cli_folder_load(&t->folder, from, e->pipeline, &note));
     e->steps_before = t->resumed = t->saved = cgp_pipeline_updates(e->pipeline);
     fprintf(t->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", t->resumed,

@@ -5,6 +5,7 @@
 #include "common.h"
 #include "experiment.h"
 #include "folder.h"
+#include "published.h"
 #include "record.h"
 #include "sampler.h"
 #include "tokenizer.h"
@@ -75,26 +76,16 @@ static cgp_status check_note(const char *path, const char *folder, const char *e
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* What config.json says, where `path` is a folder with one. */
-static cgp_status check_config(const char *path, const char *expected) {
-    cgp_named_model named = cgp_named_model_default();
-    char got[CLI_MODEL_TEXT];
-    const cgp_status status = cgp_huggingface_read(&named.gpt2, path);
-    if (status == CGP_EIO) return CGP_OK;
-    CGP_TRY(status);
-    CGP_TRY(cgp_named_model_text(&named, got, sizeof got));
-    return strcmp(got, expected) == 0 ? CGP_OK : other_model(path, expected, got);
-}
-
-/* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does. */
+/* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does: config.json
+ * in its folder, or the note of the checkpoint that it is in. A folder of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
-    const char *slash = strrchr(path, '/');
-    char expected[CLI_MODEL_TEXT];
+    char expected[CLI_MODEL_TEXT], got[CLI_MODEL_TEXT];
     CGP_TRY(cgp_named_model_text(&s->named, expected, sizeof expected));
-    CGP_TRY(check_config(path, expected));
-    char *folder = slash ? strndup(path, (size_t)(slash - path)) : strdup(".");
-    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
-    const cgp_status status = check_note(path, folder, expected);
+    CGP_TRY(cli_published_model(path, got));
+    if (*got && strcmp(got, expected) != 0) return other_model(path, expected, got);
+    char *folder = cli_published_folder(path);
+    const bool is_file = strcmp(folder, path) != 0;
+    const cgp_status status = is_file ? check_note(path, folder, expected) : CGP_OK;
     free(folder);
     return status;
 }

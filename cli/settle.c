@@ -195,7 +195,7 @@ static cgp_status settle_start(const cli_settings *s) {
     if (s->resume && s->overwrite)
         return cgp_fail(CGP_EINVAL, "--overwrite: cannot be with --resume (leave out one)");
     if (!s->resume && s->new_data) return cgp_fail(CGP_EINVAL, "--new-data: expected --resume");
-    if (!s->resume && s->from_step > 0)
+    if (!s->resume && s->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected --resume");
     return CGP_OK;
 }

@@ -111,10 +111,10 @@ static cgp_status make_pipeline(training *t) {
 
 /* From here on the folder has this run. */
 static cgp_status open_run(training *t) {
-    CGP_TRY(cgp_checkpoint_clean(t->folder.path));
+    CGP_TRY(cli_folder_clean(&t->folder));
     if (t->settings.overwrite) CGP_TRY(cli_folder_clear(&t->folder));
     CGP_TRY(cli_record_write(&t->folder, t->before, &t->experiment, t->resumed));
-    if (t->settings.from_step > 0)
+    if (t->settings.from_step >= 0)
         CGP_TRY(cli_folder_drop_after(&t->folder, t->settings.from_step));
     CGP_TRY(cli_metrics_open(&t->metrics, t->folder.metrics, t->resumed));
     if (t->metrics.last < t->resumed)

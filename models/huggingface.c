@@ -16,6 +16,7 @@
 #include "weights_files.h"
 
 #define CONFIG "config.json"
+#define LARGEST_CONFIG 1000000 /* bytes */
 #define PRESET_DROPOUT 0.1
 #define PUBLISHED_VOCABULARY 50257 /* the last of it ends a text */
 
@@ -138,7 +139,7 @@ cgp_status cgp_huggingface_read(cgp_gpt2_options *options, const char *folder) {
     cgp_gpt2_options o = *options;
     char *path = cgp__path_in(folder, CONFIG);
     if (!path) return cgp__short_of_memory(folder);
-    cgp_status status = cgp__json_open(&root, path);
+    cgp_status status = cgp__json_open(&root, path, LARGEST_CONFIG);
     if (status == CGP_OK) status = take_all(&(config){path, root}, &o);
     if (status == CGP_OK) *options = o;
     json_decref(root);

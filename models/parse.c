@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <locale.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -66,6 +67,36 @@ static int64_t most_of(const cgp__key *key) {
     return words - 1;
 }
 
+/* --- numbers with a point --- */
+
+/* strtod() reads, and printf() writes, the point of the locale that the program has set; texts of models have one. */
+static double read_real(const char *text, char **end) {
+    const char *point = localeconv()->decimal_point;
+    const size_t before = strcspn(text, ".");
+    char local[600];
+    if (!text[before]) return strtod(text, end);
+    const int length =
+        snprintf(local, sizeof local, "%.*s%s%s", (int)before, text, point, text + before + 1);
+    if (length < 0 || (size_t)length >= sizeof local) {
+        *end = (char *)text;
+        return 0;
+    }
+    char *stop = NULL;
+    const double value = strtod(local, &stop);
+    const size_t read = (size_t)(stop - local), more = strlen(point) - 1;
+    *end = (char *)text + (read > before ? read - more : read);
+    return value;
+}
+
+static void write_real(double value, int digits, char *text, size_t size) {
+    const char *point = localeconv()->decimal_point;
+    snprintf(text, size, "%.*g", digits, value);
+    char *at = strstr(text, point);
+    if (!at) return;
+    *at = '.';
+    memmove(at + 1, at + strlen(point), strlen(at + strlen(point)) + 1);
+}
+
 /* --- checks --- */
 
 cgp_status cgp__keys_check_size(const cgp__keys *keys, const void *options) {
@@ -93,7 +124,7 @@ static cgp_status bad_value(const cgp__keys *keys, const cgp__key *key, const ch
 static cgp_status check_real(const cgp__keys *keys, const cgp__key *key, const void *options) {
     const double value = real_of(key, options);
     char got[32];
-    snprintf(got, sizeof got, "%g", value);
+    write_real(value, 6, got, sizeof got);
     return value >= 0 && value <= 1 ? CGP_OK : bad_value(keys, key, got); /* no NaN either */
 }
 
@@ -128,7 +159,7 @@ static bool parse_whole(const char *text, const cgp__key *key, int64_t *value) {
 static bool parse_real(const char *text, double *value) {
     char *end = NULL;
     if (!strchr(DIGITS ".", *text) || text[strspn(text, DIGITS ".eE+-")]) return false;
-    *value = strtod(text, &end);
+    *value = read_real(text, &end);
     return end > text && *end == '\0' && *value > 0 && *value <= 1;
 }
 
@@ -238,8 +269,9 @@ cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *tex
 /* As few digits as tell the value. */
 static void real_text(double value, char *text, size_t size) {
     for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, size, "%.*g", digits, value);
-        if (strtod(text, NULL) == value) return;
+        char *end = NULL;
+        write_real(value, digits, text, size);
+        if (read_real(text, &end) == value) return;
     }
 }
 

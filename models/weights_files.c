@@ -16,7 +16,8 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-#define LARGEST_JSON 100000000
+/* Bytes, for some 100,000 names. A text that means harm takes 150 times its size in memory when it is parsed. */
+#define LARGEST_INDEX 16000000
 #define MOST_FILES 4096
 
 /* --- names, memory, JSON --- */
@@ -36,15 +37,14 @@ static cgp_status unreadable(const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-static cgp_status measure(int fd, const char *path, size_t *size) {
+static cgp_status measure(int fd, const char *path, size_t most, size_t *size) {
     struct stat info;
     if (fstat(fd, &info) != 0) return unreadable(path);
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
     *size = (size_t)info.st_size;
-    if (info.st_size <= LARGEST_JSON) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path, LARGEST_JSON,
-                    (long long)info.st_size);
+    if (*size <= most) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, most, *size);
 }
 
 static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size) {
@@ -59,10 +59,10 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
 }
 
 /* A whole file. *text: owned by the caller, also after a failure. */
-static cgp_status read_text(const char *path, char **text, size_t *size) {
+static cgp_status read_text(const char *path, size_t most, char **text, size_t *size) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
     if (fd < 0) return unreadable(path);
-    cgp_status status = measure(fd, path, size);
+    cgp_status status = measure(fd, path, most, size);
     if (status == CGP_OK) {
         *text = malloc(*size + 1);
         status = *text ? read_bytes(fd, path, *text, *size) : cgp__short_of_memory(path);
@@ -71,11 +71,11 @@ static cgp_status read_text(const char *path, char **text, size_t *size) {
     return status;
 }
 
-cgp_status cgp__json_open(json_t **out, const char *path) {
+cgp_status cgp__json_open(json_t **out, const char *path, size_t most) {
     char *text = NULL;
     size_t size = 0;
     cgp__json_error error;
-    cgp_status status = read_text(path, &text, &size);
+    cgp_status status = read_text(path, most, &text, &size);
     json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
     if (status == CGP_OK && !root)
         status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
@@ -113,15 +113,6 @@ static cgp_status add_file(cgp__weights_files *f, char *path) {
     return cgp_safetensors_open(&files[f->count++].tensors, path);
 }
 
-/* Where a path ends in this name; -1: nowhere. */
-static int find_file(const cgp__weights_files *f, const char *name) {
-    for (int i = 0; i < f->count; i++) {
-        const char *slash = strrchr(f->files[i].path, '/');
-        if (strcmp(slash + 1, name) == 0) return i;
-    }
-    return -1;
-}
-
 /* --- the index --- */
 
 static bool is_plain_name(const char *name) {
@@ -129,9 +120,22 @@ static bool is_plain_name(const char *name) {
            strlen(name) <= 255;
 }
 
+/* An index that is read. `numbers`: the number of each file that is open, by its name. */
+typedef struct index_file {
+    const char *folder, *path;
+    json_t *numbers;
+} index_file;
+
+/* -1: is not open. */
+static int number_of(const index_file *index, const char *name) {
+    const json_t *number = json_object_get(index->numbers, name);
+    return number ? (int)json_integer_value(number) : -1;
+}
+
 /* One entry of the map: its file is opened when it is first met. */
-static cgp_status take_entry(cgp__weights_files *f, const char *folder, const char *path,
-                             const char *tensor, const json_t *value) {
+static cgp_status take_entry(cgp__weights_files *f, const index_file *index, const char *tensor,
+                             const json_t *value) {
+    const char *path = index->path;
     char got[80];
     const char *name = json_string_value(value);
     if (!name || !is_plain_name(name))
@@ -140,20 +144,22 @@ static cgp_status take_entry(cgp__weights_files *f, const char *folder, const ch
             "%s: weight_map: %.100s: expected the name of a file in its folder, got "
             "%s",
             path, tensor, cgp__json_show(value, got, sizeof got));
-    int at = find_file(f, name);
+    int at = number_of(index, name);
     if (at < 0 && f->count == MOST_FILES)
         return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path,
                         MOST_FILES);
     if (at < 0) {
-        CGP_TRY(add_file(f, cgp__path_in(folder, name)));
+        CGP_TRY(add_file(f, cgp__path_in(index->folder, name)));
         at = f->count - 1;
+        if (json_object_set_new(index->numbers, name, json_integer(at)) != 0)
+            return cgp__short_of_memory(path);
     }
     if (cgp_safetensors_find(f->files[at].tensors, tensor) >= 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: weight_map: %.100s is not in %s", path, tensor, name);
 }
 
 /* What is in a file is in the map, as being there: no tensor comes twice then. */
-static cgp_status check_files(const cgp__weights_files *f, const char *path,
+static cgp_status check_files(const cgp__weights_files *f, const index_file *index,
                               const json_t *map) {
     for (int i = 0; i < f->count; i++) {
         const cgp_safetensors *tensors = f->files[i].tensors;
@@ -162,8 +168,8 @@ static cgp_status check_files(const cgp__weights_files *f, const char *path,
             const char *name = json_string_value(json_object_get(map, tensor));
             if (!name)
                 return cgp_fail(CGP_EFORMAT, "%s: %.100s: is not in the weight_map of %s",
-                                f->files[i].path, tensor, path);
-            if (find_file(f, name) != i)
+                                f->files[i].path, tensor, index->path);
+            if (number_of(index, name) != i)
                 return cgp_fail(CGP_EFORMAT, "%s: %.100s: is there twice, here and in %s",
                                 f->files[i].path, tensor, name);
         }
@@ -171,21 +177,26 @@ static cgp_status check_files(const cgp__weights_files *f, const char *path,
     return CGP_OK;
 }
 
-static cgp_status open_index(cgp__weights_files *f, const char *folder, const char *path) {
-    json_t *root = NULL, *value = NULL;
+static cgp_status take_map(cgp__weights_files *f, const index_file *index, json_t *map) {
+    json_t *value = NULL;
     const char *tensor = NULL;
     char got[80];
-    CGP_TRY(cgp__json_open(&root, path));
-    json_t *map = json_object_get(root, "weight_map");
-    cgp_status status = CGP_OK;
+    if (!index->numbers) return cgp__short_of_memory(index->path);
     if (!json_is_object(map) || json_object_size(map) == 0)
-        status =
-            cgp_fail(CGP_EFORMAT, "%s: weight_map: expected names with their files, got %s",
-                     path, map ? cgp__json_show(map, got, sizeof got) : "none");
+        return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected names with their files, got %s",
+                        index->path, map ? cgp__json_show(map, got, sizeof got) : "none");
     json_object_foreach(map, tensor, value) {
-        if (status == CGP_OK) status = take_entry(f, folder, path, tensor, value);
+        CGP_TRY(take_entry(f, index, tensor, value));
     }
-    if (status == CGP_OK) status = check_files(f, path, map);
+    return check_files(f, index, map);
+}
+
+static cgp_status open_index(cgp__weights_files *f, const char *folder, const char *path) {
+    json_t *root = NULL;
+    CGP_TRY(cgp__json_open(&root, path, LARGEST_INDEX));
+    const index_file index = {folder, path, json_object()};
+    const cgp_status status = take_map(f, &index, json_object_get(root, "weight_map"));
+    json_decref(index.numbers);
     json_decref(root);
     return status;
 }

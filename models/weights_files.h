@@ -27,8 +27,8 @@ char *cgp__path_in(const char *folder, const char *name);
 /* "out of memory", about what. Returns CGP_ENOMEM. */
 cgp_status cgp__short_of_memory(const char *what);
 
-/* Read a JSON object from a regular file of at most 100 MB. No key comes twice. Owned by the caller. */
-CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path);
+/* Read a JSON object from a regular file of at most `most` bytes. No key comes twice. Owned by the caller. */
+CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t most);
 
 /* A value as it would be written, cut to `size`. Returns `text`. */
 const char *cgp__json_show(const json_t *value, char *text, size_t size);

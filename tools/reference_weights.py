@@ -148,8 +148,18 @@ def expect(folder, inputs, outputs):
               os.path.join(folder, "expected.safetensors"))
 
 
+CASES = ("gpt2", "gpt2-shards", "gpt2-f16", "gpt2-bf16", "gpt2-other", "resnet20")
+
+
 def make(root):
-    shutil.rmtree(root, ignore_errors=True)
+    """Replaces the cases' folders, which have expected.safetensors; whatever else is in `root` is somebody else's."""
+    os.makedirs(root, exist_ok=True)
+    folders = [os.path.join(root, case) for case in CASES]
+    for folder in folders:
+        if os.path.lexists(folder) and not os.path.exists(os.path.join(folder, "expected.safetensors")):
+            sys.exit(f"{folder}: is not of this tool, it has no expected.safetensors (another DIR)")
+    for folder in folders:
+        shutil.rmtree(folder, ignore_errors=True)
     write_gpt2(os.path.join(root, "gpt2"), make_gpt2())
     write_gpt2(os.path.join(root, "gpt2-shards"), make_gpt2(), max_shard_size="8KB")
     write_gpt2(os.path.join(root, "gpt2-f16"), make_gpt2(), torch.float16)
@@ -157,8 +167,8 @@ def make(root):
     write_gpt2(os.path.join(root, "gpt2-other"), make_gpt2(tie_word_embeddings=False, activation_function="gelu",
                                                            layer_norm_epsilon=0.01, n_inner=40, n_layer=1))
     write_resnet(os.path.join(root, "resnet20"))
-    for folder, _, files in sorted(os.walk(root)):
-        for file in sorted(files):
+    for folder in sorted(folders):
+        for file in sorted(os.listdir(folder)):
             if file == "generation_config.json":
                 os.remove(os.path.join(folder, file))
                 continue

@@ -140,7 +140,7 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  * older ones beyond `keep` are deleted. Killed at any moment, the folder holds whole checkpoints only.
  *
  * A plan for inference saves its weights and states alone, as step 0: the start of a training, which every plan of the model
- * can load, whatever its optimizer and seed.
+ * can load, whatever its optimizer and seed. A folder with checkpoints of a training, of a step above 0, is refused.
  *
  * @param[in] folder  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
  * @param[in] note    A text of the caller's, returned by cgp_pipeline_load(): where the data stand, e.g. NULL: none.
@@ -148,7 +148,8 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the folder not be synced,
  *                     the checkpoint is there; the message says so.)   @retval CGP_ENOMEM  Likewise.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
- * @retval CGP_ESTATE  Gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; or the pipeline has failed.
+ * @retval CGP_ESTATE  Gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; the pipeline has failed; or it is one
+ *                     for inference and the folder has a training's checkpoints.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
                                                     int keep, const char *note);

@@ -36,6 +36,9 @@ cgp_status cgp__checkpoint_check_note(const char *note);
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
                                   int64_t step);
 
+/* The highest step that has a checkpoint in the run's folder; -1: there is none. */
+cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
+
 /* Where a file is to be written; owned by the caller, NULL when short. */
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
 

@@ -156,6 +156,15 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
     return status;
 }
 
+cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step) {
+    int64_t *steps = NULL;
+    int count = 0;
+    CGP_TRY(cgp__steps_list(writer->folder, &steps, &count));
+    *step = count > 0 ? steps[count - 1] : -1;
+    free(steps);
+    return CGP_OK;
+}
+
 /* --- files --- */
 
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {

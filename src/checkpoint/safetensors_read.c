@@ -47,6 +47,7 @@ struct cgp_safetensors {
     int64_t data_start; /* byte in the file */
     json_t *header;     /* names and metadata live here */
     entry *entries;     /* in order of offset */
+    const entry **by_name;
     int count;
 };
 
@@ -258,6 +259,22 @@ static int by_offset(const void *left, const void *right) {
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
+static int by_name(const void *left, const void *right) {
+    return strcmp((*(const entry *const *)left)->name, (*(const entry *const *)right)->name);
+}
+
+/* Entries stay where they are from here on. */
+static cgp_status sort_entries(cgp_safetensors *file) {
+    const size_t count = (size_t)file->count;
+    qsort(file->entries, count, sizeof *file->entries, by_offset);
+    file->by_name = cgp__calloc(count, sizeof *file->by_name);
+    if (!file->by_name) return cgp__no_memory(file->path, count * sizeof *file->by_name);
+    for (size_t i = 0; i < count; i++)
+        file->by_name[i] = &file->entries[i];
+    qsort(file->by_name, count, sizeof *file->by_name, by_name);
+    return CGP_OK;
+}
+
 static cgp_status check_layout(const cgp_safetensors *file) {
     int64_t end = 0;
     for (int i = 0; i < file->count; i++) {
@@ -300,10 +317,8 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
     cgp_status status = file->path ? measure(file) : cgp__no_memory(path, strlen(path) + 1);
     if (status == CGP_OK) status = read_header(file);
     if (status == CGP_OK) status = parse_entries(file);
-    if (status == CGP_OK) {
-        qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
-        status = check_layout(file);
-    }
+    if (status == CGP_OK) status = sort_entries(file);
+    if (status == CGP_OK) status = check_layout(file);
     if (status == CGP_OK)
         *out = file;
     else
@@ -320,6 +335,7 @@ cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
 void cgp_safetensors_close(cgp_safetensors *file) {
     if (!file) return;
     if (file->fd >= 0) close(file->fd);
+    free(file->by_name);
     free(file->entries);
     json_decref(file->header);
     free(file->path);
@@ -357,10 +373,10 @@ const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *ke
 }
 
 int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
-    for (int i = 0; i < file->count; i++) {
-        if (strcmp(file->entries[i].name, name) == 0) return i;
-    }
-    return -1;
+    const entry wanted = {.name = name}, *key = &wanted;
+    const entry *const *found =
+        bsearch(&key, file->by_name, (size_t)file->count, sizeof *file->by_name, by_name);
+    return found ? (int)(*found - file->entries) : -1;
 }
 
 static bool is_type(const entry *tensor, const char *type) {

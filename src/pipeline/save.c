@@ -189,13 +189,25 @@ static cgp_status check_save(const cgp_pipeline *pipeline, int keep, const char 
     return note ? cgp__checkpoint_check_note(note) : CGP_OK;
 }
 
+/* Weights alone are step 0: beside later steps they would take `latest` from a training. */
+static cgp_status check_no_training(const cgp_pipeline *pipeline,
+                                    const cgp__checkpoint_writer *writer, const char *folder) {
+    int64_t newest = -1;
+    if (!pipeline->plan->inference) return CGP_OK;
+    CGP_TRY(cgp__checkpoint_newest(writer, &newest));
+    if (newest <= 0) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "%s: has checkpoints of a training (save into another folder)",
+                    folder);
+}
+
 cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
                              const char *note) {
     cgp__checkpoint_writer *writer = NULL;
     CGP_TRY(check_save(pipeline, keep, note));
     const cgp__checkpoint_info info = info_of(pipeline, note);
     CGP_TRY(cgp__checkpoint_create(&writer, folder, info.step));
-    const cgp_status status = write_sets(pipeline, writer);
+    cgp_status status = check_no_training(pipeline, writer, folder);
+    if (status == CGP_OK) status = write_sets(pipeline, writer);
     if (status != CGP_OK) {
         cgp__checkpoint_abandon(writer);
         return status;

@@ -18,6 +18,8 @@ names() { ls -A "$1" | tr '\n' ' '; }
 run convert "$weights/gpt2" run
 check "a folder becomes a run: exit code 0" exits 0
 check "it says which model that is" has "model        $gpt2" "$out"
+check "it says which dropout" has "dropout      0.1" "$out"
+check "it warns of nothing" eval "! grep -q warning '$out'"
 check "it says how large" has "parameters   7,632" "$out"
 check "the run has a checkpoint of step 0" test "$(names run)" = "latest run.json step-00000000 "
 run convert run folder
@@ -67,6 +69,29 @@ check "sample --weights FOLDER: the same text" cmp -s "$out" sampled
 
 cp -R "$weights/gpt2" erf && sed -i 's/gelu_new/gelu/' erf/config.json
 fails 1 "erf: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" sample run --weights erf --prompt '#'
+fails 1 "erf/model.safetensors: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" \
+    sample run --weights erf/model.safetensors --prompt '#'
+(cd erf && "$program" sample ../run --weights model.safetensors --prompt '#' >"$out" 2>"$err")
+check "a file by its name alone: the same" has "model.safetensors: expected the model $gpt2 of the run" "$err"
+run sample run --weights "$weights/gpt2/model.safetensors" --prompt '#$' --length 20 --temperature 0
+check "sample --weights FILE beside its config.json: the same text" cmp -s "$out" sampled
+run train $model --data text.txt --batch 4 --steps 1 --run another
+cp -R "$weights/gpt2" another/latest/published
+run sample run --weights another/latest/published --prompt '#$' --length 20 --temperature 0
+check "sample --weights FOLDER in a checkpoint of another model: the same text" cmp -s "$out" sampled
+rm -r another
+fails 2 "--model: expected ${gpt2%,gelu=tanh}, as config.json beside erf/model.safetensors says, got $gpt2" \
+    convert erf/model.safetensors to --model $gpt2
+fails 2 "--model: expected $gpt2, as config.json beside $weights/gpt2/model.safetensors says, got ${gpt2/heads=2/heads=4}" \
+    convert "$weights/gpt2/model.safetensors" to --model "${gpt2/heads=2/heads=4}"
+run convert erf/model.safetensors from-erf --model "${gpt2%,gelu=tanh}"
+check "a file as config.json beside it says: exit code 0" exits 0
+
+cp -R "$weights/gpt2" shares && sed -i 's/"attn_pdrop": 0.1/"attn_pdrop": 0.25/' shares/config.json
+run convert shares shares-run
+check "shares of dropout that differ: none is taken" has "dropout      0" "$out"
+check "shares of dropout that differ: told, with the way out" \
+    has "warning      dropout: resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25 in config.json, there is one share here (train --dropout P)" "$out"
 
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }
@@ -77,6 +102,7 @@ check "train --resume says from where" has "resumed      after step 0 of 3" "$ou
 check "train --resume calls no option changed" eval "! grep -q changed '$out'"
 check "the run keeps its dropout" grep -q '"dropout": 0.1' one/run.json
 train two --optimizer sgd --seed 5 --stages 2
+cp -R one one-of-three
 check "two stages: the same weights" test "$(value weights_sha256 one.json)" = "$(value weights_sha256 two.json)"
 check "they are other weights than before" eval '! same_weights one run'
 train three --optimizer adamw --dropout 0
@@ -90,6 +116,40 @@ check "what was trained comes out" same_weights one trained-run
 run convert one third --from-step 3
 run convert third third-run
 check "--from-step: another checkpoint" eval '! same_weights third-run trained-run'
+
+cp -R run start && train start --optimizer sgd --seed 5 --keep 0 --save-every 1
+run convert start first --from-step 0
+run convert first first-run
+check "convert --from-step 0: the weights that were converted" same_weights first-run run
+run sample start --from-step 0 --prompt '#$' --length 20 --temperature 0
+check "sample --from-step 0: their text" cmp -s "$out" sampled
+printf x >>start/step-00000002/weights.safetensors
+rm start/step-00000001 -rf && ln -sfn step-00000002 start/latest
+run sample start --prompt '#$' --length 20
+check "a damaged checkpoint: that of the start is the way out" has "step-00000000 is whole (--from-step 0)" "$err"
+run train --resume --run start --from-step 0 --steps 3
+check "train --from-step 0: from the start" has "resumed      after step 0 of 3" "$out"
+check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
+fails 2 "--from-step: expected a run, got folder" convert folder to --from-step 0
+
+# A note of which nobody knows what data it has seen.
+note_becomes() { # note_becomes RUN SED-SCRIPT: with its sums
+    local file=$1/latest/checkpoint.json
+    sed -i "/\"note\"/$2" "$file"
+    local body above
+    body=$(sed '$d' "$file" | sed '$d')
+    body=${body%,}
+    above=$(printf %s "$body" | sha256sum | cut -d ' ' -f 1)
+    printf '%s,\n "sha256_above": "%s"\n}\n' "$body" "$above" >"$file"
+    (cd "$1/latest" && sha256sum checkpoint.json >checkpoint.sha256)
+}
+for change in 's/"position.":0/"position\\":8/' 's/cgpipe 0/mine 0/'; do
+    rm -rf noted && cp -R run noted && note_becomes noted "$change"
+    run sample noted --prompt '#' --length 1
+    check "a changed note: whole" exits 0
+    train noted
+    check "a changed note: of unknown data" has "data: not those of the run (identity" "$err"
+done
 
 # --- what is refused ---
 
@@ -116,6 +176,11 @@ fails 1 "text.txt: is a file, expected a folder or a name that ends in .safetens
 fails 1 "run folder text.txt: is a file, expected a folder" convert folder text.txt
 fails 1 "run folder no/run: cannot be made (no: No such file or directory)" convert folder no/run
 fails 1 "no/folder: cannot be made (No such file or directory)" convert run no/folder
+fails 1 "run folder folder: is a Hugging Face folder, it has config.json (take another name)" convert "$weights/gpt2" folder --overwrite
+fails 1 "run: is a run, it has run.json (take another name)" convert one run --overwrite
+fails 1 "run/latest/weights.safetensors: is in a checkpoint, run/latest has checkpoint.json (take another name)" \
+    convert one run/latest/weights.safetensors --overwrite
+fails 1 "run/latest: is a checkpoint, it has checkpoint.json (take another name)" convert one run/latest --overwrite
 cp -R folder llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
 fails 1 'llama/config.json: model_type: expected "gpt2", got "llama"' convert llama to
 cp -R folder cut && head -c 20000 folder/model.safetensors >cut/model.safetensors
@@ -132,40 +197,91 @@ check "--overwrite replaces a file" exits 0
 
 # --- nothing is half there ---
 
-for arguments in "folder full" "run full" "images full.safetensors"; do
-    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert $arguments >"$out" 2>"$err" </dev/null) # in 1024 bytes; without a signal, as on a full disk
+# In 1024 bytes a file; without a signal, as on a full disk.
+cramped() {
+    (trap '' XFSZ; ulimit -f 16; timeout 60 "$program" convert "$@" >"$out" 2>"$err" </dev/null)
     code=$?
+}
+
+for arguments in "folder full" "run full" "images full.safetensors"; do
+    cramped $arguments
     check "no room, $arguments: one line" lines 1 "$err"
     check "no room, $arguments: exit code 1" exits 1
     check "no room, $arguments: nothing is left" eval '[ ! -e full ] && [ ! -e full.safetensors ]'
 done
 
-# Killed, at the latest when it is done. run.json or config.json is there only beside all the rest.
-whole=0
-for i in $(seq 1 40); do
-    rm -rf killed killed-folder again
-    "$program" convert folder killed >/dev/null 2>&1 & pid=$!
-    "$program" convert run-gpt2-shards killed-folder >/dev/null 2>&1 & other=$!
-    sleep "0.0$((i % 3))$((i % 10))" # it takes some 20 ms
-    kill -KILL $pid $other 2>/dev/null
-    wait $pid $other 2>/dev/null
+run convert "$weights/gpt2" there # and what was there stays, to the byte
+run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
+run convert there there-folder
+run convert images there.safetensors
+for arguments in "run-gpt2-bf16 there-folder" "folder there" "images-again there.safetensors"; do
+    target=${arguments#* }
+    rm -rf kept && cp -a $target kept
+    cramped $arguments --overwrite
+    check "no room, $arguments --overwrite: exit code 1" exits 1
+    check "no room, $arguments --overwrite: what was there stays" diff -r kept $target
+done
+run train --resume --run there --steps 4
+check "the run that stays goes on" has "resumed      after step 2 of 4" "$out"
+run convert folder there --overwrite
+check "with room the run that was trained is replaced" test "$(names there)" = "latest run.json step-00000000 "
+mkdir -p there-folder/model.safetensors.d && rm there-folder/model.safetensors && mv there-folder/model.safetensors{.d,}
+cp there-folder/config.json kept.json
+run convert run there-folder --overwrite
+check "weights that cannot be replaced: exit code 1" exits 1
+check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-folder/config.json
+
+# Killed at moments that go from the start to past the end of the time that it takes undisturbed. run.json or config.json is there
+# only beside all the rest. Every other time there is something that is replaced. A kill counts for what it was meant for if
+# something is half done then.
+run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
+run convert large large-folder
+both() { # both MICROSECONDS: the two ways at once; killed after so long, 0: not
+    "$program" convert large-folder killed --overwrite >/dev/null 2>&1 & pid=$!
+    "$program" convert large killed-folder --overwrite >/dev/null 2>&1 & other=$!
+    if [ "$1" -gt 0 ]; then
+        sleep "$(printf '%d.%06d' $(($1 / 1000000)) $(($1 % 1000000)))"
+        kill -KILL $pid $other 2>/dev/null
+    fi
+    wait $pid 2>/dev/null
+    pid=$?
+    wait $other 2>/dev/null
+    other=$?
+}
+now() { echo $(($(date +%s%N) / 1000)); }
+started=$(now)
+both 0
+took=$(($(now) - started))
+check "two conversions at once, undisturbed" test $pid$other = 00
+hit_run=0 hit_folder=0 whole=0 i=0
+while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_folder -eq 0 ]; }; }; do
+    i=$((i + 1))
+    [ $((i % 2)) -eq 0 ] || rm -rf killed killed-folder
+    rm -rf again
+    both $((took * (i % 40 + 1) / 35))
+    [ $pid -ne 137 ] || [ ! -d killed ] || { [ -e killed/run.json ] && [ ! -e killed/.new ]; } || hit_run=$((hit_run + 1))
+    [ $other -ne 137 ] || [ ! -d killed-folder ] ||
+        { [ -e killed-folder/config.json ] && [ "$(names killed-folder)" = "config.json model.safetensors " ]; } ||
+        hit_folder=$((hit_folder + 1))
     good=true
     if [ -e killed/run.json ]; then
         run convert killed again
         exits 0 || good=false
+        same_weights killed large || good=false
         whole=$((whole + 1))
     fi
     if [ -e killed-folder/config.json ]; then
-        cmp -s killed-folder/model.safetensors plain.safetensors || good=false
+        cmp -s killed-folder/model.safetensors large-folder/model.safetensors || good=false
         whole=$((whole + 1))
     fi
-    run convert folder killed --overwrite
-    exits 0 || good=false
-    run convert run-gpt2-shards killed-folder --overwrite
-    exits 0 || good=false
+    run convert large-folder killed --overwrite
+    exits 0 && [ "$(names killed)" = "latest run.json step-00000000 " ] || good=false
+    run convert large killed-folder --overwrite
+    exits 0 && [ "$(names killed-folder)" = "config.json model.safetensors " ] || good=false
     $good || not_ok "killed after $i: whole or nothing"
 done
-ok "killed 40 times, $whole times when it was done"
+check "killed $i times: $hit_run times amid a run, $hit_folder amid a folder; $whole were whole" \
+    test $hit_run -gt 0 -a $hit_folder -gt 0
 
 # --- the real libraries read it ---
 
@@ -182,6 +298,14 @@ if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     "$python" "$tool" --check resnet two.safetensors "$weights/resnet20/expected.safetensors" >"$out" 2>"$err"
     code=$?
     check "safetensors, resnet20: $(grep -o 'largest difference.*' "$out")" exits 0
+    mkdir made made/mine && echo >made/mine/file
+    "$python" "$tool" made >"$out" 2>"$err"
+    code=$?
+    check "reference weights are made: exit code 0" exits 0
+    check "what else is in the folder stays" test -e made/mine/file
+    rm made/gpt2/expected.safetensors
+    "$python" "$tool" made >"$out" 2>"$err"
+    check "a folder that is not the tool's stays" test -e made/gpt2/model.safetensors
 else
     echo "skip: $python has no torch, transformers and safetensors to read what was written"
 fi

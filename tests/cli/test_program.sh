@@ -201,7 +201,7 @@ fails 2 "--overwrite: cannot be with --resume (leave out one)" \
     train $model --data text.txt --resume --overwrite
 fails 2 "--new-data: expected --resume" train $model --data text.txt --new-data
 fails 2 "--from-step: expected --resume" train $model --data text.txt --from-step 5
-fails 2 '--from-step 0: expected a whole number >= 1, got "0"' train --resume --from-step 0
+fails 2 '--from-step -1: expected a whole number >= 0, got "-1"' train --resume --from-step -1
 fails 2 "--resume: run has no run yet (MODEL and --data start one; or another --run)" \
     train --resume
 fails 2 "--resume: nowhere has no run yet ..." train $model --resume --run nowhere

@@ -525,6 +525,31 @@ static void weights_alone_are_the_start_of_any_training(void **unused) {
     release_witness(&w);
 }
 
+static void weights_alone_do_not_displace_a_training(void **unused) {
+    (void)unused;
+    double loss;
+    char latest[300], got[64] = "";
+    witness w;
+    cgp_plan_options o = small_options();
+    make_witness(&w, &o);
+    training trained = start(w.model, &o, 3);
+    o.inference = true;
+    training source = start(w.model, &o, 3);
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL)); /* its start counts as none */
+    assert_ok(cgp_pipeline_save(source.pipeline, run, 0, NULL));
+    train(&trained, &w.batch, 0, 1, &loss);
+    assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
+    assert_status(cgp_pipeline_save(source.pipeline, run, 0, NULL), CGP_ESTATE);
+    assert_message("run: has checkpoints of a training (save into another folder)");
+    snprintf(latest, sizeof latest, "%s/latest", run);
+    assert_true(readlink(latest, got, sizeof got - 1) > 0);
+    assert_string_equal(got, "step-00000001");
+    assert_int_equal(count_names(run, ".cgpipe-"), 0);
+    stop(&trained);
+    stop(&source);
+    release_witness(&w);
+}
+
 static void a_step_without_update_is_not_saved(void **unused) {
     (void)unused;
     witness w;
@@ -563,6 +588,7 @@ int main(void) {
         TEST(damage_is_told_and_changes_nothing),
         TEST(inference_takes_the_weights_alone),
         TEST(weights_alone_are_the_start_of_any_training),
+        TEST(weights_alone_do_not_displace_a_training),
         TEST(a_step_without_update_is_not_saved),
     };
     return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);

@@ -336,6 +336,24 @@ static void a_folder_without_weights_says_what_it_has(void **state) {
     release(&net);
 }
 
+static void a_text_without_measure_is_not_parsed(void **state) {
+    (void)state;
+    network net = open_network(DATA "gpt2-shards", 1);
+    cgp_gpt2_options options = cgp_gpt2_options_default();
+    write_text("config.json", "{}");
+    write_text(INDEX, "{}");
+    assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
+    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+    assert_message("config.json: is not JSON (byte "); /* so much is read */
+    assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
+    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+    assert_message("config.json: expected at most 1000000 bytes, got 1000001");
+    assert_int_equal(truncate(test_path_of(INDEX), 16000001), 0);
+    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_message(INDEX ": expected at most 16000000 bytes, got 16000001");
+    release(&net);
+}
+
 int main(void) {
 #define TEST(name) cmocka_unit_test_setup(name, empty_tree_before)
     const struct CMUnitTest tests[] = {
@@ -348,6 +366,7 @@ int main(void) {
         TEST(an_index_that_does_not_fit_its_files_is_refused),
         TEST(a_tensor_in_two_files_is_refused),
         TEST(a_folder_without_weights_says_what_it_has),
+        TEST(a_text_without_measure_is_not_parsed),
     };
     return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
 }

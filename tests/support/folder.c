@@ -3,7 +3,9 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <locale.h>
 #include <signal.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 char test_folder[64];
@@ -78,4 +80,27 @@ void test_limit_files_to(rlim_t bytes) {
     limit.rlim_cur = bytes;
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     signal(SIGXFSZ, bytes == RLIM_INFINITY ? SIG_DFL : SIG_IGN);
+}
+
+/* --- locales --- */
+
+const char *test_set_comma_locale(void) {
+    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8"};
+    for (int i = 0; i < 3; i++) {
+        if (setlocale(LC_ALL, names[i])) return names[i];
+    }
+    char command[300];
+    if (mkdir(test_path_of("locales"), 0700)) return NULL;
+    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2> %s",
+             test_path_of("locales"), test_path_of("errors"));
+    if (system(command) || setenv("LOCPATH", test_path_of("locales"), 1)) return NULL;
+    return setlocale(LC_ALL, names[0]);
+}
+
+void test_set_c_locale(void) {
+    assert_non_null(setlocale(LC_ALL, "C"));
+    assert_int_equal(unsetenv("LOCPATH"), 0);
+    char command[300];
+    snprintf(command, sizeof command, "rm -rf %s", test_path_of("locales"));
+    assert_int_equal(system(command), 0);
 }

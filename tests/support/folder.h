@@ -28,4 +28,8 @@ void test_write_file(const char *path, const void *bytes, size_t count);
 int test_read_file(const char *path, char bytes[4096]);
 void test_assert_file(const char *path, const char *expected);
 
+/* Set some locale that writes 0,5: an installed one, or one made in the folder. Its name; NULL: there is none. */
+const char *test_set_comma_locale(void);
+void test_set_c_locale(void);
+
 #endif

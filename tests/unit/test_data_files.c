@@ -7,7 +7,6 @@
 
 #include <ftw.h>
 #include <inttypes.h>
-#include <locale.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -394,34 +393,19 @@ static void the_identity_is_this_number(void **state) {
                         "26a8e497153925dbef04f5b3570c2d93aac05c30928ede9208c9462141c1ff4e");
 }
 
-/* Some locale that writes 0,5: an installed one, or one made in a folder of its own. */
-static const char *set_comma_locale(void) {
-    static const char *const names[] = {"de_DE.UTF-8", "fr_FR.UTF-8", "ru_RU.UTF-8"};
-    for (int i = 0; i < 3; i++) {
-        if (setlocale(LC_ALL, names[i])) return names[i];
-    }
-    char command[300];
-    make_folder("locales");
-    snprintf(command, sizeof command, "localedef -i de_DE -f UTF-8 %s/de_DE.UTF-8 2> %s",
-             test_path_of("locales"), test_path_of("errors"));
-    if (system(command) || setenv("LOCPATH", test_path_of("locales"), 1)) return NULL;
-    return setlocale(LC_ALL, names[0]);
-}
-
 static void the_identity_is_the_same_in_every_locale(void **state) {
     (void)state;
     char hex[2][65], half[8];
     recipe third = plain;
     third.share = 1.0 / 3;
     identity_of(&third, hex[0]);
-    const char *name = set_comma_locale();
+    const char *name = test_set_comma_locale();
     if (!name)
         print_message("no locale with a decimal comma is installed, nor can one be made\n");
     if (!name) skip();
     snprintf(half, sizeof half, "%.1f", 0.5);
     identity_of(&third, hex[1]);
-    assert_non_null(setlocale(LC_ALL, "C"));
-    assert_int_equal(unsetenv("LOCPATH"), 0);
+    test_set_c_locale();
     assert_string_equal(half, "0,5");
     assert_string_equal(hex[0], hex[1]);
 }

@@ -1,5 +1,5 @@
 /* test_models_text.c -- ResNet, AmoebaNet-D and U-Net by their text: what it says, what is refused. */
-#include "support.h"
+#include "folder.h"
 
 #include <cgpipe/models/named.h>
 
@@ -31,6 +31,33 @@ static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
             assert_string_equal(text, cases[i][1]);
         }
     }
+}
+
+static void text_has_a_point_in_every_locale(void **state) {
+    (void)state;
+    static const char text[] =
+        "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
+    static const char *const refused[] = {"gpt2:eps=1.5.5", "gpt2:eps=.", "gpt2:eps=1e-5.",
+                                          "gpt2:eps=1.5"};
+    cgp_named_model named = cgp_named_model_default();
+    char got[160], half[8];
+    if (!test_set_comma_locale()) {
+        print_message("no locale with a decimal comma is installed, nor can one be made\n");
+        skip();
+    }
+    snprintf(half, sizeof half, "%.1f", 0.5);
+    const cgp_status status = cgp_named_model_parse(&named, text);
+    cgp_status others[4];
+    assert_ok(cgp_named_model_text(&named, got, sizeof got));
+    for (int i = 0; i < 4; i++)
+        others[i] = cgp_named_model_parse(&named, refused[i]);
+    test_set_c_locale();
+    assert_string_equal(half, "0,5");
+    assert_ok(status);
+    assert_true(named.gpt2.eps == 1.5e-5);
+    assert_string_equal(got, text);
+    for (int i = 0; i < 4; i++)
+        assert_status(others[i], CGP_EINVAL);
 }
 
 static void text_is_cut_to_the_room_it_has(void **state) {
@@ -146,10 +173,11 @@ static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **sta
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_has_all_sizes_and_parses_to_the_same_model),
+        cmocka_unit_test_setup(text_has_a_point_in_every_locale, test_empty_before),
         cmocka_unit_test(text_is_cut_to_the_room_it_has),
         cmocka_unit_test(bad_text_is_refused_with_a_way_out),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(sizes_beyond_all_memory_are_refused_and_nothing_overflows),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
 }

@@ -1,0 +1,71 @@
+/* published.c -- see published.h. */
+#include "published.h"
+
+#include "common.h"
+
+#include <cgpipe/models/weights.h>
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Owned. */
+static char *config_of(const char *folder) {
+    const size_t size = strlen(folder) + sizeof "/config.json";
+    char *path = cli_calloc(size, 1);
+    snprintf(path, size, "%s/config.json", folder);
+    return path;
+}
+
+static bool has_config(const char *folder) {
+    char *path = config_of(folder);
+    struct stat info;
+    const bool found = lstat(path, &info) == 0;
+    free(path);
+    return found;
+}
+
+char *cli_published_folder(const char *path) {
+    const char *slash = strrchr(path, '/');
+    size_t length = strlen(path);
+    if (!is_folder(path)) length = slash ? (size_t)(slash - path) : 0;
+    if (slash == path && length == 0) length = 1; /* the slash of the root stays */
+    char *folder = cli_calloc(length + 2, 1);
+    if (length == 0) return strcpy(folder, ".");
+    return memcpy(folder, path, length);
+}
+
+cgp_status cli_published_model(const char *path, char text[CLI_MODEL_TEXT]) {
+    cgp_named_model named = cgp_named_model_default();
+    char *folder = cli_published_folder(path);
+    cgp_status status = CGP_OK;
+    *text = '\0';
+    if (has_config(folder)) {
+        status = cgp_huggingface_read(&named.gpt2, folder);
+        if (status == CGP_OK) status = cgp_named_model_text(&named, text, CLI_MODEL_TEXT);
+    }
+    free(folder);
+    return status;
+}
+
+bool cli_published_shares_differ(const char *folder, char text[CLI_SHARES_TEXT]) {
+    static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    double shares[3];
+    char *path = config_of(folder);
+    json_t *config = json_load_file(path, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        const json_t *share = json_object_get(config, keys[i]);
+        shares[i] = share ? json_number_value(share) : 0.1; /* as transformers has it */
+    }
+    snprintf(text, CLI_SHARES_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
+             shares[1], keys[2], shares[2]);
+    json_decref(config);
+    free(path);
+    return shares[0] != shares[1] || shares[0] != shares[2];
+}

@@ -1,0 +1,20 @@
+/* published.h -- what a folder tells of the published weights in it. Shapes tell neither the number of heads nor the
+ * form of GELU; config.json does. */
+#ifndef CGPIPE_CLI_PUBLISHED_H
+#define CGPIPE_CLI_PUBLISHED_H
+
+#include "experiment.h"
+
+/* The folder of weights: `path` itself, or the one that the file `path` is in. Owned by the caller. */
+char *cli_published_folder(const char *path);
+
+/* Write the text of the GPT-2 that config.json in the folder of `path` tells, "" if there is no config.json. */
+CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MODEL_TEXT]);
+
+#define CLI_SHARES_TEXT 128
+
+/* Tell whether the shares of dropout in a folder's config.json, which cgp_huggingface_read() took, are not all one; `text`
+ * is then "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
+bool cli_published_shares_differ(const char *folder, char text[CLI_SHARES_TEXT]);
+
+#endif
