@@ -102,16 +102,22 @@ static cgp_status try_forward(cgp__trial *t) {
 
 /* --- what the halves read --- */
 
-/* Whether results of a half change when an operand of forward is another. *possible: it could be told. */
-static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool named, bool *read,
-                          bool *possible, int *changed, int64_t *element) {
+/* What becomes of a half's results when an operand of forward is another. */
+typedef struct reading {
+    bool possible;   /* it could be told */
+    int changed;     /* slot of a result that changes; -1: none, the operand is not read */
+    int64_t element; /* of it */
+} reading;
+
+static cgp_status try_reading(cgp__trial *t, cgp__direction half, int slot, bool named,
+                              reading *r) {
     const cgp__variant plain = {0};
     const cgp__trial_slot *s = &t->slots[slot];
-    *read = false;
-    *possible = s->dtype != CGP_I32 || s->high > 1;
-    for (uint64_t round = 0; round < 3 && !*read; round++) {
+    r->changed = -1;
+    r->possible = s->dtype != CGP_I32 || s->high > 1;
+    for (uint64_t round = 0; round < 3 && r->changed < 0; round++) {
         if (named && s->dtype == CGP_F32)
-            *possible = cgp__trial_rotate(t, slot, 1 + (int64_t)round * (s->bytes / 12));
+            r->possible = cgp__trial_rotate(t, slot, 1 + (int64_t)round * (s->bytes / 12));
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
@@ -120,8 +126,7 @@ static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool nam
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
         CGP_TRY(status);
-        *changed = cgp__trial_differs(t, half, &plain, element);
-        *read = *changed >= 0;
+        r->changed = cgp__trial_differs(t, half, &plain, &r->element);
     }
     return CGP_OK;
 }
@@ -129,20 +134,19 @@ static cgp_status is_read(cgp__trial *t, cgp__direction half, int slot, bool nam
 /* One operand of a half: it is read if and only if the table names it. */
 static cgp_status try_need(cgp__trial *t, cgp__direction half, int slot, bool named,
                            const char *list) {
-    bool read = false, possible = true;
-    int changed = -1;
-    int64_t element = 0;
+    reading r;
     char name[32], result[32];
     if (!t->slots[slot].memory) return CGP_OK;
-    CGP_TRY(is_read(t, half, slot, named, &read, &possible, &changed, &element));
-    if (read == named || !possible) return CGP_OK;
+    CGP_TRY(try_reading(t, half, slot, named, &r));
+    const bool read = r.changed >= 0;
+    if (read == named || !r.possible) return CGP_OK;
     cgp__trial_slot_name(slot, name, sizeof name);
     if (read)
         return cgp_fail(CGP_EINVAL,
                         "op %s: %s: reads %s, which %s does not name (%s, element %" PRId64
                         " changes with it)",
                         t->op->name, cgp__trial_function_name(half), name, list,
-                        cgp__trial_slot_name(changed, result, sizeof result), element);
+                        cgp__trial_slot_name(r.changed, result, sizeof result), r.element);
     return cgp_fail(
         CGP_EINVAL,
         "op %s: %s: never reads %s, which %s names (it is kept in memory for nothing)",

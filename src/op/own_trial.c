@@ -347,8 +347,8 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction,
                           const cgp__variant *variant) {
     const cgp__own_host host = {.threads = 2,
                                 .share = variant->backwards ? share_backwards : share_forwards};
-    const struct cgp__op_context context = {&host, cgp__rng_derive(t->options.seed, 1, 2, 3),
-                                            4};
+    const struct cgp__op_context context = {
+        &host, cgp__rng_derive(t->options.seed, CGP__RNG_DROPOUT, 0, 0), 4};
     cgp_op_run run = {.node = &t->use->node,
                       .n = t->options.samples,
                       .first = true,
