@@ -9,11 +9,18 @@
 typedef vec of_one(vec a, float constant);
 typedef vec of_two(vec a, vec b, float constant);
 
+/* What is read a page or so later, so that the functions below do not wait for it. */
+INLINE void call_ahead(cgp_dtype type, const void *from, int64_t i) {
+    __builtin_prefetch(cgp__cpu_at(type, from, i + 1024));
+}
+
 INLINE void map_one(cgp_dtype type, void *to, const void *a, int64_t n, float constant,
                     of_one *f) {
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES)
+    for (; i + LANES <= n; i += LANES) {
+        call_ahead(type, a, i);
         store_as(type, to, i, f(load_as(type, a, i), constant));
+    }
     if (i < n) store_part_as(type, to, i, f(load_part_as(type, a, i, n - i), constant), n - i);
 }
 
@@ -21,6 +28,8 @@ INLINE void map_two_to(cgp_dtype type, void *to, const void *a, const void *b, i
                        float constant, bool add, of_two *f) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
+        call_ahead(type, a, i);
+        call_ahead(type, b, i);
         const vec out = f(load_as(type, a, i), load_as(type, b, i), constant);
         store_as(type, to, i, add ? load_as(type, to, i) + out : out);
     }
