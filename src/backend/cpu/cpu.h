@@ -12,9 +12,10 @@
 
 struct cgp__device {
     int threads;
-    const cgp__cpu_kernels *loops;  /* of this machine's instruction set */
-    const cgp__cpu_tiles *tiles;    /* for products in bf16, once a kernel has asked for them; NULL: none */
-    bool may_tile;                  /* CGP_CPU_ISA lets it */
+    const cgp__cpu_kernels *loops; /* of this machine's instruction set */
+    const cgp__cpu_tiles *tiles;   /* for products in bf16, once a kernel has asked; NULL: none */
+    bool may_tile;                 /* CGP_CPU_ISA lets it */
+    int64_t l2_bytes;              /* of a core's cache; 0: not known */
     struct cgp__cpu_thread *thread; /* how the owner was before */
     cgp__cpu_shared shared;
     _Atomic int64_t taken; /* grains of it */

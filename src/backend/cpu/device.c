@@ -65,6 +65,7 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
     }
     device->threads = threads;
     device->thread = thread;
+    device->l2_bytes = cgp__most(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
     const cgp_status status = start(device, core);
     if (status != CGP_OK) {
         cgp__cpu_device_destroy(device);

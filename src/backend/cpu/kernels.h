@@ -115,8 +115,7 @@ typedef struct cgp__ahead {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    const float
-        *a; /* packed by product_rows: all rows, or with rows_at the last, fewer than 16 */
+    const float *a; /* packed by product_rows */
     const float *rows_at; /* a as it is, if its columns are contiguous floats; else NULL */
     int64_t row;          /* floats from row to row there */
     cgp__windows windows; /* of an image, that a's rows are instead; no table: they are not */

@@ -14,8 +14,9 @@
  * each with room of its own for slivers of b. */
 #include "backend/cpu/cpu.h"
 
-#define ROWS 256  /* a multiple of CGP__PRODUCT_ROWS */
-#define DEPTH 512 /* a multiple of 16 */
+#define ROWS 256      /* a multiple of CGP__PRODUCT_ROWS */
+#define MORE_ROWS 512 /* where none are packed and the cache holds them */
+#define DEPTH 512     /* a multiple of 16 */
 _Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
 
 /* Products of a vector and a scalar that are worth handing to another thread. */
@@ -27,9 +28,21 @@ static int64_t block_depth(int64_t k) {
     return cgp__ceil_div(even, 16) * 16;
 }
 
-static int64_t block_rows(int64_t m) {
-    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, ROWS));
+/* Equal parts of m, none longer than `most`. */
+static int64_t block_rows(int64_t m, int64_t most) {
+    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, most));
     return cgp__ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
+}
+
+/* Rows of floats, which are read as they are, and their sums take no room: more of them where the cache holds more. */
+static bool reads_as_is(const cgp__product *p) {
+    return p->a.type == CGP_F32 && p->a.column == 1;
+}
+
+static int64_t limit_of_rows(const cgp__device *device, const cgp__product *p) {
+    const int64_t half = device->l2_bytes / 2 / (DEPTH * (int64_t)sizeof(float));
+    if (!reads_as_is(p) || p->type != CGP_F32 || half < ROWS) return ROWS;
+    return half < MORE_ROWS ? half : MORE_ROWS;
 }
 
 /* What a block may take, the same or more for a larger product, though equal parts of 513 are
@@ -103,11 +116,9 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
     const int64_t rows = cgp__ceil_div(j->block.rows, CGP__PRODUCT_ROWS);
     const int64_t slivers = cgp__ceil_div(j->block.columns, CGP__PRODUCT_COLUMNS);
     const int64_t size = j->block.rows * j->block.k;
-    if (j->block.rows_at) /* but the rows of tiles at the edge */
-        pack_part(j, j->block.rows / CGP__PRODUCT_ROWS, rows, 0);
-    else if (alone)
+    if (!j->block.rows_at && alone)
         pack_part(j, 0, rows, 0);
-    else
+    else if (!j->block.rows_at)
         cgp__cpu_share(device, rows, goes(device, rows, size * 16), pack_part, j);
     if (alone)
         columns_part(j, 0, slivers, 0);
@@ -116,10 +127,9 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
                        columns_part, j);
 }
 
-/* The part of a from row i and column q on, of which a block is made. */
-static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q) {
-    const int64_t m = cgp__least(p->m - i, block_rows(p->m)),
-                  k = cgp__least(p->k - q, block_depth(p->k));
+/* The part of a from row i and column q on, of which a block of at most `rows` rows is made. */
+static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q, int64_t rows) {
+    const int64_t m = cgp__least(p->m - i, rows), k = cgp__least(p->k - q, block_depth(p->k));
     const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
     const bool by_rows = p->a.column == 1;
     if (m <= 0) return (cgp__ahead){0};
@@ -144,7 +154,7 @@ cgp__product_sums cgp__product_sums_of(const cgp__product *p, int64_t i, int64_t
 }
 
 void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, void *workspace) {
-    const int64_t depth = block_depth(p->k), rows = block_rows(p->m);
+    const int64_t depth = block_depth(p->k), rows = block_rows(p->m, limit_of_rows(device, p));
     const int64_t sums = sums_bytes(p->m, p->n, p->k, p->type);
     if (p->in_bf16 && device->tiles) {
         cgp__product_tiles_run(device, alone, p, workspace);
@@ -164,9 +174,9 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
                                    .a = j.packed,
                                    .b = cgp__matrix_from(p->b, q, 0),
                                    .bias = q == 0 ? p->bias : NULL,
-                                   .ahead = q + depth < p->k ? block_at(p, i, q + depth)
-                                                             : block_at(p, i + rows, 0)};
-            if (p->a.type == CGP_F32 && p->a.column == 1) {
+                                   .ahead = q + depth < p->k ? block_at(p, i, q + depth, rows)
+                                                             : block_at(p, i + rows, 0, rows)};
+            if (reads_as_is(p)) {
                 j.block.rows_at = j.a.at;
                 j.block.row = p->a.row;
             }

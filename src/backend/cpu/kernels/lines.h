@@ -6,33 +6,45 @@
 
 #define LINE 64 /* bytes in a cache line */
 
-/* Lines of memory to be called: `left` more in this run, then on to the next one. */
+/* Lines of memory to be called, `each` at a time, in runs. */
 typedef struct lines {
-    const char *at;
-    int64_t count, left, run, gap; /* gap: bytes from the end of a run */
+    const char *at, *end; /* of the run */
+    int64_t count, each;
+    int64_t gap, stride; /* bytes from the end of a run to the next one, from end to end */
 } lines;
 
-INLINE void call_line(lines *l, int write) {
-    if (l->count <= 0) return;
-    if (write)
-        __builtin_prefetch(l->at, 1, 3);
-    else
-        __builtin_prefetch(l->at, 0, 2);
-    l->at += LINE;
-    l->count--;
-    if (--l->left > 0) return;
-    l->left = l->run;
-    l->at += l->gap;
+INLINE void call_lines(lines *l, int write) {
+    const char *at = l->at, *end = l->end;
+    int64_t n = l->each < l->count ? l->each : l->count;
+    l->count -= n;
+    for (; n > 0; n--) {
+        if (write)
+            __builtin_prefetch(at, 1, 3);
+        else
+            __builtin_prefetch(at, 0, 2);
+        at += LINE;
+        if (at < end) continue;
+        at = end + l->gap;
+        end += l->stride;
+    }
+    l->at = at;
+    l->end = end;
 }
 
 INLINE int64_t bytes_of(cgp_dtype type, int64_t n) {
     return type == CGP_BF16 ? 2 * n : 4 * n;
 }
 
-/* `count` lines in runs of `length` bytes that begin `stride` bytes apart. */
-INLINE lines lines_of(const void *at, int64_t count, int64_t length, int64_t stride) {
-    const int64_t run = (length + LINE - 1) / LINE;
-    return (lines){at, count, run, run, stride - run * LINE};
+/* All lines of `runs` runs of `length` bytes that begin `stride` bytes apart, in `calls` calls. */
+INLINE lines lines_of(const void *at, int64_t runs, int64_t length, int64_t stride,
+                      int64_t calls) {
+    const int64_t count = runs * ((length + LINE - 1) / LINE);
+    return (lines){.at = at,
+                   .end = (const char *)at + length,
+                   .count = count,
+                   .each = calls > 0 ? (count + calls - 1) / calls : 0,
+                   .gap = stride - length,
+                   .stride = stride};
 }
 
 #endif

@@ -7,9 +7,10 @@
  *     |   |      +---+---+---+---+
  *     +---+    m |   |ooo|               o  its tile of c: MR x NV vectors of sums in registers
  *
- * While a tile is computed the vector units are busy, the ports to memory are not. So between
- * its steps the next sliver of b is packed, what will be packed after it is called from memory,
- * and so is the next tile of c.
+ * While a tile is computed the vector units are busy, the ports to memory are not. So every few
+ * steps some of the next sliver of b is packed, of what will be packed after it called from memory,
+ * and of the next tile of c. Few times: what they cost is mostly to ask whether there is something
+ * to do.
  *
  * An element of c is a chain of FMAs over the k of a block, in order, added to what was there:
  * a function of its row of a and its column of b, wherever in the matrices they are. Tiles at
@@ -19,8 +20,8 @@
 #define MR (LANES / 2)
 #define NV 3
 #define NR (NV * LANES)
-#define STEP 4   /* of k, between which other things are done */
-#define AHEAD 48 /* rows of b from what is packed to what is called from memory */
+#define STEP 4   /* of k */
+#define TURNS 32 /* of other things in a tile, at most */
 _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
                "blocks are whole slivers");
 
@@ -116,6 +117,9 @@ void CGP__CPU_NAME(product_windows)(float *to, const float *at, const int64_t *w
 /* `columns` <= NR of b, from row p on, to [k][NR]; missing ones are zero where rows are read. */
 INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
                             int64_t p, int64_t k) {
+    for (; columns == NR && b->column == 1 && p < k; p++)
+        UNROLL for (int64_t j = 0; j < NR; j += LANES)
+            store(to + p * NR + j, load_as(type, b->at, p * b->row + j));
     for (; b->column == 1 && p < k; p++)
         for (int64_t j = 0; j < NR; j += LANES) {
             const int64_t at = p * b->row + j, there = columns - j;
@@ -159,45 +163,64 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
 
 /* --- tiles --- */
 
-/* Vectors of the next sliver of b to be packed, NV in a row, from element `from` on. */
+/* Rows of b that are packed meanwhile, `each` at a time. */
 typedef struct copies {
-    int64_t count, from, gap;
+    cgp_dtype type;
+    const char *from;
+    int64_t row; /* bytes from row to row */
     float *to;
+    int64_t left, each;
 } copies;
+
+/* What else is done, every so many steps: the next sliver of b packed, lines called of the one after it, of the next
+ * block's a, of the next tile of c. */
+typedef struct errands {
+    int64_t steps;
+    copies copies;
+    lines a, b, c;
+} errands;
 
 typedef struct tile {
     const cgp__block *block;
     int64_t rows, columns;    /* <= MR, <= NR: those to be stored */
     int64_t row, column;      /* in c */
     const float *a, *b;       /* [k][MR], [k][NR] */
-    int64_t stride;           /* of rows of a where it is not packed; else 0 */
-    const float *windows[MR]; /* rows of a, if they are windows */
-    copies copy;
-    lines a_lines, b_lines, c_lines;
+    const float *rows_of[MR]; /* of a, where it is not packed */
+    errands *ahead;
 } tile;
 
-INLINE void copy_vector(cgp_dtype type, const cgp__block *block, copies *c, int64_t step) {
-    if (step >= c->count) return;
-    store(c->to, load_as(type, block->b.at, c->from));
-    c->to += LANES;
-    c->from += step % NV == NV - 1 ? LANES + c->gap : LANES;
+INLINE void copy_rows(cgp_dtype type, copies *c) {
+    int64_t n = c->each < c->left ? c->each : c->left;
+    c->left -= n;
+    for (; n > 0; n--) {
+        UNROLL for (int j = 0; j < NV; j++)
+            store(c->to + j * LANES, load_as(type, c->from, j * LANES));
+        c->to += NR;
+        c->from += c->row;
+    }
 }
 
-/* The rows of a at one k are `stride` apart. */
-INLINE void accumulate(vec sums[MR][NV], const float *a, int64_t stride, const float *b,
-                       int nv) {
+INLINE void take_turn(errands *t) {
+    FOR_TYPE(t->copies.type, copy_rows, &t->copies);
+    call_lines(&t->a, 0);
+    call_lines(&t->b, 0);
+    call_lines(&t->c, 1);
+}
+
+/* A row of packed a at one k. */
+INLINE void accumulate(vec sums[MR][NV], const float *a, const float *b, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
     UNROLL for (int i = 0; i < MR; i++) {
-        const vec x = splat(a[i * stride]);
+        const vec x = splat(a[i]);
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
             multiply_add(x, columns[j], sums[i][j]);
     }
 }
 
 /* Row i of a begins at rows[i]. */
-INLINE void accumulate_windows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
-                               const float *b, int nv) {
+INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64_t q,
+                            const float *b, int nv) {
     vec columns[NV];
     UNROLL for (int j = 0; j < nv; j++) columns[j] = load(b + j * LANES);
     UNROLL for (int i = 0; i < MR; i++) {
@@ -205,6 +228,11 @@ INLINE void accumulate_windows(vec sums[MR][NV], const float *const rows[MR], in
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
             multiply_add(x, columns[j], sums[i][j]);
     }
+}
+
+/* Runs of k that a's rows are in. */
+INLINE int64_t segments_of(const cgp__block *block) {
+    return block->windows.rows ? block->windows.segments : 1;
 }
 
 /* Elements from the first row of c, or of what it is added to, to another one. */
@@ -267,163 +295,149 @@ INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
     FOR_TYPE(block->type, store_whole, t, sums, nv);
 }
 
-/* b of `type`, nv vectors of columns. */
-INLINE void run_tile_as(cgp_dtype type, tile *t, int nv, bool packed) {
+/* nv vectors of columns, and packed a. */
+INLINE void run_packed(const tile *t, int nv) {
     const float *a = t->a, *b = t->b;
-    const int64_t stride = packed ? 1 : t->stride, next = packed ? MR : 1;
-    const int64_t k = t->block->k, steps = k / STEP;
+    const int64_t k = t->block->k, steps = k / STEP, each = t->ahead->steps;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
-    for (int64_t step = 0; step < steps; step++) {
-        UNROLL for (int p = 0; p < STEP; p++)
-            accumulate(sums, a + p * next, stride, b + p * NR, nv);
-        a += STEP * next;
-        b += STEP * NR;
-        copy_vector(type, t->block, &t->copy, step);
-        call_line(&t->a_lines, 0);
-        call_line(&t->b_lines, 0);
-        call_line(&t->c_lines, 1);
+    for (int64_t left = steps, n; left > 0; left -= n) {
+        n = each < left ? each : left;
+        take_turn(t->ahead);
+        for (const float *const end = b + n * STEP * NR; b < end;
+             a += STEP * MR, b += STEP * NR)
+            UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, nv);
     }
-    for (int64_t p = steps * STEP; p < k; p++, a += next, b += NR)
-        accumulate(sums, a, stride, b, nv);
+    for (int64_t p = steps * STEP; p < k; p++, a += MR, b += NR)
+        accumulate(sums, a, b, nv);
     store_tile(t, sums, nv);
 }
 
-/* Rows of a are windows. */
-INLINE void run_windows(cgp_dtype type, tile *t, int nv) {
+/* Rows of a as they are, in segments. */
+INLINE void run_rows(const tile *t, int nv) {
     const cgp__block *block = t->block;
-    const int64_t segments = block->windows.segments, length = block->k / segments;
-    const int64_t steps = length / STEP;
+    const int64_t segments = segments_of(block), length = block->k / segments;
     const float *b = t->b, *rows[MR];
+    int64_t wait = 1;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) {
-        rows[i] = t->windows[i];
+        rows[i] = t->rows_of[i];
         UNROLL for (int j = 0; j < nv; j++) sums[i][j] = (vec){0};
     }
     for (int64_t s = 0; s < segments; s++) {
         int64_t q = s * block->windows.jump;
-        const int64_t end = q + length;
-        for (int64_t step = 0; step < steps; step++, q += STEP, b += STEP * NR) {
+        const int64_t end = q + length, steps = q + length / STEP * STEP;
+        for (; q < steps; q += STEP, b += STEP * NR) {
+            if (--wait == 0) {
+                take_turn(t->ahead);
+                wait = t->ahead->steps;
+            }
             UNROLL for (int p = 0; p < STEP; p++)
-                accumulate_windows(sums, rows, q + p, b + p * NR, nv);
-            copy_vector(type, block, &t->copy, s * steps + step);
-            call_line(&t->a_lines, 0);
-            call_line(&t->b_lines, 0);
-            call_line(&t->c_lines, 1);
+                accumulate_rows(sums, rows, q + p, b + p * NR, nv);
         }
         for (; q < end; q++, b += NR)
-            accumulate_windows(sums, rows, q, b, nv);
+            accumulate_rows(sums, rows, q, b, nv);
     }
     store_tile(t, sums, nv);
 }
 
-INLINE void run_tile(cgp_dtype type, tile *t, int nv) {
-    if (t->block->windows.rows)
-        run_windows(type, t, nv);
-    else if (t->stride)
-        run_tile_as(type, t, nv, false);
+INLINE void run_tile(const tile *t, int nv) {
+    if (t->a)
+        run_packed(t, nv);
     else
-        run_tile_as(type, t, nv, true);
+        run_rows(t, nv);
 }
 
 /* Not followed by the sanitizers of threads and addresses, which would look at each of its loads: a step would take
  * thirty times as long. They follow the packing of what is read here, and whoever reads c; tests of products have
  * guards around every operand and the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
-run_tile_of(tile *t) {
+run_tile_of(const tile *t) {
     if (t->columns > 2 * LANES)
-        FOR_TYPE(t->block->b.type, run_tile, t, 3);
+        run_tile(t, 3);
     else if (t->columns > LANES)
-        FOR_TYPE(t->block->b.type, run_tile, t, 2);
+        run_tile(t, 2);
     else
-        FOR_TYPE(t->block->b.type, run_tile, t, 1);
+        run_tile(t, 1);
 }
 
 /* --- a range of columns --- */
 
-/* Where a range is at: the sliver at work and what is known of the next one. */
+/* Where a range is at: the sliver at work. */
 typedef struct range {
     const cgp__block *block;
-    int64_t begin, end; /* columns: of the sliver at work, of the range */
-    int64_t packed;     /* rows of the next sliver */
-    int64_t tiles;
+    int64_t first, begin,
+        end;           /* columns: of the range, of the sliver at work, of the range's end */
+    int64_t tiles;     /* of a sliver */
+    int64_t turns;     /* of a tile */
     float *now, *next; /* packed slivers */
 } range;
 
-/* The part of a tile in packing the next sliver, whose rows are as they are packed, and in
- * calling what is packed after that. */
-static void share_rows(const range *r, tile *t) {
-    const cgp__matrix *b = &r->block->b;
-    const int64_t k = r->block->k, left = k - r->packed, next = r->begin + NR;
-    const int64_t segments = r->block->windows.rows ? r->block->windows.segments : 1;
-    const int64_t most = k / segments / STEP * segments / NV,
-                  each = (k + r->tiles - 1) / r->tiles;
-    int64_t rows = each < most ? each : most;
-    if (r->end - r->begin < 2 * NR || left <= 0) return;
-    if (rows > left) rows = left;
-    t->copy = (copies){.count = rows * NV,
-                       .from = r->packed * b->row + next,
-                       .gap = b->row - NR,
-                       .to = r->next + r->packed * NR};
-    const int64_t ahead = r->packed + AHEAD, length = bytes_of(b->type, NR);
-    const int64_t at = ahead < k ? ahead * b->row + next : (ahead - k) * b->row + next + NR;
-    t->b_lines = lines_of(cgp__cpu_at(b->type, b->at, at), rows * ((length + LINE - 1) / LINE),
-                          length, bytes_of(b->type, b->row));
+/* Whole slivers whose rows are contiguous are packed while the one before them is at work. */
+static bool packs_ahead(const range *r, int64_t begin) {
+    return r->turns > 0 && r->block->b.column == 1 && r->block->taps.depth == 0 &&
+           begin > r->first && r->end - begin >= NR;
 }
 
-/* The same where columns are contiguous: they are transposed when their turn comes. */
-static void share_columns(const range *r, tile *t, int64_t index) {
+static copies next_copies(const range *r) {
     const cgp__matrix *b = &r->block->b;
-    const int64_t left = r->end - r->begin - NR, there = left < NR ? left : NR;
-    const int64_t each = (NR + r->tiles - 1) / r->tiles, column = index * each;
-    const int64_t length = bytes_of(b->type, r->block->k), run = (length + LINE - 1) / LINE;
-    if (column >= there) return;
-    t->b_lines = lines_of(cgp__cpu_at(b->type, b->at, (r->begin + NR + column) * b->column),
-                          (there - column < each ? there - column : each) * run, length,
-                          bytes_of(b->type, b->column));
+    const int64_t turns = r->tiles * r->turns, begin = r->begin + NR;
+    if (!packs_ahead(r, begin)) return (copies){.left = 0};
+    return (copies){.type = b->type,
+                    .from = cgp__cpu_at(b->type, b->at, begin),
+                    .row = bytes_of(b->type, b->row),
+                    .to = r->next,
+                    .left = r->block->k,
+                    .each = (r->block->k + turns - 1) / turns};
 }
 
-/* The same for the next block of a: as many lines for each tile of this one. */
-static void share_ahead(const range *r, tile *t, int64_t index) {
-    const cgp__ahead *ahead = &r->block->ahead;
-    if (ahead->runs == 0) return;
-    const int64_t run = (ahead->length + LINE - 1) / LINE, all = ahead->runs * run;
-    const int64_t tiles = (r->block->columns + NR - 1) / NR * r->tiles;
-    const int64_t each = (all + tiles - 1) / tiles;
-    const int64_t first = (r->begin / NR * r->tiles + index) * each, left = all - first;
-    t->a_lines = lines_of(ahead->at + first / run * ahead->stride + first % run * LINE,
-                          left < each ? left : each, ahead->length, ahead->stride);
-    t->a_lines.left = run - first % run;
+/* The sliver of b that is packed after those, for the tiles of this one to call. */
+static lines next_sliver(const range *r) {
+    const cgp__block *block = r->block;
+    const cgp__matrix *b = &block->b;
+    const bool by_rows = b->column == 1;
+    const int64_t begin = r->begin + (packs_ahead(r, r->begin + NR) ? 2 * NR : NR);
+    const int64_t left = r->end - begin, n = left < NR ? left : NR;
+    if (n <= 0 || block->taps.depth) return (lines){.count = 0};
+    return lines_of(cgp__cpu_at(b->type, b->at, begin * b->column), by_rows ? block->k : n,
+                    bytes_of(b->type, by_rows ? n : block->k),
+                    bytes_of(b->type, by_rows ? b->row : b->column), r->tiles * r->turns);
 }
 
 /* The next tile of c: below, or on top of the next sliver. */
 static lines next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
-    const int64_t column = i + MR < block->rows ? r->begin : r->begin + NR;
-    const int64_t row = i + MR < block->rows ? i + MR : 0, length = bytes_of(block->type, NR);
-    return lines_of(cgp__cpu_at(block->type, block->c, c_row(block, row) + column),
-                    MR * ((length + LINE - 1) / LINE), length,
-                    bytes_of(block->type, block->stride));
+    const bool below = i + MR < block->rows;
+    const int64_t row = below ? i + MR : 0, column = below ? r->begin : r->begin + NR;
+    return lines_of(cgp__cpu_at(block->type, block->c, c_row(block, row) + column), MR,
+                    bytes_of(block->type, NR), bytes_of(block->type, block->stride), r->turns);
 }
 
-/* Whole tiles read a as it is, if that can be. */
+/* This range's part of the next block of a. */
+static lines next_block(const range *r) {
+    const cgp__ahead *ahead = &r->block->ahead;
+    const int64_t slivers = (r->block->columns + NR - 1) / NR;
+    const int64_t each = (ahead->runs + slivers - 1) / slivers, first = r->begin / NR * each;
+    const int64_t mine = (r->end - r->begin + NR - 1) / NR, left = ahead->runs - first;
+    if (left <= 0) return (lines){.count = 0};
+    return lines_of(ahead->at + first * ahead->stride, left < mine * each ? left : mine * each,
+                    ahead->length, ahead->stride, mine * r->tiles * r->turns);
+}
+
+/* Rows of a that are not there are computed, not stored. */
 static void set_rows(tile *t) {
     const cgp__block *block = t->block;
-    const int64_t *windows = block->windows.rows;
-    for (int i = 0; windows && i < MR;
-         i++) /* those that are not there are computed, not stored */
-        t->windows[i] = block->windows.at + windows[t->row + (i < t->rows ? i : t->rows - 1)];
-    if (windows) return;
-    const bool packed = !block->rows_at || t->rows < MR;
-    t->a = packed ? block->a + t->row * block->k : block->rows_at + t->row * block->row;
-    t->stride = packed ? 0 : block->row;
+    for (int i = 0; i < MR; i++) {
+        const int64_t row = t->row + (i < t->rows ? i : t->rows - 1);
+        t->rows_of[i] = block->windows.rows ? block->windows.at + block->windows.rows[row]
+                                            : block->rows_at + row * block->row;
+    }
 }
 
-static void run_sliver(range *r) {
+static void run_sliver(const range *r, errands *ahead) {
     const cgp__block *block = r->block;
     const int64_t left = r->end - r->begin;
-    r->packed = 0;
     for (int64_t i = 0; i < block->rows; i += MR) {
         tile t = {.block = block,
                   .rows = block->rows - i < MR ? block->rows - i : MR,
@@ -431,39 +445,41 @@ static void run_sliver(range *r) {
                   .row = i,
                   .column = r->begin,
                   .b = r->now,
-                  .c_lines = next_tile(r, i)};
-        set_rows(&t);
-        share_ahead(r, &t, i / MR);
-        if (block->taps.depth)
-            t.copy.count = 0; /* taps are packed when their turn comes */
-        else if (block->b.column == 1)
-            share_rows(r, &t);
+                  .ahead = ahead};
+        if (block->windows.rows || block->rows_at)
+            set_rows(&t);
         else
-            share_columns(r, &t, i / MR);
-        const int64_t copied = t.copy.count / NV;
+            t.a = block->a + i * block->k;
+        ahead->c = next_tile(r, i);
         run_tile_of(&t);
-        r->packed += copied;
     }
 }
 
 void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int64_t end,
                                     float *room) {
+    const int64_t segments = segments_of(block), steps = block->k / segments / STEP * segments;
     range r = {.block = block,
+               .first = begin,
                .begin = begin,
                .end = end,
                .tiles = (block->rows + MR - 1) / MR,
-               .now = room + block->k * CGP__PRODUCT_COLUMNS,
-               .next = room};
+               .now = room,
+               .next = room + block->k * CGP__PRODUCT_COLUMNS};
+    errands ahead = {.steps = steps > 2 * TURNS ? (steps + TURNS - 1) / TURNS : 2};
+    r.turns = steps / ahead.steps;
+    ahead.a = next_block(&r);
     for (; r.begin < end; r.begin += NR) {
-        const int64_t left = end - r.begin;
+        const int64_t left = end - r.begin, columns = left < NR ? left : NR;
         const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
+        if (block->taps.depth)
+            pack_taps(r.now, block, r.begin, columns);
+        else if (!packs_ahead(&r, r.begin))
+            pack_columns(r.now, &b, columns, 0, block->k);
+        ahead.copies = next_copies(&r);
+        ahead.b = next_sliver(&r);
+        run_sliver(&r, &ahead);
         float *const now = r.next;
         r.next = r.now;
         r.now = now;
-        if (block->taps.depth)
-            pack_taps(now, block, r.begin, left < NR ? left : NR);
-        else
-            pack_columns(now, &b, left < NR ? left : NR, r.packed, block->k);
-        run_sliver(&r);
     }
 }

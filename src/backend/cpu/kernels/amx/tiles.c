@@ -205,18 +205,10 @@ static void configure(void) {
 /* Sums of a corner of c: four tiles. */
 typedef float square[SIDE][SIDE];
 
-/* What is called from memory meanwhile: what is packed next, where tiles go next. So many lines at a step. */
+/* What is called from memory meanwhile, at each step: what is packed next, where tiles go next. */
 typedef struct calls {
     lines b, c;
-    int64_t b_each, c_each;
 } calls;
-
-INLINE void call_lines(calls *ahead) {
-    for (int64_t i = 0; i < ahead->b_each; i++)
-        call_line(&ahead->b, 0);
-    for (int64_t i = 0; i < ahead->c_each; i++)
-        call_line(&ahead->c, 1);
-}
 
 /* sums = or += a panel of a by a sliver of b. */
 static void multiply(square sums, bool add, const uint16_t *a, const uint16_t *b, int64_t steps,
@@ -243,7 +235,8 @@ static void multiply(square sums, bool add, const uint16_t *a, const uint16_t *b
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        call_lines(ahead);
+        call_lines(&ahead->b, 0);
+        call_lines(&ahead->c, 1);
     }
     _tile_stored(0, &sums[0][0], row);
     _tile_stored(1, &sums[0][HALF], row);
@@ -330,24 +323,20 @@ static void share_sliver(calls *ahead, const range *r) {
     const int64_t q = last ? 0 : r->q + r->k, column = last ? r->begin + SIDE : r->begin;
     const int64_t columns = r->end - column < SIDE ? r->end - column : SIDE;
     const int64_t left = r->block->k - q, k = left < r->k ? left : r->k;
-    *ahead = (calls){.b_each = 0};
+    *ahead = (calls){.b = {.count = 0}};
     if (columns <= 0) return;
-    const int64_t length = bytes_of(b->type, along ? k : columns);
-    const int64_t count = (along ? columns : k) * ((length + LINE - 1) / LINE);
-    const int64_t steps = r->panels * steps_of(r->k);
-    ahead->b = lines_of(cgp__cpu_at(b->type, b->at, q * b->row + column * b->column), count,
-                        length, bytes_of(b->type, along ? b->column : b->row));
-    ahead->b_each = (count + steps - 1) / steps;
+    ahead->b =
+        lines_of(cgp__cpu_at(b->type, b->at, q * b->row + column * b->column),
+                 along ? columns : k, bytes_of(b->type, along ? k : columns),
+                 bytes_of(b->type, along ? b->column : b->row), r->panels * steps_of(r->k));
 }
 
 /* Where the sums of this place go once the next place is done. */
 static void share_corner(calls *ahead, const place *p, int64_t steps) {
     const cgp__tile_block *block = p->block;
-    const int64_t length = bytes_of(block->type, p->columns);
-    const int64_t count = p->rows * ((length + LINE - 1) / LINE);
     ahead->c = lines_of(cgp__cpu_at(block->type, block->c, p->row * block->stride + p->column),
-                        count, length, bytes_of(block->type, block->stride));
-    ahead->c_each = (count + steps - 1) / steps;
+                        p->rows, bytes_of(block->type, p->columns),
+                        bytes_of(block->type, block->stride), steps);
 }
 
 static place place_at(const range *r, int64_t panel) {
