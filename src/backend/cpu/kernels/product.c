@@ -22,6 +22,7 @@
 #define NR (NV * LANES)
 #define STEP 4   /* of k */
 #define TURNS 32 /* of other things in a tile, at most */
+#define RUN 64   /* of k, whose a is packed at a time */
 _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
                "blocks are whole slivers");
 
@@ -74,26 +75,33 @@ INLINE void store_halves(float *to, vec x, int64_t sliver) {
     memcpy(to + sliver, &high, sizeof high);
 }
 
-/* Rows of a, LANES at a time, to slivers [k][MR] one after the other; missing rows are zero. */
+/* Elements `from` to `end` of LANES rows of a, of which `there` are there, to two slivers. */
+INLINE void pack_run(cgp_dtype type, float *to, int64_t sliver, const cgp__matrix *a,
+                     int64_t first, int64_t there, int64_t from, int64_t end) {
+    for (int64_t p = from; a->column != 1 && p < end; p++) {
+        const int64_t at = first + p * a->column;
+        const vec x = there == LANES ? load_as(type, a->at, at)
+                                     : load_part_as(type, a->at, at, there);
+        store_halves(to + p * MR, x, sliver);
+    }
+    for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
+        const int64_t n = end - p < LANES ? end - p : LANES;
+        vec r[LANES];
+        load_transposed(type, r, a->at, first + p, a->row, there, n);
+        for (int64_t q = 0; q < n; q++)
+            store_halves(to + (p + q) * MR, r[q], sliver);
+    }
+}
+
+/* Rows of a, LANES at a time, to slivers [k][MR] one after the other; missing rows are zero. A run of
+ * all of them before the next one: columns of a lie in so many pages as a run has elements. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
                       int64_t k) {
     const int64_t sliver = k * MR;
-    for (int64_t i = 0; i < rows; i += LANES, to += 2 * sliver) {
-        const int64_t first = i * a->row, there = rows - i < LANES ? rows - i : LANES;
-        for (int64_t p = 0; a->column != 1 && p < k; p++) {
-            const int64_t at = first + p * a->column;
-            const vec x = there == LANES ? load_as(type, a->at, at)
-                                         : load_part_as(type, a->at, at, there);
-            store_halves(to + p * MR, x, sliver);
-        }
-        for (int64_t p = 0; a->column == 1 && p < k; p += LANES) {
-            const int64_t n = k - p < LANES ? k - p : LANES;
-            vec r[LANES];
-            load_transposed(type, r, a->at, first + p, a->row, there, n);
-            for (int64_t q = 0; q < n; q++)
-                store_halves(to + (p + q) * MR, r[q], sliver);
-        }
-    }
+    for (int64_t p = 0; p < k; p += RUN)
+        for (int64_t i = 0; i < rows; i += LANES)
+            pack_run(type, to + i * k, sliver, a, i * a->row,
+                     rows - i < LANES ? rows - i : LANES, p, k - p < RUN ? k : p + RUN);
 }
 
 void CGP__CPU_NAME(product_rows)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
