@@ -11,13 +11,14 @@ for m in CHUNKS:
 
 
 def main():
-    medians = measure("peak", CASES, ("gflops", "step_seconds"))
-    peak = medians["peak"]["gflops"]
+    medians = measure("peak", CASES, ("gflops", "gflops_fed", "step_seconds"))
+    peak, fed = medians["peak"]["gflops"], medians["peak"]["gflops_fed"]
     gflop = medians[f"cgpipe M={CHUNKS[0]}"]["flops_per_step"] * 1e-9
     names = [name for name in CASES if name != "peak"]
     shares = {name: 100 * gflop / medians[name]["step_seconds"] / peak for name in names}
     lines = conditions(medians)
-    lines += [f"peak of one core: {peak:.1f} GFLOP/s (f32 FMA, {medians['peak']['isa']}); a step: {gflop:.1f} GFLOP", ""]
+    lines += [f"peak of one core: {peak:.1f} GFLOP/s (f32 FMA, {medians['peak']['isa']}); a step: {gflop:.1f} GFLOP",
+              f"of that the tile of a product alone, its operands in the L1 cache: {fed:.1f} GFLOP/s, {100 * fed / peak:.1f} %", ""]
     lines += [f"{'seconds a step':>26} {'GFLOP/s':>10} {'of peak':>10}"]
     lines += [f"{name:12} {medians[name]['step_seconds']:13.4f} {shares[name] * peak / 100:10.1f} {shares[name]:8.1f} %"
               for name in names]
