@@ -1,7 +1,7 @@
-/* test_op_threads.c -- threads share a kernel's work and change none of its bits.
+/* test_op_threads.c -- threads share a kernel's work and change none of its bits, nor do caches.
  *
- * Every op and direction is run on devices of 1, 2, 3 and 5 threads, on shapes of which most are
- * large enough to be split (threads.h, product.c), with lengths that leave rests of blocks. */
+ * Every op and direction is run on devices of 1, 2, 3 and 5 threads, whose caches are said to be of other sizes, on
+ * shapes of which most are large enough to be split (threads.h, product.c), with lengths that leave rests of blocks. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -10,6 +10,7 @@
 #include <time.h>
 
 static const int all_threads[] = {1, 2, 3, 5};
+static const int64_t all_caches[] = {0, 5 << 18, 1 << 21, 1 << 26}; /* bytes of L2 */
 #define DEVICES 4
 
 static uint64_t seed;
@@ -73,6 +74,7 @@ static void check_threads(const op_case *c) {
         operands got;
         operands_copy(&got, &from);
         runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
+        on.device->l2_bytes = all_caches[i];
         run_all(&on, &got);
         runner_close(&on);
         if (i > 0) {
