@@ -80,8 +80,8 @@ INLINE void pack_run(cgp_dtype type, float *to, int64_t sliver, const cgp__matri
                      int64_t first, int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
         const int64_t at = first + p * a->column;
-        const vec x = there == LANES ? load_as(type, a->at, at)
-                                     : load_part_as(type, a->at, at, there);
+        const vec x =
+            there == LANES ? load_as(type, a->at, at) : load_part_as(type, a->at, at, there);
         store_halves(to + p * MR, x, sliver);
     }
     for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
@@ -380,6 +380,7 @@ typedef struct range {
     int64_t tiles;     /* of a sliver */
     int64_t turns;     /* of a tile */
     float *now, *next; /* packed slivers */
+    lines c;           /* of a tile */
 } range;
 
 /* Whole slivers whose rows are contiguous are packed while the one before them is at work. */
@@ -413,13 +414,22 @@ static lines next_sliver(const range *r) {
                     bytes_of(b->type, by_rows ? b->row : b->column), r->tiles * r->turns);
 }
 
-/* The next tile of c: below, or on top of the next sliver. */
+/* A tile of c. */
+static lines any_tile(const range *r) {
+    const cgp__block *block = r->block;
+    return lines_of(block->c, MR, bytes_of(block->type, NR),
+                    bytes_of(block->type, block->stride), r->turns);
+}
+
+/* The next one: below, or on top of the next sliver. */
 static lines next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const bool below = i + MR < block->rows;
     const int64_t row = below ? i + MR : 0, column = below ? r->begin : r->begin + NR;
-    return lines_of(cgp__cpu_at(block->type, block->c, c_row(block, row) + column), MR,
-                    bytes_of(block->type, NR), bytes_of(block->type, block->stride), r->turns);
+    lines c = r->c;
+    c.at = cgp__cpu_at(block->type, block->c, c_row(block, row) + column);
+    c.end = c.at + bytes_of(block->type, NR);
+    return c;
 }
 
 /* This range's part of the next block of a. */
@@ -475,6 +485,7 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
                .next = room + block->k * CGP__PRODUCT_COLUMNS};
     errands ahead = {.steps = steps > 2 * TURNS ? (steps + TURNS - 1) / TURNS : 2};
     r.turns = steps / ahead.steps;
+    r.c = any_tile(&r);
     ahead.a = next_block(&r);
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin, columns = left < NR ? left : NR;
