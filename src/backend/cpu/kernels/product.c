@@ -122,19 +122,26 @@ void CGP__CPU_NAME(product_windows)(float *to, const float *at, const int64_t *w
     }
 }
 
-/* `columns` <= NR of b, from row p on, to [k][NR]; missing ones are zero where rows are read. */
+/* `columns` <= NR of a row of b to NR floats; missing ones are zero. */
+INLINE void copy_row(cgp_dtype type, float *to, const void *from, int64_t columns) {
+    if (columns == NR) {
+        UNROLL for (int j = 0; j < NR; j += LANES) store(to + j, load_as(type, from, j));
+        return;
+    }
+    UNROLL for (int j = 0; j < NR; j += LANES) {
+        const int64_t there = columns - j;
+        store(to + j, there >= LANES ? load_as(type, from, j)
+                      : there > 0    ? load_part_as(type, from, j, there)
+                                     : (vec){0});
+    }
+}
+
+/* `columns` <= NR of b, k of each, to [k][NR]. */
 INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int64_t columns,
-                            int64_t p, int64_t k) {
-    for (; columns == NR && b->column == 1 && p < k; p++)
-        UNROLL for (int64_t j = 0; j < NR; j += LANES)
-            store(to + p * NR + j, load_as(type, b->at, p * b->row + j));
+                            int64_t k) {
+    int64_t p = 0;
     for (; b->column == 1 && p < k; p++)
-        for (int64_t j = 0; j < NR; j += LANES) {
-            const int64_t at = p * b->row + j, there = columns - j;
-            store(to + p * NR + j, there >= LANES ? load_as(type, b->at, at)
-                                   : there > 0    ? load_part_as(type, b->at, at, there)
-                                                  : (vec){0});
-        }
+        copy_row(type, to + p * NR, cgp__cpu_at(type, b->at, p * b->row), columns);
     for (; p < k; p += LANES) {
         const int64_t n = k - p < LANES ? k - p : LANES;
         for (int64_t j = 0; j < columns; j += LANES) {
@@ -147,9 +154,8 @@ INLINE void pack_columns_as(cgp_dtype type, float *to, const cgp__matrix *b, int
     }
 }
 
-static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64_t p,
-                         int64_t k) {
-    FOR_TYPE(b->type, pack_columns_as, to, b, columns, p, k);
+static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64_t k) {
+    FOR_TYPE(b->type, pack_columns_as, to, b, columns, k);
 }
 
 /* The same of a b that is made of taps: by what is left of one, and whole ones. */
@@ -164,7 +170,7 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
                 CGP_F32, begin + s * taps->segment + tap * taps->tap + (q - tap * taps->depth),
                 1, taps->depth};
             n = left < end - q ? left : end - q;
-            pack_columns_as(CGP_F32, to, &b, columns, 0, n);
+            pack_columns_as(CGP_F32, to, &b, columns, n);
         }
     }
 }
@@ -177,7 +183,7 @@ typedef struct copies {
     const char *from;
     int64_t row; /* bytes from row to row */
     float *to;
-    int64_t left, each;
+    int64_t columns, left, each;
 } copies;
 
 /* What else is done, every so many steps: the next sliver of b packed, lines called of the one after it, of the next
@@ -201,8 +207,7 @@ INLINE void copy_rows(cgp_dtype type, copies *c) {
     int64_t n = c->each < c->left ? c->each : c->left;
     c->left -= n;
     for (; n > 0; n--) {
-        UNROLL for (int j = 0; j < NV; j++)
-            store(c->to + j * LANES, load_as(type, c->from, j * LANES));
+        copy_row(type, c->to, c->from, c->columns);
         c->to += NR;
         c->from += c->row;
     }
@@ -383,10 +388,10 @@ typedef struct range {
     lines c;           /* of a tile */
 } range;
 
-/* Whole slivers whose rows are contiguous are packed while the one before them is at work. */
+/* Slivers whose rows are contiguous are packed while the one before them is at work. */
 static bool packs_ahead(const range *r, int64_t begin) {
     return r->turns > 0 && r->block->b.column == 1 && r->block->taps.depth == 0 &&
-           begin > r->first && r->end - begin >= NR;
+           begin > r->first && begin < r->end;
 }
 
 static copies next_copies(const range *r) {
@@ -397,6 +402,7 @@ static copies next_copies(const range *r) {
                     .from = cgp__cpu_at(b->type, b->at, begin),
                     .row = bytes_of(b->type, b->row),
                     .to = r->next,
+                    .columns = r->end - begin < NR ? r->end - begin : NR,
                     .left = r->block->k,
                     .each = (r->block->k + turns - 1) / turns};
 }
@@ -493,7 +499,7 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
         if (block->taps.depth)
             pack_taps(r.now, block, r.begin, columns);
         else if (!packs_ahead(&r, r.begin))
-            pack_columns(r.now, &b, columns, 0, block->k);
+            pack_columns(r.now, &b, columns, block->k);
         ahead.copies = next_copies(&r);
         ahead.b = next_sliver(&r);
         run_sliver(&r, &ahead);
