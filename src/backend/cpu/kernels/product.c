@@ -489,7 +489,7 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
                .tiles = (block->rows + MR - 1) / MR,
                .now = room,
                .next = room + block->k * CGP__PRODUCT_COLUMNS};
-    errands ahead = {.steps = steps > 2 * TURNS ? (steps + TURNS - 1) / TURNS : 2};
+    errands ahead = {.steps = steps > 4 * TURNS ? (steps + TURNS - 1) / TURNS : 4};
     r.turns = steps / ahead.steps;
     r.c = any_tile(&r);
     ahead.a = next_block(&r);
