@@ -258,9 +258,11 @@ static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **sta
         const cgp__rng_key key = cgp__rng_derive(7, CGP__RNG_DATA, (uint64_t)i, 1);
         const cgp__crop c = cgp__crop_random(w, h, 224, key);
         const double area = (double)(c.width * c.height) / (double)(w * h);
-        const double ratio = (double)c.width / (double)c.height;
+        const double width = (double)c.width, height = (double)c.height; /* rounded to pixels */
         assert_inside(&c, w, h, 224);
-        assert_true(area > 0.078 && ratio > 0.74 && ratio < 1.35); /* rounded to pixels */
+        assert_true((width + 0.5) * (height + 0.5) >= 0.08 * (double)(w * h));
+        assert_true((width + 0.5) / (height - 0.5) >= 3.0 / 4);
+        assert_true((width - 0.5) / (height + 0.5) <= 4.0 / 3);
         least = fmin(least, area);
         most = fmax(most, area);
         areas += area / N;

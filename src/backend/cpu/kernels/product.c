@@ -13,8 +13,8 @@
  * to do.
  *
  * An element of c is a chain of FMAs over the k of a block, in order, added to what was there:
- * a function of its row of a and its column of b, wherever in the matrices they are. Tiles at
- * the edges are computed whole, on zeros, and stored in part. */
+ * a function of its row of a and its column of b, wherever in the matrices they are. Tiles at the
+ * edges are computed whole, on zeros or on a row more than once, and stored in part. */
 #include "backend/cpu/kernels/lines.h"
 
 #define MR (LANES / 2)
