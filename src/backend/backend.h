@@ -108,7 +108,7 @@ typedef struct cgp__own cgp__own;
  * when their bytes are. */
 typedef struct cgp__geometry {
     const cgp__own *own; /* OWN: one use of it in a model */
-    int64_t rows; /* rows of one sample: all its dimensions but the last */
+    int64_t rows;        /* rows of one sample: all its dimensions but the last */
     int64_t in,
         out; /* width of a row before and after; vocabulary or classes where the table says so */
     int64_t heads;
@@ -143,6 +143,15 @@ _Static_assert(sizeof(cgp__kernel_spec) ==
                    2 * sizeof(cgp__op_kind) + sizeof(cgp__geometry) + 16,
                "padding");
 
+/* Memory that kernels after this one read, in the order in which they come to it. To bring it nearer meanwhile is left to
+ * the backend; it changes no result. */
+typedef struct cgp__soon {
+    const void *at;
+    int64_t bytes;
+} cgp__soon;
+
+#define CGP__MAX_SOON 8
+
 /* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
 typedef struct cgp__kernel_args {
     const void *x[CGP__MAX_INPUTS];
@@ -163,6 +172,8 @@ typedef struct cgp__kernel_args {
     int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
     double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
     float loss_scale; /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
+    const cgp__soon *soon;
+    int n_soon; /* LINEAR: <= MAX_SOON; others: 0 */
 } cgp__kernel_args;
 
 /* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column

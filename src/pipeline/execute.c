@@ -45,10 +45,18 @@ static void *at(const scene *s, cgp__place place) {
     return tensor ? (char *)tensor->data + bytes : NULL;
 }
 
+/* Addresses of what later calls read. */
+static int find_soon(const scene *s, const cgp__call *call, cgp__soon *soon) {
+    for (int i = 0; i < call->n_soon; i++)
+        soon[i] = (cgp__soon){at(s, call->soon[i].place), call->soon[i].bytes};
+    return call->n_soon;
+}
+
 static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
     const cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp__node *node = &s->plan->model->nodes[call->node];
     double unused;
+    cgp__soon soon[CGP__MAX_SOON];
     cgp__kernel_args args = {.y = at(s, call->y),
                              .dy = at(s, call->dy),
                              .workspace = at(s, call->workspace),
@@ -74,6 +82,8 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);
     }
+    args.soon = soon;
+    args.n_soon = find_soon(s, call, soon);
     if (node->geometry.p > 0 || node->geometry.own)
         args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
                                    node->id);

@@ -47,6 +47,12 @@ typedef struct cgp__place {
     int64_t offset;
 } cgp__place;
 
+/* Memory that a call reads; bytes of a full micro-batch. */
+typedef struct cgp__operand {
+    cgp__place place;
+    int64_t bytes;
+} cgp__operand;
+
 /* One kernel run of a program, or, with node -1, the copy dx[0] = dy of `copy_count` activations a
  * sample; from the caller's memory, where they are f32, converted. */
 typedef struct cgp__call {
@@ -59,6 +65,8 @@ typedef struct cgp__call {
     cgp__place state[CGP__MAX_STATE], pending; /* NOWHERE: collects nothing */
     cgp__place dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
     int64_t workspace_bytes;
+    cgp__operand soon[CGP__MAX_SOON]; /* what later calls read (programs_soon.c) */
+    int n_soon;
 } cgp__call;
 
 typedef struct cgp__program {

@@ -354,10 +354,12 @@ cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
     stage->info.backward_flops = program_flops(plan, backward, false);
     stage->info.weight_flops = program_flops(plan, backward, true);
     stage->info.recompute_flops = program_flops(plan, &stage->recompute, false);
-    if (!plan->devices[stage->info.device].backend->fuses) return CGP_OK;
-    cgp__program_fuse(plan, &stage->light);
-    cgp__program_fuse(plan, &stage->forward);
-    cgp__program_fuse(plan, &stage->recompute);
-    cgp__program_fuse(plan, &stage->backward); /* what it makes again */
+    cgp__program *const all[4] = {&stage->light, &stage->forward, &stage->recompute,
+                                  &stage->backward};
+    for (int i = 0; i < 4; i++) {
+        /* in backward, what it makes again */
+        if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
+        cgp__program_soon(plan, all[i], all[i] == &stage->backward);
+    }
     return CGP_OK;
 }

@@ -108,6 +108,9 @@ cgp__place cgp__builder_operand(const cgp__stage_builder *builder, int value);
 /* programs_fuse.c: an ADD or a norm and the RELU behind it, in place, become one call. */
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program);
 
+/* programs_soon.c: what calls are told of those behind them. `saved`: saved values are from an earlier action. */
+void cgp__program_soon(const cgp_plan *plan, cgp__program *program, bool saved);
+
 /* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other
  * way. */
 cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);

@@ -274,7 +274,8 @@ static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_
                                 .columns = p->columns,
                                 .k = count * length,
                                 .bias = first ? p->bias : NULL,
-                                .ahead = last ? ahead : (cgp__ahead){0}};
+                                .ahead = &ahead,
+                                .n_ahead = last};
             block.windows = (cgp__windows){
                 .at = r->strip + u * g->strip_width * g->channels + q,
                 .rows = r->windows,
@@ -540,8 +541,9 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
                         .b = p->dy,
                         .type = CGP_F32,
                         .c = c,
-                        .stride = p->columns};
-        if (block < 2) b.ahead = p->ahead[block];
+                        .stride = p->columns,
+                        .ahead = p->ahead,
+                        .n_ahead = block == 0 ? 2 : 0};
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
         p->device->loops->product_columns(
             &b, column, cgp__least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),

@@ -128,8 +128,9 @@ typedef struct cgp__block {
     void *c;
     int64_t stride; /* elements from row to row of c */
     const int64_t *c_rows,
-        *from_rows;   /* [rows] elements to each row instead; NULL: by stride */
-    cgp__ahead ahead; /* what the next block's a is made of; no runs: nothing */
+        *from_rows; /* [rows] elements to each row instead; NULL: by stride */
+    const cgp__ahead *ahead;
+    int n_ahead; /* what is read after the block, in that order */
 } cgp__block;
 
 /* Rows of BATCH_NORM and INSTANCE_NORM, `stride` elements from one to the next, whose columns are

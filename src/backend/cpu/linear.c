@@ -23,7 +23,9 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
                                   .type = type,
                                   .c = args->y,
                                   .stride = g->out,
-                                  .in_bf16 = type == CGP_BF16};
+                                  .in_bf16 = type == CGP_BF16,
+                                  .soon = args->soon,
+                                  .n_soon = args->n_soon};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
@@ -43,7 +45,9 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
                                   .c = args->dx[0],
                                   .stride = g->in,
                                   .add = cgp__cpu_adds(kernel, 0),
-                                  .in_bf16 = type == CGP_BF16};
+                                  .in_bf16 = type == CGP_BF16,
+                                  .soon = args->soon,
+                                  .n_soon = args->n_soon};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
@@ -62,7 +66,9 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
                                   .c = args->dparam[0],
                                   .stride = n,
                                   .add = !args->first,
-                                  .in_bf16 = type == CGP_BF16};
+                                  .in_bf16 = type == CGP_BF16,
+                                  .soon = args->soon,
+                                  .n_soon = args->n_soon};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     if (g->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel),

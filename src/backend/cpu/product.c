@@ -17,6 +17,7 @@
 #define ROWS 256      /* a multiple of CGP__PRODUCT_ROWS */
 #define MORE_ROWS 512 /* where none are packed and the cache holds them */
 #define DEPTH 512     /* a multiple of 16 */
+#define RUN 1024      /* bytes of what comes after a product */
 _Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
 
 /* Products of a vector and a scalar that are worth handing to another thread. */
@@ -127,16 +128,37 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
                        columns_part, j);
 }
 
+/* What comes after the product, as far as the cache holds it beside the product's own; in runs, which threads share. */
+static int after_product(const cgp__device *device, const cgp__product *p, cgp__ahead *out) {
+    int64_t left = device->l2_bytes / 2;
+    int n = 0;
+    for (int i = 0; i < p->n_soon; i++) {
+        const int64_t bytes = p->soon[i].bytes;
+        if (!p->soon[i].at || bytes > device->l2_bytes / 4 || bytes > left) continue;
+        left -= bytes;
+        out[n++] = (cgp__ahead){p->soon[i].at, cgp__ceil_div(bytes, RUN), RUN, RUN};
+    }
+    return n;
+}
+
 /* The part of a from row i and column q on, of which a block of at most `rows` rows is made. */
 static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q, int64_t rows) {
     const int64_t m = cgp__least(p->m - i, rows), k = cgp__least(p->k - q, block_depth(p->k));
     const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
     const bool by_rows = p->a.column == 1;
-    if (m <= 0) return (cgp__ahead){0};
     return (cgp__ahead){.at = cgp__matrix_from(p->a, i, q).at,
                         .runs = by_rows ? m : k,
                         .length = (by_rows ? k : m) * element,
                         .stride = (by_rows ? p->a.row : p->a.column) * element};
+}
+
+/* What comes after the block at row i and column q: the next block, or what is after the product. */
+static int blocks_ahead(const cgp__device *device, const cgp__product *p, int64_t i, int64_t q,
+                        int64_t rows, cgp__ahead *out) {
+    const int64_t next = q + block_depth(p->k);
+    if (next >= p->k && i + rows >= p->m) return after_product(device, p, out);
+    out[0] = next < p->k ? block_at(p, i, next, rows) : block_at(p, i + rows, 0, rows);
+    return 1;
 }
 
 cgp__product_sums cgp__product_sums_of(const cgp__product *p, int64_t i, int64_t q,
@@ -165,6 +187,7 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
              .packed = workspace,
              .slivers = after + sums,
              .bytes = slivers_bytes(p->k)};
+    cgp__ahead ahead[CGP__MAX_SOON];
     for (int64_t i = 0; i < p->m; i += rows)
         for (int64_t q = 0; q < p->k; q += depth) {
             j.a = cgp__matrix_from(p->a, i, q);
@@ -174,8 +197,8 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
                                    .a = j.packed,
                                    .b = cgp__matrix_from(p->b, q, 0),
                                    .bias = q == 0 ? p->bias : NULL,
-                                   .ahead = q + depth < p->k ? block_at(p, i, q + depth, rows)
-                                                             : block_at(p, i + rows, 0, rows)};
+                                   .ahead = ahead};
+            j.block.n_ahead = blocks_ahead(device, p, i, q, rows, ahead);
             if (reads_as_is(p)) {
                 j.block.rows_at = j.a.at;
                 j.block.row = p->a.row;

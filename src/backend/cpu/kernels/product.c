@@ -20,9 +20,10 @@
 #define MR (LANES / 2)
 #define NV 3
 #define NR (NV * LANES)
-#define STEP 4   /* of k */
-#define TURNS 32 /* of other things in a tile, at most */
-#define RUN 64   /* of k, whose a is packed at a time */
+#define STEP 4    /* of k */
+#define TURNS 32  /* of other things in a tile, at most */
+#define RUN 64    /* of k, whose a is packed at a time */
+#define AT_ONCE 8 /* lines called ahead */
 _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
                "blocks are whole slivers");
 
@@ -383,6 +384,8 @@ typedef struct range {
     int64_t first, begin,
         end;           /* columns: of the range, of the sliver at work, of the range's end */
     int64_t tiles;     /* of a sliver */
+    int ahead;         /* of block->ahead: what is called next */
+    int64_t lines;     /* of all of it, at a time */
     int64_t turns;     /* of a tile */
     float *now, *next; /* packed slivers */
     lines c;           /* of a tile */
@@ -438,15 +441,34 @@ static lines next_tile(const range *r, int64_t i) {
     return c;
 }
 
-/* This range's part of the next block of a. */
-static lines next_block(const range *r) {
-    const cgp__ahead *ahead = &r->block->ahead;
+/* This range's part of what is called ahead of its use. */
+static lines part_ahead(const range *r, const cgp__ahead *ahead) {
     const int64_t slivers = (r->block->columns + NR - 1) / NR;
-    const int64_t each = (ahead->runs + slivers - 1) / slivers, first = r->begin / NR * each;
-    const int64_t mine = (r->end - r->begin + NR - 1) / NR, left = ahead->runs - first;
-    if (left <= 0) return (lines){.count = 0};
-    return lines_of(ahead->at + first * ahead->stride, left < mine * each ? left : mine * each,
-                    ahead->length, ahead->stride, mine * r->tiles * r->turns);
+    const int64_t each = (ahead->runs + slivers - 1) / slivers, first = r->first / NR * each;
+    const int64_t mine = (r->end - r->first + NR - 1) / NR * each, left = ahead->runs - first;
+    lines a = {.count = 0};
+    if (left > 0)
+        a = lines_of(ahead->at + first * ahead->stride, left < mine ? left : mine,
+                     ahead->length, ahead->stride, 1);
+    a.each = r->lines;
+    return a;
+}
+
+/* So many lines at a time that all parts are called, if they are not too many to be on their way at once. */
+static int64_t lines_ahead(const range *r) {
+    const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_ahead;
+    const int64_t calls = tiles > 0 ? tiles * r->turns : 0;
+    int64_t count = 0;
+    for (int i = 0; i < r->block->n_ahead; i++)
+        count += part_ahead(r, &r->block->ahead[i]).count;
+    const int64_t each = calls > 0 ? (count + calls - 1) / calls : 0;
+    return each < AT_ONCE ? each : AT_ONCE;
+}
+
+/* What is called in the next tile, if it is not the same as in this one. */
+INLINE void go_on_ahead(range *r, lines *a) {
+    while (a->count == 0 && r->ahead < r->block->n_ahead)
+        *a = part_ahead(r, &r->block->ahead[r->ahead++]);
 }
 
 /* Rows of a that are not there are computed, not stored. */
@@ -459,7 +481,7 @@ static void set_rows(tile *t) {
     }
 }
 
-static void run_sliver(const range *r, errands *ahead) {
+static void run_sliver(range *r, errands *ahead) {
     const cgp__block *block = r->block;
     const int64_t left = r->end - r->begin;
     for (int64_t i = 0; i < block->rows; i += MR) {
@@ -474,6 +496,7 @@ static void run_sliver(const range *r, errands *ahead) {
             set_rows(&t);
         else
             t.a = block->a + i * block->k;
+        go_on_ahead(r, &ahead->a);
         ahead->c = next_tile(r, i);
         run_tile_of(&t);
     }
@@ -492,7 +515,8 @@ void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int6
     errands ahead = {.steps = steps > 4 * TURNS ? (steps + TURNS - 1) / TURNS : 4};
     r.turns = steps / ahead.steps;
     r.c = any_tile(&r);
-    ahead.a = next_block(&r);
+    r.lines = lines_ahead(&r);
+    ahead.a = (lines){.count = 0};
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin, columns = left < NR ? left : NR;
         const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
