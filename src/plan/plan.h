@@ -47,6 +47,10 @@ typedef struct cgp__place {
     int64_t offset;
 } cgp__place;
 
+static inline bool cgp__same_place(cgp__place a, cgp__place b) {
+    return a.arena == b.arena && a.offset == b.offset;
+}
+
 /* Memory that a call reads; bytes of a full micro-batch. */
 typedef struct cgp__operand {
     cgp__place place;

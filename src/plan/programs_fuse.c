@@ -8,10 +8,6 @@
  * else reads what it overwrites. */
 #include "plan/programs.h"
 
-static bool same(cgp__place a, cgp__place b) {
-    return a.arena == b.arena && a.offset == b.offset;
-}
-
 static bool may_end_in_relu(const cgp__node *node) {
     return node->op->kind == CGP__OP_ADD || node->op->kind == CGP__OP_BATCH_NORM ||
            node->op->kind == CGP__OP_INSTANCE_NORM;
@@ -24,8 +20,8 @@ static bool fuse(const cgp_model *model, const cgp__call *first, const cgp__call
         return false;
     const cgp__node *norm = &model->nodes[first->node], *relu = &model->nodes[second->node];
     return may_end_in_relu(norm) && relu->op->kind == CGP__OP_RELU &&
-           relu->inputs[0] == norm->output && same(first->y, second->x[0]) &&
-           same(second->x[0], second->y);
+           relu->inputs[0] == norm->output && cgp__same_place(first->y, second->x[0]) &&
+           cgp__same_place(second->x[0], second->y);
 }
 
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program) {

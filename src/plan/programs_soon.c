@@ -12,14 +12,10 @@
  * writes a product calls itself. */
 #include "plan/programs.h"
 
-static bool same(cgp__place a, cgp__place b) {
-    return a.arena == b.arena && a.offset == b.offset;
-}
-
 static void tell(cgp__call *call, cgp__place place, int64_t bytes) {
     if (place.arena == CGP__NOWHERE || call->n_soon == CGP__MAX_SOON) return;
     for (int i = 0; i < call->n_soon; i++) {
-        if (same(call->soon[i].place, place)) return;
+        if (cgp__same_place(call->soon[i].place, place)) return;
     }
     call->soon[call->n_soon++] = (cgp__operand){place, bytes};
 }

@@ -32,26 +32,16 @@ static void every_op_of_the_tests_passes(void **state) {
 
 /* --- broken ones: each is y = x^2, or that with one thing wrong --- */
 
-static cgp_status same(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
-    (void)attributes;
-    out->output = inputs[0];
-    return CGP_OK;
-}
-
-static int64_t count(const cgp_op_run *run) {
-    return run->n * cgp_shape_count(&run->node->inputs[0].shape);
-}
-
 static cgp_status square(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         ((float *)run->y)[i] = x[i] * x[i];
     return CGP_OK;
 }
 
 static cgp_status square_dx(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         run->dx[0][i] = 2 * x[i] * run->dy[i];
     return CGP_OK;
 }
@@ -59,7 +49,7 @@ static cgp_status square_dx(const cgp_op_run *run) {
 static const cgp_op good = {.struct_size = sizeof(cgp_op),
                             .name = "square",
                             .n_inputs = 1,
-                            .infer = same,
+                            .infer = test_own_same,
                             .input_needs_x = 1,
                             .overwrites = 1,
                             .dx_in_place = true,
@@ -73,7 +63,7 @@ static void expect(const cgp_op *op, const char *message) {
 
 static cgp_status wrong_dx(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         run->dx[0][i] = 1.99f * x[i] * run->dy[i];
     return CGP_OK;
 }
@@ -81,7 +71,7 @@ static cgp_status wrong_dx(const cgp_op_run *run) {
 /* Wrong in one element of the tensor, as an off-by-one would be. */
 static cgp_status nearly_dx(const cgp_op_run *run) {
     CGP_TRY(square_dx(run));
-    run->dx[0][count(run) - 1] = 0;
+    run->dx[0][test_own_count(run) - 1] = 0;
     return CGP_OK;
 }
 
@@ -101,7 +91,7 @@ static void a_wrong_gradient_is_found(void **state) {
 
 static cgp_status dx_from_y(const cgp_op_run *run) {
     const float *x = run->x[0], *y = run->y;
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         run->dx[0][i] = (x[i] < 0 ? -2 : 2) * sqrtf(y[i]) * run->dy[i];
     return CGP_OK;
 }
@@ -131,20 +121,20 @@ static void what_is_read_is_named_and_what_is_named_is_read(void **state) {
 
 static cgp_status half_written(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run) / run->n; i++) /* the first sample */
+    for (int64_t i = 0; i < test_own_count(run) / run->n; i++) /* the first sample */
         ((float *)run->y)[i] = x[i] * x[i];
     return CGP_OK;
 }
 
 static cgp_status added(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         run->dx[0][i] += 2 * x[i] * run->dy[i];
     return CGP_OK;
 }
 
 static cgp_status too_far(const cgp_op_run *run) {
-    const int64_t n = count(run);
+    const int64_t n = test_own_count(run);
     CGP_TRY(square(run));
     ((float *)run->y)[n] = 0;
     return CGP_OK;
@@ -186,14 +176,14 @@ static void memory_is_written_whole_and_nothing_else(void **state) {
 /* y[i] from x[i + 1]: right, but not over x. */
 static cgp_status shifted(const cgp_op_run *run) {
     const float *x = run->x[0];
-    const int64_t n = count(run);
+    const int64_t n = test_own_count(run);
     for (int64_t i = n - 1; i >= 0; i--)
         ((float *)run->y)[i] = x[(i + 1) % n];
     return CGP_OK;
 }
 
 static cgp_status shifted_dx(const cgp_op_run *run) {
-    const int64_t n = count(run);
+    const int64_t n = test_own_count(run);
     for (int64_t i = 0; i < n; i++)
         run->dx[0][(i + 1) % n] = run->dy[i];
     return CGP_OK;
@@ -225,8 +215,8 @@ static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t e
 /* A sum over parts in whatever order they run. */
 static cgp_status sums(const cgp_op_run *run) {
     float sum = 0;
-    cgp_op_share(run, count(run), 1, sum_part, &sum);
-    for (int64_t i = 0; i < count(run); i++)
+    cgp_op_share(run, test_own_count(run), 1, sum_part, &sum);
+    for (int64_t i = 0; i < test_own_count(run); i++)
         ((float *)run->y)[i] = sum;
     return CGP_OK;
 }
@@ -253,7 +243,7 @@ static void shares_and_workspace_are_tried(void **state) {
 
 static cgp_status uncounted_differs(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < count(run); i++)
+    for (int64_t i = 0; i < test_own_count(run); i++)
         ((float *)run->y)[i] = run->pending || !run->training ? x[i] : 2 * x[i];
     for (int64_t s = 0; s < run->n; s++)
         run->saved[0][s] = 1;
@@ -279,9 +269,9 @@ static void state_is_tried(void **state) {
 /* dx[1] from x[0] after dx[0] may have been written over it. */
 static cgp_status loss_in_two_loops(const cgp_op_run *run) {
     const float *x = run->x[0], *t = run->x[1];
-    for (int64_t i = 0; i < count(run) && run->dx[0]; i++)
+    for (int64_t i = 0; i < test_own_count(run) && run->dx[0]; i++)
         run->dx[0][i] = run->loss_scale * (x[i] - t[i]);
-    for (int64_t i = 0; i < count(run) && run->dx[1]; i++)
+    for (int64_t i = 0; i < test_own_count(run) && run->dx[1]; i++)
         run->dx[1][i] = run->loss_scale * (t[i] - x[i]);
     return CGP_OK;
 }
@@ -447,7 +437,7 @@ static void a_saved_index_stays_one(void **state) {
 
 static cgp_status nothing_kept(const void *attributes, const cgp_op_type *inputs,
                                cgp_op_shapes *out) {
-    CGP_TRY(same(attributes, inputs, out));
+    CGP_TRY(test_own_same(attributes, inputs, out));
     out->pending_bytes = 8;
     return CGP_OK;
 }

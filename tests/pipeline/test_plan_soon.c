@@ -3,10 +3,6 @@
 
 #include "plan/plan.h"
 
-static bool same(cgp__place a, cgp__place b) {
-    return a.arena == b.arena && a.offset == b.offset;
-}
-
 static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
     return call->node >= 0 && plan->model->nodes[call->node].op->kind == CGP__OP_LINEAR;
 }
@@ -15,26 +11,27 @@ static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int 
     return 4 * cgp_shape_count(&plan->model->params[node->params[k]].shape);
 }
 
-/* Bytes of what the call reads there and has not been told of by who made it; 0: it does not. */
+/* Bytes that the call reads at a place; 0: none. */
 static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__place place) {
     if (call->node < 0) return 0;
     const cgp__node *node = &plan->model->nodes[call->node];
     const bool weight = call->direction == CGP__BACKWARD_WEIGHT;
     for (int k = 0; k < node->n_params; k++) {
-        if (!weight && same(call->param[k], place)) return parameter_bytes(plan, node, k);
+        if (!weight && cgp__same_place(call->param[k], place))
+            return parameter_bytes(plan, node, k);
     }
     for (int k = 0; k < node->n_inputs; k++) {
-        if (same(call->x[k], place))
+        if (cgp__same_place(call->x[k], place))
             return cgp__plan_value_bytes(plan, node->inputs[k], plan->microbatch);
     }
-    return call->direction != CGP__FORWARD && same(call->y, place)
+    return call->direction != CGP__FORWARD && cgp__same_place(call->y, place)
                ? cgp__plan_value_bytes(plan, node->output, plan->microbatch)
                : 0;
 }
 
 static bool is_told(const cgp__call *call, cgp__place place) {
     for (int i = 0; i < call->n_soon; i++) {
-        if (same(call->soon[i].place, place)) return true;
+        if (cgp__same_place(call->soon[i].place, place)) return true;
     }
     return false;
 }
@@ -130,7 +127,7 @@ static void forward_is_told_of_weights(void **unused) {
     cgp_plan *plan = two_linears(&model);
     const cgp__call *calls = plan->stages[0].forward.calls;
     assert_int_equal(calls[0].n_soon, 1);
-    assert_true(same(calls[0].soon[0].place, calls[2].param[0]));
+    assert_true(cgp__same_place(calls[0].soon[0].place, calls[2].param[0]));
     assert_int_equal(calls[0].soon[0].bytes, 10 * 4 * 4);
     assert_int_equal(calls[2].n_soon, 0);
     cgp_plan_destroy(plan);
@@ -146,9 +143,9 @@ static void backward_is_told_of_what_was_saved(void **unused) {
     const cgp__call *calls = backward->calls;
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_soon, 1);
-    assert_true(same(calls[1].soon[0].place, calls[2].param[0]));
+    assert_true(cgp__same_place(calls[1].soon[0].place, calls[2].param[0]));
     assert_int_equal(calls[2].n_soon, 1); /* up's x is the caller's */
-    assert_true(same(calls[2].soon[0].place, calls[3].x[0]));
+    assert_true(cgp__same_place(calls[2].soon[0].place, calls[3].x[0]));
     assert_int_equal(calls[2].soon[0].bytes, 3 * 10 * 4);
     assert_int_equal(calls[4].n_soon, 0);
     cgp_plan_destroy(plan);

@@ -20,12 +20,24 @@
  *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
  */
 extern const cgp_op test_own_scale, test_own_rms, test_own_sigmoid, test_own_product,
-    test_own_noise, test_own_meter, test_own_bias, test_own_bucket, test_own_gain, test_own_squares,
-    test_own_weighted;
+    test_own_noise, test_own_meter, test_own_bias, test_own_bucket, test_own_gain,
+    test_own_squares, test_own_weighted;
 
 typedef struct test_noise {
     double strength;
 } test_noise;
+
+/* The shape rule of y as x, and elements of x in a run. */
+static inline cgp_status test_own_same(const void *attributes, const cgp_op_type *inputs,
+                                       cgp_op_shapes *out) {
+    (void)attributes;
+    out->output = inputs[0];
+    return CGP_OK;
+}
+
+static inline int64_t test_own_count(const cgp_op_run *run) {
+    return run->n * cgp_shape_count(&run->node->inputs[0].shape);
+}
 
 /* How often forward of test_own_noise ran for the first time, and for backward, in this process. */
 extern _Atomic int test_noise_runs, test_noise_again;

@@ -17,7 +17,7 @@
 #define ROWS 256      /* a multiple of CGP__PRODUCT_ROWS */
 #define MORE_ROWS 512 /* where none are packed and the cache holds them */
 #define DEPTH 512     /* a multiple of 16 */
-#define RUN 1024      /* bytes of what comes after a product */
+#define PIECE 1024    /* bytes of what comes after a product */
 _Static_assert(ROWS % CGP__PRODUCT_ROWS == 0, "blocks of a are whole slivers");
 
 /* Products of a vector and a scalar that are worth handing to another thread. */
@@ -136,7 +136,7 @@ static int after_product(const cgp__device *device, const cgp__product *p, cgp__
         const int64_t bytes = p->soon[i].bytes;
         if (!p->soon[i].at || bytes > device->l2_bytes / 4 || bytes > left) continue;
         left -= bytes;
-        out[n++] = (cgp__ahead){p->soon[i].at, cgp__ceil_div(bytes, RUN), RUN, RUN};
+        out[n++] = (cgp__ahead){p->soon[i].at, cgp__ceil_div(bytes, PIECE), PIECE, PIECE};
     }
     return n;
 }
