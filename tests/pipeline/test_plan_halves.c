@@ -109,14 +109,7 @@ static void weight_halves_read_what_is_kept(void **unused) {
                                                       : test_random_images(&state, &sizes);
         cgp_plan_options o = cgp_plan_options_default();
         int balance[64];
-        o.batch = o.chunks = test_between(&state, 1, 8);
-        o.balance = balance;
-        o.precision = test_between(&state, 0, 1) ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
-        o.recompute =
-            (cgp_recompute)test_between(&state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
-        test_random_schedule(&state, cgp_model_layers(model), 4, &o);
-        test_random_balance(&state, cgp_model_layers(model), cgp_plan_options_stages(&o),
-                            balance);
+        test_random_training(&state, model, &o, balance);
         if (cgp_schedule_info_find(o.schedule)->splits_backward) {
             cgp_plan *plan = NULL;
             assert_ok(cgp_plan_create(&plan, model, &o));

@@ -81,14 +81,7 @@ static void all_that_is_told_is_read_soon(void **unused) {
         cgp_plan_options o = cgp_plan_options_default();
         cgp_plan *plan = NULL;
         int balance[64];
-        o.batch = o.chunks = test_between(&state, 1, 8);
-        o.balance = balance;
-        o.precision = test_between(&state, 0, 1) ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
-        o.recompute =
-            (cgp_recompute)test_between(&state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
-        test_random_schedule(&state, cgp_model_layers(model), 4, &o);
-        test_random_balance(&state, cgp_model_layers(model), cgp_plan_options_stages(&o),
-                            balance);
+        test_random_training(&state, model, &o, balance);
         assert_ok(cgp_plan_create(&plan, model, &o));
         for (int j = 0; j < plan->n_stages; j++) {
             const cgp__stage_plan *stage = &plan->stages[j];

@@ -310,6 +310,17 @@ void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_option
     } while (true);
 }
 
+void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *o,
+                          int *balance) {
+    const int layers = cgp_model_layers(model);
+    o->batch = o->chunks = test_between(state, 1, 8);
+    o->precision = test_between(state, 0, 1) ? CGP_PRECISION_BF16 : CGP_PRECISION_F32;
+    o->recompute = (cgp_recompute)test_between(state, 0, CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE);
+    test_random_schedule(state, layers, 4, o);
+    test_random_balance(state, layers, cgp_plan_options_stages(o), balance);
+    o->balance = balance;
+}
+
 void test_train(const cgp_model *model, const cgp_plan_options *options, uint64_t seed,
                 const test_batch *batches, int steps, test_outcome *outcome) {
     cgp_plan *plan = NULL;

@@ -52,6 +52,11 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
  * group; the micro-batches are those of the options. */
 void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_options *options);
 
+/* Draw how a model is trained on up to 4 devices, in micro-batches of one sample: precision, recomputation, schedule, and
+ * `balance` [layers], which the options then point to. */
+void test_random_training(uint64_t *state, const cgp_model *model, cgp_plan_options *options,
+                          int *balance);
+
 /* Train `steps` steps on the same batches and tell losses and the weights' hash. */
 typedef struct test_outcome {
     double losses[8];
