@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # A thin front: CMake builds, CTest tests. `make help` lists the targets.
 BUILD ?= build
 JOBS ?= $(shell nproc)

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """The one way in which every benchmark here measures.
 
 A question has cases: commands that measure themselves and print JSON. They run in turn, A B C A B C ..., so that whatever

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How do speed and memory change with the number of micro-batches?"""
 import csv
 

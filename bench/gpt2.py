@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How fast does the seed experiment's GPT-2 train, in stages and not, and against PyTorch?"""
 from cases import SEED, answer, ours, torch
 

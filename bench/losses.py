@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How far are the losses in bf16 from those in f32, at every step of the demo?
 
     bench/losses.py              seeds 1 to 8, 200 steps: some minutes on one core

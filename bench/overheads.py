@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What passes between two actions that need not wait, and from a message to the stage that waits for it?"""
 from cases import SEED, SMALL, conditions, measure, ours, report
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c -- prints what one core can do at most, and with which instructions, as JSON: gflops, isa; and
  * what is left of it for a product: gflops_fed, of the same FMAs when a tile reads its operands from the
  * L1 cache and nothing else is done. Loads take power, so a core's clock may fall with them. */

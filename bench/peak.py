@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Which share of one core's arithmetic does training use? (FLOPs of the ops, recomputation not counted.)"""
 import plot
 from cases import BUILD, RESULTS, SEED, conditions, measure, ours, report, torch

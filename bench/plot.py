@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """Pictures, drawn by gnuplot as SVG."""
 import subprocess
 

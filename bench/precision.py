@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What does bf16 bring over f32?"""
 from cases import SEED, answer, ours
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Does the simulator know how long a step takes under every schedule?
 
 A GPT-2 on two devices, batch 16. The schedules, in 4, 8 and 16 micro-batches, are predicted from one run of gpipe in 8 micro-batches

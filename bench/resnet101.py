@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """How fast does ResNet-101 train on images of 224 x 224, in stages and not, and against PyTorch?
 
 naive-1 and pipeline-1 are torchgpipe's names: one device, never recomputed, the fastest of 1, 2, 4 and 8 micro-batches; one

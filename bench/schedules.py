@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What do zero-bubble schedules bring on two devices? The seed experiment's GPT-2, batch 8 in 8 micro-batches."""
 from cases import RESULTS, SEED, SPEED, conditions, measure, ours, report
 

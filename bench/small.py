@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """What do many tiny micro-batches cost where kernels are short?"""
 from cases import SMALL, answer, ours, torch
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """The published tables, ours beside them: bench/tables.py resnet101-speed amoebanetd-memory ...
 
 For each name it runs `cgpipe bench NAME`, leaves in bench/NAME/ what it printed, the same as JSON and pictures, and puts the

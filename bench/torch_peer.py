@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 """What the scripts that measure PyTorch share: which BLAS, the optimizer of `cgpipe bench`, the timed steps.
 
 Import it before PyTorch: it reads OMP_NUM_THREADS.

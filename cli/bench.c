@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.c -- cgpipe bench gpt2: the seed experiment, its log's figures beside ours; and bench
  * memory MODEL: the same for any model, which the log has no figures for. */
 #include "bench.h"

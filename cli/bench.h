@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench.h -- the seed experiment: GPT-2 of 16 layers, and what its log says. */
 #ifndef CGPIPE_CLI_BENCH_H
 #define CGPIPE_CLI_BENCH_H

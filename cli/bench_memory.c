@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_memory.c -- cgpipe bench amoebanetd-memory and unet-memory: the memory of each cell of a
  * published table, planned; and, at a smaller batch, run and held against its plan. */
 #include "tables.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bench_speed.c -- cgpipe bench resnet101-speed, amoebanetd-speed and unet-speed: a published table of
  * speed-ups, simulated on as many cores as it has devices from costs of layers measured on one;
  * and measured at a small batch where this machine has the cores. */

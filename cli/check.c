@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- cgpipe check: the same batch in one stage and as asked for; loss, output, every gradient, states and updated weights
  * compared bit for bit.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commands.c -- every command: name, operand, summary, example; and the models that commands take. */
 #include "commands.h"
 

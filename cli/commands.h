@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* commands.h -- the commands, as a table for main.c and for the manual pages. Each returns the exit code and has told of
  * its failure. */
 #ifndef CGPIPE_CLI_COMMANDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* common.h -- what all commands share: errors, memory, numbers, the process' own figures. */
 #ifndef CGPIPE_CLI_COMMON_H
 #define CGPIPE_CLI_COMMON_H

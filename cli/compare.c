@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compare.c -- cgpipe schedule --compare FILE: a measured step below its plan, and where its time
  * went. FILE is one that --trace wrote. */
 #include "commands.h"

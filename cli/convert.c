@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a
  * run to published weights.
  *

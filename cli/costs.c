@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* costs.c -- see costs.h. */
 #include "costs.h"
 

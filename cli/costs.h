@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* costs.h -- what a model's layers cost on this machine: measured, or from a file that
  * `cgpipe profile --json` wrote; and balances that follow from it. */
 #ifndef CGPIPE_CLI_COSTS_H

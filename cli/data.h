@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h -- the data that --data and --validation name. */
 #ifndef CGPIPE_CLI_DATA_H
 #define CGPIPE_CLI_DATA_H

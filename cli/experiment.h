@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* experiment.h -- a model, its plan and its pipeline, made from the settings; and what its
  * steps measured. */
 #ifndef CGPIPE_CLI_EXPERIMENT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* folder.c -- see folder.h. */
 #include "folder.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* folder.h -- the folder of a run:
  *
  *     run.json         model, options, versions, devices, starts; at each start (record.h)

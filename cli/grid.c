@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* grid.c -- cgpipe bench gpt2 --grid, or bench memory MODEL --grid: the log's whole table, a row a
  * setting. */
 #include "bench.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c -- see images.h.
  *
  *     shapes    shapes:size=64,masks=1,validation=500

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.h -- the image sets that --data names. */
 #ifndef CGPIPE_CLI_IMAGES_H
 #define CGPIPE_CLI_IMAGES_H

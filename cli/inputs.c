@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- see inputs.h. */
 #include "inputs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.h -- a mini-batch of random numbers for any model. */
 #ifndef CGPIPE_CLI_INPUTS_H
 #define CGPIPE_CLI_INPUTS_H

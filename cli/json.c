@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- plans and results as JSON, with the keys of the design's section "The program". */
 #include "report.h"
 

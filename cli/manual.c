@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* manual.c -- writes the manual pages: cgpipe.1, and cgpipe-COMMAND.1 for each command.
  *
  *     cgpipe_manual FOLDER        made if missing

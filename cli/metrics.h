@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* metrics.h -- metrics.jsonl: one object a step, in order, whatever was killed and resumed:
  *
  *     {"step":42,"loss":2.31,"rate":0.001,"gradient_norm":0.9,"seconds":0.2,

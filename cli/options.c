@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.c -- the words of the command line, and help. */
 #include "options_table.h"
 

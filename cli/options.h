@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options.h -- the options of the program: one table for parsing, help and JSON.
  *
  * An option means the same in every command that takes it; only its default may differ. */

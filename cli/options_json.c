@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options_json.c -- the values of options to JSON, and back from a run's. */
 #include "options_table.h"
 

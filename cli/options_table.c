@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options_table.c -- every option: name, kind, default, help. */
 #include "options_table.h"
 

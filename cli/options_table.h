@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options_table.h -- the table of options, for options.c, its neighbours and manual.c alone. */
 #ifndef CGPIPE_CLI_OPTIONS_TABLE_H
 #define CGPIPE_CLI_OPTIONS_TABLE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* options_values.c -- the argument of an option: from text. */
 #include "options_table.h"
 

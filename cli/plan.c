@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c -- cgpipe plan: memory and timeline before anything runs. */
 #include "commands.h"
 

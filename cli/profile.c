@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.c -- cgpipe profile: what each layer costs on one device of this machine. */
 #include "commands.h"
 

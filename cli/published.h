@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* published.h -- what a folder tells of the published weights in it. Shapes tell neither the number of heads nor the
  * form of GELU; config.json does. */
 #ifndef CGPIPE_CLI_PUBLISHED_H

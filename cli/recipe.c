@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recipe.c -- see recipe.h. */
 #include "recipe.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recipe.h -- --recipe and --epochs: settings that a published training has, some of them known only once the data are.
  *
  *     imagenet-90    Goyal et al. 2017, arXiv:1706.02677, as torchgpipe's benchmark of ResNet-101's accuracy has it: SGD with

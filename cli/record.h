@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* record.h -- run.json: what a run is, so that it can go on without being told again:
  *
  *     model      its text, all sizes written out

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.c -- plans and results as text for people. */
 #include "report.h"
 

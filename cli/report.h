@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* report.h -- plans and results: as text for people, as JSON for programs. */
 #ifndef CGPIPE_CLI_REPORT_H
 #define CGPIPE_CLI_REPORT_H

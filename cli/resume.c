@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resume.c -- a run that goes on: its options from run.json, its state from a checkpoint.
  *
  * A checkpoint carries a note, a JSON text of ours:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sample.c -- cgpipe sample: text from a checkpoint of a run, the latest by default, whether
  * the run still goes on, was killed or is complete; or from a file of weights. */
 #include "commands.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c -- see sampler.h.
  *
  * The window holds the last T tokens at most. While there are fewer, the rest of it is zeros:

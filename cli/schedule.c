@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c -- cgpipe schedule: a schedule checked, simulated and drawn without a model.
  *
  * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_files.c -- see schedule_files.h. */
 #include "schedule_files.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule_files.h -- schedules as files: read from CSV, written as CSV, SVG and trace; and texts as
  * files. */
 #ifndef CGPIPE_CLI_SCHEDULE_FILES_H

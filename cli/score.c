@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* score.c -- see score.h. */
 #include "score.h"
 

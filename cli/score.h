@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* score.h -- how often a model is right on the validation split. */
 #ifndef CGPIPE_CLI_SCORE_H
 #define CGPIPE_CLI_SCORE_H

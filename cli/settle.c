@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* settle.c -- options that depend on each other: defaults, and what does not go together. */
 #include "options_table.h"
 

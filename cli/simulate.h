@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.h -- a plan's step in time, with measured costs of layers. */
 #ifndef CGPIPE_CLI_SIMULATE_H
 #define CGPIPE_CLI_SIMULATE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stop.h -- SIGINT and SIGTERM: the first one asks, the second one ends the process.
  *
  * A signal that was ignored when the program started (nohup, a shell's background jobs) stays

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.c -- torchgpipe v0.0.7, benchmarks/ and docs/benchmarks.rst: settings and results, on eight
  * Tesla P40; Huang et al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them. */
 #include "tables.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables.h -- the published tables of torchgpipe's benchmarks: what was run, and what came out. */
 #ifndef CGPIPE_CLI_TABLES_H
 #define CGPIPE_CLI_TABLES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tables_cells.c -- a cell of a published table as an experiment of ours. */
 #include "tables.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c -- see tokenizer.h. */
 #include "tokenizer.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h -- the tokenizer that --tokenizer names. */
 #ifndef CGPIPE_CLI_TOKENIZER_H
 #define CGPIPE_CLI_TOKENIZER_H

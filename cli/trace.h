@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h -- --trace FILE,..: the last training step as it was measured, each file in the format that
  * its name ends in: .json for trace viewers and --compare, .svg, .txt. */
 #ifndef CGPIPE_CLI_TRACE_H

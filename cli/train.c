@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run
  * in its folder, where nothing changes before everything else is in place; steps; results.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train.h -- what the parts of cgpipe train share: train.c has their order. */
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H

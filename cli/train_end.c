@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train_end.c -- cgpipe train after its last step: validation, results, a sample, JSON. */
 #include "train.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it
  * is due, a line of metrics, progress, a checkpoint if it is due or the run stops here. So a
  * checkpoint never comes without the lines up to its step. */

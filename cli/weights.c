@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c -- see weights.h. */
 #include "weights.h"
 

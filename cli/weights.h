@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h -- parameters for a pipeline from another pipeline. */
 #ifndef CGPIPE_CLI_WEIGHTS_H
 #define CGPIPE_CLI_WEIGHTS_H

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # What `make install` installs. All paths in it are relative, so that an installed folder can be moved:
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Learns which numbers from -1 to 1 lie in the middle half, drawing new ones for each step: two
  * linear layers, a stage each, and between them an op of its own, y = exp(-x * x). */
 #include <cgpipe/cgpipe.h>

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* guide.c -- the program of docs/guide.md, which explains it part by part.
  *
  *     guide FOLDER STAGES LAST [resume]        train in STAGES stages until update LAST; FOLDER gets the checkpoint */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* hello_pipeline.c -- a model of one's own, trained in two stages: the first program to read.
  *
  *     model ──► plan ──► pipeline ──► step, update, step, update ...

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* loss_outside.c -- a loss that the library does not have: computed by the caller, between forward and backward.
  *
  *     cgp_pipeline_forward()      x  -> y       all micro-batches, through all stages

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_data.c -- a data set of one's own, and layers that hand values on by name.
  *
  *     layer    in           deeper 1     deeper 2     deeper 3     out

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_op.c -- an op that the library does not have, with a parameter: checked, then trained in two stages under a schedule that
  * runs the two halves of backward apart from each other. (A loss of your own is a table like this: cgp_op_apply_loss.)
  *

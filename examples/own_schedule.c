@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_schedule.c -- a schedule of one's own: read, checked, drawn, timed, and run.
  *
  *     own_schedule own_schedule.csv

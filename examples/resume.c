@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resume.c -- a run that is stopped half-way, and goes on bit for bit, in another layout.
  *
  *     resume FOLDER        where checkpoints are put; made if missing

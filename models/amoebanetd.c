@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two ways
  * of cutting. Values of a cell, S the side of s1:
  *

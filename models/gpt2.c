@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpt2.c -- GPT-2 on top of the builder, with the names and layouts of Hugging Face's
  * GPT2LMHeadModel.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* huggingface.c -- the config.json of a Hugging Face folder to GPT-2's options and back.
  *
  * What it may say is what GPT2Config of Hugging Face's transformers says; what is not there has that

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* named.c -- a model's text to the model: which kind, and then that kind's own functions. */
 #include <cgpipe/models/named.h>
 

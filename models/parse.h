@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parse.h -- the options of a model as text, `name:key=value,...`: one table of keys a model.
  *
  * An options struct begins with `size_t struct_size`. A number right behind the name may stand for

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resnet.c -- residual networks, one layer an entry of torchgpipe's flat list, parameters named as
  * torchvision's.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shared.c -- see shared.h. */
 #include "shared.h"
 

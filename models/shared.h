@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shared.h -- what the models share, and what named.c knows of each. */
 #ifndef CGPIPE_MODELS_SHARED_H
 #define CGPIPE_MODELS_SHARED_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unet.c -- U-Net(B, C), one layer an entry of torchgpipe's flat list.
  *
  *     layers                                    values, S the side at this place

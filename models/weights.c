@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.c -- published weights to a pipeline and from it: names are matched first, data moved later, one
  * tensor at a time.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_files.c -- see weights_files.h. The index of weights in several files:
  *
  *     {"metadata": {"total_size": 548090880},

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights_files.h -- the tensors of published weights, in one file or in several that an index lists. */
 #ifndef CGPIPE_MODELS_WEIGHTS_FILES_H
 #define CGPIPE_MODELS_WEIGHTS_FILES_H

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
 set -eu
 

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # docs_page.awk -- a page of docs/ as doxygen takes it: headings with the names that links use, links to other pages as their text.
 /^```/ { code = !code }
 !code && /^#/ {

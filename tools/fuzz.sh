@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Run libFuzzer on each reader of files, with the address and undefined sanitizers:
 #
 #     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, trace, safetensors, tokens, tokenizer

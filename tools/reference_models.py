@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Make tests/data/reference_models.json: what PyTorch computes for small ResNets, AmoebaNets and U-Nets.
 
     apt-get install -y python3-torch                   # Debian 12: PyTorch 1.13

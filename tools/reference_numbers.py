@@ -1,4 +1,5 @@
 #!/usr/bin/python3
+# SPDX-License-Identifier: Apache-2.0
 """Make tests/data/reference_numbers.json: losses of PyTorch for a small GPT-2, to compare ours with.
 
     apt-get install -y python3-torch                    # Debian 12: PyTorch 1.13

@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make tests/data/tokenizer: a small byte-level BPE and hard strings with their tokens, by Hugging Face's tokenizers.
 
     pip install tokenizers                                 # written with 0.23

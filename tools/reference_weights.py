@@ -1,4 +1,5 @@
 #!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
 """Make tests/data/weights: small networks as others publish them, and what PyTorch computes with them; or judge ours.
 
     python3 -m venv --system-site-packages venv              # with Debian's python3-torch: PyTorch 1.13

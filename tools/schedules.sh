@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # Write docs/schedules.md and its drawings anew, with the program in BUILD:
 #
 #     tools/schedules.sh BUILD FOLDER        FOLDER: docs, or another to compare with it

@@ -1,4 +1,5 @@
 #!/bin/sh
+# SPDX-License-Identifier: Apache-2.0
 # Delete what `make install` puts into a folder: tools/uninstall.sh BUILD PREFIX
 #
 # The same files are installed into a folder of their own first, so that no list of them has to be kept. Folders that are named

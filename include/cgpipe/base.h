@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- status codes, error messages, log level, version. Read this header first. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H

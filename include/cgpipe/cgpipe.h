@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cgpipe.h -- everything, in learning order. */
 #ifndef CGPIPE_CGPIPE_H
 #define CGPIPE_CGPIPE_H

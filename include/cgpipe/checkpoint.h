@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h -- named tensors to disk and back, in the safetensors format; files that appear whole or not at all; and the
  * checkpoints in a run's folder, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
  *

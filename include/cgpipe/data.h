@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.h -- what training reads: windows of a text or of token files, shuffled by seed, random tokens, and what a function of the
  * caller's makes; images are in images.h.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.h -- images for training: drawn shapes, CIFAR, MNIST, folders of JPEG and PNG; and how often a model is right.
  *
  * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the target a label, i32 [1], or a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h -- the static graph: values, ops, parameters, layers, a loss.
  *
  * Builder errors stick: a call on a bad shape records the first error (layer, op, what was expected, what came) and returns

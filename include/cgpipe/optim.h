@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim.h -- what turns gradients into updates.
  *
  * Threads: any; an optimizer is a plain value. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* partition.h -- what layers cost, and how many of them each stage gets.
  *
  *     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.h -- runs a plan: one worker thread per device, each with its action list.
  *
  * Threads: the thread that created a pipeline makes all calls on it; each blocks until every worker is idle. Several

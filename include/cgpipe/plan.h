@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h -- every byte and every action of a step, before it runs.
  *
  * A plan cuts a model into stages, orders their work by a schedule, and lays out each device's memory:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.h -- which action runs when: tables of integers, made, lowered, checked, simulated and drawn without a device.
  *
  * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `zb-h1` ...) or read from CSV,

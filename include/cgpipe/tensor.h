@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.h -- element types, shapes and views of host memory. No arithmetic. */
 #ifndef CGPIPE_TENSOR_H
 #define CGPIPE_TENSOR_H

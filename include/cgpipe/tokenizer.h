@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.h -- text to tokens and back: GPT-2's byte-pair encoding, from the files vocab.json and merges.txt.
  *
  *     "It's 7 a.m."      bytes

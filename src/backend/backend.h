@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- a device: memory, copies, and one kernel per (op, direction).
  *
  * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector loops. Each backend is one table.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* running.c -- running statistics, in double until a step ends: see running.h. */
 #include "backend/running.h"
 

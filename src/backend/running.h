@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* running.h -- running statistics of BATCH_NORM, host arithmetic that the backends share.
  *
  *     forward of a micro-batch      collect     pending = what the state will be, or (deferred) the statistics of

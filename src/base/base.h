@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- what every room may use: failures, log, memory, counter-based random numbers,
  * clock, names, SHA-256. */
 #ifndef CGP_SRC_BASE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* clock.c -- one clock for events and measurements. */
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- see json.h.
  *
  * Jansson reads and writes, but does not notice all its failed allocations: what its buffers have

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* memory.c -- the one place that asks the system for host memory. */
 #include "base/base.h"
 

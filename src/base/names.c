@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* names.c -- a name out of a list, and the nearest one, for "did you mean". */
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rng.c -- Philox4x32-10: random numbers as a function of (key, counter), after Salmon, Moraes,
  * Dror, Shaw, "Parallel random numbers: as easy as 1, 2, 3" (2011). Nothing is stored, so a
  * dropout mask can be made again anywhere. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sha256.c -- SHA-256 by libcrypto. */
 #include "base/base.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* status.c -- the last failure of each thread, and the log. */
 #include "base/base.h"
 

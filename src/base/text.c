@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c -- a text that is written like a file and ends up in memory. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* open_memstream, also under -std=c11 */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* blocks.c -- SHA-256 of each block of a file, so that damage has a place.
  *
  *     |-------- 1 MiB --------|-------- 1 MiB --------|--- rest ---|

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h -- the files of one step in a folder of their own: all of them whole, or no folder.
  * Knows no model.
  *

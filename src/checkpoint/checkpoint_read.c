@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_read.c -- find a checkpoint and check all of it before anybody believes any of it.
  *
  * One checkpoint's folder is opened once and its files relative to it, so that they all belong

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_write.c -- a checkpoint that is there whole or not at all, also after a crash.
  *
  *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked

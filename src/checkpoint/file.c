@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file.c -- replace a file whole or not at all; and read one.
  *
  *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it

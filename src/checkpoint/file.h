@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* file.h -- a file that appears at its path whole and synced, or not at all; and reading one. */
 #ifndef CGP_SRC_CHECKPOINT_FILE_H
 #define CGP_SRC_CHECKPOINT_FILE_H

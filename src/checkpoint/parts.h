@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parts.h -- what the files of this room share. */
 #ifndef CGP_SRC_CHECKPOINT_PARTS_H
 #define CGP_SRC_CHECKPOINT_PARTS_H

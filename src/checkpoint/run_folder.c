@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* run_folder.c -- names in a run's folder, and what dead processes left there.
  *
  *     step-00000042                       a checkpoint, whole

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_read.c -- read a safetensors file; its form is drawn in safetensors_write.c.
  *
  * Nothing in it is believed. Once open, these hold: names are unique; every type is known;

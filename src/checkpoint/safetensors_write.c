@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* safetensors_write.c -- named tensors to a safetensors file.
  *
  *     8 bytes   N, little-endian

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arrays.c -- labelled images of one size, in memory, and how one becomes a sample:
  *
  *     stored       delivered (size > side, or moved by shift)

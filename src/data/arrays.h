@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* arrays.h -- labelled images of one size, in memory: what CIFAR and MNIST have in common. */
 #ifndef CGP_SRC_DATA_ARRAYS_H
 #define CGP_SRC_DATA_ARRAYS_H

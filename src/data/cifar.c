@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cifar.c -- CIFAR's binary version. A record:
  *
  *     CIFAR-10     label          red 32 x 32   green 32 x 32   blue 32 x 32

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* class_folders.c -- a folder of folders of pictures, one a class.
  *
  *     list      classes 0 .. C-1, their files in byte order        once, when it is opened

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* data.c -- what all data sets share: the checks, the loop over samples, the identity. */
 #include "base/base.h"
 #include "data/source.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.c -- regular files that are read at offsets, and folders of them.
  *
  * A folder is walked with a list of the folders still to see, so that its depth costs no stack:

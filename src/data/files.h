@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* files.h -- regular files that are read at offsets, and folders of them. */
 #ifndef CGP_SRC_DATA_FILES_H
 #define CGP_SRC_DATA_FILES_H

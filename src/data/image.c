@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image.c -- see image.h: which decoder a file is for, and what both need. */
 #include "data/image.h"
 

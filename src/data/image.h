@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image.h -- one picture: decoded, cut, resized. */
 #ifndef CGP_SRC_DATA_IMAGE_H
 #define CGP_SRC_DATA_IMAGE_H

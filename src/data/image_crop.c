@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image_crop.c -- which part of a picture becomes a sample.
  *
  *     training      a box of 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, its logarithm

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image_jpeg.c -- JPEG by libjpeg(-turbo), all kinds to RGB.
  *
  * libjpeg reports an error by a call that must not return: it jumps back to decode(). Everything

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image_png.c -- PNG by libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
  *
  * libpng's memory comes from us, so that want of memory is told from damage: a damaged image is

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* image_resize.c -- bilinear resizing with antialiasing, columns first, then rows.
  *
  *     scale     s = from / to

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* mnist.c -- MNIST's idx files, big-endian:
  *
  *     images    0 0 8 3   n   28   28   n x 28 x 28 bytes

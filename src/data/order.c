@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.c -- the order of a pass is a Fisher-Yates shuffle with the key (seed, pass), so position p
  * is known without its history: sample order_of_pass(p / n)[p % n]. The order of the last pass
  * is kept. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* order.h -- in which order a pass visits the training samples. */
 #ifndef CGP_SRC_DATA_ORDER_H
 #define CGP_SRC_DATA_ORDER_H

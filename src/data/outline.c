@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outline.c -- see outline.h. Seven of the shapes are polygons, the others are put together from
  * circles:
  *

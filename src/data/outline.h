@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outline.h -- the ten shapes as signed distances, inside of the circle of radius 1. */
 #ifndef CGP_SRC_DATA_OUTLINE_H
 #define CGP_SRC_DATA_OUTLINE_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own.c -- a data set of the caller's own: his function makes a sample, everything else is as for the sets of the library.
  *
  *     position p of training     sample order_of_pass(p / n)[p % n], or p where there is no end

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch.c -- a ring of samples for each split, filled by threads in front of the reader:
  *
  *     position      20   21   22   23   24   25

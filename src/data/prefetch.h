@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* prefetch.h -- threads that prepare samples before they are asked for. */
 #ifndef CGP_SRC_DATA_PREFETCH_H
 #define CGP_SRC_DATA_PREFETCH_H

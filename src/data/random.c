@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* random.c -- endless random tokens, for measurements: nothing is stored.
  *
  *     tokens [sample, t] = below(key(seed, sample, 1 + 2 split),     t)

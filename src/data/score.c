@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* score.c -- how often a model is right: top-1, top-5, intersection over union. */
 #include <cgpipe/images.h>
 

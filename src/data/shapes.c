@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shapes.c -- pictures of one shape each, drawn when they are asked for.
  *
  * A *scene* is what the key (seed, position, CGP__DATA_SCENE) draws: class, place, angle, colours,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* source.h -- a kind of data set: a header that data.c reads, how to make one sample, and what
  * tells it from others. */
 #ifndef CGP_SRC_DATA_SOURCE_H

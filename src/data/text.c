@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* text.c -- text files as rows of bytes in memory; windows.c cuts them. */
 #include "base/base.h"
 #include "data/files.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokenizer.c -- text to tokens and back: words are cut (words_cut.c), looked up here among those met lately, or
  * merged (words_merge.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tokens.c -- files of uint16 tokens as rows on disk; windows.c cuts them.
  *
  *     nanoGPT   t t t t t ...                              from the first byte

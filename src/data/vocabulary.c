@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocabulary.c -- vocab.json and merges.txt, read strictly.
  *
  *     vocab.json   {"!": 0, ... "\u0120the": 262, ... "<|endoftext|>": 50256}

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vocabulary.h -- the tokens of a byte-pair encoding, and which pairs of them merge. */
 #ifndef CGP_SRC_DATA_VOCABULARY_H
 #define CGP_SRC_DATA_VOCABULARY_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* windows.c -- a row of tokens, cut into windows and visited in an order of each pass's own.
  *
  *     row       a b c d e f g h i j k l m n        T = 4, share = 0.3

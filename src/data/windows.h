@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* windows.h -- which window of which row of tokens a position is: the same for text and tokens.
  *
  * A *row* is the tokens of several files, joined. Row 0 is of the training files; row 1 of the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words.h -- a text cut into words, and a word into tokens. */
 #ifndef CGP_SRC_DATA_WORDS_H
 #define CGP_SRC_DATA_WORDS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words_cut.c -- GPT-2's pattern for words, as PCRE2 runs it.
  *
  *     It's  two   words\n      It|'s|  two|  | words|\n        one space goes with what follows

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* words_merge.c -- the bytes of a word become tokens.
  *
  *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges that neighbours have

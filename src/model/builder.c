@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
  * cgpipe/model.h). */
 #include "model/builder.h"

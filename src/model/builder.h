@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* builder.h -- what the files of the builder share. */
 #ifndef CGP_SRC_MODEL_BUILDER_H
 #define CGP_SRC_MODEL_BUILDER_H

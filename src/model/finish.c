@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* finish.c -- closes a graph: leaves out what nothing needs, moves the losses to the end, lists
  * who uses each parameter, marks what carries a gradient. */
 #include "model/builder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* init.c -- how parameters begin: element e of parameter p is a function of (seed, p, e),
  * wherever and in whatever pieces it is made. Normal numbers by Box and Muller, two pairs from
  * each Philox block of four words. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by
  * finish.c, then constant. */
 #ifndef CGP_SRC_MODEL_H

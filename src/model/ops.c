@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ops.c -- the builder's calls for each op: attributes of a node. */
 #include "model/builder.h"
 

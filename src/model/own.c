@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own.c -- the builder's calls for ops from outside the library (cgpipe/ext/op.h). */
 #include "model/builder.h"
 #include "op/own.h"

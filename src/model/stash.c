@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* stash.c -- values handed on by name, between layers written apart from each other. A stash adds nothing to the graph: its pop
  * is the value itself, so a skip made by name and one made by hand are the same model, and go straight to where they are used. */
 #include "model/builder.h"

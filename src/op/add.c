@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* add.c -- y = a + b, of one shape. Both gradients are dy itself. */
 #include "op/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* argmax.c -- the place of each row's largest element, the first of equals: [..., C] -> [...] i32 in
  * 0..C-1. It has no gradient. */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- causal self-attention: qkv [T, 3C] -> [T, C]. Saves the log of each query's
  * sum of exponentials, [heads, T]; backward redoes the probabilities from it, and takes y for
  * the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bce.c -- sigmoid and binary cross-entropy: logits [..., C], targets of the same shape, f32 in 0..1. Saves nothing;
  * dx may overwrite the logits. */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- each channel to mean 0 and variance 1. BATCH_NORM: over all samples of a micro-batch and all rows,
  * then scaled and shifted: [..., C] -> [..., C]; weight [C], bias [C]. INSTANCE_NORM: over the pixels of each sample, [H, W, C].
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* concat.c -- two to four values side by side along the last dimension: [..., C0], [..., C1] -> [..., C0 + C1]. The
  * gradients are the columns of dy. */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- windows of an image times a weight: x [H, W, in] -> [OH, OW, out]; weight
  * [kernel height, kernel width, in, out], bias [out]. Beyond its edges the image is zero;
  * negative padding leaves pixels out. dx needs the weight, dweight needs x, neither needs y. */

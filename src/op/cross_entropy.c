@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- softmax and cross-entropy: logits [..., classes], targets [...] i32 in
  * 0..classes-1 or `ignore`. Saves the log of each row's sum of exponentials; dx may overwrite
  * the logits. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c -- y = weight[ids]: ids [...] i32 -> [..., width]; weight [vocabulary, width]. */
 #include "op/rules.h"
 

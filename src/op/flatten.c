@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* flatten.c -- all elements of a sample in one row, in the order they lie in: [..., C] -> [elements]. */
 #include "op/rules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gelu.c -- y = x Phi(x), elementwise: the erf form, and the approximation with tanh that GPT-2 was
  * published with. Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. dx needs x. */
 #include "op/rules.h"

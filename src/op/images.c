@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c -- what ops over images [H, W, C] share: sides, windows, padding.
  *
  *     top   ................      a window of kernel_height x kernel_width pixels at every

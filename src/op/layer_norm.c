@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer_norm.c -- rows to mean 0 and variance 1, then scaled and shifted: [..., C] -> [..., C];
  * weight [C], bias [C]. Saves mean and 1 / standard deviation of each row; the small weight
  * gradients come with dx. Source: Ba et al. 2016, arXiv:1607.06450. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c -- y = x weight^T + bias: x [..., in] -> [..., out]; weight [out, in], or [in, out]
  * with `in_out`; bias [out]. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op.c -- the table of each kind, and the checks the tables share. */
 #include "op/op.h"
 #include "op/rules.h"

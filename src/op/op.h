@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op.h -- what the graph and the plan know of an op: one table per op.
  *
  * A table tells how shapes follow, which operands each half of backward reads, what may share

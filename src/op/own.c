@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own.c -- the table that an op from outside gets inside, and its shape rule. It is one table for each use, as the shapes of
  * its parameters and the functions come from outside. */
 #include "op/own.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own.h -- ops from outside the library: what a model keeps of one use of such an op. See cgpipe/ext/op.h. */
 #ifndef CGP_SRC_OP_OWN_H
 #define CGP_SRC_OP_OWN_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_check.c -- cgp_op_check(): the laws that an op from outside keeps, tried one after the other. Memory and runs are
  * own_trial.c's, gradients own_differences.c's. */
 #include "op/own_trial.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_differences.c -- gradients of an op from outside against differences of its forward.
  *
  *     f = sum of dy y (a loss: loss_scale x its sum), in double       D(h) = (f(x + h) - f(x - h)) / 2 h

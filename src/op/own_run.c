@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_run.c -- one call of an op from outside. Its functions see f32 and write; what is bf16, or is to be added to, goes through
  * the workspace:
  *

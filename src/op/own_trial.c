@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_trial.c -- memory and runs of a use of an op from outside: see own_trial.h. */
 #include "op/own_trial.h"
 

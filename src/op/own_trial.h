@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_trial.h -- one use of an op from outside with memory of its own, for cgp_op_check().
  *
  * Each operand is a slot: as many bytes as the op may touch, with guards in front and behind. What a run may read is drawn once

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pad.c -- rows and columns of zeros around an image, or, where the padding is negative, taken off it: [H, W, C]
  * -> [H + top + bottom, W + left + right, C]. */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* position.c -- y = x + weight[position]: x [T, C] -> [T, C]; weight [T, C]. dx is dy. */
 #include "op/rules.h"
 

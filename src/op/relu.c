@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* relu.c -- y = x above 0, slope x elsewhere: [..., C] -> [..., C]. As slope >= 0 the sign of y tells all that
  * backward needs to know. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
 #include "op/rules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rules.h -- checks that the op tables share. Messages begin with the expectation; the builder
  * puts layer and op in front. Shapes leave the leading dimension N out, so a value of 5 dims is
  * the largest that fits in a tensor. */

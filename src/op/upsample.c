@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* upsample.c -- each pixel becomes a block of equal ones (nearest neighbour): [H, W, C] -> [H s, W t, C]. dx is
  * the sum over a block. */
 #include "op/rules.h"

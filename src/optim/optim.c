@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter
  * p with gradient g at update t, g having been scaled and `rate` being that of update t:
  *

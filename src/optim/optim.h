@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* optim.h -- what the pipeline needs of an optimizer. */
 #ifndef CGP_SRC_OPTIM_H
 #define CGP_SRC_OPTIM_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rate.c -- the learning rate over the updates, as a factor of the optimizer's. With w = warmup,
  * from update w on:
  *

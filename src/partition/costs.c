@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* costs.c -- from kernels to layers: which kernels training runs for each op, what backward
  * reads, and what is run forward again for it.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* partition.c -- contiguous min-max partition, exact.
  *
  * least[k][i] is the cost of the dearest stage when layers i.. are cut into k stages:

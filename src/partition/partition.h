@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* partition.h -- how the costs of layers are put together from those of kernels, whoever gives
  * them: a device (profile.c), or a test. */
 #ifndef CGP_SRC_PARTITION_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* peak.c -- how many f32 operations a second one core can do: fused multiply-adds on registers.
  *
  *     a0 = a0 x + y    a1 = a1 x + y   ...        (each by itself: a chain as long as the loop)

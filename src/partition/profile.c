@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* profile.c -- the times of a model's kernels on a device, op by op.
  *
  *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam

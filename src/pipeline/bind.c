@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in
  * once, kept for the next time. */
 #include "pipeline/pipeline.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- what a worker makes for itself: device, memory, initial parameters, kernels. */
 #define _GNU_SOURCE
 #include "pipeline/pipeline.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c -- a worker's inner loop: take the next action, wait for what it needs, run it,
  * note the times. */
 #include "pipeline/pipeline.h"

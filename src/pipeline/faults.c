@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* faults.c -- faults on demand, for tests. CGP_FAULT is a list, separated by commas, of
  *
  *     fail:1F3        action 1F3 (stage, action, micro-batch) fails

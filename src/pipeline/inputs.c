@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- the caller's tensors, checked before anything runs. */
 #include "pipeline/pipeline.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layer_times.c -- what layers cost in a run: each worker adds up the times of its kernels, by node.
  *
  * As cgp_profile() tells it, but with data, caches and neighbours as they are in training. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* outside.c -- a step in two calls, with the loss computed by the caller in between.
  *
  *     cgp_pipeline_forward    the forward half of gpipe's lists; slots stay full

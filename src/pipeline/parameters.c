@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- parameters, gradients and optimizer state to and from the host. The workers are
  * idle meanwhile. */
 #include "pipeline/pipeline.h"

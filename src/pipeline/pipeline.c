@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.c -- create, destroy, and the calls that run lists. */
 #include "pipeline/pipeline.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pipeline.h -- a running plan: workers, their kernels, and the action lists bound to slots and
  * samples.
  *

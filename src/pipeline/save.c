@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* save.c -- a pipeline's state as a checkpoint, and back. Names are the model's, so that no layout
  * shows in the files:
  *

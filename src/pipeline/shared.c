@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shared.c -- adds up the gradients of parameters with several uses, once all workers are idle.
  *
  *     gather    the owner (of the first use's device) adds the other uses' buffers to its first,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* states.c -- what ops keep across steps: its start, its change at the end of a step, and to and from
  * the host.
  *

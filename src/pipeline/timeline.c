@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.c -- the last step as a timeline: an event of a worker's trace is an action of its list. */
 #include "pipeline/pipeline.h"
 

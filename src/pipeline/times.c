@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* times.c -- what the traces tell of the last step. */
 #include "pipeline/pipeline.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.c -- the optimizer's update, on the stages' workers.
  *
  *     square    with clip_norm: each worker sums the squares of the gradients whose parameters'

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* watchdog.c -- stops a run in which nothing moves.
  *
  * It has no thread: the caller, who waits for the workers anyway, wakes up when the last action

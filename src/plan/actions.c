@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* actions.c -- which action runs when: the table of a plan, what is lowered of it for so many
  * micro-batches, and the slots and buffers that it needs.
  *

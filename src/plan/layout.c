@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* layout.c -- places for the items of a stage.
  *
  * All saved items are in use at one moment, between forward and backward, so the slot is as

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* messages.c -- what crosses between stages.
  *
  * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient comes

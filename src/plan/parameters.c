@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* parameters.c -- where parameters and their gradients lie.
  *
  * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers,
  * totals.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* plan.h -- a plan as the pipeline reads it: per stage, four programs of kernel calls whose
  * operands are places; per edge, messages; per device, sections of one allocation.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* precision.c -- what a plan's precision makes of the model's types, in which values are f32 or i32. */
 #include "plan/plan.h"
 

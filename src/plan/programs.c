@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs.c -- makes the programs of a stage: first with operands that are items, then, once
  * all items of the stage are known, with places. What the caller's inputs and other stages
  * bring needs no item: it has its place already. */

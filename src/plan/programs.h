@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs.h -- the state while one stage's programs are made: its items, and where each value
  * is. */
 #ifndef CGP_SRC_PLAN_PROGRAMS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs_backward.c -- backward of a stage as kernel calls, nodes in descending order, weight
  * half before input half: once the weight gradient of a product is made nobody reads its input
  * again, and the input's gradient may lie where it was.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs_forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies
  * of the caller's inputs that devices keep in another type.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs_fuse.c -- one call for two, where that saves a way through memory and changes no bit: an ADD or a channel norm,
  * and a RELU that overwrites its result.
  *

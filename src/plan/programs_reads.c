@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs_reads.c -- what backward of a stage reads, and until when; and what it makes again.
  *
  * Backward reads operands of forward (see the op tables). A value that it reads is stored in the

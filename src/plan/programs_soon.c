@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* programs_soon.c -- what a call is told of those behind it: the memory they read that nobody has touched for long, so that
  * it can be brought nearer while the call computes.
  *

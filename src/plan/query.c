@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* query.c -- what a plan tells. */
 #include "plan/plan.h"
 

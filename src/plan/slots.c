@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* slots.c -- which slot each action uses, by walking a device's list; their largest number is
  * what the plan pays for.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* states.c -- where lies what ops keep across steps (batch norm's running statistics), and where a
  * step collects what will change in it:
  *

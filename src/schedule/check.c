@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* check.c -- proves a lowered schedule right before anything runs.
  *
  * First the rules, which need no execution: an index says where every action stands, and since

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* compare.c -- a measured step beside its plan, and where its time went.
  *
  *     measured    |F0|c|...wait...|wake|c|B0    |..|       c: a transfer copies

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* critical.c -- why a step takes as long as it does: back from the last action, each time to the
  * one that this one started upon.
  *

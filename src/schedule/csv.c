@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* csv.c -- a schedule from text: the form of PyTorch's pipelining, in both dialects.
  *
  *     0F0,0F1,,0B0,0B1          a line per device, a cell per step, blank where it idles

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* csv_write.c -- a schedule as CSV (csv.c has the form).
  *
  * Compute only: a column per tick, every action one tick, so that the columns read as a picture. With

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* derive.c -- what a plan runs of a schedule: its compute actions alone, for as many micro-batches as
  * there are.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with the
  * times of a timeline.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draw_trace.c -- a picture as trace events; of a measured step also all of it, as read_trace.c
  * reads it back:
  *

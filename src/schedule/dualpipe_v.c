@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dualpipe_v.c -- a V in which, once it is full, every device alternates a forward of one of
  * its stages with the backward of the other.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c -- the one engine: runs the lists of a lowered schedule, with time or without.
  *
  * Each device runs its list in order and stands still at an action that cannot happen yet:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fault.c -- the grid of a schedule that is wrong, with the cells in brackets where it is. */
 #include "schedule/schedule.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpipe.c -- all forwards, then all backwards; and forward alone, for evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* greedy.c -- zero bubble for costs as they are, in a given memory: zb-1p and zb-2p.
  *
  * All devices are played forward in time, always the one whose next action can start first.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* interleaved.c -- 1F1B over v stages on each device: the bubble divided by v.
  *
  * 2 devices, 2 stages each, 4 micro-batches:

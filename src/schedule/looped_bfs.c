@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* looped_bfs.c -- breadth first: all micro-batches through one round of stages, then the next.
  *
  * 2 devices, 2 stages each, 4 micro-batches:

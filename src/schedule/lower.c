@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lower.c -- puts the transfers between the compute actions.
  *
  * Stage 1 of 3, edges 0: 0 -> 1, 1: 1 -> 2, 2: 2 -> 1, 3: 1 -> 0, micro-batch i recomputed:

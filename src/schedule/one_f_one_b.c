@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* one_f_one_b.c -- one forward, one backward: GPipe's bubble with at most n - j micro-batches
  * in flight on stage j.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* picture.c -- a step as boxes and messages. */
 #include "schedule/picture.h"
 

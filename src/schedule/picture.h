@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* picture.h -- the drawing model: boxes in rows, and messages between them. Three writers draw it: ASCII,
  * SVG and the JSON of trace viewers. Planned and measured steps are made into one by picture.c:
  * the same boxes with other times.

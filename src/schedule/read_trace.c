@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* read_trace.c -- a measured step from the trace that draw_trace.c wrote of it.
  *
  * Nothing of it is believed: each key has its type, the schedule keeps the rules, each device has as

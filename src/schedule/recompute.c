@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* recompute.c -- puts an R in front of the backward of each micro-batch whose forward is to be
  * run again.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* registry.c -- all schedules that can be made by name: what is known of each, and its
  * generator. */
 #include "schedule/schedule.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.c -- the names of modes and actions, and what can be asked of a schedule. */
 #include "schedule/schedule.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedule.h -- inside the schedule room: the table, how one is built, and the engine that
  * executes it.
  *

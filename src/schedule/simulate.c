@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* simulate.c -- what a step looks like in time, for given costs (timeline.c draws one).
  *
  * The free capacity of an edge comes from the times with unbounded buffers. With c buffers,

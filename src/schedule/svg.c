@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* svg.c -- pictures as SVG, one above the other: a row per device, a box per action as long as it
  * takes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.c -- building and changing the table behind cgp_schedule: lists of actions, one per
  * device. */
 #include "schedule/schedule.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.c -- see timeline.h.
  *
  *     device 0   |F0|F1|..................|B0  |B1  |

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* timeline.h -- when each action of a step started and ended, simulated or measured, and the figures
  * that follow. For the rooms that fill one in. */
 #ifndef CGP_SRC_SCHEDULE_TIMELINE_H

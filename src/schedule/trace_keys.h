@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace_keys.h -- what a measured step is called in a trace, for who writes and who reads it
  * (draw_trace.c has the form). */
 #ifndef CGP_SRC_SCHEDULE_TRACE_KEYS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* v_block.c -- half and a third of 1F1B's memory: one block of six slots, repeated.
  *
  * Each device has two stages in a V, 0 the way down and 1 the way back. A micro-batch takes four

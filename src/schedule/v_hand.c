@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* v_hand.c -- schedules in a V are written down device by device, in words like "F1 I1 W1" or
  * "F0&B1", a pair. */
 #include "schedule/schedule.h"

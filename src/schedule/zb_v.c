@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zb_v.c -- zero bubble in a V: each device has a stage of the way down and one of the way
  * back, r and 2n-1-r, so the loss is on the device where the first gradient is wanted.
  *

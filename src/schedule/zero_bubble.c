@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* zero_bubble.c -- 1F1B with the weight half of backward moved to where the device would idle.
  *
  * ZB-H1, 3 stages, 5 micro-batches; W is what no other stage waits for:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* f16.h -- IEEE 754's half precision, as files have it: sign, 5 bits of exponent, 10 of fraction. */
 #ifndef CGP_SRC_TENSOR_F16_H
 #define CGP_SRC_TENSOR_F16_H

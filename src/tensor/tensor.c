@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tensor.c -- element types and shapes. */
 #include <cgpipe/tensor.h>
 

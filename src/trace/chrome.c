@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chrome.c -- see chrome.h. */
 #include "trace/chrome.h"
 

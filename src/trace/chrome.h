@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* chrome.h -- trace events as JSON, for ui.perfetto.dev and chrome://tracing.
  *
  *     {"displayTimeUnit":"ms","traceEvents":[

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.c -- the event ring. */
 #include "trace/trace.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* trace.h -- what ran when: a ring of events per worker, written without a lock by its owner; read
  * when it is idle, or up to `written` as long as no event read is overwritten meanwhile. */
 #ifndef CGP_SRC_TRACE_H

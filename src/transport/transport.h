@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* transport.h -- moves messages along one edge, from one stage's worker to another's.
  *
  * The buffers belong to the sender's plan. The sender acquires one, fills it and posts it; the

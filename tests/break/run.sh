@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Break one promise after the other, and see that the test that guards it fails. Not part of `make test`: it builds.
 #
 #     tests/break/run.sh BUILD [PATCH...]

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # support.sh -- what the tests of the program share. Sourced with: SOURCE_DIR BUILD_DIR
 #
 # The test works in a folder of its own, with text.txt, empty.txt and short.txt; `finish` ends it.

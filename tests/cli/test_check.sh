@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_check.sh SOURCE_DIR BUILD_DIR -- cgpipe check: one step in one stage and in several.
 source "$(dirname "$0")/support.sh"
 

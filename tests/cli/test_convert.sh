@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled, trained and given back; nothing is half
 # there, whatever goes wrong. What the networks compute is compared with PyTorch in test_weights.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # make demo keeps its word: it learns, samples, gives the same weights in one stage as in two, and in bf16 losses within
 # 1 % of those in f32, at each of 200 steps.
 #

@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_kills.sh SOURCE_DIR BUILD_DIR -- 200 SIGKILLs at moments drawn anew, each followed by a
 # resume in another layout: the run ends with the bits of a run that nobody disturbed.
 #

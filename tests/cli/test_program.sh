@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_program.sh SOURCE_DIR BUILD_DIR -- the program as a person meets it.
 #
 # A failure is one clear line on standard error, exit code 2 (usage) or 1, and nothing

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # --recipe and --epochs on a folder of drawn images: what is refused, what the rates are, that a stop in between
 # changes nothing.
 #

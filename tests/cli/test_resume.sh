@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_resume.sh SOURCE_DIR BUILD_DIR -- a run that was stopped goes on as if it had not been.
 source "$(dirname "$0")/support.sh"
 

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/schedules.md and its drawings are what `make schedules` makes now.
 #
 #     bash test_schedules_page.sh SOURCE_DIR BUILD_DIR

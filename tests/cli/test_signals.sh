@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT and SIGTERM end the step, save and say how to go
 # on; a second one ends the process at once, and what was saved stays whole.
 source "$(dirname "$0")/support.sh"

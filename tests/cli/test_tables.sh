@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables: what is planned stays below what was
 # published, and simulated speed-ups are what the bubble and the balance allow.
 source "$(dirname "$0")/support.sh"

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # blocks.awk -- the code of a Markdown page, in order, a record a line:
 #
 #     command LINE    of a block of ```sh, its continuations joined

@@ -1,3 +1,4 @@
+# SPDX-License-Identifier: Apache-2.0
 # commands.sh -- the commands of the docs that are not run as they stand. Sourced by test_docs.sh.
 #
 #     skip COMMAND WHY          not run here; where else, or why not at all

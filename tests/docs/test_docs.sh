@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # test_docs.sh SOURCE_DIR BUILD_DIR -- what the pages say is so:
 #
 #     commands    every one is run, in order, in a folder that looks like the project's, or stands in commands.sh with the reason; what

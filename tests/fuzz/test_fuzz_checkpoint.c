@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage and with ones that do not:
  * loading never crashes, is refused or true of the bytes, and changes nothing when it is refused.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_images.c -- JPEG, PNG, CIFAR and MNIST files against damage: an image is decoded or
  * refused with a message, and nothing crashes, hangs or is lost.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_safetensors.c -- the reader against damaged files: it never crashes, and what it
  * accepts is true of the bytes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_schedule.c -- schedules as CSV against damage: what is refused is told with a place or a
  * rule, what is accepted says the same when it is written and read again, the checker's verdict is
  * that of the simulator, and nothing crashes.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_tokenizer.c -- vocab.json and merges.txt against damage: what is accepted encodes bytes to
  * tokens that decode to them, all else is refused with its file and reason, and nothing crashes.
  *

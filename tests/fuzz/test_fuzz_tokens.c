@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_tokens.c -- token files against damage: what is accepted is read in full and is true
  * of the bytes, all else is refused with a place, and nothing crashes.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_fuzz_trace.c -- traces of measured steps against damage: what is refused is told with the name of the text, what is
  * accepted is drawn, compared with its plan into parts that add up, and is the same when it is written and read again.
  *

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # test_examples.sh SOURCE_DIR BUILD_DIR -- every example runs, and does what it says.
 set -u
 source "$(dirname "$0")/support.sh"

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the source nor the build folder,
 # a library with the names it should have, and examples that build against it in C and C++, by pkg-config and by CMake.
 set -u

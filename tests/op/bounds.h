@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bounds.h -- how far the cpu backend may be from ref.
  *
  * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in random

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* differences.h -- whether the ref backend's backward is the derivative of its forward.
  *
  * L(x) = sum(y r) with r = dy, or the loss times its scale, is summed in double from float y.

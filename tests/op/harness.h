@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h -- the operands of one op with random values, run through a kernel of a backend.
  *
  *     op_case c = {.op = CGP__OP_GELU, .geometry = plain_geometry(5, 17), .n = 2};

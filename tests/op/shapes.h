@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shapes.h -- what an op infers from its input types, or the message it refuses them with. */
 #ifndef CGP_TESTS_OP_SHAPES_H
 #define CGP_TESTS_OP_SHAPES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_attention_memory.c -- attention never stores the T x T probabilities: its workspace grows
  * like T, and is far below one head's T x T floats. */
 #include "support.h"

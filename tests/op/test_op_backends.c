@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_backends.c -- the cpu backend gives what ref gives, within bounds.h, for every kind of op, half of the cases in
  * bf16. What is exact, and what each backend promises alone, is in test_op_laws.c. */
 #include "bounds.h"

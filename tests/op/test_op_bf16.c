@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_bf16.c -- what a kernel gives in bf16 is what it gives in f32 for the same numbers, rounded.
  *
  *     operands that bf16 has ──► kernel in f32  ──► round ─┐

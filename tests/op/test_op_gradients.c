@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients.c -- the ref backend's backward is the derivative of its forward (differences.h), is added
  * where a case says so, and left out where nobody wants it. Ops over images: test_op_gradients_images.c. */
 #include "differences.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients_images.c -- the ref backend's backward is the derivative of its forward (differences.h): ops over
  * images, and those that came with them. */
 #include "differences.h"

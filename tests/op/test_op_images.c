@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_images.c -- what ops over images give, as pictures of small ones, on both backends. */
 #include "harness.h"
 

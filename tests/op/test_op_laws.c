@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_laws.c -- what each backend promises alone, mostly bit for bit: in place is apart, a sample's result does not
  * depend on its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more
  * workspace; and what BATCH_NORM does to its running statistics. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_norms.c -- a norm's statistics where floats are short of digits: deviations far below the mean. */
 #include "harness.h"
 

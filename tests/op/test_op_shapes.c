@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_shapes.c -- what each op infers from its input types, the message it refuses others
  * with, and which integers it takes. Shapes leave N out. */
 #include "shapes.h"

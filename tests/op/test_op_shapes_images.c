@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_shapes_images.c -- what ops over images, and those that came with them, infer from their input types, and the
  * message they refuse others with. Shapes leave N out. */
 #include "shapes.h"

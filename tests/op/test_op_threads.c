@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_threads.c -- threads share a kernel's work and change none of its bits, nor do caches.
  *
  * Every op and direction is run on devices of 1, 2, 3 and 5 threads, whose caches are said to be of other sizes, on

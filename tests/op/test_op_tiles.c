@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_tiles.c -- products of bf16 on AMX, bit for bit against plain loops that do what tiles.h says; and who gets them.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products

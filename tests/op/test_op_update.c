@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
  * without tails; an element's result does not depend on its place; a scaled gradient is as good
  * as one that came so. */

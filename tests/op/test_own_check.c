@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_own_check.c -- cgp_op_check() accepts ops that keep the contract, and names what an op breaks. */
 #include "own_ops.h"
 #include "support.h"

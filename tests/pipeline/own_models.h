@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_models.h -- models with ops from outside, and runs of them; for tests. */
 #ifndef CGP_TESTS_OWN_MODELS_H
 #define CGP_TESTS_OWN_MODELS_H

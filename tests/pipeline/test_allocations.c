@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_allocations.c -- every allocation of models, schedules, plans and pipelines fails once
  * (support/scenario.h says what is checked; files: test_allocations_files.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights, data sets and tokenizers fails
  * once (support/scenario.h says what is checked; the rest: test_allocations.c). */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
  * the stages, balance, schedule, recompute mode or threads.
  *

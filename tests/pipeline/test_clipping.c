@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_clipping.c -- the norm of all gradients, clipping to it, and which parameters decay.
  *
  * The norm is a sum over the parameters in their order, each of which is summed on one device,

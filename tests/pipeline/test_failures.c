@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_failures.c -- an error in any place comes back with its place, nothing hangs, and the
  * process goes on. */
 #include "graphs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gradients.c -- the gradients that a pipeline leaves are those of the loss it computes.
  *
  * On random graphs (values with many uses, skips over stages) on the reference backend: along a

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_lifecycle.c -- 100 times create, train, destroy: nothing stays behind.
  *
  *     cycle    1 .. 10      libraries fill their caches        threads, resident memory: kept

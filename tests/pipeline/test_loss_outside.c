@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_loss_outside.c -- a step in two calls: the caller computes the loss of the output, and its
  * gradient, between cgp_pipeline_forward() and cgp_pipeline_backward().
  *

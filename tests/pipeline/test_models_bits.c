@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_bits.c -- small ResNets, AmoebaNets and U-Nets end with the same bits, weights, running statistics, loss and output,
  * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch. */
 #include "graphs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_no_allocation.c -- a step allocates nothing, once its size has been met.
  *
  * This program has malloc and its like of its own, which count, while a step runs, what anybody

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_own_corners.c -- ops from outside where nobody looks at first: one value as two inputs, no gradient wanted, shares within
  * shares, failures without a word. */
 #include "own_models.h"

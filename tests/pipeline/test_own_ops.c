@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_own_ops.c -- ops from outside the library in a pipeline: planned, run, recomputed and refused as the library's own. (Random
  * graphs have them too: their bits, gradients, memory and messages are tried by the tests of those.) */
 #include "own_models.h"

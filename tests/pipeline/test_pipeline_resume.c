@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_pipeline_resume.c -- 10 steps are 5, a checkpoint, and 5 more: bit for bit, also with other stages, balance, schedule,
  * recomputation and seed; and a checkpoint that does not fit or is damaged changes nothing.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_halves.c -- the programs of plans whose schedules have I and W, looked at without running them.
  *
  * Between I and W of a micro-batch other actions use the workspace, so whatever W reads must lie elsewhere or be made again

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_replay.c -- the plan against a replay that knows values, lifetimes and the action
  * list, but no allocator.
  *

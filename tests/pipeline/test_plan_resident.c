@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_resident.c -- a run takes the memory that was planned: the growth of the largest
  * resident size (VmHWM) from before cgp_pipeline_create to after three steps is at most planned
  * + 48 MiB and at least 0.95 planned.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_plan_soon.c -- what linears are told of the calls behind them. */
 #include "graphs.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_models.c -- small ResNets, AmoebaNets and U-Nets compute what PyTorch computes: the loss, the gradient of every
  * parameter, the running statistics after a step, and then the output of evaluation.
  *

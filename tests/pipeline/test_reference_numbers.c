@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_reference_numbers.c -- a small GPT-2 follows PyTorch's losses: ten steps of SGD and of
  * AdamW, thirty of every optimizer with what people use: warm-up, cosine or steps, clipping, no
  * decay of norms and biases.

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedules.c -- every schedule that is generated, and a caller's own, is run.
  *
  * With as few buffers as the checker says are enough, and random delays before the actions: nothing hangs, and the weights

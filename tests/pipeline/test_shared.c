@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_shared.c -- parameters with several uses, several losses, integers that the graph makes:
  * each against a model that does the same without it.
  *

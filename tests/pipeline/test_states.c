@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_states.c -- running statistics: what a step makes of them, that nothing else changes them, and that they are saved.
  * (That they depend on no layout is in test_bit_equality.c and test_loss_outside.c.) */
 #ifndef _GNU_SOURCE

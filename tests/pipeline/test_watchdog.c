@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_watchdog.c -- a run in which nothing moves ends, soon after the timeout, with a report that
  * is right about every device.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are stored as, and come out as
  * they went in (what is refused: test_weights_refused.c).
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_weights_refused.c -- published weights that are not what they should be are refused: files of tensors, config.json, and the
  * index of several files. */
 #define _GNU_SOURCE /* nftw */

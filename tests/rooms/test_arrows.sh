@@ -1,4 +1,5 @@
 #!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
 # test_arrows.sh -- every include in src/ is an arrow of the design's table of rooms ("Rooms" in design.md), and
 # models/, cli/, examples/ and bench/ include public headers only; and models/ base/json.h.
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every patch of tests/break/ applies to the sources, changes one line, and names a test that is there. (That the test then
 # fails is for tests/break/run.sh.)
 #

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every folder of src/, and models/ and cli/, has its page in docs/design/; each page has 40 to 90 lines, is in the list of README.md there,
 # and the files and tests that it names are there: `file.c` in its room, or with its folder from the project's or from include/; a
 # `name` of ours; a test as `test_file: function`.

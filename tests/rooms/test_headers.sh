@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Public headers compile alone, as C11 and as C++; the library exports exactly the names in tests/rooms/exports.txt.
 #
 #     bash test_headers.sh SOURCE_DIR BUILD_DIR

@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # Every function that the library takes from outside is either wrapped, so that test_allocations can let it fail, or
 # listed here because it asks for no memory. A new one fails this test: it is for a person to say which it is.
 #

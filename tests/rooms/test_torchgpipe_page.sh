@@ -1,4 +1,5 @@
 #!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
 # docs/torchgpipe.md has a row for each of torchgpipe's 167 tests and 15 defects, and every test that it names is there: a
 # function that its program runs, or a text of a script.
 #

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the checker refuses, and in which words. Tables are written as their actions read,
  * one string per device; a transfer takes the edge that fits its stage, or the one named,
  * "0SEND_F1@2". */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its plan,
  * and where its time went. Steps are measured by hand here, or simulated and taken for measured. */
 #include "schedules.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Schedules as text: both dialects there and back, and what is refused in which words. */
 #include "schedules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The drawing as SVG and as trace events, the critical path, and the grid of what is wrong. */
 #include "schedules.h"
 

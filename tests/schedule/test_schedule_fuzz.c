@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Random tables: right ones, whose capacities are held against trying all smaller ones, and
  * broken ones, where the checker's verdict is held against a plain executor that knows no
  * index and no cycle. */

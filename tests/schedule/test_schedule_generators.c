@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Every schedule there is, for all n <= 8, m <= 24, v <= 3: complete, ascending, without deadlock
  * in the buffers that are said to be the least, with the bubble and the memory of its formula. */
 #include "schedules.h"

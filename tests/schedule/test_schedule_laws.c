@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Laws of the generators and of the modes, for every shape that a test can afford. */
 #include "support.h"
 

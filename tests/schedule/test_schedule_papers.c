@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* The published tables, to the last digit. */
 #include "schedules.h"
 

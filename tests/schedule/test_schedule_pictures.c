@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* What the generators make, as pictures: a row per device, a column per tick. And the names
  * that users type. */
 #include "support.h"

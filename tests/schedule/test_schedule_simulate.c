@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* Timelines: the formulas, and small examples by hand. */
 #include "schedules.h"
 #include "support.h"

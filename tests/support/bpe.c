@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bpe.c -- see bpe.h. */
 #include "bpe.h"
 

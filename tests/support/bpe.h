@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bpe.h -- a byte-pair encoding that a test makes up, and its two files. */
 #ifndef CGP_TESTS_BPE_H
 #define CGP_TESTS_BPE_H

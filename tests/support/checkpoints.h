@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoints.h -- checkpoints of plain files in a run's folder, without a pipeline. */
 #ifndef CGP_TESTS_CHECKPOINTS_H
 #define CGP_TESTS_CHECKPOINTS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* draw_folder.c -- write drawn shapes as a folder of PNG files, a folder a class, as people keep images.
  *
  *     draw_folder FOLDER IMAGES_A_CLASS SIZE */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* folder.h -- a temporary folder of a test program's own, and small files in it. */
 #ifndef CGP_TESTS_FOLDER_H
 #define CGP_TESTS_FOLDER_H

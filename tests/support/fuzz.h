@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* fuzz.h -- what fuzz tests share. With CGP_LIBFUZZER they are targets of that fuzzer, and a property
  * that does not hold is a crash; otherwise they are test programs with mutations of their own. */
 #ifndef CGP_TESTS_FUZZ_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* graphs.c -- see graphs.h. */
 #include "graphs.h"
 #include "own_ops.h"

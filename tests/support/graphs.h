@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* graphs.h -- models for tests: a small GPT-2, and random graphs with skips over any number of
  * layers. */
 #ifndef CGP_TESTS_GRAPHS_H

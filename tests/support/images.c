@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c -- random graphs over images: see graphs.h. */
 #include "graphs.h"
 

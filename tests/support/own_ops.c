@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_ops.c -- see own_ops.h. Written with the public headers alone, as a user would. */
 #include "own_ops.h"
 

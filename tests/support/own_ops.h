@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* own_ops.h -- ops from outside the library for tests: each with something that the others have not. */
 #ifndef CGP_TESTS_OWN_OPS_H
 #define CGP_TESTS_OWN_OPS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pictures.c -- see pictures.h. */
 #include "pictures.h"
 

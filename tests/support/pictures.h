@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pictures.h -- small JPEG and PNG files for tests, made by the libraries that also read them. */
 #ifndef CGP_TESTS_PICTURES_H
 #define CGP_TESTS_PICTURES_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* published.h -- published weights in a pipeline, and files of them with something changed. Include it behind
  * `#define _GNU_SOURCE`. */
 #ifndef CGP_TESTS_PUBLISHED_H

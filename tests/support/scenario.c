@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenario.c -- see scenario.h. */
 #define _GNU_SOURCE
 #include "scenario.h"

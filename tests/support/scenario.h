@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* scenario.h -- plays calls of the API again and again, and lets another allocation fail each time.
  *
  *     undisturbed    calls of thread 0: N0, of thread 1: N1 ...     result R

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedules.c -- see schedules.h. */
 #include "schedules.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* schedules.h -- what tests of schedules share: a schedule by name, lowered as a chain, and what it
  * measures. */
 #ifndef CGP_TESTS_SCHEDULES_H

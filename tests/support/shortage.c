@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shortage.c -- see shortage.h.
  *
  * Every function in wrapped.txt has a __wrap_ here; the linker says which one is missing. */

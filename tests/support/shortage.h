@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* shortage.h -- lets an allocation of the library fail, chosen by thread and number.
  *
  *     thread 0: the test's own       0 1 2 3 ...          every call that asks for memory, in the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* support.h -- what tests share: cmocka's includes, status assertions that print the message,
  * seeds drawn anew. */
 #ifndef CGP_TESTS_SUPPORT_H

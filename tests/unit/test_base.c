@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_base.c -- messages, arrays that grow, near names, Philox, SHA-256. */
 #include "support.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_bf16.c -- floats to bf16 and back. */
 #include <cgpipe/tensor.h>
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_channel.c -- messages between two threads; and a channel tells when the other side let go
  * of a buffer, whoever waits:
  *

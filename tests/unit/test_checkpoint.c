@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint.c -- a run's folder: which checkpoints are there, which one is found, and what a failure leaves. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */

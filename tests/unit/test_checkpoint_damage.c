@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with its file and its place, and the whole
  * checkpoint before it is named. */
 #ifndef _GNU_SOURCE

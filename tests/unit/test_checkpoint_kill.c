@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is always a whole checkpoint,
  * the next start leaves nothing temporary, and the training ends where one without a kill does.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data.c -- laws of the token streams: who is visited, in which order, and what the
  * next token is. */
 #include "support.h"

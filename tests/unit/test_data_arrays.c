@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_arrays.c -- CIFAR and MNIST from files of a few images: what comes out is what the bytes
  * say, and files that are not what they should be are refused with file, place and value. */
 #include "folder.h"

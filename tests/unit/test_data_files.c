@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_files.c -- texts in folders, validation from files of its own, and the identity that
  * tells one data set from another. */
 #ifndef _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_folders.c -- folders of images: classes by name, every image once a pass, the same bits
  * whatever the workers, and what happens to broken files. */
 #define _GNU_SOURCE

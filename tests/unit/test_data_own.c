@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_own.c -- data sets of the caller's own: read in the order and with the promises of the library's, by any number of
  * threads, and failures of the caller's function cost nothing. */
 #define _GNU_SOURCE

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_shapes.c -- laws of the drawn pictures; and that they are no task for a linear model. */
 #include "support.h"
 

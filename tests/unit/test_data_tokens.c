@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_tokens.c -- files of uint16 tokens: both formats, windows over several files, and
  * files that are not what they should be. */
 #include "folder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_replace.c -- a file is replaced whole or not at all, by cgp_file_replace() and by the writer of
  * safetensors. */
 #include "folder.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_gpt2.c -- GPT-2's layers, parameters and text form. */
 #include "support.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_image.c -- decoding against pixels that are known, resizing against its formula, crops by
  * their laws. */
 #include "pictures.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_model.c -- the builder: errors stick and name their place; what nobody needs is left
  * out; layers may be empty. */
 #include "support.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_models.c -- ResNet, AmoebaNet-D and U-Net: layers, exact numbers of parameters, shapes, names. */
 #include "support.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_plans.c -- the memory tables of torchgpipe's benchmarks, planned: published balances, bounds below the published
  * figures, and the time that planning them takes. */
 #include "support.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_text.c -- ResNet, AmoebaNet-D and U-Net by their text: what it says, what is refused. */
 #include "folder.h"
 

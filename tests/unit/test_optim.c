@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_optim.c -- an optimizer as a value: names, checks, bytes of state, the learning rate at
  * the corners of every schedule, the constants that an update gets.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_partition.c -- the balance is the leftmost of the best: against every cut there is. */
 #include "support.h"
 

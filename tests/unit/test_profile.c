@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_profile.c -- costs of layers: with times made up they add up to what a plan runs and keeps;
  * measured they are sane; and balances follow from them. */
 #include "graphs.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_rng.c -- Philox4x32-10 against the known answers of its authors' Random123
  * (kat_vectors), and what is built on it. */
 #include "base/base.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_running.c -- running statistics against those of all rows at once.
  *
  * Rows are small integers and a micro-batch has 1, 2, 4, .. 16 of them: its mean and its variance are exact as f32,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors.c -- what is written comes back, and damage is refused with its byte. */
 #include "folder.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_score.c -- top-1, top-5 and the overlap of masks, counted by hand. */
 #include "support.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_stash.c -- values handed on by name: the model is the one that plain values make, to the bit, and a name that does not
  * come out even is told with its namespace and layer.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens of Hugging Face's tokenizers on 1,000
  * hard strings (tools/reference_tokens.py made them), bytes that are no UTF-8, damaged files. */
 #include "bpe.h"

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* op.h -- ops of your own: a table of functions, added to a model like the library's.
  *
  *     static cgp_status swish_infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {

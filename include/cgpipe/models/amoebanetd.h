@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's benchmark has them.
  *
  *     stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's GPT2LMHeadModel has them.
  *
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* named.h -- any of the models, by its text.
  *
  *     cgp_named_model named = cgp_named_model_default();

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* resnet.h -- residual networks for images, cut at every layer: parameters named as torchvision's have them.
  *
  * Depths 18 and 34 (basic blocks), 50, 101 and 152 (bottlenecks, stride on their 3 x 3 convolution) are those for ImageNet:

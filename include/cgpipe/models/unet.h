@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* unet.h -- U-Net(B, C) for masks, cut at every layer, with long skips: parameters named as torchgpipe's benchmark has them.
  *
  *     images [S, S, 3] -- encoder.0 ------------- skip ------------- decoder.(d-1) -- segment -- logits [S, S, 1]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h -- weights as PyTorch's world publishes them, to a pipeline and from it.
  *
  *     cgp_named_model named = cgp_named_model_default();

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- causal attention, y = softmax(scale q k^T) v per head.
  *
  * One head of one sample after the other, in tiles of 64 queries; never a matrix of R x R.

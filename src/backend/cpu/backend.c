@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `cpu` backend's table.
  *
  * A kernel is its spec and the function that runs it: what it needs while it runs follows from

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- BATCH_NORM and INSTANCE_NORM: each channel to mean 0 and variance 1, over all rows of a set.
  *
  *     sets: one of all samples' rows (BATCH_NORM), or one for each sample (INSTANCE_NORM)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cpu.h -- what the files of the `cpu` backend share. */
 #ifndef CGP_SRC_CPU_H
 #define CGP_SRC_CPU_H

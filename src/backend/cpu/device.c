@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a CPU device: its owner thread, its memory.
  *
  * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: so the

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* elementwise.c -- ADD, POSITION, FLATTEN, GELU, RELU, DROPOUT, DROPOUT2D, BCE, EMBEDDING: operands handed to the loops.
  *
  * None saves anything. Where the gradient of an input is dy itself (ADD, POSITION, FLATTEN, dropouts

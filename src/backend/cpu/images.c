@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* images.c -- MAX_POOL, AVERAGE_POOL, UPSAMPLE, PAD, CONCAT: rows of images handed to the loops.
  *
  * None saves anything. UPSAMPLE is the average pool turned round: what the pool reads, it writes, and instead

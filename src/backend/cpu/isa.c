@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* isa.c -- which loops a CPU device runs: those of x86-64-v3 or v4, and on tiles of AMX what is multiplied in bf16.
  *
  * AMX takes a processor that has it, a system that keeps its registers, and the process's leave to use them,

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* kernels.h -- the vector loops of the `cpu` backend, a table of them per instruction set.
  *
  * Every file in kernels/ is compiled once for x86-64-v3 and once for v4; its functions end in

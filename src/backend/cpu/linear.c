@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c -- y [N, out] = x [N, in] W [in, out] + bias, N = n rows.
  *
  *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* product.c -- matrix products in blocks: ROWS rows of a by DEPTH of k, by all of b.
  *
  *               DEPTH                   48

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* product.h -- matrix products of the `cpu` backend. */
 #ifndef CGP_SRC_CPU_PRODUCT_H
 #define CGP_SRC_CPU_PRODUCT_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* product_tiles.c -- matrix products of bf16 on tiles, in blocks as in product.c: ROWS rows of a by DEPTH of k, by
  * all of b.
  *

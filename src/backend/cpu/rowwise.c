@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rowwise.c -- LAYER_NORM, CROSS_ENTROPY and ARGMAX: operands handed to the vector loops. */
 #include "backend/cpu/cpu.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* sums.c -- what several ops and the optimizer need, shared by the threads of a device.
  *
  * Elementwise work is split where it may be; the sum of a column belongs to one thread; sums of

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.c -- one team of threads for all kernels of a device: OpenMP's.
  *
  * Threads of our own would fight with those of a library that uses OpenMP, as a BLAS in the user's

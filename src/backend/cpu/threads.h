@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* threads.h -- how a kernel of ours is shared by the threads of a device.
  *
  *     items  0        B        2B       3B       4B     4B + r        B: items in a block

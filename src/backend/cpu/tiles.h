@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.h -- products of bf16 by bf16, summed in f32, on the tiles of AMX.
  *
  * What is multiplied is rounded to bf16 as it is packed, unless it is bf16 already. A sum is a chain over the k of a block,

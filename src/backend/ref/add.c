@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* add.c -- y = a + b and y = x + weight[position], reference kernels.
  *
  *     ADD        y [n, R, C] = x[0] + x[1]           dx[0] = dx[1] = dy

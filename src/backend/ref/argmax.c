@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
 #include "backend/ref/ref.h"
 

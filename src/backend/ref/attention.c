@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- y = softmax(q k^T / sqrt(D)) v per head of depth D, causal, reference
  * kernels; C = heads D.
  *

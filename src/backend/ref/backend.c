@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
  * tested against. One thread, host memory; a kernel is its spec and a function. */
 #include "backend/ref/ref.h"

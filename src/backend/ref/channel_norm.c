@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel_norm.c -- each channel to mean 0 and variance 1 over a group of rows, reference kernels.
  *
  *     BATCH_NORM      one group, all samples     h = (x - mean) rstd     y = h weight + bias

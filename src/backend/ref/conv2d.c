@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- y = windows of x times weight, plus bias, reference kernels. Window (i, j) lies at pixel (a, b) of x:
  *
  *     a = i stride_height - top                b = j stride_width - left

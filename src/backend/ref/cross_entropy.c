@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- the sum over rows of lse - x[target], reference kernels.
  *
  *     lse  = log sum_c exp(x[c])         loss = sum over the rows that count of lse - x[target]

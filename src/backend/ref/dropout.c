@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- y = x keep, keep = 0 with probability p, else 1 / (1 - p), reference kernels.
  *
  *     dx = dy keep          keep is one of each element, for DROPOUT2D of each channel of a sample

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* embedding.c -- y = weight[ids], reference kernels.
  *
  *     y       [n, R, C] = weight[ids]                    weight [vocabulary, C]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gelu.c -- y = x Phi(x), Phi the normal distribution, reference kernels: the erf form, and the one with tanh.
  *
  *     Phi(x) = (1 + erf(x / sqrt 2)) / 2          dx = dy (Phi(x) + x phi(x))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c -- y = x weight^T + bias, reference kernels.
  *
  *     y  [n R, out] = x [n R, in] weight[out, in]^T + bias[out]

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* move.c -- ops whose results are elements of their inputs, in other places, reference kernels.
  *
  *     FLATTEN    y = x                                                  dx = dy

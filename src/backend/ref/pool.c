@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c -- the largest or the mean of the pixels that a window sees, per channel, reference kernels.
  *
  *     MAX_POOL       y = the largest, the first of equals       dx there += dy

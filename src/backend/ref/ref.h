@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* ref.h -- what the files of the `ref` backend share: the type of a kernel, dropout's mask, how
  * a gradient is stored, windows of images, and the list of kernels. */
 #ifndef CGP_SRC_BACKEND_REF_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.c -- one optimizer update, reference loops. g is the gradient times gradient_scale.
  *
  * SGD, PyTorch's form:

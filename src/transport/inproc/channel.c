@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* channel.c -- an edge between two threads of one process: buffers, their states, one lock. */
 #include "transport/transport.h"
 

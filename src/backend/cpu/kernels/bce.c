@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* bce.c -- -t log s(x) - (1 - t) log(1 - s(x)) of each logit, s(x) = 1 / (1 + exp(-x)).
  *
  *     e = exp(-|x|)        loss = max(x, 0) - x t + log(1 + e)        dx = scale (s(x) - t)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* columns.c -- BATCH_NORM and INSTANCE_NORM over rows of columns: a column is a channel, or one of several that share
  * one (channel_norm.c).
  *

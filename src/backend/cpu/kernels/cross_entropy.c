@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* cross_entropy.c -- lse - x[target] of each row; x are logits. The caller adds them up.
  *
  *     lse = m + log sum_c exp(x[c] - m), m = max x

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- y[e] = x[e] / (1 - p) if element e lives, else 0 (the rule is in backend.h); or whole channels of it.
  *
  * The same loop serves backward: dx from dy. The mask is made again, not saved. y may be x. */

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gelu.c -- y = x P(x), P(x) = (1 + erf(x / sqrt 2)) / 2.
  *
  *     dx = dy (P(x) + x exp(-x^2 / 2) / sqrt(2 pi))

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* gelu_tanh.c -- y = x P(x), P(x) = (1 + tanh u) / 2, u = sqrt(2 / pi) (x + 0.044715 x^3).
  *
  * P is the logistic function of 2 u. With e = exp(-|2 u|), which cannot overflow,

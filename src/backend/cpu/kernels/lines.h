@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* lines.h -- memory called ahead of its use, a line at a time, between steps of arithmetic. */
 #ifndef CGP_SRC_CPU_LINES_H
 #define CGP_SRC_CPU_LINES_H

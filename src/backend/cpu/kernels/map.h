@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* map.h -- loops over elements, given what is done to each: to = f(a, constant), to = or += f(a, b, constant). `to` may
  * be a or b. */
 #ifndef CGP_SRC_CPU_MAP_H

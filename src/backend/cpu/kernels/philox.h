@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* philox.h -- Philox4x32-10 (base/rng.c) over LANES / 2 counters at once, bit for bit the same.
  *
  * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is whatever

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across them.
  *
  *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels seen)

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* relu.c -- y = x above 0, slope x elsewhere.
  *
  *     dx = dy where y > 0, slope dy elsewhere        slope >= 0: the sign of y is that of x

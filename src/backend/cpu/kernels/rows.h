@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* rows.h -- the sum of some rows, column by column. */
 #ifndef CGP_SRC_CPU_ROWS_H
 #define CGP_SRC_CPU_ROWS_H

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* softmax.c -- causal softmax over rows of attention scores, with dropout; in place.
  *
  * Forward, query t sees n = t + 1 keys:

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* table.c -- the functions of one instruction set. */
 #include "backend/cpu/kernels.h"
 

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* update.c -- one optimizer update, elementwise; param and state are overwritten. g is grad
  * times gradient_scale.
  *

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* vec.h -- vectors of LANES floats, the widest the instruction set has.
  *
  * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar

@@ -1,3 +1,4 @@
+/* SPDX-License-Identifier: Apache-2.0 */
 /* tiles.c -- c [m, n] = a [m, k] b [k, n] in bf16 on AMX: a block of rows of a by a range of columns of b.
  *
  *              a, packed                    b, packed                        c
