@@ -25,6 +25,23 @@ char *cgp__format(const char *format, ...)
  * zero. false when short. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
+/* Entries, 0 or more, by the hash of what they stand for. Start from {0}. */
+typedef struct cgp__index {
+    uint64_t *hashes;
+    int *entries;    /* [capacity] one more than the entry; 0: free */
+    int capacity, n; /* a power of two, or 0 */
+} cgp__index;
+
+uint64_t cgp__hash(const void *bytes, size_t n);
+
+/* The next entry of this hash, -1 after the last; *tried is 0 before the first. The caller compares. */
+int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried);
+
+/* Add an entry; false when short of memory. */
+bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
+
+void cgp__index_release(cgp__index *index);
+
 /* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
 int64_t cgp__memory_available(void);
 

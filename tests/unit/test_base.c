@@ -6,6 +6,54 @@
 
 #include "base/base.h"
 
+/* Names as models have them, which differ in a few letters; each is found, in few steps, and nothing else is. */
+static void an_index_finds_each_of_many_entries(void **state) {
+    (void)state;
+    enum { ENTRIES = 100000 };
+    cgp__index index = {0};
+    char name[64];
+    int64_t steps = 0;
+    for (int i = 0; i < 2 * ENTRIES; i++) {
+        snprintf(name, sizeof name, "transformer.h.%d.mlp.c_proj.weight", i);
+        const uint64_t hash = cgp__hash(name, strlen(name));
+        uint32_t tried = 0;
+        assert_int_equal(cgp__index_next(&index, hash, &tried), -1);
+        steps += tried;
+        if (i % 2 == 0) assert_true(cgp__index_add(&index, hash, i));
+    }
+    for (int i = 0; i < 2 * ENTRIES; i++) {
+        snprintf(name, sizeof name, "transformer.h.%d.mlp.c_proj.weight", i);
+        const uint64_t hash = cgp__hash(name, strlen(name));
+        uint32_t tried = 0;
+        const int found = cgp__index_next(&index, hash, &tried);
+        assert_int_equal(found, i % 2 == 0 ? i : -1);
+        steps += tried;
+        if (found >= 0) assert_int_equal(cgp__index_next(&index, hash, &tried), -1);
+    }
+    assert_in_range(steps, 4 * ENTRIES, 4 * 3 * ENTRIES);
+    cgp__index_release(&index);
+}
+
+/* The caller tells entries of one hash apart. */
+static void entries_of_one_hash_are_all_found(void **state) {
+    (void)state;
+    cgp__index index = {0};
+    bool seen[20] = {false};
+    uint32_t tried = 0;
+    int found;
+    assert_int_equal(cgp__index_next(&index, 7, &tried), -1);
+    for (int i = 0; i < 20; i++)
+        assert_true(cgp__index_add(&index, 7, i) && cgp__index_add(&index, 8 + (uint64_t)i, i));
+    tried = 0;
+    while ((found = cgp__index_next(&index, 7, &tried)) >= 0) {
+        assert_false(seen[found]);
+        seen[found] = true;
+    }
+    for (int i = 0; i < 20; i++)
+        assert_true(seen[i]);
+    cgp__index_release(&index);
+}
+
 static void every_status_has_its_own_name(void **state) {
     (void)state;
     const char *names[] = {"CGP_OK",  "CGP_EINVAL",  "CGP_ENOMEM", "CGP_ELIMIT",
@@ -231,6 +279,8 @@ static void sha256_gives_the_published_digests(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(an_index_finds_each_of_many_entries),
+        cmocka_unit_test(entries_of_one_hash_are_all_found),
         cmocka_unit_test(every_status_has_its_own_name),
         cmocka_unit_test(a_failure_returns_its_status_and_leaves_its_message),
         cmocka_unit_test(a_message_can_be_made_of_the_message_before),
