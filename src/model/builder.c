@@ -23,6 +23,12 @@ cgp_status cgp_model_create(cgp_model **out, const char *name) {
     return CGP_OK;
 }
 
+void cgp__builder_forget_names(cgp_model *model) {
+    for (int kind = 0; kind < CGP__NAMES; kind++)
+        cgp__index_release(&model->names[kind]);
+    cgp__index_release(&model->stash_names);
+}
+
 void cgp_model_destroy(cgp_model *model) {
     if (!model) return;
     for (int i = 0; i < model->n_params; i++)
@@ -41,6 +47,7 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->ties[i].name);
     free(model->ties);
     cgp__stash_release(model);
+    cgp__builder_forget_names(model);
     free(model->uses);
     free(model->params);
     free(model->layers);
@@ -79,6 +86,36 @@ static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, si
     if (cgp__grow(array, room, need, bytes)) return true;
     cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)",
                        need, bytes);
+    return false;
+}
+
+static const char *name_of(const cgp_model *model, cgp__names kind, int i) {
+    switch (kind) {
+    case CGP__NAMES_INPUT:
+        return model->inputs[i];
+    case CGP__NAMES_PARAMETER:
+        return model->params[i].name;
+    case CGP__NAMES_STATE:
+        return model->states[i].name;
+    default:
+        return model->ties[i].name;
+    }
+}
+
+/* The number of the one of a kind that has this name, -1 if there is none. */
+static int find_name(const cgp_model *model, cgp__names kind, const char *name) {
+    const uint64_t hash = cgp__hash(name, strlen(name));
+    uint32_t tried = 0;
+    int i;
+    while ((i = cgp__index_next(&model->names[kind], hash, &tried)) >= 0) {
+        if (strcmp(name_of(model, kind, i), name) == 0) return i;
+    }
+    return -1;
+}
+
+static bool add_name(cgp_model *model, cgp__names kind, int i, const char *name) {
+    if (cgp__index_add(&model->names[kind], cgp__hash(name, strlen(name)), i)) return true;
+    cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (a name)");
     return false;
 }
 
@@ -135,12 +172,9 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         }
         count *= dims[i];
     }
-    for (int i = 0; i < model->n_inputs; i++) {
-        if (strcmp(model->inputs[i], name) == 0) {
-            cgp__builder_stick(model, CGP_EINVAL, name,
-                               "there is an input of this name already");
-            return cgp__no_value;
-        }
+    if (find_name(model, CGP__NAMES_INPUT, name) >= 0) {
+        cgp__builder_stick(model, CGP_EINVAL, name, "there is an input of this name already");
+        return cgp__no_value;
     }
     const int n = model->n_inputs;
     if (!grow_or_stick(model, &model->inputs, &model->inputs_room, n + 1,
@@ -151,32 +185,11 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     const cgp__type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
     model->inputs[n] = strdup_or_stick(model, name);
     if (!model->inputs[n]) return cgp__no_value;
-    model->n_inputs = n + 1;
+    model->n_inputs = n + 1; /* the model frees the name */
+    if (!add_name(model, CGP__NAMES_INPUT, n, name)) return cgp__no_value;
     const cgp_value value = new_value(model, &type, -1, n);
     model->input_values[n] = value.id;
     return value;
-}
-
-static int find_parameter(const cgp_model *model, const char *name) {
-    for (int i = 0; i < model->n_params; i++) {
-        if (strcmp(model->params[i].name, name) == 0) return i;
-    }
-    return -1;
-}
-
-/* The first state of this name; n_states if there is none. */
-static int find_state(const cgp_model *model, const char *name) {
-    int i = 0;
-    while (i < model->n_states && strcmp(model->states[i].name, name) != 0)
-        i++;
-    return i;
-}
-
-static cgp__tie *find_tie(const cgp_model *model, const char *name) {
-    for (int i = 0; i < model->n_ties; i++) {
-        if (strcmp(model->ties[i].name, name) == 0) return &model->ties[i];
-    }
-    return NULL;
 }
 
 /* The parameter that a tied name shares; its shape is the one the op needs. */
@@ -204,11 +217,13 @@ static bool share_param(cgp_model *model, cgp__node *node, int k,
 static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_parameter *wanted,
                       char *name, cgp_init init) {
     const int n = model->n_params;
-    if (find_parameter(model, name) >= 0 || find_state(model, name) < model->n_states)
+    if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
+        find_name(model, CGP__NAMES_STATE, name) >= 0)
         cgp__builder_stick(model, CGP_EINVAL, node->op->name,
                            "parameter %s exists already (cgp_model_tie shares one)", name);
     else if (grow_or_stick(model, &model->params, &model->params_room, n + 1,
-                           sizeof *model->params)) {
+                           sizeof *model->params) &&
+             add_name(model, CGP__NAMES_PARAMETER, n, name)) {
         model->params[n] = (cgp__parameter){
             .name = name, .shape = wanted->shape, .init = init, .decays = wanted->decays};
         model->n_params = n + 1;
@@ -229,26 +244,28 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
             cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
             return false;
         }
-        cgp__tie *tie = find_tie(model, full);
-        if (!tie && !new_param(model, node, k, wanted, full, inits[k])) return false;
-        if (!tie) continue;
+        const int tie = find_name(model, CGP__NAMES_TIE, full);
+        if (tie < 0 && !new_param(model, node, k, wanted, full, inits[k])) return false;
+        if (tie < 0) continue;
         free(full);
-        if (!share_param(model, node, k, wanted, tie)) return false;
+        if (!share_param(model, node, k, wanted, &model->ties[tie])) return false;
     }
     return true;
 }
 
 void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     if (!cgp__builder_open(model, "tie")) return;
-    const cgp__tie *through = find_tie(model, existing);
-    const int parameter =
-        through && through->used ? through->parameter : find_parameter(model, existing);
+    const int through = find_name(model, CGP__NAMES_TIE, existing);
+    const int parameter = through >= 0 && model->ties[through].used
+                              ? model->ties[through].parameter
+                              : find_name(model, CGP__NAMES_PARAMETER, existing);
     if (parameter < 0) {
         cgp__builder_stick(model, CGP_EINVAL, "tie",
                            "%s: there is no parameter of this name yet", existing);
         return;
     }
-    if (find_parameter(model, name) >= 0 || find_tie(model, name)) {
+    if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
+        find_name(model, CGP__NAMES_TIE, name) >= 0) {
         cgp__builder_stick(model, CGP_EINVAL, "tie",
                            "%s: exists already (tie before the op that makes it)", name);
         return;
@@ -257,7 +274,9 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     if (!grow_or_stick(model, &model->ties, &model->ties_room, n + 1, sizeof *model->ties))
         return;
     model->ties[n] = (cgp__tie){.name = strdup_or_stick(model, name), .parameter = parameter};
-    if (model->ties[n].name) model->n_ties = n + 1;
+    if (!model->ties[n].name) return;
+    model->n_ties = n + 1; /* the model frees the name */
+    (void)add_name(model, CGP__NAMES_TIE, n, name);
 }
 
 /* List what a node keeps across steps: `<name>.<suffix>`. */
@@ -277,12 +296,14 @@ static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *i
             return false;
         }
         model->n_states++; /* the model frees the name */
-        if (find_parameter(model, state->name) >= 0 || find_tie(model, state->name) ||
-            find_state(model, state->name) < model->n_states - 1) {
+        if (find_name(model, CGP__NAMES_PARAMETER, state->name) >= 0 ||
+            find_name(model, CGP__NAMES_TIE, state->name) >= 0 ||
+            find_name(model, CGP__NAMES_STATE, state->name) >= 0) {
             cgp__builder_stick(model, CGP_EINVAL, node->op->name, "state %s exists already",
                                state->name);
             return false;
         }
+        if (!add_name(model, CGP__NAMES_STATE, model->n_states - 1, state->name)) return false;
     }
     return true;
 }

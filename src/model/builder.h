@@ -27,6 +27,9 @@ cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_val
 void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
                            const cgp__attributes *attributes, double weight);
 
+/* Release what finds names while a model is built. */
+void cgp__builder_forget_names(cgp_model *model);
+
 /* CGP_EINVAL if there is a stash that nobody popped. */
 cgp_status cgp__stash_check(const cgp_model *model);
 

@@ -108,6 +108,7 @@ static bool list_uses(cgp_model *model) {
         for (int k = 0; k < model->nodes[i].n_params; k++) {
             const int p = model->nodes[i].params[k];
             cgp__parameter *param = &model->params[p];
+            model->nodes[i].uses[k] = param->first_use + param->n_uses;
             model->uses[param->first_use + param->n_uses++] = (cgp__use){p, i, k};
         }
     }
@@ -177,6 +178,7 @@ cgp_status cgp_model_finish(cgp_model *model) {
     if (model->finished && model->status == CGP_OK)
         return cgp_fail(CGP_ESTATE, "model %s: is finished already", model->name);
     model->finished = true;
+    cgp__builder_forget_names(model);
     if (model->status != CGP_OK)
         return cgp_fail(model->status, "%s",
                         model->error ? model->error : "model: out of memory");

@@ -27,6 +27,7 @@ typedef struct cgp__node {
     int n_inputs, n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     int params[CGP__MAX_PARAMS];
+    int uses[CGP__MAX_PARAMS]; /* of them, in the model's uses; known after finish */
     int first_state; /* of its n_state in the model's, in their order */
     int64_t pending_bytes;
     double loss_weight; /* of a loss, in the sum of all */
@@ -70,6 +71,15 @@ typedef struct cgp__stash {
     bool popped;
 } cgp__stash;
 
+/* What has names that are unique among their kind. */
+typedef enum cgp__names {
+    CGP__NAMES_INPUT,
+    CGP__NAMES_PARAMETER,
+    CGP__NAMES_STATE,
+    CGP__NAMES_TIE,
+    CGP__NAMES
+} cgp__names;
+
 struct cgp_model {
     char *name;
     bool finished;
@@ -95,6 +105,7 @@ struct cgp_model {
     int n_own, own_room;
     cgp__stash *stashes; /* in order of their calls */
     int n_stashes, stashes_room;
+    cgp__index names[CGP__NAMES], stash_names; /* while it is built */
 
     int n_losses; /* the last n_losses nodes, once the model is finished */
     int output;   /* value, -1 if none */

@@ -31,8 +31,15 @@ static const char *place(const cgp_model *model, int layer, char text[128]) {
     return text;
 }
 
+static uint64_t hash_of(const char *space, const char *name) {
+    return cgp__hash(space, strlen(space)) * 31 + cgp__hash(name, strlen(name));
+}
+
 static cgp__stash *find(const cgp_model *model, const char *space, const char *name) {
-    for (int i = 0; i < model->n_stashes; i++) {
+    const uint64_t hash = hash_of(space, name);
+    uint32_t tried = 0;
+    int i;
+    while ((i = cgp__index_next(&model->stash_names, hash, &tried)) >= 0) {
         cgp__stash *stash = &model->stashes[i];
         if (strcmp(stash->name, name) == 0 && strcmp(stash->space, space) == 0) return stash;
     }
@@ -52,7 +59,8 @@ static void add(cgp_model *model, const char *space, const char *name, cgp_value
         stash.space = cgp__strdup(space);
         stash.name = cgp__strdup(name);
     }
-    if (stash.space && stash.name) {
+    if (stash.space && stash.name &&
+        cgp__index_add(&model->stash_names, hash_of(space, name), n)) {
         model->stashes[n] = stash;
         model->n_stashes = n + 1;
         return;
