@@ -25,9 +25,9 @@ extern "C" {
  * @param[in]  stages   1 <= stages <= layers.
  * @param[out] balance  [stages] layers of each stage.
  *
- * @retval CGP_EINVAL  More stages than layers, or a bad cost.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  More stages than layers, or a bad cost or sum of costs.   @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(layers^2 stages).
+ * Threads: any. Cost: O(layers).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_solve(const double *costs, int layers, int stages,
                                                     int *balance);

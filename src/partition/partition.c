@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partition.c -- contiguous min-max partition, exact.
  *
- * least[k][i] is the cost of the dearest stage when layers i.. are cut into k stages:
+ * With a limit on the cost of a stage, the fewest stages that the layers from i on need:
  *
- *     least[1][i] = sum of i..
- *     least[k][i] = min over j > i of max(sum of i..j-1, least[k-1][j])
+ *     reach[i] = the largest j with (sum of i..j-1) <= limit
+ *     need[i]  = 1 + need[reach[i]]
  *
- * With the optimum known, each stage from the left takes as few layers as still allow it: the
- * leftmost optimum. */
+ * As no cost is negative a stage can always be cut in two, so a limit can be kept if need[0] is at most the number of stages.
+ * The least such limit is found by halving, over the numbers that a double can be: 64 times at most. Then each stage from the
+ * left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded
+ * alike wherever they are asked for, so all of this is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -17,35 +19,50 @@
 
 #include "model/model.h"
 
-static double larger(double a, double b) {
-    return a > b ? a : b;
-}
-
-/* least: [(stages + 1) x (layers + 1)], prefix: [layers + 1] */
-static void fill_table(double *least, const double *prefix, int layers, int stages) {
-    const int row = layers + 1;
-    for (int i = 0; i <= layers; i++)
-        least[row + i] = i < layers ? prefix[layers] - prefix[i] : INFINITY;
-    for (int k = 2; k <= stages; k++) {
-        for (int i = 0; i <= layers; i++) {
-            double best = INFINITY;
-            for (int j = i + 1; j <= layers - k + 1; j++) {
-                const double worst = larger(prefix[j] - prefix[i], least[(k - 1) * row + j]);
-                if (worst < best) best = worst;
-            }
-            least[k * row + i] = best;
-        }
+/* need: [layers + 1], prefix: [layers + 1]; more than `layers` if a layer alone is above the limit. */
+static void count_needed(int *need, const double *prefix, int layers, double limit) {
+    int reach = layers;
+    need[layers] = 0;
+    for (int i = layers - 1; i >= 0; i--) {
+        while (reach > i && !(prefix[reach] - prefix[i] <= limit))
+            reach--;
+        need[i] = reach > i && need[reach] <= layers ? 1 + need[reach] : layers + 1;
     }
 }
 
-static void take_leftmost(const double *least, const double *prefix, int layers, int stages,
-                          int *balance) {
-    const int row = layers + 1;
-    const double limit = least[stages * row];
+/* The bits of doubles that are 0 or more are in the order of the doubles. */
+static uint64_t bits_of(double value) {
+    uint64_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
+}
+
+static double of_bits(uint64_t bits) {
+    double value;
+    memcpy(&value, &bits, sizeof value);
+    return value;
+}
+
+/* Fill need[] for the least limit that so many stages can keep. */
+static void need_at_least_limit(int *need, const double *prefix, int layers, int stages) {
+    uint64_t low = 0, high = bits_of(prefix[layers]);
+    while (low < high) {
+        const uint64_t middle = low + (high - low) / 2;
+        count_needed(need, prefix, layers, of_bits(middle));
+        if (need[0] <= stages)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    count_needed(need, prefix, layers, of_bits(high));
+}
+
+/* A stage ends where the layers behind it fit into the stages that are left. */
+static void take_leftmost(const int *need, int layers, int stages, int *balance) {
     int i = 0;
     for (int k = stages; k > 1; k--) {
         int j = i + 1;
-        while (larger(prefix[j] - prefix[i], least[(k - 1) * row + j]) > limit)
+        while (need[j] > k - 1)
             j++;
         balance[stages - k] = j - i;
         i = j;
@@ -63,26 +80,44 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                             "balance: cost of layer %d is not a finite number >= 0: %g", i,
                             costs[i]);
     }
-    const size_t entries = (size_t)(stages + 1) * (size_t)(layers + 1);
-    double *least = cgp__calloc(entries, sizeof *least);
+    int *need = cgp__calloc((size_t)layers + 1, sizeof *need);
     double *prefix = cgp__calloc((size_t)layers + 1, sizeof *prefix);
-    if (least && prefix) {
-        for (int i = 0; i < layers; i++)
-            prefix[i + 1] = prefix[i] + costs[i];
-        fill_table(least, prefix, layers, stages);
-        take_leftmost(least, prefix, layers, stages, balance);
+    const bool enough = need && prefix;
+    for (int i = 0; enough && i < layers; i++)
+        prefix[i + 1] = prefix[i] + costs[i];
+    const double sum = enough ? prefix[layers] : 0;
+    if (enough && isfinite(sum)) {
+        need_at_least_limit(need, prefix, layers, stages);
+        take_leftmost(need, layers, stages, balance);
     }
-    const bool short_of_memory = !least || !prefix;
-    free(least);
+    free(need);
     free(prefix);
-    return short_of_memory ? cgp__no_memory("balance", entries * sizeof *least) : CGP_OK;
+    if (!enough) return cgp__no_memory("balance", ((size_t)layers + 1) * sizeof *prefix);
+    return isfinite(sum) ? CGP_OK
+                         : cgp_fail(CGP_EINVAL,
+                                    "balance: the costs add up to more than a number holds "
+                                    "(divide all of them by the largest)");
+}
+
+/* The first node of a layer or of a later one; nodes are in the order of their layers. */
+static int first_of_layer(const cgp_model *model, int layer) {
+    int low = 0, high = model->n_nodes;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (model->nodes[middle].layer < layer)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
 }
 
 double cgp_layer_flops(const cgp_model *model, int layer) {
     double flops = 0;
-    for (int i = 0; i < model->n_nodes; i++) {
+    for (int i = first_of_layer(model, layer);
+         i < model->n_nodes && model->nodes[i].layer == layer; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (node->layer != layer || node->op->is_loss) continue;
+        if (node->op->is_loss) continue;
         for (int d = 0; d < CGP__DIRECTIONS; d++) {
             if (cgp__node_has_direction(model, node, (cgp__direction)d))
                 flops += node->op->flops(&node->geometry, (cgp__direction)d);

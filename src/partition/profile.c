@@ -33,6 +33,7 @@ typedef struct profiler {
     double *runs; /* [MOST_RUNS or repeats] */
     known *known;
     int n_known, known_room;
+    cgp__index known_index; /* by hash_of() */
     struct {
         void *memory;
         size_t bytes;
@@ -193,10 +194,18 @@ static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_
     return CGP_OK;
 }
 
+static uint64_t hash_of(const cgp__kernel_spec *spec, uint32_t dx) {
+    return cgp__hash(spec, sizeof *spec) + dx;
+}
+
 static bool find_known(const profiler *p, const cgp__node_kernels *kernels, int d,
                        double *seconds) {
-    for (int i = 0; i < p->n_known; i++) {
-        if (p->known[i].dx != (d == CGP__BACKWARD_INPUT ? kernels->dx : 0) ||
+    const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
+    const uint64_t hash = hash_of(&kernels->spec[d], dx);
+    uint32_t tried = 0;
+    int i;
+    while ((i = cgp__index_next(&p->known_index, hash, &tried)) >= 0) {
+        if (p->known[i].dx != dx ||
             memcmp(&p->known[i].spec, &kernels->spec[d], sizeof kernels->spec[d]) != 0)
             continue;
         *seconds = p->known[i].seconds;
@@ -215,9 +224,11 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
     const cgp_status status = run_often(p, kernel, args, seconds);
     p->backend->kernel_destroy(kernel);
     if (status != CGP_OK) return status;
-    p->known[p->n_known++] = (known){.spec = kernels->spec[d],
-                                     .dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0,
-                                     .seconds = *seconds};
+    const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
+    if (!cgp__index_add(&p->known_index, hash_of(&kernels->spec[d], dx), p->n_known))
+        return cgp__no_memory("profile", sizeof *p->known);
+    p->known[p->n_known++] =
+        (known){.spec = kernels->spec[d], .dx = dx, .seconds = *seconds};
     return CGP_OK;
 }
 
@@ -301,6 +312,7 @@ static cgp_status begin(profiler *p) {
 
 static void end(profiler *p) {
     if (p->device) p->backend->device_destroy(p->device);
+    cgp__index_release(&p->known_index);
     free(p->known);
     free(p->runs);
     free(p->integers);
