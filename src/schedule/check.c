@@ -196,12 +196,13 @@ static cgp_status check_message(const position_index *x, int e, int i) {
                           "expected no gradient in a schedule without backward");
         return CGP_OK;
     }
-    char once[64];
-    snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
-    if (sent < 0)
-        return missing(x, gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F, edge.from, i, once);
-    if (received < 0)
-        return missing(x, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to, i, once);
+    if (sent < 0 || received < 0) {
+        const cgp_action_kind sends = gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F;
+        const cgp_action_kind receives = gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F;
+        char once[64];
+        snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
+        return missing(x, sent < 0 ? sends : receives, sent < 0 ? edge.from : edge.to, i, once);
+    }
     CGP_TRY(check_after(x, edge.from, sent, partner(x, edge, edge.from, i)));
     return check_after(x, edge.to, partner(x, edge, edge.to, i), received);
 }

@@ -62,6 +62,9 @@ typedef struct game {
     double latency;
     double *first_backward; /* [n] the first I cannot come before */
     device *devices;        /* [n] */
+    int *winner; /* [2 leaves] a tree over the devices: whose next action can start first, the
+                                lower of two at one time; device r is node leaves + r */
+    int leaves;
     double *arrival[2];     /* [n x m]: from when F, and I, of (stage, micro-batch) can run */
     double longest_wait;
 } game;
@@ -137,6 +140,19 @@ static void choose(const game *g, int r) {
 
 /* --- playing --- */
 
+/* Of two devices; n: none. */
+static int earlier(const game *g, int a, int b) {
+    if (a == g->n || b == g->n) return a == g->n ? b : a;
+    return g->devices[b].start < g->devices[a].start ? b : a;
+}
+
+/* Choose anew for device r, and see who can start first now. */
+static void choose_anew(game *g, int r) {
+    choose(g, r);
+    for (int p = (g->leaves + r) / 2; p > 0; p /= 2)
+        g->winner[p] = earlier(g, g->winner[2 * p], g->winner[2 * p + 1]);
+}
+
 static void rewind_game(game *g) {
     memset(g->devices, 0, (size_t)g->n * sizeof *g->devices);
     for (size_t k = 0; k < (size_t)g->n * (size_t)g->m; k++) {
@@ -144,8 +160,12 @@ static void rewind_game(game *g) {
         g->arrival[1][k] = INFINITY;
     }
     g->longest_wait = 0.0;
+    for (int r = 0; r < g->leaves; r++)
+        g->winner[g->leaves + r] = r < g->n ? r : g->n;
     for (int r = 0; r < g->n; r++)
         choose(g, r);
+    for (int p = g->leaves - 1; p > 0; p--)
+        g->winner[p] = earlier(g, g->winner[2 * p], g->winner[2 * p + 1]);
 }
 
 /* What an action lets others do. */
@@ -183,12 +203,10 @@ static length play(game *g, const rules *by, bool append) {
     g->rules = by;
     rewind_game(g);
     for (int64_t left = 3 * (int64_t)g->n * g->m; left > 0; left--) {
-        int r = 0;
-        for (int k = 1; k < g->n; k++)
-            r = g->devices[k].start < g->devices[r].start ? k : r;
+        const int r = g->winner[1];
         run(g, r, append);
         for (int k = r > 0 ? r - 1 : 0; k <= r + 1 && k < g->n; k++)
-            choose(g, k);
+            choose_anew(g, k);
     }
     for (int r = 0; r < g->n; r++) {
         out.span = fmax(out.span, g->devices[r].clock - g->devices[r].begin);
@@ -249,7 +267,10 @@ static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int d
     g.most = depth * g.n;
     double *numbers = cgp__calloc(4 * n + 2 * cells, sizeof *numbers);
     g.devices = cgp__calloc(n, sizeof *g.devices);
-    const bool enough = numbers && g.devices;
+    for (g.leaves = 1; g.leaves < g.n; g.leaves *= 2)
+        ;
+    g.winner = cgp__calloc(2 * (size_t)g.leaves, sizeof *g.winner);
+    const bool enough = numbers && g.devices && g.winner;
     if (enough) {
         g.cost[CGP_ACTION_F] = numbers;
         g.cost[CGP_ACTION_I] = numbers + n;
@@ -260,6 +281,7 @@ static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int d
         fill_costs(&g, o);
         play_shortest(&g);
     }
+    free(g.winner);
     free(g.devices);
     free(numbers);
     return enough ? CGP_OK : cgp__no_memory("schedule", (4 * n + 2 * cells) * sizeof *numbers);
