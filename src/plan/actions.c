@@ -167,13 +167,11 @@ static cgp_status count_slots(cgp_plan *plan) {
     int *counts = cgp__calloc(2 * n, sizeof *counts);
     if (!counts) return cgp__no_memory("plan: slots", 2 * n * sizeof *counts);
     cgp_status status = CGP_OK;
-    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++) {
+    for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
         status = cgp__plan_slots(plan, plan->schedule, d, NULL, NULL, counts, counts + n);
-        for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
-            if (plan->stages[j].info.device != d) continue;
-            plan->stages[j].info.input_slots = counts[j];
-            plan->stages[j].info.saved_slots = counts[n + (size_t)j];
-        }
+    for (int j = 0; j < plan->n_stages && status == CGP_OK; j++) {
+        plan->stages[j].info.input_slots = counts[j];
+        plan->stages[j].info.saved_slots = counts[n + (size_t)j];
     }
     free(counts);
     return status;

@@ -25,9 +25,14 @@
  *
  * The others are placed one by one, each at the lowest free offset: in the slot if it fits,
  * else in the workspace. Which order is best depends on the graph, so several are tried and the
- * one with the smallest workspace is kept. */
+ * one with the smallest workspace is kept.
+ *
+ * Looking for that offset meets only what lives at the same time: among the saved items by a tree
+ * over the stack (struct stack), among the others by an index over time (struct lifetimes). So a
+ * stage of n items takes O(n log n) where few of the others live together. */
 #include "plan/plan.h"
 
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -67,35 +72,221 @@ static bool overlap(const cgp__item *a, const cgp__item *b) {
     return a->start <= b->end && b->start <= a->end;
 }
 
-/* placed[] is sorted by offset; the lowest gap of `item->bytes` between those that live at the
- * same time. */
-static int64_t lowest_gap(cgp__item *const *placed, int n, const cgp__item *item) {
-    int64_t offset = 0;
-    for (int i = 0; i < n; i++) {
-        if (!overlap(placed[i], item)) continue;
-        if (placed[i]->place.offset >= offset + item->bytes) break;
-        const int64_t end = placed[i]->place.offset + placed[i]->bytes;
-        offset = end > offset ? end : offset;
+/* --- saved items: a stack --- */
+
+/* The earliest and latest start and end of some items of a stack. */
+typedef struct bounds {
+    int first_start, last_start, first_end, last_end;
+} bounds;
+
+/* Items that lie one on the other without a gap, from below, and a tree over them: node p has the
+ * children 2p and 2p + 1, item i is node leaves + i. */
+typedef struct stack {
+    cgp__item **items;
+    bounds *tree; /* [2 leaves] */
+    int n, leaves;
+} stack;
+
+static void push(stack *s, cgp__item *item, int64_t offset) {
+    item->place = (cgp__place){CGP__SAVED_SLOT, offset};
+    s->items[s->n++] = item;
+}
+
+static int64_t end_of(const cgp__item *item) {
+    return item->place.offset + item->bytes;
+}
+
+static int leaves_for(int n) {
+    int leaves = 1;
+    while (leaves < n)
+        leaves *= 2;
+    return leaves;
+}
+
+/* All items are pushed. */
+static void build_tree(stack *s) {
+    s->leaves = leaves_for(s->n);
+    for (int i = 0; i < s->leaves; i++) {
+        const cgp__item *item = i < s->n ? s->items[i] : NULL;
+        s->tree[s->leaves + i] =
+            item ? (bounds){item->start, item->start, item->end, item->end}
+                 : (bounds){INT_MAX, INT_MAX, -1, -1};
     }
+    for (int p = s->leaves - 1; p > 0; p--) {
+        const bounds a = s->tree[2 * p], b = s->tree[2 * p + 1];
+        s->tree[p] = (bounds){(int)cgp__least(a.first_start, b.first_start),
+                              (int)cgp__most(a.last_start, b.last_start),
+                              (int)cgp__least(a.first_end, b.first_end),
+                              (int)cgp__most(a.last_end, b.last_end)};
+    }
+}
+
+/* The first item of a stack from `i` on that lives at the same time as `with`, or that does not;
+ * n if there is none. */
+static int find(const stack *s, int i, const cgp__item *with, bool lives, int64_t *steps) {
+    int p = s->leaves + i;
+    while (i < s->n) {
+        const bounds b = s->tree[p];
+        ++*steps;
+        if (lives ? b.first_start <= with->end && with->start <= b.last_end
+                  : b.last_start > with->end || with->start > b.first_end) {
+            if (p >= s->leaves) return p - s->leaves < s->n ? p - s->leaves : s->n;
+            p *= 2;
+            continue;
+        }
+        while (p & 1) /* a right child: all of its parent is behind us */
+            p /= 2;
+        if (p == 0) break;
+        p++;
+    }
+    return s->n;
+}
+
+/* The first item that ends above an offset. */
+static int first_above(const stack *s, int64_t offset) {
+    int low = 0, high = s->n;
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (end_of(s->items[middle]) > offset)
+            high = middle;
+        else
+            low = middle + 1;
+    }
+    return low;
+}
+
+/* The lowest offset at or above this one where `item` meets nothing of the stack. */
+static int64_t lift_over_stack(const stack *s, const cgp__item *item, int64_t offset,
+                               int64_t *steps) {
+    int i = first_above(s, offset);
+    for (;;) {
+        i = find(s, i, item, true, steps);
+        if (i == s->n || s->items[i]->place.offset >= offset + item->bytes) return offset;
+        i = find(s, i + 1, item, false, steps);
+        offset = end_of(s->items[i - 1]);
+    }
+}
+
+/* --- the others: an index over time --- */
+
+#define LEVELS 31
+
+/* Level l has the items that live for 2^l to 2^(l+1) - 1 moments, in buckets of 2^l moments by
+ * their start. */
+typedef struct lifetimes {
+    int *heads; /* [LEVELS + 2 moments]: all buckets of level 0, of level 1 .. ; -1: empty */
+    int *next;  /* [items] in the same bucket; -1: the last */
+    int first[LEVELS + 1];
+    int count[LEVELS]; /* items of each level */
+    int moments;
+} lifetimes;
+
+static void lifetimes_lay_out(lifetimes *t, int moments) {
+    int at = 0;
+    t->moments = moments;
+    for (int l = 0; l < LEVELS; l++) {
+        t->first[l] = at;
+        at += (moments >> l) + 1;
+    }
+    t->first[LEVELS] = at;
+}
+
+static void lifetimes_clear(lifetimes *t) {
+    memset(t->heads, 0xff, (size_t)t->first[LEVELS] * sizeof *t->heads); /* -1 */
+    memset(t->count, 0, sizeof t->count);
+}
+
+static int level_of(const cgp__item *item) {
+    int level = 0;
+    for (int duration = item->end - item->start + 1; duration > 1; duration /= 2)
+        level++;
+    return level;
+}
+
+static void lifetimes_add(lifetimes *t, const cgp__item *items, int i) {
+    const int level = level_of(&items[i]);
+    int *head = &t->heads[t->first[level] + (items[i].start >> level)];
+    t->next[i] = *head;
+    *head = i;
+    t->count[level]++;
+}
+
+/* --- attempts --- */
+
+/* A piece of memory that is taken while an item lives. */
+typedef struct piece {
+    int64_t begin, end;
+} piece;
+
+typedef struct pieces {
+    piece *list; /* [items] */
+    int n;
+} pieces;
+
+/* What the attempts work on. */
+typedef struct attempt {
+    cgp__item *items, **order;
+    int n;
+    stack below, hung; /* saved: what forward leaves, what I leaves */
+    int64_t slot_bytes;
+    lifetimes placed;
+    pieces slot, work;
+    cgp__place *best; /* [items] */
+    int64_t steps;
+} attempt;
+
+/* Collect what is placed already and lives at the same time as an item. */
+static void collect(attempt *a, const cgp__item *with) {
+    const lifetimes *t = &a->placed;
+    a->slot.n = a->work.n = 0;
+    for (int l = 0; l < LEVELS; l++) {
+        if (t->count[l] == 0) continue;
+        const int64_t earliest = with->start - ((int64_t)2 << l) + 2;
+        const int first = earliest > 0 ? (int)(earliest >> l) : 0;
+        for (int bucket = first; bucket <= with->end >> l; bucket++) {
+            a->steps++;
+            for (int i = t->heads[t->first[l] + bucket]; i >= 0; i = t->next[i]) {
+                const cgp__item *item = &a->items[i];
+                a->steps++;
+                if (!overlap(item, with)) continue;
+                pieces *to = item->place.arena == CGP__SAVED_SLOT ? &a->slot : &a->work;
+                to->list[to->n++] = (piece){item->place.offset, end_of(item)};
+            }
+        }
+    }
+}
+
+static int by_begin(const void *a, const void *b) {
+    const piece *p = a, *q = b;
+    return (p->begin > q->begin) - (p->begin < q->begin);
+}
+
+/* The lowest offset at which `bytes` meet none of the pieces, nor, with `item`, the saved ones. */
+static int64_t lowest_gap(attempt *a, const pieces *taken, const cgp__item *item, bool slot) {
+    int64_t offset = 0, before;
+    int i = 0;
+    qsort(taken->list, (size_t)taken->n, sizeof *taken->list, by_begin);
+    do {
+        before = offset;
+        for (; i < taken->n && taken->list[i].begin < offset + item->bytes; i++)
+            offset = cgp__most(offset, taken->list[i].end);
+        if (!slot) return offset;
+        offset = lift_over_stack(&a->below, item, offset, &a->steps);
+        offset = lift_over_stack(&a->hung, item, offset, &a->steps);
+    } while (offset > before && offset + item->bytes <= a->slot_bytes);
     return offset;
 }
 
-/* Insert into placed[n], which stays sorted by offset. */
-static void insert(cgp__item **placed, int n, cgp__item *item, cgp__arena arena,
-                   int64_t offset) {
-    item->place = (cgp__place){arena, offset};
-    int i = n;
-    for (; i > 0 && placed[i - 1]->place.offset > offset; i--)
-        placed[i] = placed[i - 1];
-    placed[i] = item;
+/* Give an item that is not saved its place; return where it ends in the workspace, 0 in the slot. */
+static int64_t place(attempt *a, cgp__item *item) {
+    collect(a, item);
+    int64_t offset = lowest_gap(a, &a->slot, item, true);
+    const bool fits = offset + item->bytes <= a->slot_bytes;
+    if (!fits) offset = lowest_gap(a, &a->work, item, false);
+    item->place = (cgp__place){fits ? CGP__SAVED_SLOT : CGP__WORKSPACE, offset};
+    lifetimes_add(&a->placed, a->items, (int)(item - a->items));
+    return fits ? 0 : end_of(item);
 }
-
-/* What the attempts work on: lists with room for all items in each. */
-typedef struct attempt {
-    cgp__item **order, **saved, **slot, **work;
-    int n, n_saved;
-    int64_t slot_bytes;
-} attempt;
 
 static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
     qsort(a->order, (size_t)a->n, sizeof *a->order, compare);
@@ -103,23 +294,13 @@ static void sort(const attempt *a, int (*compare)(const void *, const void *)) {
 
 /* Place the items that are not saved, in the order of `compare`. Returns the bytes of workspace; gives
  * up as soon as these reach `enough`. */
-static int64_t place_others(const attempt *a, int (*compare)(const void *, const void *),
+static int64_t place_others(attempt *a, int (*compare)(const void *, const void *),
                             int64_t enough) {
-    int n_slot = a->n_saved, n_work = 0;
     int64_t bytes = 0;
-    memcpy(a->slot, a->saved, (size_t)n_slot * sizeof *a->slot);
+    lifetimes_clear(&a->placed);
     sort(a, compare);
     for (int i = 0; i < a->n && bytes < enough; i++) {
-        cgp__item *item = a->order[i];
-        if (item->saved) continue;
-        const int64_t in_slot = lowest_gap(a->slot, n_slot, item);
-        if (in_slot + item->bytes <= a->slot_bytes) {
-            insert(a->slot, n_slot++, item, CGP__SAVED_SLOT, in_slot);
-            continue;
-        }
-        const int64_t offset = lowest_gap(a->work, n_work, item);
-        insert(a->work, n_work++, item, CGP__WORKSPACE, offset);
-        if (offset + item->bytes > bytes) bytes = offset + item->bytes;
+        if (!a->order[i]->saved) bytes = cgp__most(bytes, place(a, a->order[i]));
     }
     return bytes;
 }
@@ -137,38 +318,35 @@ static void stack_saved(attempt *a, cgp__layout_turns turns, int rank) {
     for (int i = 0; i < a->n; i++) {
         cgp__item *item = a->order[i];
         if (!item->saved || rank_of(item, turns) != rank) continue;
-        insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, a->slot_bytes);
+        push(&a->below, item, a->slot_bytes);
         a->slot_bytes += item->bytes;
     }
 }
 
-/* The end of the highest placed item that lives at a moment. */
-static int64_t height_at(const attempt *a, int moment) {
-    int64_t height = 0;
-    for (int i = 0; i < a->n_saved; i++) {
-        const cgp__item *item = a->saved[i];
-        if (item->start <= moment && moment <= item->end)
-            height = cgp__most(height, item->place.offset + item->bytes);
-    }
-    return height;
-}
-
 /* Hang the gradients from the top of the slot, first to last, and make it so large that none meets what
- * lies below. order[] is in order of time. */
+ * lies below. order[] is in order of time. What lies below is there before the first gradient, and what of it
+ * has ended has ended for all later ones. */
 static void hang_gradients(attempt *a, cgp__layout_turns turns) {
     int64_t depth = 0, top = a->slot_bytes;
+    int highest = a->below.n - 1, hung = 0;
     for (int i = 0; i < a->n; i++) {
         const cgp__item *item = a->order[i];
         if (!item->saved || rank_of(item, turns) != GRADIENT) continue;
+        while (highest >= 0 && a->below.items[highest]->end < item->start)
+            highest--;
         depth += item->bytes;
-        top = cgp__most(top, depth + height_at(a, item->start));
+        hung++;
+        if (highest >= 0) top = cgp__most(top, depth + end_of(a->below.items[highest]));
+        top = cgp__most(top, depth);
     }
     depth = 0;
-    for (int i = 0; i < a->n; i++) {
+    a->hung.n = hung;
+    for (int i = 0; i < a->n; i++) { /* the stack is from below, so the first is its last */
         cgp__item *item = a->order[i];
         if (!item->saved || rank_of(item, turns) != GRADIENT) continue;
         depth += item->bytes;
-        insert(a->saved, a->n_saved++, item, CGP__SAVED_SLOT, top - depth);
+        item->place = (cgp__place){CGP__SAVED_SLOT, top - depth};
+        a->hung.items[--hung] = item;
     }
     a->slot_bytes = top;
 }
@@ -188,31 +366,71 @@ static void place_saved(attempt *a, cgp__layout_turns turns) {
     stack_saved(a, turns, FOR_INPUT);
     sort(a, by_time);
     if (gradients) hang_gradients(a, turns);
+    build_tree(&a->below);
+    build_tree(&a->hung);
+}
+
+static void release(attempt *a) {
+    free(a->best);
+    free(a->work.list);
+    free(a->slot.list);
+    free(a->placed.next);
+    free(a->placed.heads);
+    free(a->hung.tree);
+    free(a->below.tree);
+    free(a->order);
+}
+
+static bool allocate(attempt *a, cgp__item *items, int n) {
+    const size_t count = (size_t)n, leaves = (size_t)leaves_for(n);
+    int last = 0;
+    for (int i = 0; i < n; i++)
+        last = items[i].end > last ? items[i].end : last;
+    *a = (attempt){.items = items, .n = n};
+    lifetimes_lay_out(&a->placed, last + 1);
+    a->order = cgp__calloc(3 * count, sizeof *a->order);
+    a->below.tree = cgp__calloc(2 * leaves, sizeof *a->below.tree);
+    a->hung.tree = cgp__calloc(2 * leaves, sizeof *a->hung.tree);
+    a->placed.heads = cgp__calloc((size_t)a->placed.first[LEVELS], sizeof *a->placed.heads);
+    a->placed.next = cgp__calloc(count, sizeof *a->placed.next);
+    a->slot.list = cgp__calloc(count, sizeof *a->slot.list);
+    a->work.list = cgp__calloc(count, sizeof *a->work.list);
+    a->best = cgp__calloc(count, sizeof *a->best);
+    if (!a->order || !a->below.tree || !a->hung.tree || !a->placed.heads || !a->placed.next ||
+        !a->slot.list || !a->work.list || !a->best)
+        return false;
+    a->below.items = a->order + count;
+    a->hung.items = a->order + 2 * count;
+    return true;
 }
 
 cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
-                            int64_t *slot_bytes, int64_t *workspace_bytes) {
+                            int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps) {
     static int (*const orders[])(const void *, const void *) = {by_size, by_area, by_duration,
                                                                 by_end, by_time};
     enum { ORDERS = sizeof orders / sizeof orders[0] };
-    cgp__item **memory = cgp__calloc(4 * (size_t)n, sizeof *memory);
-    if (!memory) return cgp__no_memory("layout", 4 * (size_t)n * sizeof *memory);
-    attempt a = {memory, memory + n, memory + 2 * n, memory + 3 * n, n, 0, 0};
+    attempt a;
+    if (!allocate(&a, items, n)) {
+        release(&a);
+        return cgp__no_memory("layout", (size_t)n * sizeof *items);
+    }
     for (int i = 0; i < n; i++) {
         a.order[i] = &items[i];
         items[i].bytes = cgp__align_up(items[i].bytes);
     }
     place_saved(&a, turns);
-    int best = 0;
     for (int k = 0; k < ORDERS; k++) {
         const int64_t enough = k == 0 ? INT64_MAX : *workspace_bytes;
         const int64_t bytes = place_others(&a, orders[k], enough);
         if (bytes >= enough) continue;
-        best = k;
         *workspace_bytes = bytes;
+        for (int i = 0; i < n; i++)
+            a.best[i] = items[i].place;
     }
+    for (int i = 0; i < n; i++)
+        items[i].place = a.best[i];
     *slot_bytes = a.slot_bytes;
-    (void)place_others(&a, orders[best], INT64_MAX);
-    free(memory);
+    *steps += a.steps;
+    release(&a);
     return CGP_OK;
 }

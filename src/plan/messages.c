@@ -12,57 +12,102 @@
  * and a stage never has to add two partial sums. */
 #include "plan/plan.h"
 
-/* Whether a node of `stage` reads the value; with `gradient`, and hands a gradient back. */
-static bool used_in(const cgp_plan *plan, int value, int stage, bool gradient) {
+#include <stdlib.h>
+
+/* --- readers --- */
+
+static bool hands_back(const cgp__node *node) {
+    return node->on_loss && node->op->dx != CGP__DX_NONE;
+}
+
+/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so
+ * stages, ascend. `n`: [values] how many are listed so far. */
+static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *first, int *n,
+                         int *last_stage) {
     const cgp_model *model = plan->model;
-    const cgp__stage_plan *s = &plan->stages[stage];
-    for (int i = s->first_node; i < s->first_node + s->n_nodes; i++) {
+    for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)) continue;
         for (int k = 0; k < node->n_inputs; k++) {
-            if (node->inputs[k] == value) return true;
+            const int value = node->inputs[k], stage = plan->node_stage[i];
+            if (n[value] == 0 || last_stage[value] != stage) n[value]++;
+            last_stage[value] = stage;
+            if (!readers) continue;
+            cgp__reader *reader = &readers[first[value] + n[value] - 1];
+            reader->stage = stage;
+            reader->last_node = i;
+            reader->gradient = reader->gradient || hands_back(node);
         }
     }
-    return false;
 }
+
+static cgp_status list_readers(cgp_plan *plan) {
+    const int values = plan->model->n_values;
+    int *n = cgp__calloc(2 * (size_t)values, sizeof *n);
+    plan->first_reader = cgp__calloc((size_t)values + 1, sizeof *plan->first_reader);
+    if (n && plan->first_reader) {
+        visit_inputs(plan, NULL, NULL, n, n + values);
+        for (int v = 0; v < values; v++) {
+            plan->first_reader[v + 1] = plan->first_reader[v] + n[v];
+            n[v] = 0;
+        }
+        plan->readers =
+            cgp__calloc((size_t)plan->first_reader[values], sizeof *plan->readers);
+    }
+    if (plan->readers) visit_inputs(plan, plan->readers, plan->first_reader, n, n + values);
+    free(n);
+    return plan->readers ? CGP_OK
+                         : cgp__no_memory("plan: readers", (size_t)values * sizeof *n);
+}
+
+bool cgp__plan_reads(const cgp_plan *plan, int value, int stage) {
+    int low = plan->first_reader[value], high = plan->first_reader[value + 1];
+    while (low < high) {
+        const int middle = low + (high - low) / 2;
+        if (plan->readers[middle].stage < stage)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low < plan->first_reader[value + 1] && plan->readers[low].stage == stage;
+}
+
+int cgp__plan_last_reader(const cgp_plan *plan, int value) {
+    const int first = plan->first_reader[value], next = plan->first_reader[value + 1];
+    return next > first ? plan->readers[next - 1].last_node : -1;
+}
+
+/* --- edges --- */
 
 static int maker_stage(const cgp_plan *plan, int value) {
     const int node = plan->model->values[value].node;
     return node < 0 ? -1 : plan->node_stage[node];
 }
 
-int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction) {
-    const int maker = maker_stage(plan, value);
-    if (plan->inference || maker < 0 || !plan->model->values[value].has_grad) return -1;
-    for (int j = stage + direction; j >= maker && j < plan->n_stages; j += direction) {
-        if (j == maker || used_in(plan, value, j, true)) return j;
-    }
-    return -1;
+static uint64_t hash_of(cgp_edge edge) {
+    const int stages[2] = {edge.from, edge.to};
+    return cgp__hash(stages, sizeof stages);
 }
 
-int cgp__plan_find_edge(const cgp_plan *plan, int from, int to) {
-    for (int e = 0; e < plan->n_edges; e++) {
-        if (plan->edges[e].edge.from == from && plan->edges[e].edge.to == to) return e;
+/* The edge from a stage to another, made if there is none yet; -1 when short of memory. */
+static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
+    const uint64_t hash = hash_of(edge);
+    uint32_t tried = 0;
+    int e;
+    while ((e = cgp__index_next(index, hash, &tried)) >= 0) {
+        plan->steps++;
+        if (plan->edges[e].edge.from == edge.from && plan->edges[e].edge.to == edge.to)
+            return e;
     }
-    return -1;
+    if (!cgp__grow(&plan->edges, &plan->edges_room, plan->n_edges + 1, sizeof *plan->edges) ||
+        !cgp__index_add(index, hash, plan->n_edges))
+        return -1;
+    plan->edges[plan->n_edges] = (cgp__edge_plan){.edge = edge};
+    return plan->n_edges++;
 }
 
-cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value) {
-    const int e = cgp__plan_find_edge(plan, from, to);
-    for (int i = 0; e >= 0 && i < plan->edges[e].n_parts; i++) {
-        if (plan->edges[e].parts[i].value == value) return &plan->edges[e].parts[i];
-    }
-    return NULL;
-}
-
-static cgp_status add_part(cgp_plan *plan, int from, int to, int value) {
-    int e = cgp__plan_find_edge(plan, from, to);
-    if (e < 0) {
-        if (!cgp__grow(&plan->edges, &plan->edges_room, plan->n_edges + 1, sizeof *plan->edges))
-            return cgp__no_memory("plan: edges", sizeof *plan->edges);
-        e = plan->n_edges++;
-        plan->edges[e] = (cgp__edge_plan){.edge = {from, to}};
-    }
+static cgp_status add_part(cgp_plan *plan, cgp__index *index, int from, int to, int value) {
+    const int e = find_edge(plan, index, (cgp_edge){from, to});
+    if (e < 0) return cgp__no_memory("plan: edges", sizeof *plan->edges);
     cgp__edge_plan *edge = &plan->edges[e];
     if (!cgp__grow(&edge->parts, &edge->parts_room, edge->n_parts + 1, sizeof *edge->parts))
         return cgp__no_memory("plan: messages", sizeof *edge->parts);
@@ -73,21 +118,61 @@ static cgp_status add_part(cgp_plan *plan, int from, int to, int value) {
     return CGP_OK;
 }
 
-cgp_status cgp__plan_edges(cgp_plan *plan) {
-    for (int value = 0; value < plan->model->n_values; value++) {
-        const int maker = maker_stage(plan, value);
-        for (int to = maker + 1; maker >= 0 && to < plan->n_stages; to++) {
-            if (used_in(plan, value, to, false)) CGP_TRY(add_part(plan, maker, to, value));
-        }
-    }
-    for (int value = 0; value < plan->model->n_values; value++) {
-        const int maker = maker_stage(plan, value);
-        int from = maker < 0 ? -1 : cgp__plan_next_in_chain(plan, value, plan->n_stages, -1);
-        while (from > maker) {
-            const int to = cgp__plan_next_in_chain(plan, value, from, -1);
-            CGP_TRY(add_part(plan, from, to, value));
-            from = to;
-        }
+static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
+    const int maker = maker_stage(plan, value);
+    for (int r = plan->first_reader[value]; r < plan->first_reader[value + 1]; r++) {
+        plan->steps++;
+        if (maker >= 0 && plan->readers[r].stage > maker)
+            CGP_TRY(add_part(plan, index, maker, plan->readers[r].stage, value));
     }
     return CGP_OK;
+}
+
+/* From the last stage that makes a part of the gradient down to the one that made the value. */
+static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
+    const int maker = maker_stage(plan, value);
+    int from = -1;
+    if (plan->inference || maker < 0 || !plan->model->values[value].has_grad) return CGP_OK;
+    for (int r = plan->first_reader[value + 1] - 1; r >= plan->first_reader[value]; r--) {
+        const cgp__reader *reader = &plan->readers[r];
+        plan->steps++;
+        if (!reader->gradient || reader->stage <= maker) continue;
+        if (from >= 0) CGP_TRY(add_part(plan, index, from, reader->stage, value));
+        from = reader->stage;
+    }
+    return from < 0 ? CGP_OK : add_part(plan, index, from, maker, value);
+}
+
+/* List the edges of each stage. */
+static cgp_status list_stage_edges(cgp_plan *plan) {
+    const size_t n = (size_t)plan->n_stages;
+    int *first = cgp__calloc(n + 2, sizeof *first);
+    int *list = cgp__calloc(2 * (size_t)plan->n_edges, sizeof *list);
+    plan->first_stage_edge = first;
+    plan->stage_edges = list;
+    if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
+    /* Sizes go two places further than they belong, so that filling moves each start into its place. */
+    for (int e = 0; e < plan->n_edges; e++) {
+        first[plan->edges[e].edge.from + 2]++;
+        first[plan->edges[e].edge.to + 2]++;
+    }
+    for (size_t j = 2; j < n + 2; j++)
+        first[j] += first[j - 1];
+    for (int e = 0; e < plan->n_edges; e++) {
+        list[first[plan->edges[e].edge.from + 1]++] = e;
+        list[first[plan->edges[e].edge.to + 1]++] = e;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__plan_edges(cgp_plan *plan) {
+    cgp__index index = {0};
+    CGP_TRY(list_readers(plan));
+    cgp_status status = CGP_OK;
+    for (int value = 0; value < plan->model->n_values && status == CGP_OK; value++)
+        status = add_activation(plan, &index, value);
+    for (int value = 0; value < plan->model->n_values && status == CGP_OK; value++)
+        status = add_gradient(plan, &index, value);
+    cgp__index_release(&index);
+    return status == CGP_OK ? list_stage_edges(plan) : status;
 }

@@ -118,6 +118,10 @@ static cgp_status allocate(cgp_plan *plan) {
 
 static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
     int placed = 0;
+    for (int j = 0; j < plan->n_stages; j++) {
+        plan->stages[j].info.device = cgp_schedule_device_of(plan->table, j);
+        plan->devices[plan->stages[j].info.device].info.stages++;
+    }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
         const char *name = o->devices && o->devices[d] ? o->devices[d] : "cpu";
@@ -126,12 +130,13 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
         if (!device->name) return cgp__no_memory("plan", strlen(name));
         device->info.name = device->name;
         device->info.stage_list = plan->device_stages + placed;
-        for (int j = 0; j < plan->n_stages; j++) {
-            if (cgp_schedule_device_of(plan->table, j) != d) continue;
-            plan->device_stages[placed++] = j;
-            plan->stages[j].info.device = d;
-            device->info.stages++;
-        }
+        placed += device->info.stages;
+        device->info.stages = 0;
+    }
+    for (int j = 0; j < plan->n_stages; j++) {
+        cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
+        plan->stages[j].number = info->stages;
+        plan->device_stages[info->stage_list - plan->device_stages + info->stages++] = j;
     }
     return CGP_OK;
 }
@@ -160,8 +165,25 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
     return CGP_OK;
 }
 
+/* All slots of a device's stages, from `at` on; where they end. */
+static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_t at) {
+    for (int k = 0; k < device->stages; k++) {
+        cgp__stage_plan *stage = &plan->stages[device->stage_list[k]];
+        stage->input_slots = at;
+        at += stage->info.input_slots * stage->info.input_slot_bytes;
+        stage->saved_slots = at;
+        at += stage->info.saved_slots * stage->info.saved_slot_bytes;
+    }
+    return at;
+}
+
 /* Sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
+    for (int j = 0; j < plan->n_stages; j++) {
+        cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
+        info->workspace_bytes =
+            cgp__most(info->workspace_bytes, plan->stages[j].workspace_bytes);
+    }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
         cgp_plan_device *info = &device->info;
@@ -169,32 +191,23 @@ static void add_up(cgp_plan *plan) {
         device->gradients = info->parameter_bytes;
         device->optimizer = device->gradients + info->gradient_bytes;
         device->state = device->optimizer + info->optimizer_bytes;
-        int64_t at = device->state + info->state_bytes;
-        const int64_t slots = at;
-        for (int j = 0; j < plan->n_stages; j++) {
-            cgp__stage_plan *stage = &plan->stages[j];
-            if (stage->info.device != d) continue;
-            stage->input_slots = at;
-            at += stage->info.input_slots * stage->info.input_slot_bytes;
-            stage->saved_slots = at;
-            at += stage->info.saved_slots * stage->info.saved_slot_bytes;
-            if (stage->workspace_bytes > info->workspace_bytes)
-                info->workspace_bytes = stage->workspace_bytes;
-        }
-        info->slot_bytes = at - slots;
-        device->workspace = at;
-        at += info->workspace_bytes;
-        const int64_t transfer = at;
-        for (int e = 0; e < plan->n_edges; e++) {
-            cgp__edge_plan *edge = &plan->edges[e];
-            if (plan->stages[edge->edge.from].info.device != d) continue;
-            edge->offset = at;
-            at += edge->capacity * edge->bytes;
-        }
-        info->transfer_bytes = at - transfer;
+        const int64_t slots = device->state + info->state_bytes;
+        device->workspace = place_slots(plan, info, slots);
+        info->slot_bytes = device->workspace - slots;
+        info->planned_bytes = device->workspace + info->workspace_bytes;
+    }
+    for (int e = 0; e < plan->n_edges; e++) {
+        cgp__edge_plan *edge = &plan->edges[e];
+        const int64_t bytes = edge->capacity * edge->bytes;
+        cgp_plan_device *info = &plan->devices[plan->stages[edge->edge.from].info.device].info;
+        edge->offset = info->planned_bytes;
+        info->planned_bytes += bytes;
+        info->transfer_bytes += bytes;
+    }
+    for (int d = 0; d < plan->n_devices; d++) {
+        cgp_plan_device *info = &plan->devices[d].info;
         info->activation_bytes =
             info->slot_bytes + info->workspace_bytes + info->transfer_bytes;
-        info->planned_bytes = at;
     }
 }
 
@@ -243,8 +256,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__plan_parameters(plan));
     cgp__plan_states(plan);
     CGP_TRY(cgp__plan_edges(plan));
-    for (int j = 0; j < plan->n_stages; j++)
-        CGP_TRY(cgp__plan_programs(plan, j));
+    CGP_TRY(cgp__plan_programs(plan));
     CGP_TRY(cgp__plan_actions(plan, o));
     add_up(plan);
     return check_limit(plan, o->device_memory);
@@ -288,7 +300,12 @@ void cgp_plan_destroy(cgp_plan *plan) {
     cgp_schedule_timeline_release(&plan->timeline);
     cgp_schedule_destroy(plan->schedule);
     cgp_schedule_destroy(plan->table);
+    cgp__index_release(&plan->memo_index);
     free(plan->memo);
+    free(plan->first_stage_edge);
+    free(plan->stage_edges);
+    free(plan->first_reader);
+    free(plan->readers);
     free(plan->edges);
     free(plan->pending);
     free(plan->state);

@@ -99,8 +99,16 @@ typedef struct cgp__edge_plan {
     int64_t offset; /* of the buffers, in the memory of the sender's device */
 } cgp__edge_plan;
 
+/* A stage that reads a value. */
+typedef struct cgp__reader {
+    int stage;
+    int last_node; /* of the stage's that do */
+    bool gradient; /* one of them hands a gradient back */
+} cgp__reader;
+
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
+    int number; /* among the stages of its device */
     int first_node, n_nodes; /* the loss is one of the last stage's */
     cgp__program light, forward, recompute, backward;
     cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made
@@ -139,6 +147,8 @@ struct cgp_plan {
     int chunks, n_stages, n_devices, n_edges, edges_room;
     int *balance;
     int *node_stage;   /* [nodes] */
+    cgp__reader *readers; /* by value, then ascending */
+    int *first_reader;    /* [values + 1] */
     cgp__copy *copies; /* by parameter, then in order of the first use that backward reaches */
     int n_copies, copies_room;
     int *first_copy; /* [params + 1] the first one is the owner's */
@@ -150,11 +160,15 @@ struct cgp_plan {
     int *device_stages; /* [stages] those of device 0, those of device 1 .. */
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
+    int *stage_edges;      /* [2 edges] those that a stage sends or receives by, ascending, by stage */
+    int *first_stage_edge; /* [stages + 1] */
     cgp_schedule *table;   /* compute actions of a full mini-batch (actions.c) */
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
     struct cgp__workspace_memo *memo;
     int n_memo, memo_room;
+    cgp__index memo_index;
+    int64_t steps; /* of the loops that could grow faster than the model, for a test of how they do */
 };
 
 /* A piece of memory of a stage while its programs are laid out. Moments: see programs.h. */
@@ -162,6 +176,7 @@ typedef struct cgp__item {
     int64_t bytes;
     int start, end; /* first and last moment it is in use */
     bool saved;     /* lives from F into backward, or from I into W: part of the saved slot */
+    int gradients;  /* how many lie in it and are still to be read, while programs are made */
     cgp__place place;
 } cgp__item;
 
@@ -171,9 +186,10 @@ typedef struct cgp__layout_turns {
 } cgp__layout_turns;
 
 /* Give every item its place: saved ones in the slot; the others in parts of the slot that are free
- * while they live, else in the workspace. O(items^2). */
+ * while they live, else in the workspace. Adds to *steps. Cost: O(items log items) where few of those that are not
+ * saved live at one time, each with all of them at worst. */
 cgp_status cgp__layout_pack(cgp__item *items, int n, cgp__layout_turns turns,
-                            int64_t *slot_bytes, int64_t *workspace_bytes);
+                            int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps);
 
 /* Place parameters, gradients and optimizer state (parameters.c). */
 cgp_status cgp__plan_parameters(cgp_plan *plan);
@@ -181,21 +197,17 @@ cgp_status cgp__plan_parameters(cgp_plan *plan);
 /* Place what ops keep across steps, and the room in which training collects (states.c). */
 void cgp__plan_states(cgp_plan *plan);
 
-/* Find the edges and their parts (messages.c); fill the programs of a stage (programs.c). */
+/* Find who reads each value, and the edges and their parts (messages.c); fill the programs of all
+ * stages (programs.c). */
 cgp_status cgp__plan_edges(cgp_plan *plan);
-cgp_status cgp__plan_programs(cgp_plan *plan, int stage);
+cgp_status cgp__plan_programs(cgp_plan *plan);
 
-/* The edge from a stage to another, -1 if there is none; the part of a value in it. */
-int cgp__plan_find_edge(const cgp_plan *plan, int from, int to);
-cgp__part *cgp__plan_find_part(const cgp_plan *plan, int from, int to, int value);
-
-/* The next stage that makes a part of a value's gradient, above (direction 1) or below (-1)
- * `stage`, in the chain that runs from the last such stage down to the one that makes the
- * value; -1 if there is none. */
-int cgp__plan_next_in_chain(const cgp_plan *plan, int value, int stage, int direction);
+/* Whether a stage reads a value; the last of all nodes that do, -1 if none does. */
+bool cgp__plan_reads(const cgp_plan *plan, int value, int stage);
+int cgp__plan_last_reader(const cgp_plan *plan, int value);
 
 /* Which slots each action of a device's list uses, [actions]; counts: [stages] the most at one
- * time. Any may be NULL. */
+ * time, filled in for those of the device. Any may be NULL. */
 cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
                            int *input_slot, int *saved_slot, int *input_count,
                            int *saved_count);

@@ -45,28 +45,24 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
     cgp_plan *plan = b->plan;
     const cgp__kernel_spec spec = cgp__call_spec(plan, call, plan->microbatch);
     const int device = b->stage->info.device;
-    for (int i = 0; i < plan->n_memo; i++) {
+    const uint64_t hash = cgp__hash(&spec, sizeof spec);
+    uint32_t tried = 0;
+    int i;
+    while ((i = cgp__index_next(&plan->memo_index, hash, &tried)) >= 0) {
         const cgp__workspace_memo *memo = &plan->memo[i];
+        plan->steps++;
         if (plan->devices[memo->device].backend == plan->devices[device].backend &&
             memcmp(&memo->spec, &spec, sizeof spec) == 0) {
             *bytes = memo->bytes;
             return CGP_OK;
         }
     }
-    if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo))
-        return cgp__no_memory("plan", sizeof *plan->memo);
     CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
+    if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo) ||
+        !cgp__index_add(&plan->memo_index, hash, plan->n_memo))
+        return cgp__no_memory("plan", sizeof *plan->memo);
     plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
     return CGP_OK;
-}
-
-/* The gradient buffer of a node's parameter k. */
-static int64_t gradient_of(const cgp__stage_builder *b, int node, int k) {
-    const cgp__parameter *param = &b->model->params[b->model->nodes[node].params[k]];
-    int u = param->first_use;
-    while (b->model->uses[u].node != node || b->model->uses[u].k != k)
-        u++;
-    return b->plan->use_gradient[u];
 }
 
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
@@ -84,7 +80,9 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
         call->param[k] = (cgp__place){CGP__PARAMETERS, copy->offset};
         const bool made = direction == CGP__BACKWARD_WEIGHT ||
                           (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
-        if (made) call->dparam[k] = (cgp__place){CGP__GRADIENTS, gradient_of(b, node, k)};
+        if (made)
+            call->dparam[k] =
+                (cgp__place){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
     }
     for (int k = 0; k < n->n_state && direction == CGP__FORWARD; k++)
         call->state[k] = (cgp__place){CGP__STATE, b->plan->state[n->first_state + k]};
@@ -99,8 +97,9 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     return CGP_OK;
 }
 
-/* Which nodes make what backward reads, and what these need in turn; `calls`: theirs in forward. */
-static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed) {
+/* Which nodes make what backward reads, and what these need in turn; `calls`: theirs in forward. `written`: [items] scratch. */
+static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
+                        bool *written) {
     const cgp__stage_plan *stage = b->stage;
     for (int i = stage->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
@@ -108,12 +107,10 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
             needed[i] = needed[i] || b->items[calls[i].saved[k].offset].saved;
         /* The last of the nodes that write a saved item makes the saved value; the others are
          * its inputs. */
-        if (calls[i].y.arena == CGP__ITEM && b->items[calls[i].y.offset].saved) {
-            bool last = true;
-            for (int j = i + 1; j < stage->n_nodes; j++)
-                last = last && (calls[j].y.arena != CGP__ITEM ||
-                                calls[j].y.offset != calls[i].y.offset);
-            needed[i] = needed[i] || last;
+        if (calls[i].y.arena == CGP__ITEM) {
+            const int64_t item = calls[i].y.offset;
+            needed[i] = needed[i] || (b->items[item].saved && !written[item]);
+            written[item] = true;
         }
         for (int k = 0; needed[i] && k < node->n_inputs; k++) {
             const int maker = b->model->values[node->inputs[k]].node - stage->first_node;
@@ -139,9 +136,10 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
     const cgp__program *forward = &b->stage->forward;
     const cgp__call *calls = forward->calls + b->n_converts;
     cgp__program *program = &b->stage->recompute;
-    bool *needed = cgp__calloc((size_t)b->stage->n_nodes, sizeof *needed);
-    if (!needed) return cgp__no_memory("plan: recompute", (size_t)b->stage->n_nodes);
-    find_needed(b, calls, needed);
+    const size_t flags = (size_t)b->stage->n_nodes + (size_t)b->n_items;
+    bool *needed = cgp__calloc(flags, sizeof *needed);
+    if (!needed) return cgp__no_memory("plan: recompute", flags);
+    find_needed(b, calls, needed, needed + b->stage->n_nodes);
     cgp_status status = CGP_OK;
     for (int i = 0; i < forward->n && status == CGP_OK; i++) {
         const cgp__call *call = &forward->calls[i];
@@ -185,8 +183,10 @@ static void resolve_results(cgp__stage_builder *b, int variant) {
         b->stage->output[variant] = b->where[output];
         resolve(b, &b->stage->output[variant]);
     }
-    for (int e = 0; e < b->plan->n_edges; e++) {
-        cgp__edge_plan *edge = &b->plan->edges[e];
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         const bool gradient = edge->edge.from > edge->edge.to;
         for (int i = 0; i < edge->n_parts; i++) {
             cgp__part *part = &edge->parts[i];
@@ -209,13 +209,15 @@ static void place_incoming(cgp__stage_builder *b) {
     for (int k = 0; k < b->model->n_inputs; k++)
         b->where[b->model->input_values[k]] = (cgp__place){CGP__HOST, k};
     int64_t offset = 0;
-    for (int e = 0; e < b->plan->n_edges; e++) {
-        cgp__edge_plan *edge = &b->plan->edges[e];
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
         if (edge->edge.to != b->index || edge->edge.from > edge->edge.to) continue;
         for (int i = 0; i < edge->n_parts; i++) {
             edge->parts[i].to = (cgp__place){CGP__INPUT_SLOT, offset};
             b->where[edge->parts[i].value] = edge->parts[i].to;
-            offset += cgp__align_up(edge->parts[i].sample_bytes * b->plan->microbatch);
+            offset += cgp__align_up(edge->parts[i].sample_bytes * plan->microbatch);
         }
     }
     b->stage->info.input_slot_bytes = offset;
@@ -248,32 +250,86 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program, b
 static void release(cgp__stage_builder *b) {
     free(b->items);
     free(b->redos);
+    free(b->values);
+    free(b->listed);
     free(b->last_read);
     free(b->redone);
     free(b->live);
-    free(b->wanted);
     free(b->again);
     free(b->where);
     free(b->gradient);
     free(b->settled);
+    free(b->arriving);
+    free(b->wanted);
+    free(b->wanted_list);
     free(b->stats);
 }
 
+/* One builder makes all stages: what it has for each value of the model is there once. */
 static cgp_status allocate(cgp__stage_builder *b) {
-    const size_t values = (size_t)b->model->n_values, nodes = (size_t)b->stage->n_nodes;
+    const size_t values = (size_t)b->model->n_values;
+    size_t nodes = 0;
+    for (int j = 0; j < b->plan->n_stages; j++)
+        nodes = (size_t)cgp__most((int64_t)nodes, b->plan->stages[j].n_nodes);
+    b->values = cgp__calloc(values, sizeof *b->values);
+    b->listed = cgp__calloc(values, sizeof *b->listed);
     b->last_read = cgp__calloc(values, sizeof *b->last_read);
     b->redone = cgp__calloc(values, sizeof *b->redone);
     b->live = cgp__calloc(values, sizeof *b->live);
-    b->wanted = cgp__calloc(nodes, sizeof *b->wanted);
     b->where = cgp__calloc(values, sizeof *b->where);
     b->again = cgp__calloc(values, sizeof *b->again);
     b->gradient = cgp__calloc(values, sizeof *b->gradient);
     b->settled = cgp__calloc(values, sizeof *b->settled);
+    b->arriving = cgp__calloc(values, sizeof *b->arriving);
+    b->wanted = cgp__calloc(nodes, sizeof *b->wanted);
+    b->wanted_list = cgp__calloc(nodes, sizeof *b->wanted_list);
     b->stats = cgp__calloc(nodes * CGP__MAX_SAVED, sizeof *b->stats);
-    if (b->last_read && b->redone && b->live && b->wanted && b->where && b->again &&
-        b->gradient && b->settled && b->stats)
+    if (b->values && b->listed && b->last_read && b->redone && b->live && b->where &&
+        b->again && b->gradient && b->settled && b->arriving && b->wanted && b->wanted_list &&
+        b->stats)
         return CGP_OK;
     return cgp__no_memory("plan: stage", values * sizeof *b->where);
+}
+
+static int ascending(const void *a, const void *b) {
+    const int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
+static void list_value(cgp__stage_builder *b, int value) {
+    if (value < 0 || b->listed[value]) return;
+    b->listed[value] = true;
+    b->values[b->n_values++] = value;
+}
+
+/* Go on to a stage. */
+static void begin_stage(cgp__stage_builder *b, int index) {
+    for (int i = 0; i < b->n_values; i++)
+        b->listed[b->values[i]] = false;
+    b->index = index;
+    b->stage = &b->plan->stages[index];
+    b->n_values = 0;
+    for (int i = b->stage->first_node; i < b->stage->first_node + b->stage->n_nodes; i++) {
+        const cgp__node *node = &b->model->nodes[i];
+        for (int k = 0; k < node->n_inputs; k++)
+            list_value(b, node->inputs[k]);
+        list_value(b, node->output);
+    }
+    qsort(b->values, (size_t)b->n_values, sizeof *b->values, ascending);
+}
+
+/* Back to before the first call of the stage. */
+static void rewind_stage(cgp__stage_builder *b) {
+    const cgp__place nowhere = {CGP__NOWHERE, 0};
+    b->n_items = b->n_redos = b->next_redo = b->n_converts = 0;
+    for (int i = 0; i < b->n_values; i++) {
+        const int v = b->values[i];
+        b->last_read[v] = b->live[v] = -1;
+        b->redone[v] = b->settled[v] = false;
+        b->where[v] = b->again[v] = b->gradient[v] = nowhere;
+        b->arriving[v] = NULL;
+    }
+    memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP__MAX_SAVED * sizeof *b->stats);
 }
 
 static void programs_of(cgp__stage_plan *stage, int variant, cgp__program *out[3]) {
@@ -290,7 +346,7 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     for (int i = 0; i < 3; i++) {
         if (programs[i]) programs[i]->n = programs[i]->n_input = 0;
     }
-    CGP_TRY(allocate(b));
+    rewind_stage(b);
     CGP_TRY(cgp__builder_reads(b));
     place_incoming(b);
     CGP_TRY(cgp__builder_forward(b, programs[0]));
@@ -298,7 +354,8 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
     if (variant) CGP_TRY(make_recompute(b));
     const cgp__layout_turns turns = {cgp__moment_arrival(b->stage),
                                      cgp__moment_end(b->stage) + 1};
-    return cgp__layout_pack(b->items, b->n_items, turns, slot_bytes, work_bytes);
+    return cgp__layout_pack(b->items, b->n_items, turns, slot_bytes, work_bytes,
+                            &b->plan->steps);
 }
 
 /* The programs of a builder are final: put places where items are. */
@@ -314,38 +371,28 @@ static void settle(cgp__stage_builder *b, int variant, int64_t slot_bytes, int64
     if (work_bytes > stage->workspace_bytes) stage->workspace_bytes = work_bytes;
 }
 
-/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training.
- * *workspace: what they need; `settled`: their items get their final places. */
-static cgp_status try_variant(cgp_plan *plan, int index, int variant, bool separate,
-                              bool settled, int64_t *workspace) {
-    int64_t slot_bytes = 0;
-    cgp__stage_builder b = {.plan = plan,
-                            .model = plan->model,
-                            .stage = &plan->stages[index],
-                            .index = index,
-                            .training = variant == 1,
-                            .separate = separate};
-    const cgp_status status = build(&b, variant, &slot_bytes, workspace);
-    if (status == CGP_OK && settled) settle(&b, variant, slot_bytes, *workspace);
-    release(&b);
-    return status;
+/* One set of programs with one set of items: variant 0 is `light`, 1 the three of training. Stored results
+ * may take over memory of what their op reads, or lie in memory of their own: what needs less workspace is
+ * made. */
+static cgp_status make_variant(cgp__stage_builder *b, int variant) {
+    int64_t slot = 0, shared = 0, separate = INT64_MAX;
+    b->training = variant == 1;
+    b->separate = true;
+    if (variant == 1) CGP_TRY(build(b, variant, &slot, &separate));
+    b->separate = false;
+    CGP_TRY(build(b, variant, &slot, &shared));
+    b->separate = separate < shared;
+    if (b->separate) CGP_TRY(build(b, variant, &slot, &shared));
+    settle(b, variant, slot, shared);
+    return CGP_OK;
 }
 
-/* Stored results may take over memory of what their op reads, or lie in memory of their own: what
- * needs less workspace is made. */
-static cgp_status make_variant(cgp_plan *plan, int index, int variant) {
-    int64_t shared = 0, separate = INT64_MAX;
-    if (variant == 1) {
-        CGP_TRY(try_variant(plan, index, variant, true, false, &separate));
-        CGP_TRY(try_variant(plan, index, variant, false, false, &shared));
-    }
-    return try_variant(plan, index, variant, separate < shared, true, &shared);
-}
-
-cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
-    cgp__stage_plan *stage = &plan->stages[index];
-    if (plan->inference || plan->recomputes) CGP_TRY(make_variant(plan, index, 0));
-    if (!plan->inference) CGP_TRY(make_variant(plan, index, 1));
+static cgp_status make_stage(cgp__stage_builder *b, int index) {
+    cgp_plan *plan = b->plan;
+    begin_stage(b, index);
+    cgp__stage_plan *stage = b->stage;
+    if (plan->inference || plan->recomputes) CGP_TRY(make_variant(b, 0));
+    if (!plan->inference) CGP_TRY(make_variant(b, 1));
     const cgp__program *backward = &stage->backward;
     stage->inputs_in_input = reads_input_slot(backward, 0, backward->n_input);
     stage->inputs_in_weight = reads_input_slot(backward, backward->n_input, backward->n);
@@ -363,4 +410,13 @@ cgp_status cgp__plan_programs(cgp_plan *plan, int index) {
         cgp__program_soon(plan, all[i], all[i] == &stage->backward);
     }
     return CGP_OK;
+}
+
+cgp_status cgp__plan_programs(cgp_plan *plan) {
+    cgp__stage_builder b = {.plan = plan, .model = plan->model};
+    cgp_status status = allocate(&b);
+    for (int j = 0; j < plan->n_stages && status == CGP_OK; j++)
+        status = make_stage(&b, j);
+    release(&b);
+    return status;
 }

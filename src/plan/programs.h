@@ -25,7 +25,11 @@ typedef struct cgp__stage_builder {
     cgp__redo *redos; /* in order of execution; those before next_redo have their calls */
     int n_redos, redos_room, next_redo;
 
-    /* [model values] */
+    int *values; /* that nodes of the stage make or read, ascending */
+    int n_values;
+
+    /* [model values] of those the entries are the stage's */
+    bool *listed; /* in `values` */
     int *last_read;    /* last moment of backward that reads it, -1: none */
     bool *redone;      /* backward makes it again: it is not stored */
     int *live;         /* while redos are found: the one that has made it again, -1: none */
@@ -34,9 +38,11 @@ typedef struct cgp__stage_builder {
                           not here */
     cgp__place *gradient; /* ITEM, or NOWHERE while no use has been met */
     bool *settled;        /* its gradient has been read for the last time */
+    cgp__part **arriving; /* in which its gradient comes from a later stage; NULL: in none */
     int n_converts;       /* calls at the beginning of forward, before that of node 0 */
-    bool *wanted;         /* [n_nodes] scratch */
-    cgp__place *stats;    /* [n_nodes x MAX_SAVED] items of the nodes' own saved values */
+    bool *wanted;         /* [nodes] scratch */
+    int *wanted_list;     /* [nodes] likewise */
+    cgp__place *stats;    /* [nodes x MAX_SAVED] items of the nodes' own saved values */
 } cgp__stage_builder;
 
 /* Moments of a stage with n nodes, 0 <= i < n, in the order of execution:

@@ -23,31 +23,52 @@ static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
 }
 
+/* Whether the gradient of a value lies in an item and is still to be read. */
+static bool is_in_use(const cgp__stage_builder *b, int value) {
+    return !b->settled[value] && b->gradient[value].arena == CGP__ITEM;
+}
+
+static void set_gradient(cgp__stage_builder *b, int value, cgp__place place) {
+    if (is_in_use(b, value)) b->items[b->gradient[value].offset].gradients--;
+    b->gradient[value] = place;
+    if (is_in_use(b, value)) b->items[place.offset].gradients++;
+}
+
+/* Backward runs past the node that makes a value. */
+static void settle(cgp__stage_builder *b, int value) {
+    if (is_in_use(b, value)) b->items[b->gradient[value].offset].gradients--;
+    b->settled[value] = true;
+}
+
 /* Whether a gradient other than `value`'s lies in the same item and is still to be read. */
 static bool shared(const cgp__stage_builder *b, cgp__place place, int value) {
-    for (int v = 0; v < b->model->n_values; v++) {
-        if (v != value && !b->settled[v] && b->gradient[v].arena == CGP__ITEM &&
-            b->gradient[v].offset == place.offset)
-            return true;
-    }
-    return false;
+    if (place.arena != CGP__ITEM) return false;
+    const bool itself = is_in_use(b, value) && b->gradient[value].offset == place.offset;
+    return b->items[place.offset].gradients > itself;
 }
 
 static cgp_status new_gradient(cgp__stage_builder *b, int value, int moment) {
     const int item = cgp__builder_item(b, value_bytes(b, value), moment);
     if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);
-    b->gradient[value] = (cgp__place){CGP__ITEM, item};
+    set_gradient(b, value, (cgp__place){CGP__ITEM, item});
     return CGP_OK;
 }
 
 /* Gradients that begin in a later stage: they arrive before the first call. */
 static cgp_status place_arrivals(cgp__stage_builder *b) {
-    for (int v = 0; v < b->model->n_values; v++) {
-        const int from = cgp__plan_next_in_chain(b->plan, v, b->index, 1);
-        cgp__part *part = from < 0 ? NULL : cgp__plan_find_part(b->plan, from, b->index, v);
-        if (!part) continue;
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+        if (edge->edge.to != b->index || edge->edge.from < b->index) continue;
+        for (int i = 0; i < edge->n_parts; i++)
+            b->arriving[edge->parts[i].value] = &edge->parts[i];
+    }
+    for (int i = 0; i < b->n_values; i++) {
+        const int v = b->values[i];
+        if (!b->arriving[v]) continue;
         CGP_TRY(new_gradient(b, v, cgp__moment_arrival(b->stage)));
-        part->to = b->gradient[v];
+        b->arriving[v]->to = b->gradient[v];
     }
     return CGP_OK;
 }
@@ -72,16 +93,17 @@ static cgp_status place_outside(cgp__stage_builder *b, cgp__program *program) {
 
 /* Gradients that end in an earlier stage: they stay until they are sent. */
 static void place_departures(cgp__stage_builder *b) {
-    for (int v = 0; v < b->model->n_values; v++) {
-        const int node = b->model->values[v].node;
-        if (node < 0 || b->plan->node_stage[node] >= b->index ||
-            b->gradient[v].arena == CGP__NOWHERE)
-            continue;
-        const int to = cgp__plan_next_in_chain(b->plan, v, b->index, -1);
-        cgp__part *part = to < 0 ? NULL : cgp__plan_find_part(b->plan, b->index, to, v);
-        if (!part) continue;
-        cgp__builder_keep(b, b->gradient[v], cgp__moment_last(b->stage));
-        part->from[0] = part->from[1] = b->gradient[v];
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+        if (edge->edge.from != b->index || edge->edge.to > b->index) continue;
+        for (int i = 0; i < edge->n_parts; i++) {
+            const cgp__place gradient = b->gradient[edge->parts[i].value];
+            if (gradient.arena == CGP__NOWHERE) continue;
+            cgp__builder_keep(b, gradient, cgp__moment_last(b->stage));
+            edge->parts[i].from[0] = edge->parts[i].from[1] = gradient;
+        }
     }
 }
 
@@ -121,16 +143,16 @@ static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k,
     const int value = node->inputs[k], y = node->output;
     const cgp__place dy = y < 0 ? (cgp__place){CGP__NOWHERE, 0} : b->gradient[y];
     if (node->op->dx == CGP__DX_SAME) {
-        b->gradient[value] = dy;
+        set_gradient(b, value, dy);
         return CGP_OK;
     }
     if (node->op->dx == CGP__DX_IN_PLACE && !shared(b, dy, y) && !read_by_weight(b, node) &&
         value_bytes(b, value) == value_bytes(b, y)) {
-        b->gradient[value] = dy;
+        set_gradient(b, value, dy);
         return CGP_OK;
     }
     if (may_lie_over_input(b, node, k, moment)) {
-        b->gradient[value] = b->where[value];
+        set_gradient(b, value, b->where[value]);
         return CGP_OK;
     }
     return new_gradient(b, value, moment);
@@ -211,7 +233,7 @@ static cgp_status input_half(cgp__stage_builder *b, cgp__program *program, int i
                 call->dx[k] = dx[k];
         }
     }
-    if (node->output >= 0) b->settled[node->output] = !read_by_weight(b, node);
+    if (node->output >= 0 && !read_by_weight(b, node)) settle(b, node->output);
     return CGP_OK;
 }
 

@@ -16,13 +16,8 @@ static bool is_stored(const cgp__stage_builder *b, int value) {
 /* Whether anybody reads a value after node i has: a later node, another stage, the caller,
  * backward. */
 static bool read_after(const cgp__stage_builder *b, int value, int i) {
-    if (value == b->model->output || is_stored(b, value)) return true;
-    for (int j = b->stage->first_node + i + 1; j < b->model->n_nodes; j++) {
-        for (int k = 0; k < b->model->nodes[j].n_inputs; k++) {
-            if (b->model->nodes[j].inputs[k] == value) return true;
-        }
-    }
-    return false;
+    return value == b->model->output || is_stored(b, value) ||
+           cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
 }
 
 /* Whether the op may write its result over the memory of input k: all inputs of that value may be written over, and it has
@@ -51,6 +46,11 @@ static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
     return -1;
 }
 
+/* The first node behind the stage. */
+static int first_behind(const cgp__stage_builder *b) {
+    return b->stage->first_node + b->stage->n_nodes;
+}
+
 static cgp_status place_result(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
     if (node->output < 0) return CGP_OK;
@@ -63,13 +63,10 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
         b->items[item].saved = true;
         moment = b->last_read[node->output];
     }
-    if (node->output == b->model->output && moment < cgp__moment_forward_end(b->stage))
+    const bool leaves = node->output == b->model->output ||
+                        cgp__plan_last_reader(b->plan, node->output) >= first_behind(b);
+    if (leaves && moment < cgp__moment_forward_end(b->stage))
         moment = cgp__moment_forward_end(b->stage);
-    for (int to = b->index + 1;
-         to < b->plan->n_stages && moment < cgp__moment_forward_end(b->stage); to++) {
-        if (cgp__plan_find_part(b->plan, b->index, to, node->output))
-            moment = cgp__moment_forward_end(b->stage);
-    }
     cgp__builder_keep(b, b->where[node->output], moment);
     return CGP_OK;
 }
@@ -101,21 +98,12 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-static bool read_here(const cgp__stage_builder *b, int value) {
-    for (int i = b->stage->first_node; i < b->stage->first_node + b->stage->n_nodes; i++) {
-        for (int k = 0; k < b->model->nodes[i].n_inputs; k++) {
-            if (b->model->nodes[i].inputs[k] == value) return true;
-        }
-    }
-    return false;
-}
-
 /* From then on such an input is a value like those that the stage makes: backward, if it reads it,
  * finds it in the saved slot. */
 static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];
-        if (!cgp__plan_converts(b->plan, value) || !read_here(b, value)) continue;
+        if (!cgp__plan_converts(b->plan, value) || !cgp__plan_reads(b->plan, value, b->index)) continue;
         const int64_t bytes = cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
         const int item = cgp__builder_item(b, bytes, 0);
         if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);

@@ -97,32 +97,40 @@ static bool add_redo(cgp__stage_builder *b, int i, int moment) {
     return true;
 }
 
+static void want(cgp__stage_builder *b, int i, int *n) {
+    if (b->wanted[i]) return;
+    b->wanted[i] = true;
+    b->wanted_list[(*n)++] = i;
+}
+
+static int ascending(const void *a, const void *b) {
+    const int x = *(const int *)a, y = *(const int *)b;
+    return (x > y) - (x < y);
+}
+
 /* A read of a value: if it is redone and not there yet, what makes it comes first, and in front of
  * that what makes its inputs. */
 static void read_value(cgp__stage_builder *b, int value, int moment, bool *failed) {
     note_read(b, value, moment);
     if (!b->redone[value] || is_live(b, value, moment)) return;
-    const int last = maker_of(b, value);
-    int first = last;
-    b->wanted[last] = true;
-    for (int i = last; i >= first; i--) {
-        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        for (int k = 0; b->wanted[i] && k < node->n_inputs; k++) {
+    int n = 0;
+    want(b, maker_of(b, value), &n);
+    for (int w = 0; w < n; w++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + b->wanted_list[w]];
+        b->plan->steps++;
+        for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k], maker = maker_of(b, x);
-            if (maker < 0 || !b->redone[x] || is_live(b, x, moment)) continue;
-            b->wanted[maker] = true;
-            first = maker < first ? maker : first;
+            if (maker >= 0 && b->redone[x] && !is_live(b, x, moment)) want(b, maker, &n);
         }
     }
-    for (int i = first; i <= last; i++) {
-        if (b->wanted[i] && !add_redo(b, i, moment)) *failed = true;
-        b->wanted[i] = false;
+    qsort(b->wanted_list, (size_t)n, sizeof *b->wanted_list, ascending);
+    for (int w = 0; w < n; w++) {
+        if (!add_redo(b, b->wanted_list[w], moment)) *failed = true;
+        b->wanted[b->wanted_list[w]] = false;
     }
 }
 
 cgp_status cgp__builder_reads(cgp__stage_builder *b) {
-    for (int v = 0; v < b->model->n_values; v++)
-        b->last_read[v] = b->live[v] = -1;
     if (!b->training) return CGP_OK;
     (void)visit_reads(b, mark_read);
     if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;

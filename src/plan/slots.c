@@ -11,37 +11,58 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots of one kind on one stage. */
+/* Slots of one kind on one stage. Each below `most` is taken or in the heap. */
 typedef struct pool {
-    int *of;     /* [microbatches] slot, -1: none yet */
-    bool *taken; /* [microbatches] by slot number: there are never more */
-    int most;
+    int *of;   /* [microbatches] slot, -1: none yet */
+    int *heap; /* [microbatches] free slots: none is below its parent, (i - 1) / 2 */
+    int n_free, most;
 } pool;
 
+static void swap(int *a, int *b) {
+    const int kept = *a;
+    *a = *b;
+    *b = kept;
+}
+
+static int take_lowest(pool *p) {
+    const int lowest = p->heap[0];
+    p->heap[0] = p->heap[--p->n_free];
+    for (int i = 0, child; (child = 2 * i + 1) < p->n_free; i = child) {
+        if (child + 1 < p->n_free && p->heap[child + 1] < p->heap[child]) child++;
+        if (p->heap[i] <= p->heap[child]) break;
+        swap(&p->heap[i], &p->heap[child]);
+    }
+    return lowest;
+}
+
 static void take(pool *p, int microbatch) {
-    int slot = 0;
-    while (p->taken[slot])
-        slot++;
-    p->taken[slot] = true;
-    p->of[microbatch] = slot;
-    if (slot + 1 > p->most) p->most = slot + 1;
+    p->of[microbatch] = p->n_free > 0 ? take_lowest(p) : p->most++;
 }
 
 static void give(pool *p, int microbatch) {
-    if (p->of[microbatch] >= 0) p->taken[p->of[microbatch]] = false;
+    if (p->of[microbatch] < 0) return;
+    int i = p->n_free++;
+    p->heap[i] = p->of[microbatch];
+    for (; i > 0 && p->heap[i] < p->heap[(i - 1) / 2]; i = (i - 1) / 2)
+        swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
 /* Facts about a list that the walk needs at F: is the micro-batch recomputed, does backward
  * come, in halves. */
 typedef struct facts {
-    bool *recomputed; /* [stages x microbatches] */
+    bool *recomputed; /* [stages of the device x microbatches] */
     bool *backward, *halves;
 } facts;
 
-static void gather(const cgp_action *actions, int n, int chunks, facts *f) {
+/* Where an action's facts are. */
+static size_t cell(const cgp_plan *plan, const cgp_action *a, int chunks) {
+    return (size_t)plan->stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
+}
+
+static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int chunks,
+                   facts *f) {
     for (int i = 0; i < n; i++) {
-        const size_t at =
-            (size_t)actions[i].stage * (size_t)chunks + (size_t)actions[i].microbatch;
+        const size_t at = cell(plan, &actions[i], chunks);
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
         f->halves[at] = f->halves[at] || actions[i].kind == CGP_ACTION_W;
         f->backward[at] = f->backward[at] || actions[i].kind == CGP_ACTION_B ||
@@ -64,16 +85,16 @@ static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chu
                  const facts *f, pool *inputs, pool *saved, int *input_slot, int *saved_slot) {
     for (int i = 0; i < n; i++) {
         const cgp_action *a = &actions[i];
-        const size_t at = (size_t)a->stage * (size_t)chunks + (size_t)a->microbatch;
-        pool *in = &inputs[a->stage], *out = &saved[a->stage];
+        const cgp__stage_plan *stage = &plan->stages[a->stage];
+        const size_t at = cell(plan, a, chunks);
+        pool *in = &inputs[stage->number], *out = &saved[stage->number];
         if (a->kind == CGP_ACTION_RECV_F && in->of[a->microbatch] < 0) take(in, a->microbatch);
         const bool fills =
             f->backward[at] && a->kind == (f->recomputed[at] ? CGP_ACTION_R : CGP_ACTION_F);
         if (fills) take(out, a->microbatch);
         if (input_slot) input_slot[i] = in->of[a->microbatch];
         if (saved_slot) saved_slot[i] = out->of[a->microbatch];
-        if (last_reader_of_input(&plan->stages[a->stage], f, at, a->kind))
-            give(in, a->microbatch);
+        if (last_reader_of_input(stage, f, at, a->kind)) give(in, a->microbatch);
         if (a->kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B)) give(out, a->microbatch);
     }
 }
@@ -83,29 +104,29 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
                            int *saved_count) {
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(schedule, device, &n);
-    const int chunks = cgp_schedule_chunks(schedule);
-    const size_t cells = (size_t)plan->n_stages * (size_t)chunks;
-    pool *pools = cgp__calloc(2 * (size_t)plan->n_stages, sizeof *pools);
-    int *of = cgp__calloc(2 * cells, sizeof *of);
-    bool *flags = cgp__calloc(5 * cells, sizeof *flags);
-    const bool ready = pools && of && flags;
+    const cgp_plan_device *info = &plan->devices[device].info;
+    const int chunks = cgp_schedule_chunks(schedule), stages = info->stages;
+    const size_t cells = (size_t)stages * (size_t)chunks;
+    pool *pools = cgp__calloc(2 * (size_t)stages, sizeof *pools);
+    int *numbers = cgp__calloc(4 * cells, sizeof *numbers);
+    bool *flags = cgp__calloc(3 * cells, sizeof *flags);
+    const bool ready = pools && numbers && flags;
     if (ready) {
-        memset(of, 0xff, 2 * cells * sizeof *of); /* -1 */
-        for (int j = 0; j < 2 * plan->n_stages; j++) {
-            pools[j].of = of + (size_t)j * (size_t)chunks;
-            pools[j].taken = flags + (size_t)j * (size_t)chunks;
+        memset(numbers, 0xff, 2 * cells * sizeof *numbers); /* -1 */
+        for (int j = 0; j < 2 * stages; j++) {
+            pools[j].of = numbers + (size_t)j * (size_t)chunks;
+            pools[j].heap = numbers + 2 * cells + (size_t)j * (size_t)chunks;
         }
-        facts f = {flags + 2 * cells, flags + 3 * cells, flags + 4 * cells};
-        gather(actions, n, chunks, &f);
-        walk(plan, actions, n, chunks, &f, pools, pools + plan->n_stages, input_slot,
-             saved_slot);
-        for (int j = 0; j < plan->n_stages; j++) {
-            if (input_count) input_count[j] = pools[j].most;
-            if (saved_count) saved_count[j] = pools[plan->n_stages + j].most;
+        facts f = {flags, flags + cells, flags + 2 * cells};
+        gather(plan, actions, n, chunks, &f);
+        walk(plan, actions, n, chunks, &f, pools, pools + stages, input_slot, saved_slot);
+        for (int j = 0; j < stages; j++) {
+            if (input_count) input_count[info->stage_list[j]] = pools[j].most;
+            if (saved_count) saved_count[info->stage_list[j]] = pools[stages + j].most;
         }
     }
     free(pools);
-    free(of);
+    free(numbers);
     free(flags);
-    return ready ? CGP_OK : cgp__no_memory("plan: slots", 2 * cells * sizeof *of);
+    return ready ? CGP_OK : cgp__no_memory("plan: slots", 4 * cells * sizeof *numbers);
 }

@@ -531,6 +531,13 @@ static int64_t state_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
+static int find_edge(const cgp_plan *plan, int from, int to) {
+    int e = plan->n_edges - 1;
+    while (e >= 0 && (plan->edges[e].edge.from != from || plan->edges[e].edge.to != to))
+        e--;
+    return e;
+}
+
 /* What a stage sends: each value to each later stage that uses it, and one gradient of each
  * value it got to the next lower stage of its chain; as many buffers as the simulated step
  * takes at once, at least 2. */
@@ -549,7 +556,7 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
             }
             bytes += sent ? value_bytes(plan, v, plan->microbatch) : 0;
         }
-        const int e = bytes ? cgp__plan_find_edge(plan, stage, to) : -1;
+        const int e = bytes ? find_edge(plan, stage, to) : -1;
         const int buffers = e < 0 ? 0 : cgp_plan_timeline(plan)->free_capacity[e];
         total += bytes * (buffers > 2 ? buffers : 2);
     }
