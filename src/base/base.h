@@ -22,7 +22,7 @@ char *cgp__format(const char *format, ...)
     CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
 
 /* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are
- * zero. false when short. */
+ * zero. false when short, and for INT_MAX elements, so that the caller's n + 1 never overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
 /* Entries, 0 or more, by the hash of what they stand for. Start from {0}. */

@@ -2,6 +2,7 @@
 /* memory.c -- the one place that asks the system for host memory. */
 #include "base/base.h"
 
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -31,9 +32,10 @@ char *cgp__format(const char *format, ...) {
 
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     if (need <= *capacity) return true;
+    if (need == INT_MAX) return false;
     int room = *capacity ? *capacity : 8;
     while (room < need)
-        room *= 2;
+        room = room > INT_MAX / 2 ? INT_MAX - 1 : 2 * room;
     void *old, *grown = cgp__calloc((size_t)room, bytes);
     if (!grown) return false;
     memcpy(&old, array, sizeof old); /* array is a T **; its type is the caller's */

@@ -14,6 +14,9 @@
 
 enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
+/* What the name of a checkpoint's folder has digits for; also what is counted on from it stays far from overflow. */
+#define CGP__MAX_STEP INT64_C(999999999999999999)
+
 /* What checkpoint.json says besides the files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
     int64_t step;         /* optimizer updates; names the folder */

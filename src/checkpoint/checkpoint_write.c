@@ -20,6 +20,7 @@
 #include "checkpoint/file.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -135,6 +136,11 @@ static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
 
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
                                   int64_t step) {
+    if (step > CGP__MAX_STEP)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: step %" PRId64 ": no checkpoint beyond step %" PRId64
+                        " can be named",
+                        folder, step, CGP__MAX_STEP);
     cgp__checkpoint_writer *writer = cgp__calloc(1, sizeof *writer);
     if (!writer) return cgp__no_memory(folder, sizeof *writer);
     writer->lock = -1;

@@ -253,6 +253,17 @@ static cgp_status parse_files(cgp__manifest *manifest, const char *path, const j
     return CGP_OK;
 }
 
+/* A count of steps, which goes on from there. */
+static cgp_status parse_step(const char *path, const json_t *root, const char *key,
+                             int64_t *out) {
+    const json_int_t value = integer_of(root, key);
+    if (value < 0 || value > CGP__MAX_STEP)
+        return cgp_fail(CGP_EFORMAT, "%s: %s: expected 0 to %" PRId64 ", got %lld", path, key,
+                        CGP__MAX_STEP, (long long)value);
+    *out = value;
+    return CGP_OK;
+}
+
 static const member members[] = {
     {"format", JSON_STRING},        {"version", JSON_INTEGER},    {"step", JSON_INTEGER},
     {"dropout_step", JSON_INTEGER}, {"seed", JSON_STRING},        {"optimizer", JSON_STRING},
@@ -263,20 +274,14 @@ static cgp_status parse_fields(cgp__manifest *manifest, const char *path) {
     cgp__checkpoint_info *info = &manifest->info;
     json_t *root = manifest->root;
     CGP_TRY(check_members(path, "", root, members, COUNT(members)));
-    const json_int_t step = integer_of(root, "step"),
-                     dropout_step = integer_of(root, "dropout_step"),
-                     block_bytes = integer_of(root, "block_bytes");
+    const json_int_t block_bytes = integer_of(root, "block_bytes");
     info->optimizer = text_of(root, "optimizer");
     info->note = text_of(root, "note");
-    if (step < 0 || dropout_step < 0)
-        return cgp_fail(CGP_EFORMAT,
-                        "%s: step, dropout_step: expected at least 0, got %lld, %lld", path,
-                        (long long)step, (long long)dropout_step);
+    CGP_TRY(parse_step(path, root, "step", &info->step));
+    CGP_TRY(parse_step(path, root, "dropout_step", &info->dropout_step));
     if (block_bytes != CGP__BLOCK_BYTES)
         return cgp_fail(CGP_EFORMAT, "%s: block_bytes: expected %d, got %lld", path,
                         CGP__BLOCK_BYTES, (long long)block_bytes);
-    info->step = step;
-    info->dropout_step = dropout_step;
     CGP_TRY(parse_seed(path, text_of(root, "seed"), &info->seed));
     CGP_TRY(parse_states(path, json_object_get(root, "states"), info));
     return parse_files(manifest, path, json_object_get(root, "files"));

@@ -2,6 +2,7 @@
 /* test_base.c -- messages, arrays that grow, near names, Philox, SHA-256. */
 #include "support.h"
 
+#include <limits.h>
 #include <pthread.h>
 
 #include "base/base.h"
@@ -142,6 +143,23 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
     assert_true(
         cgp__grow(&array, &capacity, capacity, sizeof *array)); /* there is room already */
     assert_ptr_equal(array, same);
+    free(array);
+}
+
+/* Above 2^30 doubling leaves int. The elements are so large that no memory is asked for in earnest. */
+static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
+    (void)state;
+    void *array = NULL;
+    int capacity = 0;
+    const int needs[] = {(1 << 30) + 1, INT_MAX - 1, INT_MAX};
+    for (int i = 0; i < 3; i++) {
+        assert_false(cgp__grow(&array, &capacity, needs[i], SIZE_MAX / 2));
+        assert_int_equal(capacity, 0);
+        assert_null(array);
+    }
+    if (cgp__grow(&array, &capacity, needs[1], 1)) /* 2 GiB, none of it touched */
+        assert_int_equal(capacity, INT_MAX - 1);
+    assert_false(cgp__grow(&array, &capacity, INT_MAX, 1));
     free(array);
 }
 
@@ -288,6 +306,7 @@ int main(void) {
         cmocka_unit_test(each_thread_has_its_own_message),
         cmocka_unit_test(try_passes_a_failure_on_and_nothing_else),
         cmocka_unit_test(a_grown_array_keeps_its_elements_and_zeroes_the_rest),
+        cmocka_unit_test(arrays_of_more_than_2_30_elements_grow_or_are_refused),
         cmocka_unit_test(allocated_memory_is_zero_and_never_null_for_nothing),
         cmocka_unit_test(texts_are_copied_and_formatted),
         cmocka_unit_test(sizes_align_upward_to_64),

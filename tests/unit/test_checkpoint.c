@@ -4,6 +4,7 @@
 #define _GNU_SOURCE /* nftw */
 #endif
 #include "checkpoints.h"
+#include "checkpoint/parts.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -82,6 +83,39 @@ static void what_is_said_comes_back(void **state) {
     assert_status(save_plain(run, 7, 0, "caf\xe9", small, 1), CGP_EINVAL);
     assert_message("note: is not UTF-8 text");
     assert_int_equal(count_names(run, ""), 2);
+}
+
+static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest *manifest) {
+    const cgp__checkpoint_info info = {
+        .step = step, .dropout_step = dropout_step, .optimizer = "sgd", .note = ""};
+    json_t *files = json_array();
+    char *text = NULL;
+    assert_ok(cgp__manifest_write("manifest", &info, files, &text));
+    const cgp_status status = cgp__manifest_parse(manifest, "manifest", text, strlen(text));
+    free(text);
+    json_decref(files);
+    return status;
+}
+
+/* A manifest that is right in itself may say any step; training counts on from it. */
+static void steps_that_no_folder_can_be_named_by_are_refused(void **state) {
+    (void)state;
+    const int64_t most = CGP__MAX_STEP, bad[] = {-1, most + 1, INT64_MAX, INT64_MIN};
+    const size_t sizes[2] = {1, 1};
+    cgp__manifest manifest;
+    assert_ok(parse_steps(most, most, &manifest));
+    assert_true(manifest.info.step == most && manifest.info.dropout_step == most);
+    cgp__manifest_release(&manifest);
+    for (int i = 0; i < 4; i++) {
+        assert_status(parse_steps(bad[i], 0, &manifest), CGP_EFORMAT);
+        assert_message("manifest: step: expected 0 to 999999999999999999, got ");
+        assert_status(parse_steps(0, bad[i], &manifest), CGP_EFORMAT);
+        assert_message("manifest: dropout_step: expected 0 to 999999999999999999, got ");
+    }
+    assert_status(save_plain(run, most + 1, 0, "", sizes, 1), CGP_EINVAL);
+    assert_message("no checkpoint beyond step 999999999999999999");
+    assert_ok(save_plain(run, most - 1, 0, "", sizes, 1));
+    assert_true(found_step(run) == most - 1);
 }
 
 static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
@@ -463,6 +497,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_files_are_these_and_sha256sum_agrees),
         TEST(what_is_said_comes_back),
+        TEST(steps_that_no_folder_can_be_named_by_are_refused),
         TEST(a_run_a_link_and_a_checkpoint_are_all_found),
         TEST(as_many_are_kept_as_were_asked_for),
         TEST(a_step_saved_again_is_replaced),
