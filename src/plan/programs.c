@@ -134,6 +134,7 @@ static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
 /* R: the calls of forward that backward needs. */
 static cgp_status make_recompute(cgp__stage_builder *b) {
     const cgp__program *forward = &b->stage->forward;
+    if (forward->n == 0) return CGP_OK; /* a stage of empty layers */
     const cgp__call *calls = forward->calls + b->n_converts;
     cgp__program *program = &b->stage->recompute;
     const size_t flags = (size_t)b->stage->n_nodes + (size_t)b->n_items;

@@ -267,6 +267,8 @@ static void milestones_cut_and_stairs_rise_by_epochs(void **unused) {
         assert_rate(epochs, 10 * epoch + 1, 2 * expected[epoch]);
         assert_rate(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
+    const cgp_rate_schedule endless = {.warmup = INT64_MAX, .stairs = 1};
+    assert_true(rate_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
     const cgp_rate_schedule line = {.warmup = 4, .start = 0.5};
     assert_rate(line, 1, 2 * 0.625);
     assert_rate(line, 4, 2);
