@@ -265,6 +265,10 @@ typedef struct cgp__backend {
     void (*commit)(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args);
 
+    /* The number of the first state in which commit() would put what is not finite; -1: none, or an op from outside. */
+    int (*check_commit)(cgp__device *device, const cgp__kernel_spec *spec,
+                        const cgp__kernel_args *args);
+
     void (*update)(cgp__device *device, const cgp__update *update);
 
     /* to[i] += from[i]. */
@@ -272,6 +276,9 @@ typedef struct cgp__backend {
 
     /* The sum of x[i]^2, in double; a function of the values and n alone. */
     double (*sum_squares)(cgp__device *device, const float *x, int64_t n);
+
+    /* The first i with x[i] infinite or NaN; -1: all n are finite. */
+    int64_t (*find_nonfinite)(cgp__device *device, const float *x, int64_t n);
 } cgp__backend;
 
 extern const cgp__backend cgp__backend_ref;

@@ -2,6 +2,8 @@
 /* running.c -- running statistics, in double until a step ends: see running.h. */
 #include "backend/running.h"
 
+#include <math.h>
+
 /* What lies in `pending` (cgp__running_bytes): means, then spreads. */
 typedef struct collected {
     double rows, batches;
@@ -53,22 +55,33 @@ void cgp__running_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *
     c->rows = all;
 }
 
-void cgp__running_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t channels = spec->geometry.out;
+/* What commit makes of channel i: state k, 0 its mean and 1 its variance. */
+static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int k,
+                     int64_t i) {
     const collected *c = args->pending;
-    const double *means = c->values, *spreads = c->values + channels;
-    float *mean = args->state[0], *variance = args->state[1];
-    int32_t *tracked = args->state[2];
-    const double f = factor(spec, *tracked + 1.0);
-    for (int64_t i = 0; i < channels; i++) {
-        if (args->deferred) {
-            mean[i] = (float)(mean[i] + f * (means[i] - mean[i]));
-            variance[i] =
-                (float)(variance[i] + f * (unbiased(spreads[i], c->rows) - variance[i]));
-        } else {
-            mean[i] = (float)means[i];
-            variance[i] = (float)spreads[i];
+    const double value = c->values[k * spec->geometry.out + i];
+    if (!args->deferred) return (float)value;
+    const double before = ((const float *)args->state[k])[i];
+    const double f = factor(spec, *(const int32_t *)args->state[2] + 1.0);
+    return (float)(before + f * ((k == 0 ? value : unbiased(value, c->rows)) - before));
+}
+
+int cgp__running_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    if (spec->op == CGP__OP_OWN) return -1;
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < spec->geometry.out; i++) {
+            if (!isfinite(outcome(spec, args, k, i))) return k;
         }
+    }
+    return -1;
+}
+
+void cgp__running_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const collected *c = args->pending;
+    int32_t *tracked = args->state[2];
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < spec->geometry.out; i++)
+            ((float *)args->state[k])[i] = outcome(spec, args, k, i);
     }
     const int32_t batches = args->deferred ? 1 : (int32_t)c->batches;
     *tracked = *tracked > INT32_MAX - batches ? INT32_MAX : *tracked + batches;

@@ -26,6 +26,10 @@ int64_t cgp__running_bytes(int64_t channels);
 void cgp__running_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                           const float *mean, const float *variance, int64_t rows);
 
+/* The number of the first state, 0 or 1, in which commit would put what is not finite; -1: none. What an op from outside
+ * collects is its own. */
+int cgp__running_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+
 /* Move what was collected to the state. */
 void cgp__running_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
 

@@ -172,6 +172,25 @@ static void updates_and_norms_give_the_same_bits(void **state) {
     }
 }
 
+/* More of them than are looked at in one go, in blocks of 16384. */
+static void the_first_number_that_is_not_finite_is_the_same(void **state) {
+    (void)state;
+    enum { MANY = 300 * 16384 + 7 };
+    const int at[] = {MANY - 1, 256 * 16384, 256 * 16384 - 1, 16385, 16384, 16383, 0};
+    for (int i = 0; i < DEVICES; i++) {
+        float *x = calloc(MANY, sizeof *x);
+        assert_non_null(x);
+        runner on = runner_open(&cgp__backend_cpu, all_threads[i]);
+        assert_int_equal(on.backend->find_nonfinite(on.device, x, MANY), -1);
+        for (size_t k = 0; k < sizeof at / sizeof *at; k++) {
+            x[at[k]] = k % 2 ? INFINITY : NAN;
+            assert_int_equal(on.backend->find_nonfinite(on.device, x, MANY), at[k]);
+        }
+        runner_close(&on);
+        free(x);
+    }
+}
+
 /* --- threads end with their device --- */
 
 static int count_threads(void) {
@@ -221,6 +240,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(devices_leave_no_threads),
         cmocka_unit_test(updates_and_norms_give_the_same_bits),
+        cmocka_unit_test(the_first_number_that_is_not_finite_is_the_same),
         cmocka_unit_test(every_number_of_threads_gives_the_same_bits),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,9 @@
  * as one that came so. */
 #include "harness.h"
 
+#include <float.h>
+#include <math.h>
+
 static uint64_t seed;
 
 enum { MAX = 1027 };
@@ -231,6 +234,26 @@ static void a_scaled_gradient_is_one_that_came_so(void **state) {
     }
 }
 
+/* At every place of every length, behind numbers that are finite to their limits. */
+static void the_first_number_that_is_not_finite_is_found(void **state) {
+    const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
+    cgp__device *const devices[] = {NULL, *state};
+    const float bad[] = {NAN, -NAN, INFINITY, -INFINITY},
+                good[] = {FLT_MAX, -FLT_MAX, 0, -0.0f, FLT_MIN / 2};
+    for (int k = 0; k < 2; k++) {
+        for (int n = 0; n <= 50; n++) {
+            float x[51];
+            for (int i = 0; i < 51; i++)
+                x[i] = i < n ? good[i % 5] : NAN; /* beyond the end nobody looks */
+            assert_int_equal(backends[k]->find_nonfinite(devices[k], x, n), -1);
+            for (int i = n - 1; i >= 0; i--) {
+                x[i] = bad[i % 4];
+                assert_int_equal(backends[k]->find_nonfinite(devices[k], x, n), i);
+            }
+        }
+    }
+}
+
 static void memory_is_aligned_and_zero(void **state) {
     const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
     cgp__device *const devices[] = {NULL, *state};
@@ -261,6 +284,7 @@ int main(void) {
         cmocka_unit_test_prestate(cpu_updates_as_ref_does, cpu.device),
         cmocka_unit_test_prestate(an_element_does_not_depend_on_its_place, cpu.device),
         cmocka_unit_test_prestate(a_scaled_gradient_is_one_that_came_so, cpu.device),
+        cmocka_unit_test_prestate(the_first_number_that_is_not_finite_is_found, cpu.device),
         cmocka_unit_test_prestate(memory_is_aligned_and_zero, cpu.device),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

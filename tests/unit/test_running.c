@@ -6,6 +6,8 @@
 #include "backend/running.h"
 #include "support.h"
 
+#include <math.h>
+
 enum { CHANNELS = 5, MOST = 8, ROWS = 16 * MOST };
 
 static uint64_t seed;
@@ -230,6 +232,28 @@ static void a_step_that_is_not_committed_leaves_no_trace(void **state) {
     }
 }
 
+/* The check before a commit says what commit would leave: a number beyond float's is infinite there. */
+static void the_check_names_the_state_that_would_not_be_finite(void **state) {
+    (void)state;
+    const double bad[] = {NAN, INFINITY, -INFINITY, 1e300};
+    for (int i = 0; i < 16; i++) {
+        layer l = layer_of(i % 4 < 2 ? 0.25f : -1.0f, i % 2);
+        const step s = draw_step(3);
+        collect(&l, &s);
+        cgp__kernel_args args = args_of(&l);
+        assert_int_equal(cgp__running_check(&l.spec, &args), -1);
+        for (int c = 2 * CHANNELS - 1; c >= 0; c--) { /* means before variances */
+            l.pending[2 + c] = bad[i / 4];
+            args = args_of(&l);
+            assert_int_equal(cgp__running_check(&l.spec, &args), c / CHANNELS);
+            layer committed = l;
+            commit(&committed);
+            assert_false(isfinite(c < CHANNELS ? committed.mean[c]
+                                               : committed.variance[c - CHANNELS]));
+        }
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(micro_batches_merge_to_the_whole_mini_batch),
@@ -238,6 +262,7 @@ int main(void) {
         cmocka_unit_test(one_row_has_the_variance_0),
         cmocka_unit_test(a_commit_counts_steps_or_micro_batches),
         cmocka_unit_test(a_step_that_is_not_committed_leaves_no_trace),
+        cmocka_unit_test(the_check_names_the_state_that_would_not_be_finite),
     };
     seed = test_seed();
     return cmocka_run_group_tests(tests, NULL, NULL);

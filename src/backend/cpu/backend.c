@@ -134,6 +134,12 @@ static void commit(cgp__device *device, const cgp__kernel_spec *spec,
         cgp__running_commit(spec, args);
 }
 
+static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                        const cgp__kernel_args *args) {
+    (void)device;
+    return cgp__running_check(spec, args);
+}
+
 const cgp__backend cgp__backend_cpu = {
     .name = "cpu",
     .device_create = cgp__cpu_device_create,
@@ -148,7 +154,9 @@ const cgp__backend cgp__backend_cpu = {
     .kernel_destroy = kernel_destroy,
     .fuses = true,
     .commit = commit,
+    .check_commit = check_commit,
     .update = update,
     .add = add,
     .sum_squares = sum_squares,
+    .find_nonfinite = cgp__cpu_find_nonfinite,
 };

@@ -69,6 +69,7 @@ void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtyp
                       const void *from, int64_t n);
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n);
 double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n);
+int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n);
 void cgp__cpu_update(cgp__device *device, const cgp__update *update);
 
 /* Whether dx[k] is added to. */

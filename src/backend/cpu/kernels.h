@@ -241,6 +241,8 @@ static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
     X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
+    /* *at: the first of x that is infinite or NaN, -1 if none is */                           \
+    X(find_nonfinite, (int64_t *at, const float *x, int64_t n))                                \
     X(update, (const cgp__update *update))
 /* clang-format on */
 

@@ -15,6 +15,7 @@ typedef struct flat {
     bool add;
     int64_t rows, width; /* sum_rows */
     double *sums;        /* sum_squares, [blocks] */
+    int64_t *found;      /* find_nonfinite, [blocks] */
     const cgp__update *update;
 } flat;
 
@@ -61,13 +62,22 @@ static void pass_part(const void *work, int64_t begin, int64_t end, int thread) 
 /* `to` may be NULL. */
 void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add) {
-    const flat work = {device->loops, type, type, to, from, add, 0, 0, NULL, NULL};
+    const flat work = {.loops = device->loops,
+                       .to_type = type,
+                       .from_type = type,
+                       .to = to,
+                       .from = from,
+                       .add = add};
     if (to && (add || to != from)) cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
 void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                       const void *from, int64_t n) {
-    const flat work = {device->loops, to_type, from_type, to, from, false, 0, 0, NULL, NULL};
+    const flat work = {.loops = device->loops,
+                       .to_type = to_type,
+                       .from_type = from_type,
+                       .to = to,
+                       .from = from};
     cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
@@ -100,6 +110,32 @@ double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
             sum += sums[block];
     }
     return sum;
+}
+
+/* --- find_nonfinite --- */
+
+static void find_part(const void *work, int64_t begin, int64_t end, int thread) {
+    const flat *w = work;
+    (void)thread;
+    for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
+        const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
+        w->loops->find_nonfinite(&w->found[at / CGP__CPU_SPLIT], (const float *)w->from + at,
+                                 n);
+    }
+}
+
+int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n) {
+    const int64_t window = (int64_t)WINDOW * CGP__CPU_SPLIT;
+    int64_t found[WINDOW];
+    for (int64_t begin = 0; begin < n; begin += window) {
+        const int64_t end = n - begin < window ? n - begin : window;
+        const flat work = {.loops = device->loops, .from = x + begin, .found = found};
+        cgp__cpu_share(device, end, CGP__CPU_SPLIT, find_part, &work);
+        for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++) {
+            if (found[block] >= 0) return begin + block * CGP__CPU_SPLIT + found[block];
+        }
+    }
+    return -1;
 }
 
 /* --- one optimizer update --- */

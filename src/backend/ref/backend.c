@@ -5,6 +5,7 @@
 #include "backend/running.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -205,6 +206,14 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
     return sum;
 }
 
+static int64_t find_nonfinite(cgp__device *device, const float *x, int64_t n) {
+    (void)device;
+    for (int64_t i = 0; i < n; i++) {
+        if (!isfinite(x[i])) return i;
+    }
+    return -1;
+}
+
 static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
@@ -212,6 +221,12 @@ static void commit(cgp__device *device, const cgp__kernel_spec *spec,
         spec->geometry.own->commit(spec, args);
     else
         cgp__running_commit(spec, args);
+}
+
+static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
+                        const cgp__kernel_args *args) {
+    (void)device;
+    return cgp__running_check(spec, args);
 }
 
 const cgp__backend cgp__backend_ref = {
@@ -227,7 +242,9 @@ const cgp__backend cgp__backend_ref = {
     .kernel_run = kernel_run,
     .kernel_destroy = kernel_destroy,
     .commit = commit,
+    .check_commit = check_commit,
     .update = cgp__ref_update,
     .add = add,
     .sum_squares = sum_squares,
+    .find_nonfinite = find_nonfinite,
 };

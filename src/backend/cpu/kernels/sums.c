@@ -141,3 +141,22 @@ void CGP__CPU_NAME(sum_squares)(double *sum, const float *x, int64_t n) {
     for (int k = 0; k < SQUARES; k++)
         *sum += sums[k];
 }
+
+/* Infinity and NaN have all bits of the exponent. */
+void CGP__CPU_NAME(find_nonfinite)(int64_t *at, const float *x, int64_t n) {
+    const ivec exponent = (ivec){0} + 0x7f800000;
+    ivec any = {0};
+    int64_t i = 0;
+    for (; i + LANES <= n; i += LANES)
+        any |= ((ivec)load(x + i) & exponent) == exponent;
+    any |= ((ivec)load_part(x + i, n - i) & exponent) == exponent;
+    *at = -1;
+    bool found = false;
+    for (int k = 0; k < LANES; k++)
+        found = found || any[k];
+    for (i = 0; found && *at < 0; i++) {
+        int32_t bits;
+        memcpy(&bits, x + i, sizeof bits);
+        if ((bits & 0x7f800000) == 0x7f800000) *at = i;
+    }
+}
