@@ -36,6 +36,10 @@ FILE *cli_text(const cli_settings *settings) {
 
 /* --- numbers as text --- */
 
+double cli_plain(double value) {
+    return isnan(value) ? fabs(value) : value;
+}
+
 char *cli_grouped(int64_t value, char text[CLI_NUMBER]) {
     char digits[CLI_NUMBER];
     const int n = snprintf(digits, sizeof digits, "%" PRId64, value);

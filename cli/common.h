@@ -24,6 +24,9 @@ FILE *cli_text(const cli_settings *settings);
 
 #define CLI_NUMBER 32
 
+/* A number for people: a NaN without its sign, which says nothing. */
+double cli_plain(double value);
+
 /* "89,762,304"; "1.25 GiB". Return `text`. */
 char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]);

@@ -225,21 +225,29 @@ static void measure(cli_experiment *e, double seconds, double loss) {
     free(busy);
 }
 
+/* The library's reason not to update, without the calls that it says are due. */
+static cgp_status tell_refusal(const cli_experiment *e) {
+    const char *reason = cgp_message(), *calls = strstr(reason, " (");
+    return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --rate or --clip)",
+                    cli_experiment_steps(e) + 1,
+                    calls ? (int)(calls - reason) : (int)strlen(reason), reason);
+}
+
 cgp_status cli_experiment_step_on(cli_experiment *e, const cgp_tensor *const *inputs,
                                   int n_inputs, double *loss) {
     double value = NAN;
     const double start = cli_seconds();
     CGP_TRY(cgp_pipeline_step(e->pipeline, inputs, n_inputs, &value));
-    CGP_TRY(cgp_optim_step(e->pipeline));
+    const cgp_status updated = cgp_optim_step(e->pipeline);
+    if (updated == CGP_ESTATE) return tell_refusal(e);
+    CGP_TRY(updated);
     measure(e, cli_seconds() - start, value);
     if (e->settings->costs_out && e->measures.steps == 2 && e->measures.room > 2)
         CGP_TRY(cgp_pipeline_measure_layers(e->pipeline, true));
     CGP_TRY(cli_trace_keep(e));
     e->position += e->settings->batch;
     if (loss) *loss = value;
-    if (isfinite(value)) return CGP_OK;
-    return cgp_fail(CGP_EDEVICE, "step %" PRId64 ": the loss is not finite (a smaller --rate)",
-                    cli_experiment_steps(e));
+    return CGP_OK;
 }
 
 cgp_status cli_experiment_step(cli_experiment *e, cgp_data *data, double *loss) {

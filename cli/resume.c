@@ -115,11 +115,18 @@ cgp_status cli_resume_save(training *t) {
     json_t *note = make_note(t);
     char *text = json_dumps(note, JSON_COMPACT);
     const int64_t keep = t->settings.keep < INT_MAX ? t->settings.keep : INT_MAX;
+    cgp_save_options options = cgp_save_options_default();
+    options.keep = (int)keep;
+    options.note = text;
+    options.check_finite = true;
     json_decref(note);
     if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     cgp_status status = cli_metrics_sync(&t->metrics);
     if (status == CGP_OK)
-        status = cgp_pipeline_save(t->experiment.pipeline, t->folder.path, (int)keep, text);
+        status = cgp_pipeline_save_with(t->experiment.pipeline, t->folder.path, &options);
+    if (status == CGP_ESTATE) /* gradients do not wait, so it is the check */
+        status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --rate or --clip helps",
+                          cli_experiment_steps(&t->experiment), cgp_message());
     if (status == CGP_OK) t->saved = cli_experiment_steps(&t->experiment);
     free(text);
     return status;

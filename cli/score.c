@@ -2,6 +2,7 @@
 /* score.c -- see score.h. */
 #include "score.h"
 
+#include "common.h"
 #include "report.h"
 
 #include <math.h>
@@ -58,8 +59,8 @@ cli_scores cli_tally_scores(const cli_tally *tally) {
 
 void cli_scores_text(const cli_scores *scores, char *text, size_t size) {
     *text = '\0';
-    if (isnan(scores->loss)) return;
-    snprintf(text, size, "  validation %.4f", scores->loss);
+    if (scores->samples == 0) return;
+    snprintf(text, size, "  validation %.4f", cli_plain(scores->loss));
     const size_t used = strlen(text);
     if (!isnan(scores->top1))
         snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * scores->top1);
@@ -67,7 +68,7 @@ void cli_scores_text(const cli_scores *scores, char *text, size_t size) {
 }
 
 void cli_scores_json(json_t *object, const cli_scores *scores) {
-    if (isnan(scores->loss)) return;
+    if (scores->samples == 0) return;
     json_object_set_new(object, "validation_loss", cli_real_json(scores->loss));
     if (!isnan(scores->top1)) {
         json_object_set_new(object, "top1", cli_real_json(scores->top1));

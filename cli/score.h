@@ -8,15 +8,15 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Means over the validation split; NaN: not known, or not of this kind of model. */
+/* Means over the validation split; NaN: not known, not of this kind of model, or indeed no number. */
 typedef struct cli_scores {
-    int64_t samples;
+    int64_t samples; /* 0: there was no validation */
     double loss;
     double top1, top5; /* shares, of labelled images */
     double iou;        /* of masks */
 } cli_scores;
 
-extern const cli_scores cli_no_scores; /* all NaN */
+extern const cli_scores cli_no_scores;
 
 /* What is counted while batches are evaluated. */
 typedef struct cli_tally {
@@ -36,10 +36,10 @@ void cli_tally_add(cli_tally *tally, const cgp_model *model, const float *output
 
 cli_scores cli_tally_scores(const cli_tally *tally);
 
-/* "  validation 0.1234  top-1 95.2 %"; "" if there is no loss. */
+/* "  validation 0.1234  top-1 95.2 %"; "" if there was no validation. */
 void cli_scores_text(const cli_scores *scores, char *text, size_t size);
 
-/* Add validation_loss, top1, top5, iou, as far as they are known. */
+/* Add validation_loss (null where it is not finite), top1, top5, iou, as far as they are known. */
 void cli_scores_json(json_t *object, const cli_scores *scores);
 
 #endif

@@ -50,7 +50,7 @@ CGP_MUST_CHECK cgp_status cli_resume_save(training *t);
 /* Train until the last step, the time or a signal, with progress, metrics and checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Set `validation`; NaN if there is nothing to validate on, or a signal came. */
+/* Set `validation`; of 0 samples if there is nothing to validate on, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
 /* --- train_end.c --- */

@@ -38,9 +38,9 @@ static cgp_status make_report(const training *t, json_t **report) {
 
 static void print_validation(const training *t) {
     const cli_scores *v = &t->validation;
-    if (isnan(v->loss)) return;
-    fprintf(t->out, "validation   loss %.4f over %" PRId64 " %s", v->loss, v->samples,
-            t->words.sample);
+    if (v->samples == 0) return;
+    fprintf(t->out, "validation   loss %.4f over %" PRId64 " %s", cli_plain(v->loss),
+            v->samples, t->words.sample);
     if (isnan(v->top1) && isnan(v->iou)) fprintf(t->out, " (nats a token)");
     if (!isnan(v->top1))
         fprintf(t->out, ", top-1 %.2f %%, top-5 %.2f %%", 100 * v->top1, 100 * v->top5);
@@ -98,7 +98,7 @@ static cgp_status print_sample(const training *t) {
 cgp_status cli_train_end(training *t) {
     json_t *report = NULL;
     const bool complete = !t->stopped;
-    if (complete && isnan(t->validation.loss)) CGP_TRY(cli_train_validate(t));
+    if (complete && t->validation.samples == 0) CGP_TRY(cli_train_validate(t));
     if (complete) t->stopped = cli_stop_signal();
     CGP_TRY(make_report(t, &report));
     print_results(t, report);

@@ -73,7 +73,7 @@ static void print_progress(training *t, int64_t i, double loss) {
     const cli_settings *s = &t->settings;
     const int64_t interval = s->interval ? s->interval : share(s->steps, DEFAULT_LINES);
     const bool last = i == s->steps || t->stopped;
-    const bool shown = due(i, interval) || last || m->steps == 1 || !isnan(t->validation.loss);
+    const bool shown = due(i, interval) || last || m->steps == 1 || t->validation.samples > 0;
     t->seconds_since += m->step[m->steps - 1];
     if (!shown && isatty(fileno(t->out)) != 1) return;
     print_line(t, i, loss, last);

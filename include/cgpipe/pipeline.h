@@ -40,8 +40,9 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  *
  * The mini-batch is split along its leading dimension into micro-batches of the planned size; the last one may be
  * smaller. Gradients are overwritten: the first micro-batch writes them, the others add, in ascending order.
- * Update the parameters with cgp_optim_step() afterwards. States (running statistics) change when all of it has succeeded,
- * by each micro-batch in the order of the forwards in the schedule's lists (ascending in every schedule there is; with
+ * Update the parameters with cgp_optim_step() afterwards. States (running statistics) change when all of it has succeeded and
+ * its numbers are finite (the loss, what the library's norms have collected and, with `clip_norm`, the norm of the gradients;
+ * otherwise no state changes, and cgp_optim_step() says why), by each micro-batch in the order of the forwards in the schedule's lists (ascending in every schedule there is; with
  * `deferred_batch_norm`, once); what is run forward again does not count.
  *
  * @param[in]  pipeline  Pipeline to run. Borrowed.
@@ -50,7 +51,7 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @param[in]  n_inputs  Number of tensors in `inputs`.
  * @param[out] loss      Loss sum / count over the mini-batch, dimensionless. May be NULL.
  *
- * @retval CGP_OK        The step ran; gradients are complete on every stage.
+ * @retval CGP_OK        The step ran; gradients are complete on every stage, also where they or the loss are not finite.
  * @retval CGP_EINVAL    An input does not fit the model, an integer is out of range, or the loss counts nothing; nothing
  *                       ran, gradients unchanged.
  * @retval CGP_ESTATE    The plan is for inference or has `loss_outside`, or the pipeline has failed before.
@@ -71,7 +72,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
 /**
  * Run forward of one mini-batch, for a loss that the caller computes; planned with `loss_outside`.
  *
- * Dropout is on. cgp_pipeline_backward() is due next, and changes the states: the two take the place of cgp_pipeline_step().
+ * Dropout is on. cgp_pipeline_backward() is due next, and changes the states: the two take the place of cgp_pipeline_step(). The
+ * loss is the caller's, and so it is to look whether it is finite.
  *
  * @param[in]  inputs    As for cgp_pipeline_step(). The data, not the tensors, are borrowed until cgp_pipeline_backward()
  *                       returns (or the pipeline is destroyed), as backward reads them again.
@@ -101,14 +103,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline,
  * The rate is that of the optimizer's schedule for this update; the gradients are clipped first if the optimizer says so
  * (the buffers that cgp_pipeline_get_gradient() reads stay as they are).
  *
- * @retval CGP_ESTATE   cgp_pipeline_step() is due: there are no new gradients, or their norm, with `clip_norm`, is not finite
- *                      (nothing was updated; training can go on).   @retval CGP_EDEVICE
+ * @retval CGP_ESTATE   cgp_pipeline_step() is due: there are no new gradients; or the step's loss, a running statistic that it
+ *                      collected or, with `clip_norm`, the gradients' norm is not finite. Parameters, optimizer and states are as
+ *                      before that step, its gradients can still be read, and training can go on.   @retval CGP_EDEVICE
  *
  * Source: see cgp_optim.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_step(cgp_pipeline *pipeline);
 
-/** Return the norm of all gradients, before clipping, at the last cgp_optim_step(); NaN without `clip_norm`. */
+/** Return the norm of all gradients, before clipping, at the last cgp_optim_step(), also one that was refused; NaN without
+ *  `clip_norm`. */
 CGP_API double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline);
 
 /** Return the number of updates done, those before a cgp_pipeline_load() included. */
@@ -117,7 +121,7 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 /**
  * Stop a run in which no action ends for so long, instead of waiting for ever. It then fails with CGP_EDEVICE; the message
  * names the action that hangs, and cgp_pipeline_report() has the rest. All of a device's update, of its sum of shared gradients,
- * and of its change of states, counts as one action. The time in which the whole process was stopped does not count.
+ * of its change of states, and of its check of what is finite, counts as one action. The time in which the whole process was stopped does not count.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
  * its thread and its device behind. It may still read or write the tensors that were given to that call, and, in
@@ -154,6 +158,38 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
                                                     int keep, const char *note);
+
+/** How cgp_pipeline_save_with() saves. */
+typedef struct cgp_save_options {
+    size_t struct_size;
+    int keep;         /**< Checkpoints to keep, >= 1; 0: all. [0] */
+    const char *note; /**< A text of the caller's. Borrowed. [NULL] */
+    /** Refuse infinite or NaN weights, optimizer states, and running statistics of the library's norms. What a custom op
+     *  keeps may rightly be infinite, and is not looked at. [false] */
+    bool check_finite;
+} cgp_save_options;
+
+/** The defaults in brackets above, with struct_size set. */
+static inline cgp_save_options cgp_save_options_default(void) {
+    cgp_save_options options = {sizeof(cgp_save_options), 0, NULL, false};
+    return options;
+}
+
+/**
+ * Save as cgp_pipeline_save() does, with options.
+ *
+ * @param[in] directory  As `folder` of cgp_pipeline_save().
+ * @param[in] options    Borrowed; NULL for the defaults.
+ *
+ * @retval CGP_ESTATE  Also, with `check_finite`: not all is finite. The message names the first such tensor of the files, what
+ *                     was found in it and where; nothing was written.   @retval CGP_EINVAL  Also: `struct_size` is not known.
+ *
+ * Otherwise as cgp_pipeline_save().
+ * Cost: with `check_finite`, each device reads its weights and optimizer states once, at the speed of its memory.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
+                                                         const char *directory,
+                                                         const cgp_save_options *options);
 
 /**
  * Load a checkpoint of cgp_pipeline_save(): the next step is the one that would have followed it.
@@ -209,7 +245,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipel
                                                              int parameter, const float *data);
 
 /** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. In a model's first step it is at its
- * start; a step that fails leaves it as it was. @param[in,out] data As many f32, or i32, as cgp_model_state_dtype() and _shape()
+ * start; a step that fails, or whose numbers are not finite, leaves it as it was. @param[in,out] data As many f32, or i32, as cgp_model_state_dtype() and _shape()
  * say. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. @retval CGP_ESTATE To set:
  * cgp_pipeline_backward() is due. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state,

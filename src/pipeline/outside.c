@@ -57,5 +57,5 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradi
                                 .gradient = gradient};
     pipeline->outside_run = NULL;
     CGP_TRY(cgp__pipeline_execute(pipeline, &context));
-    return cgp__pipeline_end_step(pipeline);
+    return cgp__pipeline_end_step(pipeline, 0);
 }

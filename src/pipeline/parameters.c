@@ -76,6 +76,16 @@ static int64_t state_offset(const cgp_plan *plan, const cgp__copy *at, int state
     return device->optimizer + state * device->info.parameter_bytes + at->offset;
 }
 
+const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
+    if (owner->device != worker->index) return NULL;
+    const int64_t offset = number < 0
+                               ? plan->devices[owner->device].parameters + owner->offset
+                               : state_offset(plan, owner, number);
+    return (const float *)(const void *)(worker->memory + offset);
+}
+
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
     const cgp_plan *plan = pipeline->plan;

@@ -71,7 +71,7 @@ cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_
     if (!pipeline) return cgp__no_memory("pipeline", sizeof *pipeline);
     pipeline->plan = plan;
     pipeline->seed = seed;
-    pipeline->gradient_norm = NAN;
+    pipeline->gradient_norm = pipeline->step_norm = NAN;
     cgp__workers_init(pipeline);
     const cgp_status status = build(pipeline);
     if (status != CGP_OK) {
@@ -182,9 +182,10 @@ cgp_status cgp__pipeline_check_idle(const cgp_pipeline *pipeline) {
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
 }
 
-cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline) {
+cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline, double loss) {
     CGP_TRY(cgp__pipeline_sum_shared(pipeline));
-    CGP_TRY(cgp__pipeline_commit_states(pipeline));
+    CGP_TRY(cgp__finite_decide(pipeline, loss));
+    if (pipeline->refusal == CGP__ACCEPTED) CGP_TRY(cgp__pipeline_commit_states(pipeline));
     pipeline->step++;
     pipeline->has_gradients = pipeline->left_gradients = true;
     return CGP_OK;
@@ -211,10 +212,11 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
     CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
     pipeline->has_gradients = pipeline->left_gradients = false;
     CGP_TRY(cgp__pipeline_execute(pipeline, &context));
-    CGP_TRY(cgp__pipeline_end_step(pipeline));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
-    if (loss) *loss = total_loss(pipeline);
+    const double total = total_loss(pipeline);
+    CGP_TRY(cgp__pipeline_end_step(pipeline, total));
+    if (loss) *loss = total;
     return CGP_OK;
 }
 

@@ -89,6 +89,9 @@ struct cgp__worker {
     cgp__trace trace;
     int64_t trace_start;        /* trace.written when the last step began */
     cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */
+    int nonfinite;              /* of its last check (finite.c, save.c): the first thing that is not; -1: all is */
+    int64_t nonfinite_at;       /* of save.c: which element, */
+    float nonfinite_value;      /* and what it is */
     cgp_status status;          /* of the last job */
     char message[1024];
 };
@@ -113,6 +116,14 @@ typedef enum cgp__part_of_run {
     CGP__FORWARD_HALF,
     CGP__BACKWARD_HALF
 } cgp__part_of_run;
+
+/* Why a step updates and commits nothing: the first of its numbers that is not finite. */
+typedef enum cgp__refusal {
+    CGP__ACCEPTED,
+    CGP__REFUSED_LOSS,
+    CGP__REFUSED_STATE, /* refused_by: its number */
+    CGP__REFUSED_NORM   /* refused_by: the parameter with the first such gradient */
+} cgp__refusal;
 
 /* What a run needs besides its list. */
 typedef struct cgp__run_context {
@@ -143,7 +154,10 @@ struct cgp_pipeline {
     const cgp_tensor **outside_list; /* [inputs] ... as execute.c wants them */
     const cgp__run *outside_run;     /* ... and its lists; NULL: forward is due */
     int64_t step, updates;           /* steps and optimizer updates done */
-    double gradient_norm;            /* of the last update, before clipping; NaN without */
+    double step_loss, step_norm;     /* of the last step; the norm NaN without clip_norm */
+    double gradient_norm;            /* the same, of the last cgp_optim_step() */
+    cgp__refusal refusal;            /* of the last step */
+    int refused_by;
     bool has_gradients;              /* for an update */
     bool left_gradients;             /* for cgp_pipeline_get_gradient() */
     bool failed;
@@ -238,15 +252,33 @@ cgp_status cgp__pipeline_execute(cgp_pipeline *pipeline, const cgp__run_context 
 cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *name,
                                       const cgp_tensor *tensor, int64_t samples);
 
-/* The end of a step whose last backward has run: sums, states, counters. */
-cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline);
+/* The end of a step whose last backward has run: sums, states, counters. The loss; 0 where the caller has it. */
+cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline, double loss);
+
+/* finite.c: set step_norm and refusal once all gradients are complete; fail with CGP_ESTATE if the step was refused. */
+cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
+cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline);
+
+/* The gradient of a copy on the worker's device. */
+static inline const float *cgp__gradient_of(const cgp__worker *worker, const cgp__copy *copy) {
+    const cgp__device_plan *device = &worker->pipeline->plan->devices[worker->index];
+    return (const float *)(const void *)(worker->memory + device->gradients + copy->gradient);
+}
 
 /* shared.c: add up the gradients of parameters with several uses, after the last backward. */
 cgp_status cgp__pipeline_sum_shared(cgp_pipeline *pipeline);
 
 /* states.c: set a device's states to their start; put what a step collected in all states. */
 void cgp__states_begin(cgp__worker *worker);
+
+/* The first state of the worker's device in which the commit would put what is not finite; -1: none. */
+int cgp__states_find_nonfinite(cgp__worker *worker);
 cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline);
+
+/* Where a worker has a tensor that is its own to check and that counts as a number of training: a parameter (number -1) or
+ * its optimizer's state (parameters.c), a state of the library's norms (states.c). NULL: it is another's, or none. */
+const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number);
+const float *cgp__state_data(const cgp__worker *worker, int state);
 
 /* inputs.c: check the caller's tensors before anything runs. */
 /* Whether a node that will run reads input k; the loss does only if it runs. */

@@ -10,6 +10,7 @@
 
 #include "checkpoint/checkpoint.h"
 
+#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -180,14 +181,72 @@ static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *no
     return info;
 }
 
-static cgp_status check_save(const cgp_pipeline *pipeline, int keep, const char *note) {
+/* Note the first tensor of one set, of those of the worker's device, that is not finite. */
+static bool find_in_set(cgp__worker *worker, const tensor_set *set, int before) {
+    const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
+    for (int i = 0; i < count_of(set) && !cgp__is_stopped(worker->pipeline); i++) {
+        const tensor_info t = info_at(set, i);
+        const float *data =
+            t.state >= 0 ? cgp__state_data(worker, t.state)
+                         : cgp__parameter_data(worker, t.parameter, set->suffixes ? t.number : -1);
+        const int64_t n = data ? cgp_shape_count(t.shape) : 0;
+        worker->nonfinite_at = n > 0 ? backend->find_nonfinite(worker->device, data, n) : -1;
+        if (worker->nonfinite_at < 0) continue;
+        worker->nonfinite = before + i;
+        backend->copy(worker->device, &worker->nonfinite_value, data + worker->nonfinite_at,
+                      sizeof *data);
+        return true;
+    }
+    return false;
+}
+
+static cgp_status find_in_device(cgp__worker *worker, void *unused) {
+    (void)unused;
+    if (cgp__is_stopped(worker->pipeline)) return CGP_OK; /* timed out: the plan may be gone */
+    const tensor_set weights = weights_of(worker->pipeline),
+                     states = states_of(worker->pipeline);
+    worker->nonfinite = -1;
+    if (!find_in_set(worker, &weights, 0) && states.per_parameter > 0)
+        (void)find_in_set(worker, &states, count_of(&weights));
+    return CGP_OK;
+}
+
+/* All that training has made, each tensor by the worker that owns it. */
+static cgp_status check_finite(cgp_pipeline *pipeline) {
+    const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
+    const cgp__worker *first = NULL;
+    CGP_TRY(cgp__workers_all(pipeline, find_in_device, NULL));
+    for (int d = 0; d < pipeline->plan->n_devices; d++) {
+        const cgp__worker *worker = &pipeline->workers[d];
+        if (worker->nonfinite >= 0 && (!first || worker->nonfinite < first->nonfinite))
+            first = worker;
+    }
+    if (!first) return CGP_OK;
+    const int i = first->nonfinite - count_of(&weights);
+    char *name = i < 0 ? name_of(&weights, first->nonfinite) : name_of(&states, i);
+    if (!name) return cgp__no_memory("checkpoint", 64);
+    const cgp_status status = cgp_fail(
+        CGP_ESTATE, "%.200s: is not finite, got %g at element %" PRId64 " (nothing was saved)",
+        name, isnan(first->nonfinite_value) ? (double)NAN : (double)first->nonfinite_value,
+        first->nonfinite_at);
+    free(name);
+    return status;
+}
+
+static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) {
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(CGP_EINVAL,
+                        "save options: expected struct_size %zu, got %zu (start from "
+                        "cgp_save_options_default)",
+                        sizeof *o, o->struct_size);
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->has_gradients)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
-    if (keep < 0)
-        return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", keep);
-    return note ? cgp__checkpoint_check_note(note) : CGP_OK;
+    if (o->keep < 0)
+        return cgp_fail(CGP_EINVAL, "keep: expected at least 1, or 0 for all, got %d", o->keep);
+    if (o->note) CGP_TRY(cgp__checkpoint_check_note(o->note));
+    return o->check_finite ? check_finite(pipeline) : CGP_OK;
 }
 
 /* Weights alone are step 0: beside later steps they would take `latest` from a training. */
@@ -203,17 +262,27 @@ static cgp_status check_no_training(const cgp_pipeline *pipeline,
 
 cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
                              const char *note) {
+    cgp_save_options options = cgp_save_options_default();
+    options.keep = keep;
+    options.note = note;
+    return cgp_pipeline_save_with(pipeline, folder, &options);
+}
+
+cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
+                                  const cgp_save_options *options) {
+    const cgp_save_options defaults = cgp_save_options_default();
+    const cgp_save_options *o = options ? options : &defaults;
     cgp__checkpoint_writer *writer = NULL;
-    CGP_TRY(check_save(pipeline, keep, note));
-    const cgp__checkpoint_info info = info_of(pipeline, note);
-    CGP_TRY(cgp__checkpoint_create(&writer, folder, info.step));
-    cgp_status status = check_no_training(pipeline, writer, folder);
+    CGP_TRY(check_save(pipeline, o));
+    const cgp__checkpoint_info info = info_of(pipeline, o->note);
+    CGP_TRY(cgp__checkpoint_create(&writer, directory, info.step));
+    cgp_status status = check_no_training(pipeline, writer, directory);
     if (status == CGP_OK) status = write_sets(pipeline, writer);
     if (status != CGP_OK) {
         cgp__checkpoint_abandon(writer);
         return status;
     }
-    return cgp__checkpoint_commit(writer, &info, keep);
+    return cgp__checkpoint_commit(writer, &info, o->keep);
 }
 
 /* --- load --- */

@@ -5,7 +5,7 @@
  *     F of each micro-batch    collects in `pending`, in the order of the list
  *     end of a step            commit: state = what was collected
  *
- * A step that fails comes to no commit. */
+ * A step that fails, or whose numbers are not finite (finite.c), comes to no commit. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -50,17 +50,39 @@ void cgp__states_begin(cgp__worker *worker) {
 
 /* --- the end of a step --- */
 
-static void commit_node(cgp__worker *worker, int i) {
+/* What commit is given for a node, and the check before it. */
+static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kernel_spec *spec) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP__FORWARD};
-    const cgp__kernel_spec spec = cgp__call_spec(plan, &call, plan->microbatch);
     cgp__kernel_args args = {.pending = memory_at(worker, plan->pending[i]),
                              .training = true,
                              .deferred = plan->deferred_batch_norm};
     for (int k = 0; k < node->n_state; k++)
         args.state[k] = memory_at(worker, plan->state[node->first_state + k]);
-    plan->devices[worker->index].backend->commit(worker->device, &spec, &args);
+    *spec = cgp__call_spec(plan, &call, plan->microbatch);
+    return args;
+}
+
+static void commit_node(cgp__worker *worker, int i) {
+    cgp__kernel_spec spec;
+    const cgp__kernel_args args = commit_args(worker, i, &spec);
+    worker->pipeline->plan->devices[worker->index].backend->commit(worker->device, &spec,
+                                                                   &args);
+}
+
+int cgp__states_find_nonfinite(cgp__worker *worker) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    for (int i = 0; i < plan->model->n_nodes; i++) {
+        if (plan->pending[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
+        cgp__kernel_spec spec;
+        const cgp__kernel_args args = commit_args(worker, i, &spec);
+        const int k =
+            plan->devices[worker->index].backend->check_commit(worker->device, &spec, &args);
+        if (k >= 0) return plan->model->nodes[i].first_state + k;
+        if (cgp__is_stopped(worker->pipeline)) return -1; /* timed out: the plan may be gone */
+    }
+    return -1;
 }
 
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
@@ -78,6 +100,15 @@ static cgp_status commit_device(cgp__worker *worker, void *unused) {
 cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline) {
     if (pipeline->plan->model->n_states == 0) return CGP_OK;
     return cgp__workers_all(pipeline, commit_device, NULL);
+}
+
+const float *cgp__state_data(const cgp__worker *worker, int state) {
+    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp__state *s = &plan->model->states[state];
+    const bool ours = plan->model->nodes[s->node].op->kind != CGP__OP_OWN;
+    if (!ours || s->info.dtype != CGP_F32) return NULL;
+    if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
+    return (const float *)(const void *)memory_at(worker, plan->state[state]);
 }
 
 /* --- to and from the host; the workers are idle meanwhile --- */

@@ -156,7 +156,8 @@ struct cgp_op {
     cgp_status (*backward_input)(const cgp_op_run *run);  /**< NULL: no gradient passes through. */
     cgp_status (*backward_weight)(const cgp_op_run *run); /**< NULL: no parameters, or weight_in_input. */
 
-    /** Move what forward collected in run->pending to run->state, on the device's worker when a step has succeeded. Only
+    /** Move what forward collected in run->pending to run->state, on the device's worker when a step has succeeded and
+     *  its numbers are finite (see cgp_pipeline_step()). Only
      *  node, state and pending are there. NULL: no state, or one that never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
