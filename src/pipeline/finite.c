@@ -81,7 +81,8 @@ cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline) {
     const cgp_model *model = pipeline->plan->model;
     const char *due = cgp__pipeline_due(pipeline);
     switch (pipeline->refusal) {
-    case CGP__ACCEPTED: return CGP_OK;
+    case CGP__ACCEPTED:
+        return CGP_OK;
     case CGP__REFUSED_LOSS:
         return cgp_fail(CGP_ESTATE,
                         "loss: is not finite, got %g (nothing was updated, no state changed; "
@@ -93,7 +94,8 @@ cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline) {
                         "updated, no state changed; another %s is due, after "
                         "cgp_pipeline_set_state if the state was so before)",
                         model->states[pipeline->refused_by].name, due);
-    case CGP__REFUSED_NORM: break;
+    case CGP__REFUSED_NORM:
+        break;
     }
     return cgp_fail(CGP_ESTATE,
                     "gradients: the norm is not finite, got %g (%s is the first; nothing was "

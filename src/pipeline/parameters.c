@@ -80,9 +80,8 @@ const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int n
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
     if (owner->device != worker->index) return NULL;
-    const int64_t offset = number < 0
-                               ? plan->devices[owner->device].parameters + owner->offset
-                               : state_offset(plan, owner, number);
+    const int64_t offset = number < 0 ? plan->devices[owner->device].parameters + owner->offset
+                                      : state_offset(plan, owner, number);
     return (const float *)(const void *)(worker->memory + offset);
 }
 

@@ -89,10 +89,10 @@ struct cgp__worker {
     cgp__trace trace;
     int64_t trace_start;        /* trace.written when the last step began */
     cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */
-    int nonfinite;              /* of its last check (finite.c, save.c): the first thing that is not; -1: all is */
-    int64_t nonfinite_at;       /* of save.c: which element, */
-    float nonfinite_value;      /* and what it is */
-    cgp_status status;          /* of the last job */
+    int nonfinite; /* of its last check (finite.c, save.c): the first thing that is not; -1: all is */
+    int64_t nonfinite_at;  /* of save.c: which element, */
+    float nonfinite_value; /* and what it is */
+    cgp_status status;     /* of the last job */
     char message[1024];
 };
 
@@ -158,8 +158,8 @@ struct cgp_pipeline {
     double gradient_norm;            /* the same, of the last cgp_optim_step() */
     cgp__refusal refusal;            /* of the last step */
     int refused_by;
-    bool has_gradients;              /* for an update */
-    bool left_gradients;             /* for cgp_pipeline_get_gradient() */
+    bool has_gradients;  /* for an update */
+    bool left_gradients; /* for cgp_pipeline_get_gradient() */
     bool failed;
     char failure[1024];
     cgp__fault *faults; /* of CGP_FAULT */

@@ -186,9 +186,9 @@ static bool find_in_set(cgp__worker *worker, const tensor_set *set, int before) 
     const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
     for (int i = 0; i < count_of(set) && !cgp__is_stopped(worker->pipeline); i++) {
         const tensor_info t = info_at(set, i);
-        const float *data =
-            t.state >= 0 ? cgp__state_data(worker, t.state)
-                         : cgp__parameter_data(worker, t.parameter, set->suffixes ? t.number : -1);
+        const float *data = t.state >= 0 ? cgp__state_data(worker, t.state)
+                                         : cgp__parameter_data(worker, t.parameter,
+                                                               set->suffixes ? t.number : -1);
         const int64_t n = data ? cgp_shape_count(t.shape) : 0;
         worker->nonfinite_at = n > 0 ? backend->find_nonfinite(worker->device, data, n) : -1;
         if (worker->nonfinite_at < 0) continue;

@@ -268,8 +268,9 @@ static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     step(&r, &s.batches[0]);
     float *before = collect(&r, s.model, cgp_pipeline_get_parameter);
     assert_status(cgp_optim_step(r.pipeline), CGP_ESTATE);
-    assert_message("loss: is not finite, got nan (nothing was updated, no state changed; another "
-                   "cgp_pipeline_step is due)");
+    assert_message(
+        "loss: is not finite, got nan (nothing was updated, no state changed; another "
+        "cgp_pipeline_step is due)");
     assert_false(isfinite(cgp_pipeline_gradient_norm(r.pipeline)));
     assert_int_equal(cgp_pipeline_updates(r.pipeline), 0);
     assert_status(cgp_optim_step(r.pipeline), CGP_ESTATE);

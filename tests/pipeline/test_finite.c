@@ -108,8 +108,10 @@ static const trouble troubles[] = {
     {NAN, 1, 0, false, "loss: is not finite, got nan (" DUE ")"},
     {NAN, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
     /* The variance overflows; what is divided by its root is then 0. */
-    {1e30f, 1, 0, true, "state first.running_var: what the last step collected is not finite (" DUE},
-    {1e30f, 1, 1, true, "state first.running_var: what the last step collected is not finite (" DUE},
+    {1e30f, 1, 0, true,
+     "state first.running_var: what the last step collected is not finite (" DUE},
+    {1e30f, 1, 1, true,
+     "state first.running_var: what the last step collected is not finite (" DUE},
     /* Loss scales are f32: that of the gradients is infinite. */
     {0, 1e300, 1, true, "gradients: the norm is not finite, got "},
 };
@@ -321,9 +323,8 @@ static void a_custom_op_may_keep_infinity(void **unused) {
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, dims);
     x = cgp_op_apply(model, &test_own_meter, &x, "meter", NULL);
     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = CLASSES, .init = normal});
-    cgp_model_loss_cross_entropy(model, x,
-                                 cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1}),
-                                 -100, 1);
+    cgp_model_loss_cross_entropy(
+        model, x, cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1}), -100, 1);
     assert_ok(cgp_model_finish(model));
     training t = start(model, 1, 0, 0, false);
     assert_true(cgp_model_states(model) > 0);

@@ -248,8 +248,8 @@ static void the_check_names_the_state_that_would_not_be_finite(void **state) {
             assert_int_equal(cgp__running_check(&l.spec, &args), c / CHANNELS);
             layer committed = l;
             commit(&committed);
-            assert_false(isfinite(c < CHANNELS ? committed.mean[c]
-                                               : committed.variance[c - CHANNELS]));
+            assert_false(
+                isfinite(c < CHANNELS ? committed.mean[c] : committed.variance[c - CHANNELS]));
         }
     }
 }
