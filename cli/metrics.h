@@ -4,8 +4,8 @@
  *     {"step":42,"loss":2.31,"rate":0.001,"gradient_norm":0.9,"seconds":0.2,
  *      "tokens_per_second":5120,"bubble":0.1,"validation_loss":2.4}
  *
- * gradient_norm with --clip; validation_loss on the steps of --evaluate-every, null where it is not finite. Of models of images
- * images_per_second, and beside validation_loss top1 and top5, or, of masks, iou. */
+ * gradient_norm with --clip; validation_loss on the steps of --evaluate-every, null where it is not finite.
+ * Of models of images images_per_second, and beside validation_loss top1 and top5, or, of masks, iou. */
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 

@@ -42,8 +42,8 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * smaller. Gradients are overwritten: the first micro-batch writes them, the others add, in ascending order.
  * Update the parameters with cgp_optim_step() afterwards. States (running statistics) change when all of it has succeeded and
  * its numbers are finite (the loss, what the library's norms have collected and, with `clip_norm`, the norm of the gradients;
- * otherwise no state changes, and cgp_optim_step() says why), by each micro-batch in the order of the forwards in the schedule's lists (ascending in every schedule there is; with
- * `deferred_batch_norm`, once); what is run forward again does not count.
+ * otherwise no state changes, and cgp_optim_step() says why), by each micro-batch in the order of the forwards in the schedule's
+ * lists (ascending in every schedule there is; with `deferred_batch_norm`, once); what is run forward again does not count.
  *
  * @param[in]  pipeline  Pipeline to run. Borrowed.
  * @param[in]  inputs    One tensor per model input, in order of declaration, each [N, ...] on the host, all with the
@@ -121,7 +121,8 @@ CGP_API int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline);
 /**
  * Stop a run in which no action ends for so long, instead of waiting for ever. It then fails with CGP_EDEVICE; the message
  * names the action that hangs, and cgp_pipeline_report() has the rest. All of a device's update, of its sum of shared gradients,
- * of its change of states, and of its check of what is finite, counts as one action. The time in which the whole process was stopped does not count.
+ * of its change of states, and of its check of what is finite, counts as one action. The time in which the whole process was
+ * stopped does not count.
  *
  * A worker that hangs inside a kernel or copy cannot be stopped: the call returns without it, and cgp_pipeline_destroy() leaves
  * its thread and its device behind. It may still read or write the tensors that were given to that call, and, in
@@ -245,8 +246,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipel
                                                              int parameter, const float *data);
 
 /** Copy a state, 0 .. cgp_model_states() - 1 (a running statistic), to or from the host. In a model's first step it is at its
- * start; a step that fails, or whose numbers are not finite, leaves it as it was. @param[in,out] data As many f32, or i32, as cgp_model_state_dtype() and _shape()
- * say. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. @retval CGP_ESTATE To set:
+ * start; a step that fails, or whose numbers are not finite, leaves it as it was. @param[in,out] data As many f32, or i32, as
+ * cgp_model_state_dtype() and _shape() say. Borrowed. Legal after a failure too. @retval CGP_EINVAL No such one. @retval CGP_ESTATE To set:
  * cgp_pipeline_backward() is due. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state,
                                                          void *data);

@@ -183,8 +183,11 @@ static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *no
 
 /* Note the first tensor of one set, of those of the worker's device, that is not finite. */
 static bool find_in_set(cgp__worker *worker, const tensor_set *set, int before) {
+    if (cgp__is_stopped(worker->pipeline)) return false; /* timed out: the plan may be gone */
     const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
-    for (int i = 0; i < count_of(set) && !cgp__is_stopped(worker->pipeline); i++) {
+    const int count = count_of(set);
+    for (int i = 0; i < count; i++) {
+        if (cgp__is_stopped(worker->pipeline)) return false; /* as above */
         const tensor_info t = info_at(set, i);
         const float *data = t.state >= 0 ? cgp__state_data(worker, t.state)
                                          : cgp__parameter_data(worker, t.parameter,
@@ -202,12 +205,13 @@ static bool find_in_set(cgp__worker *worker, const tensor_set *set, int before) 
 
 static cgp_status find_in_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    if (cgp__is_stopped(worker->pipeline)) return CGP_OK; /* timed out: the plan may be gone */
+    if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
     const tensor_set weights = weights_of(worker->pipeline),
                      states = states_of(worker->pipeline);
+    const int n_weights = count_of(&weights);
     worker->nonfinite = -1;
     if (!find_in_set(worker, &weights, 0) && states.per_parameter > 0)
-        (void)find_in_set(worker, &states, count_of(&weights));
+        (void)find_in_set(worker, &states, n_weights);
     return CGP_OK;
 }
 

@@ -77,9 +77,10 @@ int cgp__states_find_nonfinite(cgp__worker *worker) {
         if (plan->pending[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
         cgp__kernel_spec spec;
         const cgp__kernel_args args = commit_args(worker, i, &spec);
+        const int first = plan->model->nodes[i].first_state;
         const int k =
             plan->devices[worker->index].backend->check_commit(worker->device, &spec, &args);
-        if (k >= 0) return plan->model->nodes[i].first_state + k;
+        if (k >= 0) return first + k;
         if (cgp__is_stopped(worker->pipeline)) return -1; /* timed out: the plan may be gone */
     }
     return -1;

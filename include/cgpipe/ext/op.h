@@ -157,8 +157,7 @@ struct cgp_op {
     cgp_status (*backward_weight)(const cgp_op_run *run); /**< NULL: no parameters, or weight_in_input. */
 
     /** Move what forward collected in run->pending to run->state, on the device's worker when a step has succeeded and
-     *  its numbers are finite (see cgp_pipeline_step()). Only
-     *  node, state and pending are there. NULL: no state, or one that never changes. */
+     *  its numbers are finite (see cgp_pipeline_step()). Only node, state and pending are there. NULL: no state, or one that never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
     /** Bytes of workspace for n samples on a device with so many threads; fewer samples never need more. NULL: none. */
