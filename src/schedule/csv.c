@@ -9,16 +9,16 @@
  *     cell     stage action micro-batch, or a pair (0F7;7B3)OVERLAP_F_B; recomputed, (0F7;7R3;7B3)OVERLAP_F_B
  *     action   F B I W R, SEND_F RECV_F SEND_B RECV_B
  *
- * R, recomputation, is ours. UNSHARD, RESHARD and REDUCE_GRAD concern weights that are spread over
- * devices, which these are not: such cells are left out. Stages are a chain: SEND_F goes to the
- * next stage, SEND_B to the one before. Between stages of one device PyTorch sends nothing; those
- * transfers are put in.
+ * The text may begin with UTF-8's byte order mark, and cells may stand in quotes (RFC 4180).
  *
- * Before the end of 2024 PyTorch wrote B for what is I now, and BW for B. Both readings of a B
- * are never guessed at: what is clearly old is refused with a hint.
+ * R, recomputation, is ours. UNSHARD, RESHARD, REDUCE_GRAD and WAIT_REDUCE_GRAD concern weights that
+ * are spread over devices, which these are not; WAIT_SEND_F and WAIT_SEND_B keep what is being sent
+ * from being freed, and here a buffer of the edge holds a copy of it. Such cells are left out. Stages
+ * are a chain: SEND_F goes to the next stage, SEND_B to the one before. Between stages of one device
+ * PyTorch sends nothing; those transfers are put in. csv_table.c makes a table of the cells.
  *
  * Source: torch/distributed/pipelining/schedules.py, _Action.from_str and _load_csv. */
-#include "schedule/schedule.h"
+#include "schedule/csv.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -26,23 +26,6 @@
 #include <string.h>
 
 enum { MOST_DIGITS = 8 }; /* far above CGP__SCHEDULE_LIMIT */
-
-typedef struct cell {
-    cgp_action action;
-    int row, column; /* from 1 */
-} cell;
-
-typedef struct reader {
-    const char *name;     /* of the text, for messages */
-    const char *at, *end; /* what is left of the text */
-    int row, column;
-    const char *begin, *stop; /* the cell that is being read, without blanks around it */
-    cell *cells;
-    int n_cells, room;
-    int stages, chunks, rows;
-    bool transfers;
-    int *device_of; /* [stages] */
-} reader;
 
 /* --- messages --- */
 
@@ -56,16 +39,10 @@ static const char *quoted(const char *begin, const char *end, char text[44]) {
 }
 
 /* "x.csv: row 2, column 5, "3X1": <why>" */
-static cgp_status wrong_cell(const reader *r, const char *why) {
+static cgp_status wrong_cell(const cgp__csv *r, const char *why) {
     char text[44];
     return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, r->row,
                     r->column, quoted(r->begin, r->stop, text), why);
-}
-
-static cgp_status wrong_action(const reader *r, const cell *c, const char *why) {
-    char text[CGP__ACTION_TEXT];
-    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, c->row,
-                    c->column, cgp_action_text(&c->action, text, sizeof text), why);
 }
 
 /* --- one cell --- */
@@ -84,18 +61,23 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-static const char *const ignored[] = {"UNSHARD", "RESHARD", "REDUCE_GRAD"};
+/* What is left out: alone, or with a micro-batch behind it. */
+typedef enum ignored { KNOWN, IGNORED, IGNORED_OF_MICROBATCH } ignored;
 
-static bool is_ignored(const char *word, size_t length) {
-    for (size_t i = 0; i < sizeof ignored / sizeof ignored[0]; i++) {
-        if (strlen(ignored[i]) == length && memcmp(ignored[i], word, length) == 0) return true;
+static ignored find_ignored(const char *word, size_t length) {
+    static const char *const words[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
+                                        "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
+    enum { FIRST_OF_MICROBATCH = 4 };
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        if (strlen(words[i]) == length && memcmp(words[i], word, length) == 0)
+            return i < FIRST_OF_MICROBATCH ? IGNORED : IGNORED_OF_MICROBATCH;
     }
-    return false;
+    return KNOWN;
 }
 
-/* "12SEND_F3" up to `end`. *out->stage stays -1 for what is left out. */
-static cgp_status read_action(const reader *r, const char *at, const char *end,
-                              cgp_action *out) {
+/* "12SEND_F3" up to `end`. out->stage stays -1 for what is left out; *full: BW. */
+static cgp_status read_action(const cgp__csv *r, const char *at, const char *end,
+                              cgp_action *out, bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
     int stage;
     if (!read_number(&at, end, &stage))
@@ -104,23 +86,25 @@ static cgp_status read_action(const reader *r, const char *at, const char *end,
     while (at < end && ((*at >= 'A' && *at <= 'Z') || *at == '_'))
         at++;
     const size_t length = (size_t)(at - word);
-    if (is_ignored(word, length) && at == end) return CGP_OK;
-    if (length == 2 && memcmp(word, "BW", 2) == 0)
-        return wrong_cell(r, "BW and B are the old letters for B and I (write them anew)");
-    if (!cgp__action_kind(word, length, &out->kind))
+    const ignored left_out = find_ignored(word, length);
+    if (left_out == IGNORED && at == end) return CGP_OK;
+    *full = length == 2 && memcmp(word, "BW", 2) == 0;
+    if (left_out != IGNORED_OF_MICROBATCH &&
+        !cgp__action_kind(word, *full ? 1 : length, &out->kind))
         return wrong_cell(r, "expected one of F B I W R SEND_F RECV_F SEND_B RECV_B as action");
     if (!read_number(&at, end, &out->microbatch) || at < end)
         return wrong_cell(r, "expected a micro-batch after the action, as in 2F0");
-    out->stage = stage;
+    if (left_out == KNOWN) out->stage = stage;
     return CGP_OK;
 }
 
-static cgp_status keep(reader *r, const cgp_action *action) {
+static cgp_status keep(cgp__csv *r, const cgp_action *action, bool full) {
     if (action->stage < 0) return CGP_OK;
     if (r->n_cells == INT_MAX ||
         !cgp__grow(&r->cells, &r->room, r->n_cells + 1, sizeof *r->cells))
         return cgp__no_memory(r->name, ((size_t)r->n_cells + 1) * sizeof *r->cells);
-    r->cells[r->n_cells++] = (cell){*action, r->row, r->column};
+    r->cells[r->n_cells++] = (cgp__csv_cell){*action, full, r->row, r->column};
+    r->older = r->older || full;
     r->rows = r->row;
     r->transfers = r->transfers || cgp__is_transfer(action->kind);
     if (action->stage >= r->stages) r->stages = action->stage + 1;
@@ -128,21 +112,36 @@ static cgp_status keep(reader *r, const cgp_action *action) {
     return CGP_OK;
 }
 
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t' || c == '\r' || c == '\n';
+}
+
+/* Leave out the blanks around a piece of text. */
+static void trim(const char **begin, const char **end) {
+    while (*begin < *end && is_blank(**begin))
+        ++*begin;
+    while (*begin < *end && is_blank((*end)[-1]))
+        --*end;
+}
+
 /* "(0F7;7B3)OVERLAP_F_B", or with an R before the backward. */
-static cgp_status read_pair(reader *r) {
+static cgp_status read_pair(cgp__csv *r) {
     static const char ending[] = ")OVERLAP_F_B";
     const size_t length = (size_t)(r->stop - r->begin), tail = sizeof ending - 1;
     cgp_action actions[3];
+    bool full[3];
     int n = 0;
     if (!memchr(r->begin, ';', length) || length < tail ||
         memcmp(r->stop - tail, ending, tail) != 0)
         return wrong_cell(r, "expected a pair as in (0F7;7B3)OVERLAP_F_B");
     for (const char *at = r->begin + 1, *end = r->stop - tail, *next; at <= end;
          at = next + 1) {
-        const char *semicolon = memchr(at, ';', (size_t)(end - at));
-        next = semicolon ? semicolon : end;
+        const char *semicolon = memchr(at, ';', (size_t)(end - at)), *stop;
+        stop = next = semicolon ? semicolon : end;
         if (n == 3) return wrong_cell(r, "expected a forward and a backward in a pair");
-        CGP_TRY(read_action(r, at, next, &actions[n++]));
+        trim(&at, &stop);
+        CGP_TRY(read_action(r, at, stop, &actions[n], &full[n]));
+        n++;
     }
     const cgp_action *forward = &actions[0], *backward = &actions[n - 1];
     const bool good = n > 1 && forward->stage >= 0 && forward->kind == CGP_ACTION_F &&
@@ -151,35 +150,65 @@ static cgp_status read_pair(reader *r) {
     if (!good) return wrong_cell(r, "expected a forward and a backward in a pair");
     actions[0].paired = true;
     for (int i = 0; i < n; i++)
-        CGP_TRY(keep(r, &actions[i]));
+        CGP_TRY(keep(r, &actions[i], full[i]));
     return CGP_OK;
 }
 
-static bool is_blank(char c) {
-    return c == ' ' || c == '\t' || c == '\r';
+/* Move r->at behind a cell in quotes, and leave what they enclose in begin and stop. A quote in it
+ * is written twice; no action has one. */
+static cgp_status find_quoted(cgp__csv *r) {
+    const char *close = r->begin + 1;
+    while (close < r->end && (*close != '"' || (close + 1 < r->end && close[1] == '"')))
+        close += *close == '"' ? 2 : 1;
+    r->stop = r->at = close < r->end ? close + 1 : r->end;
+    if (close >= r->end) return wrong_cell(r, "expected a quote at the end of the cell");
+    while (r->at < r->end && *r->at != ',' && *r->at != '\n')
+        r->stop = is_blank(*r->at++) ? r->stop : r->at;
+    if (r->stop > close + 1)
+        return wrong_cell(r, "expected a comma or the end of the line behind the quotes");
+    r->begin++;
+    r->stop = close;
+    return CGP_OK;
 }
 
 /* The next cell, up to a comma or the end of the line. */
-static cgp_status read_cell(reader *r) {
-    const char *begin = r->at;
+static cgp_status read_cell(cgp__csv *r) {
+    r->column++;
+    r->begin = r->at;
     while (r->at < r->end && *r->at != ',' && *r->at != '\n')
         r->at++;
-    r->begin = begin;
     r->stop = r->at;
-    while (r->begin < r->stop && is_blank(*r->begin))
-        r->begin++;
-    while (r->begin < r->stop && is_blank(r->stop[-1]))
-        r->stop--;
-    r->column++;
+    trim(&r->begin, &r->stop);
+    if (r->begin < r->stop && *r->begin == '"') CGP_TRY(find_quoted(r));
+    trim(&r->begin, &r->stop);
     if (r->begin == r->stop) return CGP_OK;
     if (*r->begin == '(') return read_pair(r);
     cgp_action action;
-    CGP_TRY(read_action(r, r->begin, r->stop, &action));
-    return keep(r, &action);
+    bool full;
+    CGP_TRY(read_action(r, r->begin, r->stop, &action, &full));
+    return keep(r, &action, full);
 }
 
-static cgp_status read_all(reader *r) {
+static bool begins_with(const cgp__csv *r, const char *bytes, size_t count) {
+    return (size_t)(r->end - r->at) >= count && memcmp(r->at, bytes, count) == 0;
+}
+
+/* Go past UTF-8's byte order mark; those of UTF-16 and UTF-32 say that nothing here can be read. */
+static cgp_status skip_mark(cgp__csv *r) {
+    if (begins_with(r, "\xef\xbb\xbf", 3)) r->at += 3;
+    if (!begins_with(r, "\xff\xfe", 2) && !begins_with(r, "\xfe\xff", 2) &&
+        !begins_with(r, "\0\0\xfe\xff", 4))
+        return CGP_OK;
+    return cgp_fail(
+        CGP_EFORMAT,
+        "%s: begins with the byte order mark of UTF-16 or UTF-32, expected UTF-8 or "
+        "ASCII (save it as UTF-8)",
+        r->name);
+}
+
+static cgp_status read_all(cgp__csv *r) {
     r->row = 1;
+    CGP_TRY(skip_mark(r));
     while (r->at < r->end) {
         CGP_TRY(read_cell(r));
         if (r->at == r->end) break;
@@ -195,153 +224,11 @@ static cgp_status read_all(reader *r) {
     return CGP_OK;
 }
 
-/* --- all cells --- */
-
-static int by_place(const void *a, const void *b) {
-    const cgp_action *x = a, *y = b;
-    if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
-    return (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
-}
-
-/* Every stage has F of every micro-batch; the numbers of both are then no larger than the text. */
-static cgp_status check_forwards(const reader *r) {
-    int count = 0, stage = 0, i = 0;
-    cgp_action *forwards = cgp__calloc((size_t)r->n_cells, sizeof *forwards);
-    if (!forwards) return cgp__no_memory(r->name, (size_t)r->n_cells * sizeof *forwards);
-    for (int k = 0; k < r->n_cells; k++) {
-        if (r->cells[k].action.kind == CGP_ACTION_F) forwards[count++] = r->cells[k].action;
-    }
-    qsort(forwards, (size_t)count, sizeof *forwards, by_place);
-    for (int k = 0; k < count && stage < r->stages; k++) {
-        if (k > 0 && by_place(&forwards[k - 1], &forwards[k]) == 0) continue;
-        if (forwards[k].stage != stage || forwards[k].microbatch != i) break;
-        i = (i + 1) % r->chunks;
-        stage += i == 0;
-    }
-    free(forwards);
-    if (stage == r->stages) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT,
-                    "%s: expected every micro-batch, 0 to %d, on every stage, 0 to %d, got no "
-                    "%dF%d",
-                    r->name, r->chunks - 1, r->stages - 1, stage, i);
-}
-
-/* B and W of one micro-batch: B is an old I. */
-static cgp_status check_letters(const reader *r) {
-    const size_t cells = (size_t)r->stages * (size_t)r->chunks;
-    bool *whole = cgp__calloc(cells, sizeof *whole);
-    if (!whole) return cgp__no_memory(r->name, cells);
-    cgp_status status = CGP_OK;
-    for (int pass = 0; pass < 2; pass++) {
-        for (int k = 0; k < r->n_cells && status == CGP_OK; k++) {
-            const cgp_action *a = &r->cells[k].action;
-            bool *mark = &whole[(size_t)a->stage * (size_t)r->chunks + (size_t)a->microbatch];
-            if (pass == 0 && a->kind == CGP_ACTION_B) *mark = true;
-            if (pass == 1 && a->kind == CGP_ACTION_W && *mark)
-                status = wrong_action(r, &r->cells[k],
-                                      "the micro-batch has B, which runs W too, or is the old "
-                                      "letter for I (write I)");
-        }
-    }
-    free(whole);
-    return status;
-}
-
-/* Stages are where their cells are; every row up to the last has one. */
-static cgp_status place_stages(reader *r) {
-    for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
-        if (r->cells[k].row > row + 1)
-            return cgp_fail(CGP_EFORMAT,
-                            "%s: row %d: expected the actions of a device, got none", r->name,
-                            row + 1);
-    }
-    r->device_of = cgp__calloc((size_t)r->stages, sizeof *r->device_of);
-    if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
-    for (int k = 0; k < r->n_cells; k++) {
-        const cell *c = &r->cells[k];
-        int *device = &r->device_of[c->action.stage]; /* + 1 */
-        if (*device && *device != c->row)
-            return wrong_action(r, c, "expected all of a stage in one row");
-        *device = c->row;
-    }
-    for (int j = 0; j < r->stages; j++)
-        r->device_of[j]--;
-    return CGP_OK;
-}
-
-/* Transfers get the edge of the chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
-static cgp_status find_edges(reader *r) {
-    const int links = r->stages - 1;
-    for (int k = 0; k < r->n_cells; k++) {
-        cgp_action *a = &r->cells[k].action;
-        if (!cgp__is_transfer(a->kind)) continue;
-        const bool forth = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_F;
-        const bool up = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_B;
-        const int link = up ? a->stage : a->stage - 1; /* between stages link and link + 1 */
-        if (link < 0 || link >= links)
-            return wrong_action(r, &r->cells[k],
-                                up ? "there is no stage after it"
-                                   : "there is no stage before it");
-        a->edge = forth ? link : links + link;
-    }
-    return CGP_OK;
-}
-
-static cgp_status make_schedule(reader *r, cgp_schedule **out) {
-    const int n_edges = r->transfers ? 2 * (r->stages - 1) : 0;
-    cgp_status status = CGP_ENOMEM;
-    cgp_action **lists = NULL;
-    int *counts = cgp__calloc((size_t)r->rows, sizeof *counts);
-    cgp_edge *edges = cgp__calloc((size_t)n_edges, sizeof *edges);
-    for (int k = 0; counts && k < r->n_cells; k++)
-        counts[r->cells[k].row - 1]++;
-    if (counts) lists = cgp__lists_new(r->rows, counts);
-    if (edges) cgp__chain_edges(edges, n_edges / 2);
-    if (counts && edges && lists) {
-        memset(counts, 0, (size_t)r->rows * sizeof *counts);
-        for (int k = 0; k < r->n_cells; k++) {
-            const int device = r->cells[k].row - 1;
-            lists[device][counts[device]++] = r->cells[k].action;
-        }
-        const cgp__schedule_table table = {.name = r->name,
-                                           .stages = r->stages,
-                                           .chunks = r->chunks,
-                                           .devices = r->rows,
-                                           .device_of = r->device_of,
-                                           .lists = (const cgp_action *const *)lists,
-                                           .counts = counts,
-                                           .lowered = r->transfers,
-                                           .edges = edges,
-                                           .n_edges = n_edges};
-        status = cgp__schedule_from_lists(out, &table);
-    }
-    cgp__lists_free(lists, r->rows);
-    free(edges);
-    free(counts);
-    return status == CGP_ENOMEM ? cgp__no_memory(r->name, sizeof(cell) * (size_t)r->n_cells)
-                                : status;
-}
-
-static cgp_status read_schedule(reader *r, cgp_schedule **out) {
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(read_all(r));
-    CGP_TRY(check_forwards(r));
-    CGP_TRY(check_letters(r));
-    CGP_TRY(place_stages(r));
-    CGP_TRY(find_edges(r));
-    CGP_TRY(make_schedule(r, &schedule));
-    const cgp_status status = r->transfers ? cgp__lower_local(schedule) : CGP_OK;
-    if (status == CGP_OK)
-        *out = schedule;
-    else
-        cgp_schedule_destroy(schedule);
-    return status;
-}
-
 cgp_status cgp_schedule_from_csv(cgp_schedule **out, const char *name, const char *text,
                                  size_t bytes) {
-    reader r = {.name = name, .at = text, .end = text + bytes};
-    const cgp_status status = read_schedule(&r, out);
+    cgp__csv r = {.name = name, .at = text, .end = text + bytes};
+    cgp_status status = read_all(&r);
+    if (status == CGP_OK) status = cgp__csv_table(&r, out);
     free(r.device_of);
     free(r.cells);
     return status;

@@ -538,9 +538,18 @@ run schedule --check deadlock.csv
 check "schedule --check of a deadlock: exit code 1" exits 1
 check "schedule --check: the cells that wait" has "device:0    0F0 [0B0] 0F1  0B1" "$out"
 check "schedule --check: the cycle" has "device 1 waits at 1RECV_F1 for 0SEND_F1" "$err"
-printf '0F0,0BW0\n' >old.csv
-fails 1 'old.csv: row 1, column 2, "0BW0": BW and B are the old letters for B and I (write them anew)' \
+printf '0F0,0B0,0W0,0F1,0BW1\n' >old.csv
+run schedule --check old.csv
+check "schedule --check: PyTorch's older letters" has "device:0   F0 I0 W0 F1 B1" "$out"
+printf '0F0,0B0,0F1,0BW1\n' >old.csv
+fails 1 'old.csv: row 1, column 2, "0B0": expected a W of it as well, as B is the older letter for I in a file that has BW, or B and W of one micro-batch' \
     schedule --check old.csv
+printf '\357\273\277"0F0","0B0"\r\n' >quoted.csv
+run schedule --check quoted.csv
+check "schedule --check: a byte order mark and quotes" has "device:0   F0 B0" "$out"
+printf '\377\3760\0F\0000\0' >wide.csv
+fails 1 'wide.csv: begins with the byte order mark of UTF-16 or UTF-32, expected UTF-8 or ASCII (save it as UTF-8)' \
+    schedule --check wide.csv
 run schedule zb-h1 --stages 2 --chunks 4 --svg zb.svg --trace-json zb.json
 check "schedule --svg" has "</svg>" zb.svg
 check "schedule --trace-json" has '"traceEvents"' zb.json

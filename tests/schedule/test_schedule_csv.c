@@ -134,6 +134,30 @@ static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state
         " 0F0 ,\t0B0\r\n,,1F0,1B0,,\r\n\n\n",
         "0UNSHARD,0F0,0B0,0REDUCE_GRAD,0RESHARD\n1F0,1B0",
         "00F0,0B00\n1F0,1B0\n , \n",
+        "0UNSHARD,0F0,0SEND_F0,0WAIT_SEND_F0,0RECV_B0,0B0,0REDUCE_GRAD,0WAIT_REDUCE_GRAD,"
+        "0RESHARD\n"
+        "1RECV_F0,1F0,1B0,1SEND_B0,1WAIT_SEND_B0",
+    };
+    for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
+        cgp_schedule *s = parse(others[i]), *lowered = cgp__copy_lowered(plain);
+        assert_same(strstr(others[i], "SEND") ? lowered : plain, s);
+        cgp_schedule_destroy(lowered);
+        cgp_schedule_destroy(s);
+    }
+    cgp_schedule_destroy(plain);
+}
+
+/* As spreadsheets and others write it: RFC 4180, and a byte order mark before it. */
+static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
+    (void)state;
+    cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
+    static const char *const others[] = {
+        "\xef\xbb\xbf"
+        "0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\r\n",
+        "\"0F0\",\"1F0\",\"(0F1;1B0)OVERLAP_F_B\",1F1,0B0,\"\",1B1,\"0B1\"\r\n",
+        "\xef\xbb\xbf\"0F0\" , \"1F0\"\t,\" (0F1 ; 1B0)OVERLAP_F_B\",1F1,\" "
+        "0B0\",\"\n\",1B1,\"0B1\"",
+        "0F0,1F0,(0F1; 1B0 )OVERLAP_F_B,1F1,0B0,1B1,0B1\n\"\"\n\"\",\"\"\n",
     };
     for (size_t i = 0; i < sizeof others / sizeof others[0]; i++) {
         cgp_schedule *s = parse(others[i]);
@@ -141,6 +165,56 @@ static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state
         cgp_schedule_destroy(s);
     }
     cgp_schedule_destroy(plain);
+}
+
+static void quotes_that_do_not_end_are_refused(void **state) {
+    (void)state;
+    assert_refused("0F0,\"0B0",
+                   "x.csv: row 1, column 2, \"\"0B0\": expected a quote at the end "
+                   "of the cell");
+    assert_refused("0F0\n\"1F0,1B0\n",
+                   "x.csv: row 2, column 1, \"\"1F0,1B0?\": expected a quote at "
+                   "the end of the cell");
+    assert_refused("\"0F0\"0B0,0B0",
+                   "x.csv: row 1, column 1, \"\"0F0\"0B0\": expected a comma or the end of the "
+                   "line behind the quotes");
+    assert_refused("\"0F0,0B0\"", "x.csv: row 1, column 1, \"0F0,0B0\": expected a micro-batch "
+                                  "after the action, as in 2F0");
+    assert_refused("\"0F\"\"0\"", "x.csv: row 1, column 1, \"0F\"\"0\": expected a micro-batch "
+                                  "after the action, as in 2F0");
+    assert_refused("\"",
+                   "x.csv: row 1, column 1, \"\"\": expected a quote at the end of the cell");
+}
+
+static void other_encodings_are_told(void **state) {
+    (void)state;
+    static const struct {
+        const char *bytes;
+        size_t size;
+    } marks[] = {{"\xff\xfe"
+                  "0\0F\0"
+                  "0\0",
+                  8},
+                 {"\xfe\xff\0"
+                  "0\0F\0"
+                  "0",
+                  8},
+                 {"\xff\xfe\0\0"
+                  "0\0\0\0",
+                  8},
+                 {"\0\0\xfe\xff\0\0\0"
+                  "0",
+                  8}};
+    for (size_t i = 0; i < sizeof marks / sizeof marks[0]; i++) {
+        cgp_schedule *s = NULL;
+        assert_status(cgp_schedule_from_csv(&s, "x.csv", marks[i].bytes, marks[i].size),
+                      CGP_EFORMAT);
+        assert_string_equal(
+            cgp_message(),
+            "x.csv: begins with the byte order mark of UTF-16 or UTF-32, expected "
+            "UTF-8 or ASCII (save it as UTF-8)");
+        assert_null(s);
+    }
 }
 
 static void what_is_read_can_be_checked_and_run(void **state) {
@@ -178,6 +252,11 @@ static void a_cell_that_is_no_action_is_named(void **state) {
                            "action, as in 2F0");
     assert_refused("123456789F0", "x.csv: row 1, column 1, \"123456789F0\": " FORM);
     assert_refused("0UNSHARD0", "x.csv: row 1, column 1, \"0UNSHARD0\": " ACTION);
+    assert_refused("0WAIT_SEND_F", "x.csv: row 1, column 1, \"0WAIT_SEND_F\": expected a "
+                                   "micro-batch after the action, as in 2F0");
+    assert_refused("0WAIT_SEND_B0x", "x.csv: row 1, column 1, \"0WAIT_SEND_B0x\": expected a "
+                                     "micro-batch after the action, as in 2F0");
+    assert_refused("0WAIT_SEND0", "x.csv: row 1, column 1, \"0WAIT_SEND0\": " ACTION);
     assert_refused("0F0\x01", "x.csv: row 1, column 1, \"0F0?\": expected a micro-batch after "
                               "the action, as in 2F0");
     assert_refused("(0F0;1B0)", "x.csv: row 1, column 1, \"(0F0;1B0)\": expected a pair as in "
@@ -195,13 +274,65 @@ static void a_cell_that_is_no_action_is_named(void **state) {
     assert_refused(" ,\n,,\n", "x.csv: expected a line of actions per device, got none");
 }
 
-static void old_letters_are_told(void **state) {
+/* BW, or B and W of one micro-batch, anywhere: then B is I in all cells, and BW is B. */
+static void older_letters_are_read(void **state) {
     (void)state;
-    assert_refused("0F0,0B0,0BW0", "x.csv: row 1, column 3, \"0BW0\": BW and B are the old "
-                                   "letters for B and I (write them anew)");
-    assert_refused("0F0,0B0,0W0",
-                   "x.csv: row 1, column 3, \"0W0\": the micro-batch has B, which "
-                   "runs W too, or is the old letter for I (write I)");
+    static const char *const texts[][2] = {
+        {"0F0,0F1,0B0,0W0,0BW1", "0F0,0F1,0I0,0W0,0B1"},
+        {"0F0,0BW0", "0F0,0B0"},
+        {"0F0,0F1,0B0,0B1,0W0,0W1\n1F0,1B0,1F1,1B1,1W1,1W0",
+         "0F0,0F1,0I0,0I1,0W0,0W1\n1F0,1I0,1F1,1I1,1W1,1W0"},
+        {"0F0,0F1,1F0,(1F1;1B0)OVERLAP_F_B,0B0,0W0,1W0,1BW1,0BW1",
+         "0F0,0F1,1F0,(1F1;1I0)OVERLAP_F_B,0I0,0W0,1W0,1B1,0B1"},
+        {"0F0,0SEND_F0,0RECV_B0,0B0,0W0\n1RECV_F0,1F0,1BW0,1SEND_B0",
+         "0F0,0SEND_F0,0RECV_B0,0I0,0W0\n1RECV_F0,1F0,1B0,1SEND_B0"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        cgp_schedule *older = parse(texts[i][0]), *now = parse(texts[i][1]);
+        assert_same(now, older);
+        cgp_schedule_destroy(now);
+        cgp_schedule_destroy(older);
+    }
+    assert_refused(
+        "0F0,0F1,0B0,0W0,0B1",
+        "x.csv: row 1, column 5, \"0B1\": expected a W of it as well, as B is the older "
+        "letter for I in a file that has BW, or B and W of one micro-batch");
+    assert_refused(
+        "0F0,0B0,0BW0",
+        "x.csv: row 1, column 2, \"0B0\": expected a W of it as well, as B is the older "
+        "letter for I in a file that has BW, or B and W of one micro-batch");
+    cgp_schedule *s = parse("0F0,0I0,0B0,0W0"); /* B, read as I, is there twice */
+    assert_ok(cgp_schedule_lower_chain(s));
+    assert_status(cgp_schedule_check(s, NULL), CGP_EINVAL);
+    cgp_schedule_destroy(s);
+}
+
+/* What Schedule1F1B of PyTorch says of its last stage; nothing else counts so. */
+static void forwards_of_the_last_stage_may_count_from_one(void **state) {
+    (void)state;
+    static const char *const texts[][2] = {
+        {"0F1,0B0,0F2,0B1", "0F0,0B0,0F1,0B1"},
+        {"0F1,0B0", "0F0,0B0"},
+        {"0F0,0F1,0B0,0B1\n1F1,1B0,1F2,1B1,1REDUCE_GRAD", "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1"},
+    };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        cgp_schedule *one = parse(texts[i][0]), *zero = parse(texts[i][1]);
+        assert_same(zero, one);
+        cgp_schedule_destroy(zero);
+        cgp_schedule_destroy(one);
+    }
+    assert_refused(
+        "0F1,0F2,0B0,0B1\n1F0,1B0,1F1,1B1",
+        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F0");
+    assert_refused(
+        "0F0,0F1,0B0,0B1\n1F1,1B1,1F2,1B2",
+        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
+    assert_refused(
+        "0F1,0F2",
+        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 0, got no 0F0");
+    assert_refused(
+        "0F0,0F1,0B0,0B1\n1F1,1B0,1F3,1B1",
+        "x.csv: expected every micro-batch, 0 to 2, on every stage, 0 to 1, got no 0F2");
 }
 
 static void stages_and_micro_batches_are_all_there(void **state) {
@@ -255,7 +386,11 @@ int main(void) {
         cmocka_unit_test(blanks_empty_lines_and_weights_spread_out_are_no_matter),
         cmocka_unit_test(what_is_read_can_be_checked_and_run),
         cmocka_unit_test(a_cell_that_is_no_action_is_named),
-        cmocka_unit_test(old_letters_are_told),
+        cmocka_unit_test(cells_in_quotes_and_a_byte_order_mark_are_read),
+        cmocka_unit_test(quotes_that_do_not_end_are_refused),
+        cmocka_unit_test(other_encodings_are_told),
+        cmocka_unit_test(older_letters_are_read),
+        cmocka_unit_test(forwards_of_the_last_stage_may_count_from_one),
         cmocka_unit_test(stages_and_micro_batches_are_all_there),
         cmocka_unit_test(transfers_lead_somewhere),
         cmocka_unit_test(a_deadlock_in_a_text_is_found_before_it_runs),
