@@ -197,13 +197,17 @@ typedef enum cgp_csv {
  * Read a schedule from CSV: a row per device, a cell per action, `2F0` or `(0F7;7B3)OVERLAP_F_B`, blank where it idles.
  *
  * Both dialects: a text that has a transfer is lowered as a chain (transfers between stages of one device, which PyTorch
- * leaves out, are put in), another is compute only. UNSHARD, RESHARD and REDUCE_GRAD are left out.
- * Whether it makes sense is left to cgp_schedule_check().
+ * leaves out, are put in), another is compute only. UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD and WAIT_SEND_F and _B
+ * are left out. Whether it makes sense is left to cgp_schedule_check().
+ *
+ * A text that has BW, or B and W of one (stage, micro-batch), is in PyTorch's older letters: its B is I, its BW is B. Where the
+ * forwards of the last stage alone are numbered from 1, as PyTorch's Schedule1F1B does it, they are read from 0, with a
+ * warning in the log. A byte order mark of UTF-8 and cells in quotes (RFC 4180) are read.
  *
  * @param[in] name   Of the schedule, and of the text in messages. Borrowed.
  * @param[in] text   [bytes], need not end in 0. Borrowed.
  *
- * @retval CGP_EFORMAT  The message names row and column (from 1) and the cell; old letters (B for I, BW for B) are told.
+ * @retval CGP_EFORMAT  The message names row and column (from 1) and the cell; or it is text in UTF-16 or UTF-32.
  * @retval CGP_EINVAL   More than 2^24 stages x micro-batches.   @retval CGP_ENOMEM
  *
  * Threads: any. Cost: O(bytes log bytes).
@@ -212,7 +216,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, cons
                                                         const char *text, size_t bytes);
 
 /**
- * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read.
+ * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read. (With transfers PyTorch 2.6 to 2.9; later ones want
+ * a wait for each SEND as well, and put in both themselves where they are given the compute actions.)
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
@@ -231,8 +236,9 @@ typedef struct cgp_schedule_report {
     int *peak_slots; /**< [devices] The same, summed over the device's stages at one time. */
     int *
         least_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
-                              any edge it does, whatever the costs. Where several vectors are so, the largest
-                              entry of this one is the least that would do for all edges alike. */
+                              any edge it does, whatever the costs. A receive has a buffer from its posting until
+                              its message is taken. Where several vectors are so, the largest entry of this one is
+                              the least that would do for all edges alike. */
 } cgp_schedule_report;
 
 /**
@@ -240,8 +246,8 @@ typedef struct cgp_schedule_report {
  *
  * Every (stage, micro-batch) has its F once and its backward once (B, or I then W), or no backward at all in a forward
  * schedule; order within a stage; R at most once, between F and backward; SEND after its producer and RECV before its
- * consumer, once each, not necessarily next to them; no deadlock with unbounded buffers; then the least capacity of each
- * edge.
+ * consumer, once each, not necessarily next to them (RECV posts a receive, see cgp_schedule_simulate()); no deadlock with
+ * unbounded buffers; then the least capacity of each edge.
  *
  * @param[out] report  Filled on success only. May be NULL.
  *
@@ -255,18 +261,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_check(const cgp_schedule *schedul
 /** Free the arrays of a report; it may be all zero. */
 CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
-/** Costs in any one unit of time. Arrays are borrowed; NULL stands for the default in brackets. */
+/** Costs in any one unit of time. Arrays are borrowed; NULL stands for the default in brackets.
+ *
+ * F, I and W that are not given take 1 over all stages of a device, 1 / v on each of its v stages: so schedules with one
+ * stage on each device and with several do the same work and can be compared. What is given is of the stage. */
 typedef struct cgp_schedule_costs {
-    const double *forward;         /**< [stages] F [1]. */
-    const double *backward_input;  /**< [stages] I [1]. */
-    const double *backward_weight; /**< [stages] W [1]. B costs I + W. */
+    const double *forward;         /**< [stages] F [1 / v]. */
+    const double *backward_input;  /**< [stages] I [1 / v]. */
+    const double *backward_weight; /**< [stages] W [1 / v]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
-    const double *latency;         /**< [edges] From the end of SEND until RECV can end [0]. */
+    const double *latency;         /**< [edges] From the end of SEND until the message can be taken [0]. */
     const double *transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
                                  way, one message of an edge at a time, while devices compute. */
-    bool transfers_block;   /**< Not overlapped: RECV takes that time, on the device of the receiver. */
+    bool transfers_block;   /**< Not overlapped: the receiver takes that time, on its device, before the action that waits. */
     const int *
-        capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; RECV frees one [unbounded]. */
+        capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; the taking of a message frees one. A receive
+                       that is posted has one [unbounded]. */
 } cgp_schedule_costs;
 
 /** What a step looks like: simulated in the unit of its costs, or measured in seconds from the start of its first action
@@ -284,12 +294,15 @@ typedef struct cgp_schedule_timeline {
     double *busy; /**< [devices] Compute time / makespan. */
     int *
         free_capacity; /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
-                                 done, freed when its RECV is, at one instant freed first): with so many no sender
-                                 waits, and every time is as without limit. Does not depend on costs.capacity.
+                                 done or RECV posted, freed when the message is taken, at one instant freed first): with
+                                 so many no sender waits, and every time is as without limit. Does not depend on
+                                 costs.capacity.
                                  Measured: most buffers taken at once, of those that there were. */
     double **start,
-        **end; /**< [devices][actions of the device] A transfer starts and ends when it is done; a blocking RECV takes its
-                    time. Measured: from when the device came to it, its waiting and copying included. */
+        **end; /**< [devices][actions of the device] SEND starts and ends when it is done, RECV when its message is taken,
+                    right before the action that waits for it: where it was posted earlier, later than what follows it in
+                    the list. If transfers block, RECV takes its time then. Measured: from when the device came to it, its
+                    waiting and copying included. */
     double **given,
         **ready; /**< [devices][actions of the device] Measured, else NULL. Of a transfer: when the other side let go of its
                       buffer, or message (0: before the step), and when this side had it; what was given after `start` was
@@ -305,7 +318,9 @@ typedef struct cgp_schedule_timeline {
 /**
  * Simulate a lowered schedule: each device runs its list in order, an action starts when what it needs has arrived.
  *
- * Transfers take no time on the device unless costs.transfers_block; SEND waits for a free buffer, RECV for its message.
+ * SEND waits for a free buffer. RECV only posts a receive, wherever it stands: the F, B or I of its stage and micro-batch
+ * waits for the message, and takes it. (Of a pair, F waits for the messages of both.) So a table has the same times with
+ * transfers as without; only buffers may be more. Transfers take no time on the device unless costs.transfers_block.
  *
  * @param[in]  costs  Borrowed; NULL for all defaults.
  * @param[out] out    Filled on success only.

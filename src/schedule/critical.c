@@ -7,20 +7,21 @@
  *                                                   followed F2, and so on down to 0
  *
  * An action starts when the one before it on its device ends, when its message has come, or, a
- * SEND, when a buffer is free. Whatever is not compute time on this path is messages. Of a measured
+ * SEND, when a buffer is free. Before it is what the device did before it: list_order.c. Whatever is not compute time on this path is messages. Of a measured
  * step it is known who waited: whom the other side gave what it needed after its own start. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>
 
+/* The number-th action that a device does. */
 typedef struct place {
-    int device, position;
+    int device, number;
 } place;
 
-/* Where the transfers of each edge stand, both in order. */
+/* Which actions of their devices the transfers of each edge are. */
 typedef struct transfers {
-    int *send;                 /* [edges][chunks] position of the k-th SEND */
-    int *receive;              /* [edges][chunks] position of the k-th RECV */
+    int *send;                 /* [edges][chunks] the k-th SEND */
+    int *receive;              /* [edges][chunks] the k-th RECV */
     int *number;               /* [edges][chunks] by micro-batch: its SEND is the k-th */
     int *n_sends, *n_receives; /* [edges] while they are counted */
 } transfers;
@@ -29,17 +30,25 @@ typedef struct path {
     const cgp_schedule *s;
     const cgp_schedule_costs *costs;
     const cgp_schedule_timeline *t;
+    cgp__list_order order;
     transfers x;
 } path;
+
+/* Where the times of an action stand. */
+static int position_of(const path *p, int device, int number) {
+    return cgp__list_order_at(&p->order, device, number);
+}
 
 static size_t cell(const cgp_schedule *s, int edge, int i) {
     return (size_t)edge * (size_t)s->chunks + (size_t)i;
 }
 
-static void find_transfers(transfers *x, const cgp_schedule *s) {
+static void find_transfers(path *p) {
+    const cgp_schedule *s = p->s;
+    transfers *x = &p->x;
     for (int device = 0; device < s->devices; device++) {
         for (int i = 0; i < s->counts[device]; i++) {
-            const cgp_action *a = &s->lists[device][i];
+            const cgp_action *a = &s->lists[device][position_of(p, device, i)];
             if (cgp__is_send(a->kind)) {
                 const int k = x->n_sends[a->edge]++;
                 x->send[cell(s, a->edge, k)] = i;
@@ -62,7 +71,8 @@ static place sender_of(const path *p, const cgp_action *a, double start) {
         p->costs->transfer && !p->costs->transfers_block ? p->costs->transfer[a->edge] : 0.0;
     took += each;
     for (; k > 0; k--, took += each) {
-        const double sent = p->t->end[device][p->x.send[cell(s, a->edge, k)]];
+        const double sent =
+            p->t->end[device][position_of(p, device, p->x.send[cell(s, a->edge, k)])];
         if (each == 0.0 || sent + took >= start * (1.0 - 1e-12)) break;
     }
     return (place){device, p->x.send[cell(s, a->edge, k)]};
@@ -71,8 +81,9 @@ static place sender_of(const path *p, const cgp_action *a, double start) {
 /* Measured: the first RECV that ended when the buffer was given, or after that. */
 static int freed_at(const path *p, const cgp_action *a, int device, double given) {
     const cgp_schedule *s = p->s;
+    const int *receive = &p->x.receive[cell(s, a->edge, 0)];
     int k = 0;
-    while (k + 1 < s->chunks && p->t->end[device][p->x.receive[cell(s, a->edge, k)]] < given)
+    while (k + 1 < s->chunks && p->t->end[device][position_of(p, device, receive[k])] < given)
         k++;
     return k;
 }
@@ -81,32 +92,36 @@ static int freed_at(const path *p, const cgp_action *a, int device, double given
 static place receiver_of(const path *p, const cgp_action *a, place at) {
     const cgp_schedule *s = p->s;
     const int device = s->device_of[s->edges[a->edge].to];
-    const int k = p->t->given ? freed_at(p, a, device, p->t->given[at.device][at.position])
+    const int position = position_of(p, at.device, at.number);
+    const int k = p->t->given ? freed_at(p, a, device, p->t->given[at.device][position])
                               : p->x.number[cell(s, a->edge, a->microbatch)] -
                                     p->costs->capacity[a->edge];
     return (place){device, p->x.receive[cell(s, a->edge, k)]};
 }
 
-/* What an action started upon; position -1: nothing, it is the first. */
+/* What an action started upon; number -1: nothing, it is the first. */
 static place before(const path *p, place at) {
-    const cgp_action *a = &p->s->lists[at.device][at.position];
-    const double start = p->t->start[at.device][at.position];
-    const double previous = at.position > 0 ? p->t->end[at.device][at.position - 1] : 0.0;
+    const int position = position_of(p, at.device, at.number);
+    const cgp_action *a = &p->s->lists[at.device][position];
+    const double start = p->t->start[at.device][position];
+    const double previous =
+        at.number > 0 ? p->t->end[at.device][position_of(p, at.device, at.number - 1)] : 0.0;
     const bool waited =
-        p->t->given ? p->t->given[at.device][at.position] > start : start > previous;
+        p->t->given ? p->t->given[at.device][position] > start : start > previous;
     if (cgp__is_transfer(a->kind) && waited)
         return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
-    return (place){at.device, at.position - 1};
+    return (place){at.device, at.number - 1};
 }
 
+/* The last of a list is never a RECV, so it is the last to be done as well. */
 static place last_of(const path *p) {
     place last = {0, -1};
     double end = -1.0;
     for (int device = 0; device < p->s->devices; device++) {
-        const int position = p->s->counts[device] - 1;
-        if (position < 0 || p->t->end[device][position] <= end) continue;
-        end = p->t->end[device][position];
-        last = (place){device, position};
+        const int number = p->s->counts[device] - 1;
+        if (number < 0 || p->t->end[device][number] <= end) continue;
+        end = p->t->end[device][number];
+        last = (place){device, number};
     }
     return last;
 }
@@ -114,14 +129,15 @@ static place last_of(const path *p) {
 /* Times do not grow on the way back, and where they stay the same nobody is met twice: the schedule
  * ran. A measured step that comes from a file may never have. */
 static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
-    for (place at = last_of(p); at.position >= 0; at = before(p, at)) {
-        const cgp_action *a = &p->s->lists[at.device][at.position];
-        if (t->critical[at.device][at.position]) return;
-        t->critical[at.device][at.position] = true;
+    for (place at = last_of(p); at.number >= 0; at = before(p, at)) {
+        const int position = position_of(p, at.device, at.number);
+        const cgp_action *a = &p->s->lists[at.device][position];
+        if (t->critical[at.device][position]) return;
+        t->critical[at.device][position] = true;
         if (cgp__is_transfer(a->kind)) continue;
         t->critical_path[a->kind] +=
             duration ? duration[(size_t)a->kind * (size_t)p->s->stages + (size_t)a->stage]
-                     : t->end[at.device][at.position] - t->start[at.device][at.position];
+                     : t->end[at.device][position] - t->start[at.device][position];
     }
 }
 
@@ -133,13 +149,17 @@ cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *d
     if (!numbers)
         return cgp__no_memory("schedule: simulate", (3 * cells + 2 * edges) * sizeof *numbers);
     path p = {.s = schedule, .costs = costs, .t = timeline};
+    const cgp_status status = cgp__list_order_create(&p.order, schedule);
     p.x = (transfers){.send = numbers,
                       .receive = numbers + cells,
                       .number = numbers + 2 * cells,
                       .n_sends = numbers + 3 * cells,
                       .n_receives = numbers + 3 * cells + edges};
-    find_transfers(&p.x, schedule);
-    walk(&p, duration, timeline);
+    if (status == CGP_OK) {
+        find_transfers(&p);
+        walk(&p, duration, timeline);
+    }
+    cgp__list_order_release(&p.order);
     free(numbers);
-    return CGP_OK;
+    return status;
 }

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c -- the one engine: runs the lists of a lowered schedule, with time or without.
  *
- * Each device runs its list in order and stands still at an action that cannot happen yet:
+ * Each device does its list in the order of list_order.c, where RECV is the taking of a message right before
+ * the action that needs it, and stands still at what cannot happen yet:
  *
  *     RECV of micro-batch i        until its SEND happened (and the latency passed)
  *     SEND k of an edge, c buffers until RECV k-c of that edge happened, both counted from 0
  *
- * A message takes time on its way, one after the other on an edge, or on the receiver, who then does
- * nothing else.
+ * c is no less than the receives that are posted at one time. A message takes time on its way, one
+ * after the other on an edge, or on the receiver, who then does nothing else.
  *
  * Both waits name one action of one other device, whatever the timing, so the times are those
  * of a fixed graph: no queue of events is needed, devices may be run in any order, and a device
@@ -31,6 +32,7 @@ cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule
     const size_t devices = (size_t)schedule->devices, edges = (size_t)schedule->n_edges;
     const size_t messages = edges * (size_t)schedule->chunks;
     *x = (cgp__execution){.schedule = schedule};
+    CGP_TRY(cgp__list_order_create(&x->order, schedule));
     x->next = cgp__calloc(devices, sizeof *x->next);
     x->clock = cgp__calloc(devices, sizeof *x->clock);
     x->waiting = cgp__calloc(devices, sizeof *x->waiting);
@@ -51,6 +53,7 @@ cgp_status cgp__execution_create(cgp__execution *x, const cgp_schedule *schedule
 }
 
 void cgp__execution_release(cgp__execution *x) {
+    cgp__list_order_release(&x->order);
     free(x->link);
     free(x->received);
     free(x->sent);
@@ -125,7 +128,7 @@ static bool receive(cgp__execution *x, const cgp_action *a, double *time, double
 
 /* Do the next action of a device, if it can happen. */
 static bool step(cgp__execution *x, int device) {
-    const int position = x->next[device];
+    const int position = cgp__list_order_at(&x->order, device, x->next[device]);
     const cgp_action *a = &x->schedule->lists[device][position];
     double start = x->clock[device];
     if (cgp__is_send(a->kind)) {
@@ -159,8 +162,13 @@ bool cgp__execution_run(cgp__execution *x) {
     return true;
 }
 
+/* The k-th action that a device does. */
+static const cgp_action *action_at(const cgp__execution *x, int device, int k) {
+    return &x->schedule->lists[device][cgp__list_order_at(&x->order, device, k)];
+}
+
 static const cgp_action *blocked_at(const cgp__execution *x, int device) {
-    return &x->schedule->lists[device][x->next[device]];
+    return action_at(x, device, x->next[device]);
 }
 
 /* The device that a blocked one waits for. It is blocked too: all it still owes is in its
@@ -188,7 +196,10 @@ void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault) {
     const int first = find_cycle(x);
     int device = first;
     do {
-        cgp__fault_add(fault, device, x->next[device]);
+        int k = x->next[device]; /* for a RECV, the action that waits for it */
+        while (cgp__is_receive(action_at(x, device, k)->kind))
+            k++;
+        cgp__fault_add(fault, device, cgp__list_order_at(&x->order, device, k));
         device = waits_for(x, device);
     } while (device != first);
 }
@@ -205,7 +216,7 @@ static cgp_action awaited(const cgp__execution *x, int device) {
     }
     const int receiver = x->schedule->device_of[edge.to];
     for (int i = x->next[receiver]; i < x->schedule->counts[receiver]; i++) {
-        const cgp_action *b = &x->schedule->lists[receiver][i];
+        const cgp_action *b = action_at(x, receiver, i);
         if (b->edge == a->edge && !cgp__is_send(b->kind)) return *b;
     }
     return other; /* not reached: a full edge has a message that is still to be received */
@@ -275,9 +286,13 @@ cgp_status cgp__execution_least_capacity(cgp__execution *x, int *capacity) {
     const cgp_schedule *s = x->schedule;
     int *floor = cgp__calloc((size_t)s->n_edges, sizeof *floor);
     if (!floor) return cgp__no_memory("schedule: capacity", (size_t)s->n_edges * sizeof *floor);
-    if (s->n_edges > 0) memcpy(floor, capacity, (size_t)s->n_edges * sizeof *floor);
+    for (int e = 0; e < s->n_edges; e++) {
+        if (capacity[e] < x->order.posted[e]) capacity[e] = x->order.posted[e];
+        floor[e] = capacity[e];
+    }
     *x = (cgp__execution){.schedule = s,
                           .capacity = capacity,
+                          .order = x->order,
                           .next = x->next,
                           .clock = x->clock,
                           .waiting = x->waiting,

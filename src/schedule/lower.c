@@ -7,7 +7,8 @@
  *
  * SEND stands right after its producer: nothing that is needed elsewhere is held back. RECV
  * stands right before its consumer, so that the bytes stay in the sender's buffer for as
- * long as they can, and R, in front of it, runs while the gradient is still on its way.
+ * long as they can, and no buffer waits for a message; R, in front of it, runs while the gradient
+ * is still on its way. Whoever runs such a list may wait at the RECV (list_order.c).
  *
  * Of a pair, F of one stage and B of another, all RECV stand before both and all SEND after
  * both. */
@@ -101,8 +102,7 @@ static void write_action(writer *w, const cgp_action *a) {
     w->n++;
 }
 
-/* The position of the backward that goes with an F; the F's own if it is alone. */
-static int partner_of(const cgp_schedule *s, int device, int position) {
+int cgp__partner(const cgp_schedule *s, int device, int position) {
     const cgp_action *list = s->lists[device];
     int i = position + 1;
     if (!list[position].paired || list[position].kind != CGP_ACTION_F) return position;
@@ -117,7 +117,7 @@ static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
     writer w = {schedule, groups, to, 0};
     const cgp_action *list = schedule->lists[device];
     for (int i = 0, last; i < schedule->counts[device]; i = last + 1) {
-        last = partner_of(schedule, device, i);
+        last = cgp__partner(schedule, device, i);
         write_transfers(&w, &list[i], true);
         if (last > i) write_transfers(&w, &list[last], true);
         for (int k = i; k <= last; k++)

@@ -43,7 +43,7 @@ static bool allocate(cgp__picture *p, const cgp_schedule *s) {
     return enough;
 }
 
-/* A SEND is of the last box that made it, a RECV for the next that takes it. */
+/* A SEND is of the last box that made it, a RECV, in the order of list_order.c, for the next. */
 static void add_message(cgp__picture *p, const cgp_schedule *s, int row, int box,
                         const cgp_action *a, int *index) {
     const cgp_edge edge = s->edges[a->edge];
@@ -68,11 +68,13 @@ static void add_message(cgp__picture *p, const cgp_schedule *s, int row, int box
 static cgp_status fill(cgp__picture *p, const cgp_schedule *s, double *const *start,
                        double *const *end, bool *const *critical) {
     const size_t messages = (size_t)s->n_edges * (size_t)s->chunks;
+    cgp__list_order order;
+    CGP_TRY(cgp__list_order_create(&order, s));
     int *index = cgp__calloc(messages, sizeof *index);
-    if (!index) return cgp__no_memory("schedule: picture", messages * sizeof *index);
-    for (int row = 0; row < s->devices; row++) {
+    for (int row = 0; index && row < s->devices; row++) {
         int n = 0;
-        for (int i = 0; i < s->counts[row]; i++) {
+        for (int k = 0; k < s->counts[row]; k++) {
+            const int i = cgp__list_order_at(&order, row, k);
             const cgp_action *a = &s->lists[row][i];
             if (cgp__is_transfer(a->kind)) {
                 add_message(p, s, row, n, a, index);
@@ -84,7 +86,8 @@ static cgp_status fill(cgp__picture *p, const cgp_schedule *s, double *const *st
         }
     }
     free(index);
-    return CGP_OK;
+    cgp__list_order_release(&order);
+    return index ? CGP_OK : cgp__no_memory("schedule: picture", messages * sizeof *index);
 }
 
 cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,

@@ -35,6 +35,10 @@ static inline bool cgp__is_send(cgp_action_kind kind) {
     return kind == CGP_ACTION_SEND_F || kind == CGP_ACTION_SEND_B;
 }
 
+static inline bool cgp__is_receive(cgp_action_kind kind) {
+    return kind == CGP_ACTION_RECV_F || kind == CGP_ACTION_RECV_B;
+}
+
 /* Needs the gradients of later stages, and makes those of earlier ones. */
 static inline bool cgp__starts_backward(cgp_action_kind kind) {
     return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
@@ -98,6 +102,9 @@ void cgp__chain_edges(cgp_edge *edges, int links);
 
 /* Put in the transfers of a lowered schedule between stages of one device, where it has none. */
 cgp_status cgp__lower_local(cgp_schedule *schedule);
+
+/* The position of the backward that goes with a paired F; that of the action itself if it has none. */
+int cgp__partner(const cgp_schedule *schedule, int device, int position);
 
 /* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is
  * short. */
@@ -182,6 +189,30 @@ cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *d
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline);
 
+/* --- list_order.c: RECV posts a receive, and the action that needs the message waits --- */
+
+/* The order in which devices do their lists, each RECV right before the action that takes its
+ * message. */
+typedef struct cgp__list_order {
+    int devices;
+    int **
+        at; /* [devices][actions] the k-th to be done: its position in the list; NULL: the k-th */
+    int *
+        posted; /* [edges] at least 1: most receives that are posted and not taken at one time */
+} cgp__list_order;
+
+/* Of a lowered schedule that keeps the rules. Cost: O(actions). */
+cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *schedule);
+void cgp__list_order_release(cgp__list_order *o);
+
+static inline int cgp__list_order_at(const cgp__list_order *o, int device, int k) {
+    return o->at[device] ? o->at[device][k] : k;
+}
+
+/* CGP_EINVAL if an edge has not as many buffers as receives are posted on it. */
+cgp_status cgp__list_order_check_capacity(const cgp__list_order *o,
+                                          const cgp_schedule *schedule, const int *capacity);
+
 /* --- execute.c: the one engine --- */
 
 typedef struct cgp__execution {
@@ -194,14 +225,15 @@ typedef struct cgp__execution {
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */
     double *const *start, *const *end; /* [devices][actions], written unless NULL */
+    cgp__list_order order;             /* in which each list is done */
     /* Where it stands. */
-    int *next;               /* [devices] position of the next action */
+    int *next;               /* [devices] the next action, by number in that order */
     double *clock;           /* [devices] end of the last one */
     bool *waiting;           /* [devices] blocked, to be woken */
     int *ready, n_ready;     /* [devices] a stack */
     int *sends, *receives;   /* [edges] how many were done */
-    double *arrival;         /* [edges][chunks] by micro-batch: RECV may end; < 0: not sent */
-    double *sent, *received; /* [edges][chunks] by count: when the k-th was done */
+    double *arrival;         /* [edges][chunks] by micro-batch: may be taken; < 0: not sent */
+    double *sent, *received; /* [edges][chunks] by count: when the k-th was sent, taken */
     double *link;            /* [edges] the last message has left */
 } cgp__execution;
 
@@ -221,8 +253,8 @@ void cgp__execution_cycle(const cgp__execution *x, cgp__fault *fault);
 /* After a run that returned false: CGP_EINVAL with the cycle in the message. */
 cgp_status cgp__execution_deadlock(const cgp__execution *x);
 
-/* Raise capacity[edges] by as little as lets the schedule run to its end: what was raised
- * cannot be smaller by one, and is no larger than one capacity for all edges would have to
+/* Raise capacity[edges] by as little as lets the schedule run to its end (but not below what is
+ * posted at one time): what was raised cannot be smaller by one, and is no larger than one capacity for all edges would have to
  * be. CGP_EINVAL with the cycle if no capacity helps. Forgets where `x` stands and what the
  * caller had set. Cost: O(actions) if nothing is raised, else O(actions x raised edges x log
  * chunks). */

@@ -103,6 +103,7 @@ static cgp_status simulate(cgp__execution *x, const double *duration,
     count_buffers(x, t->free_capacity);
     CGP_TRY(cgp__execution_least_capacity(x, t->free_capacity));
     if (costs->capacity) {
+        CGP_TRY(cgp__list_order_check_capacity(&x->order, x->schedule, costs->capacity));
         set_costs(x, duration, costs, t);
         x->capacity = costs->capacity;
         cgp__execution_rewind(x);

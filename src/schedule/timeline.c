@@ -73,9 +73,13 @@ void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
 
 /* --- figures --- */
 
+/* The first to start need not be the first of the list: that may be a RECV whose message is taken later. */
 static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
     const int count = s->counts[device];
-    return count > 0 ? t->end[device][count - 1] - t->start[device][0] : 0.0;
+    double first = INFINITY;
+    for (int i = 0; i < count; i++)
+        first = fmin(first, t->start[device][i]);
+    return count > 0 ? t->end[device][count - 1] - first : 0.0;
 }
 
 void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {

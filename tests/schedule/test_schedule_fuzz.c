@@ -47,7 +47,7 @@ static void copy_lists(tables *t, const cgp_schedule *schedule) {
 
 typedef struct progress {
     bool done[CGP__COMPUTE_KINDS][STAGES][CHUNKS];
-    bool sent[EDGES][CHUNKS], received[EDGES][CHUNKS];
+    bool sent[EDGES][CHUNKS], posted[EDGES][CHUNKS];
 } progress;
 
 static bool started_backward(const progress *p, int j, int i) {
@@ -115,8 +115,50 @@ static void draw_edges(tables *t, uint64_t *seed) {
     }
 }
 
+static void insert_action(tables *t, int device, int position, cgp_action a) {
+    cgp_action *list = t->lists[device];
+    memmove(list + position + 1, list + position,
+            (size_t)(t->counts[device]++ - position) * sizeof a);
+    list[position] = a;
+}
+
+static cgp_action remove_action(tables *t, int device, int position) {
+    cgp_action *list = t->lists[device];
+    const cgp_action a = list[position];
+    memmove(list + position, list + position + 1,
+            (size_t)(--t->counts[device] - position) * sizeof a);
+    return a;
+}
+
+/* Behind the last receive before position i that is for the same action as that there. */
+static int first_place(const tables *t, int device, int i) {
+    const cgp_action *list = t->lists[device];
+    for (int k = i - 1; k >= 0; k--) {
+        if (list[k].kind == list[i].kind && list[k].stage == list[i].stage &&
+            list[k].microbatch == list[i].microbatch)
+            return k + 1;
+    }
+    return 0;
+}
+
+/* Post some receives earlier than right before the action that waits, those of one action in their
+ * order. */
+static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *seed) {
+    cgp_schedule_destroy(schedule);
+    for (int device = 0; device < t->devices; device++) {
+        for (int i = 1; i < t->counts[device]; i++) {
+            if (!cgp__is_receive(t->lists[device][i].kind) || test_between(seed, 0, 2) == 0)
+                continue;
+            const int to = test_between(seed, first_place(t, device, i), i);
+            insert_action(t, device, to, remove_action(t, device, i));
+        }
+    }
+    assert_ok(make(&schedule, t));
+    return schedule;
+}
+
 /* A right table, lowered: as lists in `t`, and as a schedule. */
-static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
+static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES),
                   .chunks = test_between(seed, 1, CHUNKS)};
     t->devices = test_between(seed, 1, t->stages);
@@ -132,14 +174,20 @@ static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
     return schedule;
 }
 
+/* The same, or with receives that are posted early. */
+static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
+    cgp_schedule *schedule = draw_lowered(t, seed);
+    return test_between(seed, 0, 1) ? post_early(schedule, t, seed) : schedule;
+}
+
 /* --- the plain executor --- */
 
-/* The messages of one kind for or from (stage, micro-batch) are all there. */
+/* The messages of one kind for (stage, micro-batch) are all there, and a receive was posted for each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
                          bool gradient) {
     for (int e = 0; e < t->n_edges; e++) {
         if (cgp__is_gradient(t->edges[e]) == gradient && t->edges[e].to == stage &&
-            !p->received[e][microbatch])
+            !(p->sent[e][microbatch] && p->posted[e][microbatch]))
             return false;
     }
     return true;
@@ -150,8 +198,8 @@ static bool transfer(const tables *t, progress *p, const cgp_action *a) {
     const bool gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
     if (gradient != cgp__is_gradient(t->edges[e])) return false;
     if (a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B) {
-        if (a->stage != t->edges[e].to || !p->sent[e][i] || p->received[e][i]) return false;
-        return p->received[e][i] = true;
+        if (a->stage != t->edges[e].to || p->posted[e][i]) return false;
+        return p->posted[e][i] = true;
     }
     const bool made =
         gradient ? started_backward(p, a->stage, i) : p->done[CGP_ACTION_F][a->stage][i];
@@ -185,7 +233,8 @@ static bool is_complete(const tables *t, const progress *p, bool backward) {
                 return false;
         }
         for (int e = 0; e < t->n_edges; e++) {
-            if ((backward || !cgp__is_gradient(t->edges[e])) && !p->received[e][i])
+            if ((backward || !cgp__is_gradient(t->edges[e])) &&
+                !(p->sent[e][i] && p->posted[e][i]))
                 return false;
         }
     }
@@ -335,9 +384,22 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
     }
 }
 
+/* The last of what (stage, micro-batch) of a compute action waits for. */
+static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS],
+                           const cgp_action *a) {
+    double last = 0.0;
+    if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return last;
+    for (int e = 0; e < t->n_edges; e++) {
+        if (t->edges[e].to == a->stage &&
+            cgp__is_gradient(t->edges[e]) == (a->kind != CGP_ACTION_F))
+            last = fmax(last, arrival[e][a->microbatch]);
+    }
+    return last;
+}
+
 /* A timeline is one that its rules allow, and none is earlier: each action starts when the
- * one before it on the device is done, and a RECV not before its message is there; one of
- * both exactly. */
+ * one before it on the device is done, and F, B or I not before its messages are there; one of
+ * both exactly. A RECV, wherever it stands, is when its message is taken, which is no later. */
 static void every_action_starts_as_soon_as_it_can(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -363,9 +425,12 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
                 const double cost[] = {
                     values[0][a->stage], values[1][a->stage] + values[2][a->stage],
                     values[1][a->stage], values[2][a->stage], values[3][a->stage]};
-                const bool is_receive =
-                    a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_RECV_B;
-                if (is_receive) clock = fmax(clock, arrival[a->edge][a->microbatch]);
+                if (cgp__is_receive(a->kind)) {
+                    assert_true(x.start[device][i] >= arrival[a->edge][a->microbatch]);
+                    assert_float_equal(x.end[device][i], x.start[device][i], 0.0);
+                    continue;
+                }
+                clock = fmax(clock, last_arrival(&t, arrival, a));
                 assert_float_equal(x.start[device][i], clock, 0.0);
                 clock += cgp__is_transfer(a->kind) ? 0.0 : cost[a->kind];
                 assert_float_equal(x.end[device][i], clock, 0.0);
@@ -376,22 +441,85 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
     }
 }
 
+/* Compute actions, of one schedule with receives right before their use and one with receives posted
+ * early, in their order. */
+static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
+                                const cgp_schedule *b, const cgp_schedule_timeline *y) {
+    for (int device = 0; device < a->devices; device++) {
+        int k = 0;
+        for (int i = 0; i < a->counts[device]; i++) {
+            if (cgp__is_receive(a->lists[device][i].kind)) continue;
+            while (cgp__is_receive(b->lists[device][k].kind))
+                k++;
+            assert_int_equal(a->lists[device][i].kind, b->lists[device][k].kind);
+            assert_float_equal(x->start[device][i], y->start[device][k], 0.0);
+            assert_float_equal(x->end[device][i], y->end[device][k++], 0.0);
+        }
+    }
+}
+
+/* Every compute action of the critical path starts when what is before it there ends, back to 0. */
+static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timeline *t) {
+    double last = 0.0;
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            if (!t->critical[device][i]) continue;
+            last = fmax(last, t->end[device][i]);
+            bool begun = t->start[device][i] == 0.0;
+            for (int d = 0; d < s->devices && !begun; d++) {
+                for (int k = 0; k < s->counts[d]; k++)
+                    begun = begun || (t->critical[d][k] && (d != device || k != i) &&
+                                      t->end[d][k] <= t->start[device][i]);
+            }
+            assert_true(begun);
+        }
+    }
+    assert_float_equal(last, t->makespan, 0.0);
+}
+
+/* RECV posts a receive; only buffers can be more where that is early. */
+static void a_receive_posted_early_changes_no_time(void **state) {
+    (void)state;
+    uint64_t seed = test_seed();
+    int more = 0;
+    for (int round = 0; round < 400; round++) {
+        tables t;
+        double values[5][EDGES];
+        cgp_schedule_costs costs;
+        cgp_schedule_timeline late, early;
+        cgp_schedule_report late_report, early_report;
+        cgp_schedule *schedule = draw_lowered(&t, &seed), *copy = cgp__copy_lowered(schedule);
+        cgp_schedule *moved = post_early(schedule, &t, &seed);
+        draw_costs(&costs, values, &seed);
+        assert_ok(cgp_schedule_simulate(copy, &costs, &late));
+        assert_ok(cgp_schedule_simulate(moved, &costs, &early));
+        assert_ok(cgp_schedule_check(copy, &late_report));
+        assert_ok(cgp_schedule_check(moved, &early_report));
+        assert_same_compute(copy, &late, moved, &early);
+        assert_float_equal(late.makespan, early.makespan, 0.0);
+        assert_float_equal(late.span, early.span, 0.0);
+        assert_float_equal(late.bubble_span, early.bubble_span, 0.0);
+        assert_path_is_whole(moved, &early);
+        for (int e = 0; e < t.n_edges; e++) {
+            assert_true(early.free_capacity[e] >= late.free_capacity[e]);
+            more += early_report.least_capacity[e] > late_report.least_capacity[e];
+        }
+        char *picture = cgp_schedule_draw(copy), *same = cgp_schedule_draw(moved);
+        assert_string_equal(picture, same);
+        free(same);
+        free(picture);
+        cgp_schedule_report_release(&early_report);
+        cgp_schedule_report_release(&late_report);
+        cgp_schedule_timeline_release(&early);
+        cgp_schedule_timeline_release(&late);
+        cgp_schedule_destroy(moved);
+        cgp_schedule_destroy(copy);
+    }
+    print_message("%d edges need more buffers\n", more);
+    assert_true(more > 20);
+}
+
 /* --- broken tables --- */
-
-static void insert_action(tables *t, int device, int position, cgp_action a) {
-    cgp_action *list = t->lists[device];
-    memmove(list + position + 1, list + position,
-            (size_t)(t->counts[device]++ - position) * sizeof a);
-    list[position] = a;
-}
-
-static cgp_action remove_action(tables *t, int device, int position) {
-    cgp_action *list = t->lists[device];
-    const cgp_action a = list[position];
-    memmove(list + position, list + position + 1,
-            (size_t)(--t->counts[device] - position) * sizeof a);
-    return a;
-}
 
 static void shuffle(tables *t, int device, uint64_t *seed) {
     for (int i = t->counts[device] - 1; i > 0; i--)
@@ -536,6 +664,7 @@ int main(void) {
         cmocka_unit_test(nothing_below_the_least_capacity_runs),
         cmocka_unit_test(with_the_free_capacity_no_sender_waits_and_with_less_one_does),
         cmocka_unit_test(every_action_starts_as_soon_as_it_can),
+        cmocka_unit_test(a_receive_posted_early_changes_no_time),
         cmocka_unit_test(a_damaged_table_is_refused_exactly_if_it_cannot_run),
         cmocka_unit_test(damage_before_lowering_is_found_after_it),
     };
