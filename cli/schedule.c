@@ -53,6 +53,23 @@ static cgp_status check_settings(const cli_settings *s) {
     return CGP_OK;
 }
 
+/* The cost of an option on every stage, owned by the caller; NULL if it is not given, which stands for
+ * what a device takes, shared out over its stages. */
+static double *cost_on(const cli_settings *s, cli_option_id id, double value, int stages) {
+    return cli_given(s, id) ? repeat(value, stages) : NULL;
+}
+
+/* Take the three of them, where there are as many stages. */
+static void take_costs(drawing *d, int stages) {
+    const cli_settings *s = d->settings;
+    free(d->forward);
+    free(d->input);
+    free(d->weight);
+    d->forward = cost_on(s, CLI_OPTION_COST_F, s->cost_f, stages);
+    d->input = cost_on(s, CLI_OPTION_COST_I, s->cost_i, stages);
+    d->weight = cost_on(s, CLI_OPTION_COST_W, s->cost_w, stages);
+}
+
 /* The greedy schedules take the costs that are simulated. */
 static cgp_status generate(drawing *d) {
     const cli_settings *s = d->settings;
@@ -61,9 +78,10 @@ static cgp_status generate(drawing *d) {
     options.virtual_stages = (int)s->virtual_stages;
     options.group = (int)s->group;
     if (info && !info->any_virtual && info->virtual_stages == 1 && s->stages < 1 << 24) {
-        options.forward = d->forward = repeat(s->cost_f, (int)s->stages);
-        options.backward_input = d->input = repeat(s->cost_i, (int)s->stages);
-        options.backward_weight = d->weight = repeat(s->cost_w, (int)s->stages);
+        take_costs(d, (int)s->stages);
+        options.forward = d->forward;
+        options.backward_input = d->input;
+        options.backward_weight = d->weight;
         options.latency = s->latency + s->transfer;
     }
     return cgp_schedule_create(&d->schedule, s->operand, (int)s->stages, (int)s->chunks,
@@ -109,13 +127,7 @@ static bool is_local(const drawing *d, int edge) {
 
 static cgp_status simulate(drawing *d) {
     const cli_settings *s = d->settings;
-    const int stages = cgp_schedule_stages(d->schedule);
-    free(d->forward);
-    free(d->input);
-    free(d->weight);
-    d->forward = repeat(s->cost_f, stages);
-    d->input = repeat(s->cost_i, stages);
-    d->weight = repeat(s->cost_w, stages);
+    take_costs(d, cgp_schedule_stages(d->schedule));
     d->latency = repeat(s->latency, d->n_edges);
     d->transfer = repeat(s->transfer, d->n_edges);
     for (int e = 0; e < d->n_edges; e++) {
@@ -133,6 +145,18 @@ static cgp_status simulate(drawing *d) {
 
 /* --- telling --- */
 
+/* Stages of the device that has most. */
+static int most_stages(const cgp_schedule *schedule) {
+    int most = 0;
+    int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
+    for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
+        const int count = ++counts[cgp_schedule_device_of(schedule, j)];
+        most = count > most ? count : most;
+    }
+    free(counts);
+    return most;
+}
+
 static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
     static const char letters[] = "FBIWR";
     double compute = 0.0;
@@ -145,11 +169,24 @@ static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
     fprintf(out, "messages %g\n", rest > 1e-9 * t->makespan ? rest : 0.0);
 }
 
+/* "F 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
+static void print_cost(const drawing *d, FILE *out, char letter, const double *given) {
+    const int devices = cgp_schedule_devices(d->schedule), v = most_stages(d->schedule);
+    if (!given && devices * (int64_t)v != cgp_schedule_stages(d->schedule))
+        fprintf(out, "%c 1/v, ", letter);
+    else
+        fprintf(out, "%c %g, ", letter, given ? given[0] : 1.0 / v);
+}
+
 static void print_figures(const drawing *d, FILE *out) {
     const cli_settings *s = d->settings;
     const cgp_schedule_timeline *t = &d->timeline;
-    fprintf(out, "\ncosts        F %g, I %g, W %g, message %g + %g%s\n", s->cost_f, s->cost_i,
-            s->cost_w, s->latency, s->transfer, s->blocking ? " (blocking)" : "");
+    fprintf(out, "\ncosts        ");
+    print_cost(d, out, 'F', d->forward);
+    print_cost(d, out, 'I', d->input);
+    print_cost(d, out, 'W', d->weight);
+    fprintf(out, "message %g + %g%s\n", s->latency, s->transfer,
+            s->blocking ? " (blocking)" : "");
     fprintf(out, "makespan     %g, bubble %.2f %%\n", t->makespan, 100 * t->bubble_makespan);
     fprintf(out, "span         %g, bubble %.2f %%\n", t->span, 100 * t->bubble_span);
     print_critical_path(out, t);
@@ -191,18 +228,6 @@ static json_t *shares(const double *values, int count) {
     for (int i = 0; i < count; i++)
         json_array_append_new(list, cli_real_json(values[i]));
     return list;
-}
-
-/* Stages of the device that has most. */
-static int most_stages(const cgp_schedule *schedule) {
-    int most = 0;
-    int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
-    for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
-        const int count = ++counts[cgp_schedule_device_of(schedule, j)];
-        most = count > most ? count : most;
-    }
-    free(counts);
-    return most;
 }
 
 static json_t *critical_json(const cgp_schedule_timeline *t) {

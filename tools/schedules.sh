@@ -4,8 +4,8 @@
 #
 #     tools/schedules.sh BUILD FOLDER        FOLDER: docs, or another to compare with it
 #
-# Every figure comes from `cgpipe schedule`. A stage costs 1/v where a device has v of them, so that all are compared for the
-# same work per device.
+# Every figure comes from `cgpipe schedule`, where a stage costs 1/v if its device has v of them: all are compared for the same
+# work per device.
 set -eu
 export LC_ALL=C
 program=$1/cgpipe
@@ -28,11 +28,9 @@ most() {
 
 # NAME: simulate and draw it, into $figures.
 simulate() {
-    local v cost
+    local v
     v=$(awk -v name="\"$1\"" 'index($0, "\"schedule\": " name) { on = 1 } on && /"virtual":/ { gsub(/[^0-9]/, ""); print; exit }' "$list")
-    cost=$(awk -v v="$v" 'BEGIN { printf "%g", 1 / v }')
     command="cgpipe schedule $1 --stages 4 --chunks 8"
-    [ "$v" = 1 ] || command="$command --cost-f $cost --cost-i $cost --cost-w $cost"
     # shellcheck disable=SC2086
     "$program" ${command#cgpipe } --svg "$folder/schedules/$1.svg" --json "$figures" >/dev/null
     peak=$(most peak_slots_per_device | awk -v v="$v" '{ printf "%g", $1 / v }')
@@ -59,7 +57,8 @@ page() {
 # Schedules
 
 All schedules of `cgpipe schedule`, on 4 devices with 8 micro-batches, where forward (F), input gradient (I) and weight gradient (W)
-of a micro-batch take 1 each on a device; B is I and W in one piece. Where a device has several stages each takes its share.
+of a micro-batch take 1 each on a device; B is I and W in one piece. Where a device has v stages each takes 1/v (`--cost-f`,
+`--cost-i` and `--cost-w` give other times, of a stage).
 This page and its drawings are made by `make schedules`, and a test fails when they are stale.
 
 - **Bubble**: idle share of the devices. *By makespan*, from the beginning of the step to its end: what counts where all devices wait for
@@ -83,7 +82,9 @@ TEXT
 
 A schedule of your own is a CSV file, a line per device, a cell per action (`2F0`: stage 2, forward, micro-batch 0), in the form of PyTorch's
 pipelining, with or without transfers: `cgpipe schedule --check FILE` proves it complete, in order and free of deadlock, or shows where it
-is not, and simulates it.
+is not, and simulates it. What `_dump_csv()` of PyTorch 2.5, 2.6, 2.9 and 2.15 writes of each of its schedules is read, the older letters
+(B for I, BW for B) too; `tests/data/schedules` has some of each. With transfers, RECV only posts a receive, and the action that needs the
+message waits: makespan and bubble are those without transfers, but a posted receive holds a buffer, so buffers may be more.
 TEXT
     for name in $(names); do
         simulate "$name"

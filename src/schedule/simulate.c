@@ -40,20 +40,114 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
     return CGP_OK;
 }
 
-/* [CGP__COMPUTE_KINDS][stages] */
-static void fill_durations(double *duration, const cgp_schedule_costs *costs, int n) {
+/* --- costs as they are simulated ---
+ *
+ * A cost that is not given is 1 for all stages of a device together, so that schedules with one stage
+ * on each device and with several are told in the same unit. Thirds would not add up to whole numbers,
+ * and what happens at one instant would not: so times are counted in parts of that unit, as many as
+ * every device can share out, and divided at the end. */
+
+enum { MOST_PARTS = 1 << 20 };
+
+typedef struct scaled_costs {
+    double parts;               /* of the unit */
+    int *stages_on;             /* [devices] */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages], in parts */
+    double *latency, *transfer; /* [edges], in parts */
+    cgp_schedule_costs costs;   /* with these two */
+} scaled_costs;
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b > 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
+                         const int *stages_on) {
+    int64_t parts = 1;
+    if (costs->forward && costs->backward_input && costs->backward_weight) return 1.0;
+    for (int device = 0; device < s->devices; device++) {
+        const int64_t n = stages_on[device] > 0 ? stages_on[device] : 1;
+        parts = parts / greatest_divisor(parts, n) * n;
+        if (parts > MOST_PARTS) return 1.0;
+    }
+    return (double)parts;
+}
+
+static void fill_durations(scaled_costs *c, const cgp_schedule *s) {
+    const cgp_schedule_costs *given = &c->costs;
+    const int n = s->stages;
     for (int j = 0; j < n; j++) {
-        const double forward = costs->forward ? costs->forward[j] : 1.0;
-        const double input = costs->backward_input ? costs->backward_input[j] : 1.0;
-        const double weight = costs->backward_weight ? costs->backward_weight[j] : 1.0;
-        duration[(size_t)CGP_ACTION_F * n + j] = forward;
-        duration[(size_t)CGP_ACTION_B * n + j] = input + weight;
-        duration[(size_t)CGP_ACTION_I * n + j] = input;
-        duration[(size_t)CGP_ACTION_W * n + j] = weight;
-        duration[(size_t)CGP_ACTION_R * n + j] =
-            costs->recompute ? costs->recompute[j] : forward;
+        const double share = c->parts / c->stages_on[s->device_of[j]];
+        const double forward = given->forward ? given->forward[j] * c->parts : share;
+        const double input =
+            given->backward_input ? given->backward_input[j] * c->parts : share;
+        const double weight =
+            given->backward_weight ? given->backward_weight[j] * c->parts : share;
+        c->duration[(size_t)CGP_ACTION_F * n + j] = forward;
+        c->duration[(size_t)CGP_ACTION_B * n + j] = input + weight;
+        c->duration[(size_t)CGP_ACTION_I * n + j] = input;
+        c->duration[(size_t)CGP_ACTION_W * n + j] = weight;
+        c->duration[(size_t)CGP_ACTION_R * n + j] =
+            given->recompute ? given->recompute[j] * c->parts : forward;
     }
 }
+
+static void fill_messages(scaled_costs *c, const cgp_schedule *s) {
+    for (int e = 0; e < s->n_edges; e++) {
+        c->latency[e] = c->costs.latency ? c->costs.latency[e] * c->parts : 0.0;
+        c->transfer[e] = c->costs.transfer ? c->costs.transfer[e] * c->parts : 0.0;
+    }
+    if (c->costs.latency) c->costs.latency = c->latency;
+    if (c->costs.transfer) c->costs.transfer = c->transfer;
+}
+
+static void release_costs(scaled_costs *c) {
+    free(c->transfer);
+    free(c->latency);
+    free(c->duration);
+    free(c->stages_on);
+}
+
+static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
+                              const cgp_schedule_costs *costs) {
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;
+    *c = (scaled_costs){.costs = *costs,
+                        .stages_on = cgp__calloc((size_t)s->devices, sizeof *c->stages_on),
+                        .duration = cgp__calloc(cells, sizeof *c->duration),
+                        .latency = cgp__calloc(edges, sizeof *c->latency),
+                        .transfer = cgp__calloc(edges, sizeof *c->transfer)};
+    if (!c->stages_on || !c->duration || !c->latency || !c->transfer) {
+        release_costs(c);
+        return cgp__no_memory("schedule: simulate", cells * sizeof *c->duration);
+    }
+    for (int j = 0; j < s->stages; j++)
+        c->stages_on[s->device_of[j]]++;
+    c->parts = find_parts(s, costs, c->stages_on);
+    fill_durations(c, s);
+    fill_messages(c, s);
+    return CGP_OK;
+}
+
+/* From parts to the unit. */
+static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double parts) {
+    t->makespan /= parts;
+    t->span /= parts;
+    for (int kind = 0; kind < CGP__COMPUTE_KINDS; kind++)
+        t->critical_path[kind] /= parts;
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            t->start[device][i] /= parts;
+            t->end[device][i] /= parts;
+        }
+    }
+}
+
+/* --- a step --- */
 
 /* After a run with unbounded buffers. */
 static void count_buffers(const cgp__execution *x, int *free_capacity) {
@@ -145,22 +239,17 @@ static cgp_status make_timeline(const cgp_schedule *schedule, const double *dura
 
 static const cgp_schedule_costs free_messages = {0};
 
-static cgp_status new_durations(const cgp_schedule *schedule, double **out) {
-    const size_t cells = CGP__COMPUTE_KINDS * (size_t)schedule->stages;
-    *out = cgp__calloc(cells, sizeof **out);
-    return *out ? CGP_OK : cgp__no_memory("schedule: simulate", cells * sizeof **out);
-}
-
 cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
                                  cgp_schedule_timeline *out) {
-    double *duration = NULL;
+    scaled_costs scaled;
     costs = costs ? costs : &free_messages;
     CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(check_costs(schedule, costs));
-    CGP_TRY(new_durations(schedule, &duration));
-    fill_durations(duration, costs, schedule->stages);
-    const cgp_status status = make_timeline(schedule, duration, costs, simulate, out);
-    free(duration);
+    CGP_TRY(scale_costs(&scaled, schedule, costs));
+    const cgp_status status =
+        make_timeline(schedule, scaled.duration, &scaled.costs, simulate, out);
+    if (status == CGP_OK) unscale(out, schedule, scaled.parts);
+    release_costs(&scaled);
     return status;
 }
 
@@ -170,10 +259,11 @@ cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *d
 }
 
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
-    double *duration = NULL;
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)schedule->stages;
     CGP_TRY(cgp__rules_check(schedule, NULL));
-    CGP_TRY(new_durations(schedule, &duration));
-    for (size_t i = 0; i < CGP__COMPUTE_KINDS * (size_t)schedule->stages; i++)
+    double *duration = cgp__calloc(cells, sizeof *duration);
+    if (!duration) return cgp__no_memory("schedule: simulate", cells * sizeof *duration);
+    for (size_t i = 0; i < cells; i++)
         duration[i] = 1.0;
     const cgp_status status =
         make_timeline(schedule, duration, &free_messages, simulate_ticks, out);

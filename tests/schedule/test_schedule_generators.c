@@ -177,12 +177,78 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
     visit_all(assert_formula);
 }
 
+/* --- the unit --- */
+
+/* Costs that are not given are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit,
+ * and so is what happens at one instant. */
+static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
+    if (m > 9) return;
+    cgp_schedule *s = test_generate(info->name, n, m, v);
+    cgp_schedule_timeline shared, plain, mixed;
+    double ones[MOST_DEVICES * MOST_VIRTUAL];
+    test_lower(s);
+    for (int j = 0; j < n * v; j++)
+        ones[j] = 1.0;
+    const cgp_schedule_costs costs = {
+        .forward = ones, .backward_input = ones, .backward_weight = ones};
+    const cgp_schedule_costs forward = {.forward = ones};
+    assert_ok(cgp_schedule_simulate(s, NULL, &shared));
+    assert_ok(cgp_schedule_simulate(s, &costs, &plain));
+    assert_ok(cgp_schedule_simulate(s, &forward, &mixed));
+    assert_float_equal(shared.makespan, plain.makespan / v, 0.0);
+    assert_float_equal(shared.span, plain.span / v, 0.0);
+    assert_float_equal(shared.bubble_makespan, plain.bubble_makespan, 0.0);
+    assert_float_equal(shared.bubble_span, plain.bubble_span, 0.0);
+    for (int kind = 0; kind <= CGP_ACTION_R; kind++)
+        assert_float_equal(shared.critical_path[kind], plain.critical_path[kind] / v, 0.0);
+    for (int e = 0; e < shared.edges; e++)
+        assert_int_equal(shared.free_capacity[e], plain.free_capacity[e]);
+    for (int d = 0; d < n; d++) {
+        int count;
+        const cgp_action *list = cgp_schedule_actions(s, d, &count);
+        assert_float_equal(shared.end[d][count - 1], plain.end[d][count - 1] / v, 0.0);
+        assert_float_equal(shared.start[d][count / 2], plain.start[d][count / 2] / v, 0.0);
+        for (int i = 0; i < count; i++) { /* what is given is of the stage */
+            const double took = mixed.end[d][i] - mixed.start[d][i];
+            if (list[i].kind == CGP_ACTION_F) assert_float_equal(took, 1.0, 1e-9);
+            if (list[i].kind == CGP_ACTION_W) assert_float_equal(took, 1.0 / v, 1e-9);
+        }
+    }
+    cgp_schedule_timeline_release(&mixed);
+    cgp_schedule_timeline_release(&plain);
+    cgp_schedule_timeline_release(&shared);
+    cgp_schedule_destroy(s);
+}
+
+static void costs_that_are_not_given_are_shared_by_the_stages_of_a_device(void **state) {
+    (void)state;
+    visit_all(assert_same_work);
+}
+
+/* Device 0 has stages 0 and 1, device 1 has stage 2. */
+static void devices_with_more_stages_share_more(void **state) {
+    (void)state;
+    static const char text[] = "0F0,1F0,,,1B0,0B0\n,,2F0,2B0\n";
+    cgp_schedule *s = NULL;
+    cgp_schedule_timeline t;
+    assert_ok(cgp_schedule_from_csv(&s, "two and one", text, strlen(text)));
+    test_lower(s);
+    assert_ok(cgp_schedule_simulate(s, NULL, &t));
+    assert_float_equal(t.makespan, 6.0, 0.0); /* F 0.5 0.5 1, B 2 1 1 */
+    assert_float_equal(t.busy[0], 0.5, 0.0);
+    assert_float_equal(t.busy[1], 0.5, 0.0);
+    cgp_schedule_timeline_release(&t);
+    cgp_schedule_destroy(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_is_complete_and_ascends),
         cmocka_unit_test(stages_are_placed_in_a_loop_or_in_a_v),
         cmocka_unit_test(every_schedule_runs_with_its_least_capacity_and_with_no_less),
         cmocka_unit_test(bubble_and_memory_are_those_of_the_formula),
+        cmocka_unit_test(costs_that_are_not_given_are_shared_by_the_stages_of_a_device),
+        cmocka_unit_test(devices_with_more_stages_share_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,9 @@ void test_lower(cgp_schedule *schedule) {
 test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *costs) {
     cgp_schedule_report report;
     cgp_schedule_timeline t;
+    test_costs ones;
     assert_ok(cgp_schedule_check(schedule, &report));
+    if (!costs) costs = test_plain_costs(&ones, 1, 1, 1, 0);
     assert_ok(cgp_schedule_simulate(schedule, costs, &t));
     test_measures out = {.span = t.span,
                          .makespan = t.makespan,

@@ -22,7 +22,7 @@ typedef struct test_measures {
     int capacity;                        /* of the edge that needs most */
 } test_measures;
 
-/* Measure with these costs (NULL: 1 each), and free the schedule. */
+/* Measure with these costs (NULL: 1 each on every stage), and free the schedule. */
 test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *costs);
 
 /* The same costs on every stage and edge. */
