@@ -1,0 +1,248 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Make tests/data/schedules/torch-VERSION.txt: what PyTorch's pipelining writes of every schedule that it has.
+
+    python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch that this Python imports
+    python3 tools/reference_schedules.py DIRECTORY --source TREE   # of an unpacked wheel: TREE/torch/...
+
+The committed files are those of torch 2.5.1 (older letters: B is I), 2.6.0, 2.9.0 and 2.15.0, of Linux wheels from PyPI that
+were unpacked and not installed:
+
+    pip download --no-deps --only-binary=:all: --python-version 3.11 --platform manylinux_2_28_aarch64 torch==2.15.0
+    unzip -q torch-2.15.0-*.whl 'torch/version.py' 'torch/distributed/pipelining/*' -d tree
+
+(2.5.1: --platform manylinux2014_aarch64.) The tables come from torch/distributed/pipelining/schedules.py alone, which is
+Python. With --source only that file and _utils.py beside it are loaded, and whatever else they import is a stand-in; a stage
+is a stand-in in both cases, as only its place in the pipeline is asked for.
+
+A file holds one table after the other, an empty line between them:
+
+    # ScheduleInterleaved1F1B devices=2 stages=4 chunks=4 format=compute_only
+    0F0,0F1,...                                                 as _dump_csv() writes it, a line per device
+
+    compute_only    the order of the compute actions, with idle steps
+    compute_comms   with transfers and what else the runtime adds
+    compute_comms+defer+budget   the same with receives as late as they can be, and few pending sends (2.15)
+
+ScheduleGPipe and Schedule1F1B have no _dump_csv(): their _get_pipeline_order() is written as that would. In the versions that
+have it, Schedule1F1B numbers the forwards of its last stage from 1 to m; it stands here as it is.
+
+--all makes larger sizes, too, and all of them with transfers: for a look by hand, not to be committed."""
+import argparse
+import csv
+import importlib.util
+import io
+import os
+import sys
+import types
+
+# Devices, stages on each, micro-batches.
+LOOPED = [(2, 2, 4), (4, 2, 8)]
+V = [(2, 2, 4), (4, 2, 8)]
+SIZES = {
+    "ScheduleGPipe": [(2, 1, 3), (4, 1, 4)],
+    "Schedule1F1B": [(1, 1, 2), (2, 1, 3), (4, 1, 8)],
+    "ScheduleLoopedBFS": [(2, 2, 4)],
+    "ScheduleInterleaved1F1B": LOOPED,
+    "ScheduleInterleavedZeroBubble": LOOPED,
+    "ScheduleZBVZeroBubble": V,
+    "ScheduleDualPipeV": [(2, 2, 4), (4, 2, 10)],
+}
+MORE = {
+    "ScheduleGPipe": [(1, 1, 1), (3, 1, 7), (8, 1, 16)],
+    "Schedule1F1B": [(1, 1, 1), (3, 1, 3), (8, 1, 16)],
+    "ScheduleLoopedBFS": [(1, 2, 1), (3, 3, 5), (4, 2, 8), (8, 2, 16)],
+    "ScheduleInterleaved1F1B": [(1, 2, 2), (2, 3, 6), (3, 3, 6), (4, 4, 8), (8, 2, 16)],
+    "ScheduleInterleavedZeroBubble": [(2, 3, 6), (3, 3, 6), (4, 4, 8), (8, 2, 16)],
+    "ScheduleZBVZeroBubble": [(1, 2, 1), (3, 2, 2), (3, 2, 9), (4, 2, 16), (8, 2, 20)],
+    "ScheduleDualPipeV": [(1, 2, 2), (3, 2, 9), (4, 2, 8), (8, 2, 20)],
+}
+
+
+# --- loading ---
+
+
+class Meta(type):
+    """A class whose attributes are such classes: whatever a module asks for when it is loaded."""
+
+    def __getattr__(cls, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Meta(name, (Standin,), {})
+
+
+class Standin(metaclass=Meta):
+    def __init__(self, *args, **kwargs):
+        pass
+
+    def __call__(self, decorated=None, *args, **kwargs):
+        return decorated
+
+
+class StandinModule(types.ModuleType):
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Meta(name, (Standin,), {})
+
+
+class Finder:
+    """torch.* but the two files of pipelining that make tables."""
+
+    def __init__(self, tree):
+        self.folder = os.path.join(tree, "torch", "distributed", "pipelining")
+
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] != "torch":
+            return None
+        package, _, last = name.rpartition(".")
+        if package == "torch.distributed.pipelining" and last in ("schedules", "_utils"):
+            return importlib.util.spec_from_file_location(name, os.path.join(self.folder, last + ".py"))
+        return importlib.util.spec_from_loader(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return StandinModule(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+
+def load(tree):
+    """The module of schedules, and the version of its torch."""
+    if tree is None:
+        import torch
+        import torch.distributed.pipelining.schedules as schedules
+
+        return schedules, torch.__version__.split("+")[0]
+    sys.meta_path.insert(0, Finder(tree))
+    version = {}
+    with open(os.path.join(tree, "torch", "version.py"), encoding="utf-8") as file:
+        for line in file:
+            if line.startswith("__version__"):
+                exec(line, version)
+    import torch.distributed.pipelining.schedules as schedules
+
+    return schedules, version["__version__"].split("+")[0]
+
+
+# --- tables ---
+
+
+class Stage:
+    """Where a stage stands; nothing of what it computes."""
+
+    def __init__(self, index, placement, devices):
+        stages = len(placement)
+        self.stage_index = index
+        self.stage_index_to_group_rank = placement
+        self.num_stages = stages
+        self.group_size = devices
+        self.group_rank = 0
+        self.is_first = index == 0
+        self.is_last = index == stages - 1
+        self.has_backward = True
+        self.submod = None
+        self.group = None
+        self.device = "cpu"
+
+    def _prepare_forward_infra(self, chunks):
+        pass
+
+    _prepare_backward_infra = _prepare_forward_infra
+
+
+def stages_of(name, devices, v):
+    """Those of device 0."""
+    placement = {stage: stage % devices for stage in range(devices * v)}
+    if name in ("ScheduleZBVZeroBubble", "ScheduleDualPipeV"):
+        placement = {stage: min(stage, 2 * devices - 1 - stage) for stage in range(devices * v)}
+    return [Stage(stage, placement, devices) for stage in placement if placement[stage] == 0]
+
+
+def write(rows):
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(rows)
+    return text.getvalue().replace("\r\n", "\n")
+
+
+def loss(output, target):
+    return output
+
+
+def dumped(schedule, **options):
+    path = "schedule.csv.tmp"
+    try:
+        schedule._dump_csv(path, **options)
+        with open(path, newline="", encoding="utf-8") as file:
+            return file.read().replace("\r\n", "\n")
+    finally:
+        if os.path.exists(path):
+            os.remove(path)
+
+
+def runtime(schedules, source, stages, chunks, **options):
+    """The lists with transfers of a schedule, by the runtime that has them, from its compute actions."""
+    made = schedules._PipelineScheduleRuntime(stages, chunks, loss_fn=loss, **options)
+    order = {rank: list(actions) for rank, actions in source.pipeline_order.items()}
+    prepare = getattr(made, "_prepare_schedule_with_comms", None) or made._load_actions  # the name before 2.9
+    prepare(order)
+    return dumped(made)
+
+
+def budgeted(schedules, source, stages, chunks):
+    """The same with late receives and as few pending sends as the schedule can do with."""
+    for budget in range(1, 100):
+        try:
+            return runtime(
+                schedules, source, stages, chunks, defer_pp_recv=True, max_outstanding_sends=budget, defer_reduce_grad_wait=True
+            )
+        except ValueError as error:
+            if "max_outstanding_sends" not in str(error):
+                raise
+    raise AssertionError("no number of pending sends is enough")
+
+
+def tables(schedules, name, size, first, every):
+    """Pairs of a format and a table: every one, or fewer of what is large. first: of the sizes."""
+    devices, v, chunks = size
+    kind = getattr(schedules, name, None)
+    if kind is None:
+        return
+    stages = stages_of(name, devices, v)
+    if issubclass(kind, schedules.PipelineScheduleSingle):
+        order = getattr(kind(stages[0], chunks, loss_fn=loss), "_get_pipeline_order", lambda: None)()
+        if order is not None:
+            yield "compute_only", write(order[rank] for rank in sorted(order))
+        return
+    schedule = kind(stages, chunks, loss_fn=loss)
+    yield "compute_only", write(schedule.pipeline_order[rank] for rank in sorted(schedule.pipeline_order))
+    newest = hasattr(schedules, "_add_wait_send_budget")
+    if every or first or newest:
+        yield "compute_comms", runtime(schedules, schedule, stages, chunks)
+    if newest and (every or first):
+        yield "compute_comms+defer+budget", budgeted(schedules, schedule, stages, chunks)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("directory")
+    parser.add_argument("--source")
+    parser.add_argument("--all", action="store_true")
+    options = parser.parse_args()
+    schedules, version = load(options.source)
+    parts = []
+    for name, sizes in SIZES.items():
+        for i, size in enumerate(sizes + (MORE[name] if options.all else [])):
+            for form, table in tables(schedules, name, size, i == 0, options.all):
+                devices, v, chunks = size
+                parts.append(f"# {name} devices={devices} stages={devices * v} chunks={chunks} format={form}\n{table}")
+    path = os.path.join(options.directory, f"torch-{version}.txt")
+    with open(path, "w", encoding="utf-8") as file:
+        file.write("\n".join(parts))
+    print(f"{path}: {len(parts)} tables")
+
+
+if __name__ == "__main__":
+    main()
