@@ -79,6 +79,7 @@ static ignored find_ignored(const char *word, size_t length) {
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end,
                               cgp_action *out, bool *full) {
     *out = (cgp_action){.stage = -1, .edge = -1};
+    *full = false;
     int stage;
     if (!read_number(&at, end, &stage))
         return wrong_cell(r, "expected a stage, an action and a micro-batch, as in 2F0");

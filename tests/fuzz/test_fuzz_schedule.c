@@ -78,6 +78,22 @@ static void check_round_trip(const cgp_schedule *lowered) {
     cgp_schedule_destroy(back);
 }
 
+/* Of a schedule that runs: its compute actions alone, whose messages are sent at once, take no longer;
+ * where its receives are posted does not matter. */
+static void check_compute(const cgp_schedule *lowered, double makespan) {
+    char *text = NULL;
+    cgp_schedule *back = NULL;
+    cgp_schedule_timeline timeline = {0};
+    REQUIRE(cgp_schedule_to_csv(lowered, CGP_CSV_COMPUTE, &text) == CGP_OK);
+    REQUIRE(cgp_schedule_from_csv(&back, "again", text, strlen(text)) == CGP_OK);
+    REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK);
+    REQUIRE(cgp_schedule_simulate(back, NULL, &timeline) == CGP_OK);
+    REQUIRE(timeline.makespan <= makespan * (1.0 + 1e-12));
+    cgp_schedule_timeline_release(&timeline);
+    cgp_schedule_destroy(back);
+    free(text);
+}
+
 static void check_accepted(cgp_schedule *s) {
     cgp_schedule_report report = {0};
     cgp_schedule_timeline timeline = {0};
@@ -91,6 +107,7 @@ static void check_accepted(cgp_schedule *s) {
     if (runs) {
         REQUIRE(cgp_schedule_svg(s, &timeline, &svg) == CGP_OK);
         check_round_trip(s);
+        check_compute(s, timeline.makespan);
     } else {
         REQUIRE(starts_with(cgp_message(), "schedule: "));
         REQUIRE(strchr(grid, '['));
@@ -157,11 +174,46 @@ static void draw_seed(input *in, uint64_t *random) {
 }
 
 static const char *const words[] = {
-    ",",          "\n",          ",,",         "\r\n",   "0F0",      "1B0",
-    "0I1,0W1",    "1SEND_F0",    "1RECV_F0",   "0BW0",   "0UNSHARD", "(0F0;1B0)OVERLAP_F_B",
-    "99999999F0", "0R0",         " ",          "\t1F1 ", "F",        ";",
-    "(",          "REDUCE_GRAD", "2147483648", "B",      "I",        "W",
-    "SEND_B",     "RECV_B",      "_",          ";0R0;",
+    ",",
+    "\n",
+    ",,",
+    "\r\n",
+    "0F0",
+    "1B0",
+    "0I1,0W1",
+    "1SEND_F0",
+    "1RECV_F0",
+    "0BW0",
+    "0UNSHARD",
+    "(0F0;1B0)OVERLAP_F_B",
+    "99999999F0",
+    "0R0",
+    " ",
+    "\t1F1 ",
+    "F",
+    ";",
+    "(",
+    "REDUCE_GRAD",
+    "2147483648",
+    "B",
+    "I",
+    "W",
+    "SEND_B",
+    "RECV_B",
+    "_",
+    ";0R0;",
+    "\"",
+    "\"\"",
+    "\"0F0\"",
+    "\"\n\"",
+    "\xef\xbb\xbf",
+    "\xff\xfe",
+    "WAIT_",
+    "0WAIT_SEND_F0",
+    "0F1,0B0",
+    "BW",
+    "0B0,0W0",
+    "WAIT_REDUCE_GRAD",
 };
 
 /* The cell at or after a place: begin and size. */
