@@ -116,9 +116,29 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void 
                                                    size_t bytes);
 
 /**
+ * Replace a file in an open directory, as cgp_file_replace() does, without following a link: a file in a directory that is not
+ * the caller's alone, such as a record in a run's.
+ *
+ * @param[in] directory  A descriptor of the directory, open for reading. Borrowed.
+ * @param[in] name       Of the file in it, without a slash. Borrowed.
+ * @param[in] path       The file's path for messages. Borrowed.
+ * @param[in] data       `bytes` bytes. Borrowed.
+ *
+ * @retval CGP_EIO     Not written, or not synced; or the name is that of a link, a directory or another thing that is no
+ *                     regular file.
+ * @retval CGP_EINVAL  No name, or one with a slash.   @retval CGP_ENOMEM
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char *name,
+                                                      const char *path, const void *data,
+                                                      size_t bytes);
+
+/**
  * Find the checkpoint that a run goes on from, and check every byte of it.
  *
- * It is the one that `latest` leads to. Where that leads nowhere, a checkpoint that a crash left moved away (.cgpipe-*.old) is
+ * It is the one that `latest` leads to; its target is the name of a checkpoint beside it, and any other is refused. Where that
+ * leads nowhere, a checkpoint that a crash left moved away (.cgpipe-*.old) is
  * put back first; then it is the one of the highest step that is whole.
  *
  * @param[out] path    Of the checkpoint's folder. Owned, free() it. May be NULL.

@@ -6,7 +6,8 @@
  *     RUN/latest                            a link to the step that was saved last
  *     RUN/.cgpipe-step-00000042-7-0.tmp/    what process 7 is writing
  *
- * A run's folder belongs to one writing process at a time; readers may come at any moment. */
+ * A run's folder belongs to one writing process at a time; readers may come at any moment. Its path may be a link. Below it
+ * everything goes by descriptor, and no link is followed, but for `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -43,8 +44,27 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
 /* The highest step that has a checkpoint in the run's folder; -1: there is none. */
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
 
-/* Where a file is to be written; owned by the caller, NULL when short. */
+/* The path of a file that is written, for messages; owned by the caller, NULL when short. */
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
+
+/* The directory that it is written in: a descriptor, borrowed. */
+int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
+
+/* What is written to a safetensors file; see cgp_safetensors_create(). */
+typedef struct cgp__tensor_list {
+    int count;
+    const char *const *names;
+    const cgp_dtype *types;
+    const cgp_shape *shapes;
+    const char *const *metadata; /* [2 n_metadata] */
+    int n_metadata;
+} cgp__tensor_list;
+
+/* cgp_safetensors_create() in an open directory, where no link is followed; AT_FDCWD: at `path`, where links are. `path` is for
+ * messages otherwise. */
+cgp_status cgp__safetensors_create_at(cgp_safetensors_writer **out, int directory,
+                                      const char *name, const char *path,
+                                      const cgp__tensor_list *tensors);
 
 /* Take a file, complete and synced, into the checkpoint: reads it for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);

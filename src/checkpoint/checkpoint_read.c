@@ -2,7 +2,12 @@
 /* checkpoint_read.c -- find a checkpoint and check all of it before anybody believes any of it.
  *
  * One checkpoint's folder is opened once and its files relative to it, so that they all belong
- * together, whatever a process that trains does to the names meanwhile. */
+ * together, whatever a process that trains does to the names meanwhile. The path that the caller
+ * gives may be a link; what is looked up in a run or in a checkpoint is not, but for `latest`, whose
+ * target is read and has to be the name of a checkpoint. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* O_PATH */
+#endif
 #include "checkpoint/parts.h"
 
 #include "base/base.h"
@@ -135,33 +140,51 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
     return status;
 }
 
-static cgp_status open_folder(cgp__checkpoint *checkpoint) {
-    checkpoint->folder = open(checkpoint->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (checkpoint->folder >= 0) return CGP_OK;
-    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", checkpoint->path);
-    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(errno));
+/* A checkpoint to open: its name in an open folder (a run's, where links are not followed), or a path of the caller's
+ * (AT_FDCWD, where they are). `path` is for messages, its last part for the step. */
+typedef struct place {
+    int folder;
+    const char *name, *path;
+} place;
+
+static int flags_of(const place *p) {
+    return p->folder == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW;
 }
 
-/* Whether the path leads to another folder by now, or to none. */
-static bool has_moved(const cgp__checkpoint *checkpoint) {
+static cgp_status open_folder(cgp__checkpoint *checkpoint, const place *p) {
+    struct stat info;
+    const int links = p->folder == AT_FDCWD ? 0 : O_NOFOLLOW;
+    checkpoint->folder = openat(p->folder, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
+    if (checkpoint->folder >= 0) return CGP_OK;
+    const int reason = errno;
+    if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", checkpoint->path);
+    if (links && fstatat(p->folder, p->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(info.st_mode))
+        return cgp_fail(CGP_EFORMAT, "%s: is a link, expected the folder of a checkpoint",
+                        checkpoint->path);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(reason));
+}
+
+/* Whether the name leads to another folder by now, or to none. */
+static bool has_moved(const cgp__checkpoint *checkpoint, const place *p) {
     struct stat opened, now;
-    if (stat(checkpoint->path, &now)) return errno == ENOENT;
+    if (fstatat(p->folder, p->name, &now, flags_of(p))) return errno == ENOENT;
     return checkpoint->folder >= 0 && fstat(checkpoint->folder, &opened) == 0 &&
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
 /* Open a checkpoint's folder and check everything in it. *moved: it failed because somebody
  * deleted or replaced it meanwhile. */
-static cgp_status open_one(cgp__checkpoint **out, const char *path, bool *moved) {
+static cgp_status open_one(cgp__checkpoint **out, const place *p, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
     *moved = false;
-    if (!checkpoint) return cgp__no_memory(path, sizeof *checkpoint);
+    if (!checkpoint) return cgp__no_memory(p->path, sizeof *checkpoint);
     checkpoint->folder = -1;
     for (int f = 0; f < CGP__CHECKPOINT_FILES; f++)
         checkpoint->files[f] = -1;
-    checkpoint->path = cgp__strdup(path);
-    cgp_status status =
-        checkpoint->path ? open_folder(checkpoint) : cgp__no_memory(path, strlen(path));
+    checkpoint->path = cgp__strdup(p->path);
+    cgp_status status = checkpoint->path ? open_folder(checkpoint, p)
+                                         : cgp__no_memory(p->path, strlen(p->path));
     if (status == CGP_OK) status = read_manifest(checkpoint);
     for (int f = 0; f < checkpoint->manifest.n_files && status == CGP_OK; f++)
         status = check_file(checkpoint, f);
@@ -169,12 +192,18 @@ static cgp_status open_one(cgp__checkpoint **out, const char *path, bool *moved)
         *out = checkpoint;
         return CGP_OK;
     }
-    *moved = checkpoint->path && has_moved(checkpoint);
+    *moved = checkpoint->path && has_moved(checkpoint, p);
     cgp__checkpoint_close(checkpoint);
     return status;
 }
 
 /* --- the checkpoints of a run --- */
+
+/* A run's folder. */
+typedef struct run_folder {
+    int fd; /* O_PATH: its names are looked up, also where one may not list it */
+    const char *path;
+} run_folder;
 
 /* What is told where no whole one was found: only who could look knows that there is none. */
 static const char *before(bool looked) {
@@ -182,23 +211,31 @@ static const char *before(bool looked) {
                   : "; whether there is a whole checkpoint before it could not be found out";
 }
 
+static cgp_status open_in(cgp__checkpoint **out, const run_folder *run, const char *name,
+                          bool *moved) {
+    char *path = cgp__format("%s/%s", run->path, name);
+    *moved = false;
+    if (!path) return cgp__no_memory(run->path, 64);
+    const cgp_status status = open_one(out, &(place){run->fd, name, path}, moved);
+    free(path);
+    return status;
+}
+
 /* Open the checkpoint of the highest step below `below` that is whole. Those passed over are
  * logged. If none is, the failure is that of the highest, and *looked whether all of them could be
  * read; CGP_EIO if there are none at all. */
-static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t below,
+static cgp_status open_newest(cgp__checkpoint **out, const run_folder *run, int64_t below,
                               bool *looked) {
     int64_t *steps = NULL;
     int count = 0, unread = 0;
     bool moved = false;
     char message[1024] = "";
     *looked = false;
-    CGP_TRY(cgp__steps_list(folder, &steps, &count));
+    CGP_TRY(cgp__steps_list(run->fd, run->path, &steps, &count));
     cgp_status first = CGP_OK, status = CGP_EIO;
     for (int i = count - 1; i >= 0 && status != CGP_OK && status != CGP_ENOMEM; i--) {
         if (steps[i] >= below) continue;
-        char *path = cgp__format("%s/%s", folder, cgp__step_name_of(steps[i]).text);
-        status = path ? open_one(out, path, &moved) : cgp__no_memory(folder, 64);
-        free(path);
+        status = open_in(out, run, cgp__step_name_of(steps[i]).text, &moved);
         if (status == CGP_OK) break;
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
         unread += status == CGP_EIO && !moved;
@@ -209,19 +246,19 @@ static cgp_status open_newest(cgp__checkpoint **out, const char *folder, int64_t
     free(steps);
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
     *looked = unread == 0;
-    if (first == CGP_OK) return cgp_fail(CGP_EIO, "%s: there is no checkpoint here", folder);
+    if (first == CGP_OK) return cgp_fail(CGP_EIO, "%s: there is no checkpoint here", run->path);
     const bool others_read = unread == (first == CGP_EIO ? 1 : 0);
     return cgp_fail(first, "%s%s", message, before(others_read));
 }
 
 /* Add to the message of a damaged checkpoint which one is whole before it. */
-static cgp_status offer(cgp_status status, const char *folder, int64_t step) {
+static cgp_status offer(cgp_status status, const run_folder *run, int64_t step) {
     char message[1024];
     bool looked = false;
     cgp__checkpoint *other = NULL;
     snprintf(message, sizeof message, "%s", cgp_message());
     if (status != CGP_EFORMAT && status != CGP_EIO) return status;
-    if (open_newest(&other, folder, step, &looked) != CGP_OK)
+    if (open_newest(&other, run, step, &looked) != CGP_OK)
         return cgp_fail(status, "%s%s", message, before(looked));
     status = cgp_fail(status, "%s; %s is whole (load %s)", message,
                       cgp__step_name_of(other->manifest.info.step).text, other->path);
@@ -229,84 +266,127 @@ static cgp_status offer(cgp_status status, const char *folder, int64_t step) {
     return status;
 }
 
-/* Open a checkpoint by its own path; in its folder's name is its step, if it is still the one of
- * its run. */
-static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
-    cgp_status status = open_one(out, path, moved);
-    if (status == CGP_OK || *moved) return status;
-    char *real = realpath(path, NULL), *slash = real ? strrchr(real, '/') : NULL;
-    const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
-    if (step >= 0) {
-        *slash = '\0';
-        const char *cut = strrchr(path, '/'); /* the caller's own words for the run's folder */
-        const bool plain = cgp__step_of_name(cut ? cut + 1 : path) == step;
-        char *folder = plain && cut ? cgp__format("%.*s", (int)(cut - path), path) : NULL;
-        status = offer(status, folder && folder[0] ? folder : plain && !cut ? "." : real, step);
-        free(folder);
-    }
-    free(real);
-    return status;
+/* Open the checkpoint of a step by its name in its run. */
+static cgp_status open_step(cgp__checkpoint **out, const run_folder *run, const place *p,
+                            bool *moved) {
+    const int64_t step = cgp__step_of_name(p->name);
+    const cgp_status status = open_one(out, p, moved);
+    if (status == CGP_OK || *moved || step < 0) return status;
+    return offer(status, run, step);
 }
 
-/* *found: whether a folder has an entry; stays if it has been found already. */
-static cgp_status look_for(const char *folder, const char *name, bool *found) {
+/* *found: whether an open folder has an entry; stays if it has been found already. */
+static void look_for(int folder, const char *name, bool *found) {
     struct stat info;
-    if (*found) return CGP_OK;
-    char *path = cgp__format("%s/%s", folder, name);
-    if (!path) return cgp__no_memory(folder, strlen(folder) + strlen(name) + 2);
-    *found = stat(path, &info) == 0;
-    free(path);
+    if (!*found) *found = fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+static cgp_status open_run_folder(run_folder *run, const char *path) {
+    *run = (run_folder){open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), path};
+    if (run->fd >= 0) return CGP_OK;
+    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", path);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+}
+
+/* Read where `latest` leads: *name is the checkpoint's, "" if there is none there. A folder by that name, which a copy that
+ * follows links makes, is the checkpoint itself. */
+static cgp_status read_latest(const run_folder *run, cgp__step_name *name) {
+    struct stat info;
+    char target[sizeof name->text];
+    name->text[0] = '\0';
+    const ssize_t length = readlinkat(run->fd, CGP__LATEST, target, sizeof target - 1);
+    if (length < 0 && errno == EINVAL)
+        snprintf(name->text, sizeof name->text, CGP__LATEST); /* is no link */
+    if (length <= 0) return CGP_OK;
+    target[length] = '\0';
+    if (cgp__step_of_name(target) < 0)
+        return cgp_fail(
+            CGP_EFORMAT,
+            "%s/" CGP__LATEST
+            ": leads to %s%s, expected the name of a checkpoint in the run (load one of them)",
+            run->path, target, (size_t)length == sizeof target - 1 ? "..." : "");
+    if (fstatat(run->fd, target, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        snprintf(name->text, sizeof name->text, "%s", target);
     return CGP_OK;
 }
 
-/* Whether a path leads to one checkpoint, and not to a run: by its name or by what is in it. */
-static cgp_status is_checkpoint(const char *path, bool *is) {
-    char *real = realpath(path, NULL), *slash = real ? strrchr(real, '/') : NULL;
-    if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
-    *is = slash && cgp__step_of_name(slash + 1) >= 0;
-    free(real);
-    CGP_TRY(look_for(path, CGP__MANIFEST, is));
-    return look_for(path, CGP__MANIFEST_SUM, is);
-}
-
-/* The path that `latest` stands for: RUN/step-00000042 if it is such a plain link. */
-static char *latest_of(const char *run) {
-    char target[64];
-    char *latest = cgp__format("%s/" CGP__LATEST, run);
-    const ssize_t length = latest ? readlink(latest, target, sizeof target - 1) : -1;
-    if (length <= 0) return latest;
-    target[length] = '\0';
-    if (cgp__step_of_name(target) < 0) return latest;
-    free(latest);
-    return cgp__format("%s/%s", run, target);
-}
-
-static cgp_status open_run(cgp__checkpoint **out, const char *run, bool *moved) {
-    bool leads = false, looked = false;
+static cgp_status open_latest(cgp__checkpoint **out, const run_folder *run, bool *moved) {
+    bool looked = false;
+    cgp__step_name name;
     *moved = false;
-    CGP_TRY(look_for(run, CGP__LATEST, &leads));
-    if (!leads) {
-        CGP_TRY(cgp__replaced_put_back(run));
-        CGP_TRY(look_for(run, CGP__LATEST, &leads));
+    CGP_TRY(read_latest(run, &name));
+    if (!name.text[0]) {
+        CGP_TRY(cgp__replaced_put_back(run->fd, run->path));
+        CGP_TRY(read_latest(run, &name));
     }
-    if (!leads) {
+    if (!name.text[0]) {
         CGP_TRY(open_newest(out, run, INT64_MAX, &looked));
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s", run,
-                 (*out)->path);
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s",
+                 run->path, (*out)->path);
         return CGP_OK;
     }
-    char *path = latest_of(run);
-    if (!path) return cgp__no_memory(run, 64);
-    const cgp_status status = open_named(out, path, moved);
+    char *path = cgp__format("%s/%s", run->path, name.text);
+    if (!path) return cgp__no_memory(run->path, 64);
+    const cgp_status status = open_step(out, run, &(place){run->fd, name.text, path}, moved);
     free(path);
     return status;
 }
 
+/* --- the caller's path --- */
+
+/* Open a checkpoint whose name in its run the path says: there it is no link. */
+static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
+    run_folder run;
+    const char *slash = strrchr(path, '/');
+    char *folder = cgp__folder_of(path);
+    if (!folder) return cgp__no_memory(path, strlen(path));
+    cgp_status status = open_run_folder(&run, folder);
+    if (status == CGP_OK) {
+        const place p = {run.fd, slash ? slash + 1 : path, path};
+        status = open_step(out, &run, &p, moved);
+        close(run.fd);
+    }
+    free(folder);
+    return status;
+}
+
+/* Open a checkpoint by a path of the caller's, which may lead into a run: then one before it is looked for. */
+static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
+                                 bool *moved) {
+    cgp_status status = open_one(out, &(place){AT_FDCWD, path, path}, moved);
+    char *slash = real ? strrchr(real, '/') : NULL;
+    const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
+    run_folder run;
+    if (status == CGP_OK || *moved || step < 0) return status;
+    slash[slash == real] = '\0'; /* the slash of the root stays */
+    char message[1024];
+    snprintf(message, sizeof message, "%s", cgp_message());
+    if (open_run_folder(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);
+    (void)cgp_fail(status, "%s", message);
+    status = offer(status, &run, step);
+    close(run.fd);
+    return status;
+}
+
+/* A checkpoint, or a run: by the name that the path leads to, or by what is in it. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved) {
-    bool one = false;
+    const char *last = strrchr(path, '/');
     *moved = false;
-    CGP_TRY(is_checkpoint(path, &one));
-    return one ? open_named(out, path, moved) : open_run(out, path, moved);
+    if (cgp__step_of_name(last ? last + 1 : path) >= 0) return open_named(out, path, moved);
+    char *real = realpath(path, NULL);
+    if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
+    const char *slash = real ? strrchr(real, '/') : NULL;
+    bool one = slash && cgp__step_of_name(slash + 1) >= 0;
+    run_folder run;
+    cgp_status status = open_run_folder(&run, path);
+    if (status == CGP_OK) {
+        look_for(run.fd, CGP__MANIFEST, &one);
+        look_for(run.fd, CGP__MANIFEST_SUM, &one);
+        status = one ? open_elsewhere(out, path, real, moved) : open_latest(out, &run, moved);
+        close(run.fd);
+    }
+    free(real);
+    return status;
 }
 
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder) {

@@ -31,22 +31,24 @@
 
 struct cgp__checkpoint_writer {
     char *folder; /* of the run */
+    int run;      /* open: the same; all names below are in it */
     bool made;    /* by us */
     int64_t step;
-    char *final;     /* folder/step-00000042 */
-    char *temporary; /* NULL while there is nothing to delete */
-    int lock;        /* on the folder that is written, open until it has its name */
+    cgp__step_name final; /* step-00000042 */
+    char *temporary;      /* NULL while there is nothing to delete */
+    int lock; /* the folder that is written, open and locked until it has its name */
     json_t *files;
 };
 
 static void release(cgp__checkpoint_writer *writer) {
-    if (writer->temporary && cgp__entry_remove(writer->temporary) != CGP_OK)
+    if (writer->temporary &&
+        cgp__entry_remove(writer->run, writer->folder, writer->temporary) != CGP_OK)
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
+    if (writer->run >= 0) close(writer->run);
     if (writer->made) (void)rmdir(writer->folder); /* fails if there is something in it */
     json_decref(writer->files);
     free(writer->temporary);
-    free(writer->final);
     free(writer->folder);
     free(writer);
 }
@@ -62,69 +64,74 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
 /* --- create --- */
 
 static cgp_status make_folder(cgp__checkpoint_writer *writer) {
-    struct stat info;
     if (mkdir(writer->folder, 0777) == 0) {
         char *parent = cgp__folder_of(writer->folder);
+        const int fd = parent ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
         writer->made = true;
-        const int reason = parent ? cgp__sync_folder(parent) : 0;
+        const int reason = fd < 0 ? (parent ? errno : 0) : cgp__sync_directory(fd);
+        if (fd >= 0) close(fd);
         free(parent);
         if (reason == 0 || reason == EACCES)
             return CGP_OK; /* one may write but not read there */
         return cgp_fail(CGP_EIO, "%s: its folder cannot be synced (%s)", writer->folder,
                         strerror(reason));
     }
+    if (errno == EEXIST) return CGP_OK;
     if (errno == ENOENT)
         return cgp_fail(CGP_EIO,
                         "%s: cannot be made: the folder that it is to be in is missing",
                         writer->folder);
-    if (errno != EEXIST)
-        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->folder, strerror(errno));
-    if (stat(writer->folder, &info) == 0 && S_ISDIR(info.st_mode)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: is not a folder, expected that of a run", writer->folder);
+    return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->folder, strerror(errno));
+}
+
+static cgp_status open_folder(cgp__checkpoint_writer *writer) {
+    CGP_TRY(make_folder(writer));
+    writer->run = open(writer->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (writer->run >= 0) return CGP_OK;
+    if (errno == ENOTDIR || errno == ENOENT) /* ENOENT: a link that leads nowhere */
+        return cgp_fail(CGP_EIO, "%s: is not a folder, expected that of a run", writer->folder);
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(errno));
 }
 
 /* Find out before anything is written. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
-    char *latest = cgp__format("%s/" CGP__LATEST, writer->folder);
-    if (!latest) return cgp__no_memory(writer->folder, 64);
-    const bool fits = lstat(latest, &info) ? errno == ENOENT : S_ISLNK(info.st_mode);
-    free(latest);
-    if (fits) return CGP_OK;
+    if (fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno == ENOENT
+                                                                      : S_ISLNK(info.st_mode))
+        return CGP_OK;
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": expected a link to a checkpoint, got %s",
                     writer->folder, S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }
 
 /* 0 if a new folder is ours under its name and locked, EAGAIN if cgp_checkpoint_clean() was faster,
  * or errno. A file system without locks gives none to either. */
-static int lock_new(int fd, const char *name) {
+static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
     if (fstat(fd, &info)) return errno;
-    if (stat(name, &now)) return errno == ENOENT ? EAGAIN : errno;
+    if (fstatat(run, name, &now, AT_SYMLINK_NOFOLLOW)) return errno == ENOENT ? EAGAIN : errno;
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
 /* Make a folder and lock it. 0, EAGAIN if another name is to be tried, or errno; nothing is left
  * then. */
-static int make_locked(const char *name, int *lock) {
-    if (mkdir(name, 0777)) return errno == EEXIST ? EAGAIN : errno;
-    const int fd = open(name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    int reason = fd >= 0 ? lock_new(fd, name) : errno;
+static int make_locked(int run, const char *name, int *lock) {
+    if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
+    const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int reason = fd >= 0 ? lock_new(run, fd, name) : errno;
     if (fd < 0 && reason == ENOENT) reason = EAGAIN;
-    if (reason && reason != EAGAIN) (void)rmdir(name);
+    if (reason && reason != EAGAIN) (void)unlinkat(run, name, AT_REMOVEDIR);
     if (reason && fd >= 0) close(fd);
     if (reason == 0) *lock = fd;
     return reason;
 }
 
 static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
-    const cgp__step_name step = cgp__step_name_of(writer->step);
     int reason = EAGAIN;
     for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
-        char *name = cgp__temporary_name(writer->folder, step.text, CGP__WRITTEN);
+        char *name = cgp__temporary_name(writer->final.text, CGP__WRITTEN);
         if (!name) return cgp__no_memory(writer->folder, 64);
-        reason = make_locked(name, &writer->lock);
+        reason = make_locked(writer->run, name, &writer->lock);
         if (reason == 0)
             writer->temporary = name;
         else
@@ -143,17 +150,16 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
                         folder, step, CGP__MAX_STEP);
     cgp__checkpoint_writer *writer = cgp__calloc(1, sizeof *writer);
     if (!writer) return cgp__no_memory(folder, sizeof *writer);
-    writer->lock = -1;
+    writer->lock = writer->run = -1;
     writer->step = step;
+    writer->final = cgp__step_name_of(step);
     writer->folder = cgp__without_slashes(folder);
-    writer->final = writer->folder
-                        ? cgp__format("%s/%s", writer->folder, cgp__step_name_of(step).text)
-                        : NULL;
     writer->files = json_array();
-    cgp_status status = writer->final && writer->files ? make_folder(writer)
-                                                       : cgp__no_memory(folder, strlen(folder));
+    cgp_status status = writer->folder && writer->files
+                            ? open_folder(writer)
+                            : cgp__no_memory(folder, strlen(folder));
     if (status == CGP_OK) status = check_latest(writer);
-    if (status == CGP_OK && cgp_checkpoint_clean(writer->folder) != CGP_OK)
+    if (status == CGP_OK && cgp__run_clean(writer->run, writer->folder) != CGP_OK)
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
@@ -166,7 +172,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step) {
     int64_t *steps = NULL;
     int count = 0;
-    CGP_TRY(cgp__steps_list(writer->folder, &steps, &count));
+    CGP_TRY(cgp__steps_list(writer->run, writer->folder, &steps, &count));
     *step = count > 0 ? steps[count - 1] : -1;
     free(steps);
     return CGP_OK;
@@ -175,18 +181,22 @@ cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t 
 /* --- files --- */
 
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
-    return cgp__format("%s/%s", writer->temporary, name);
+    return cgp__format("%s/%s/%s", writer->folder, writer->temporary, name);
+}
+
+int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer) {
+    return writer->lock;
 }
 
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name) {
     int64_t bytes = 0;
+    int fd = -1;
     json_t *digests = NULL;
     char *path = cgp__checkpoint_file(writer, name);
     if (!path) return cgp__no_memory(writer->folder, 64);
-    const int fd = open(path, O_RDONLY | O_CLOEXEC);
     cgp_status status =
-        fd < 0 ? cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno))
-               : cgp__blocks_digest(fd, path, &bytes, &digests);
+        cgp__open_regular(writer->lock, name, path, "a file of the checkpoint", CGP_EIO, &fd);
+    if (status == CGP_OK) status = cgp__blocks_digest(fd, path, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
         status = cgp__no_memory(path, 64);
@@ -201,7 +211,8 @@ static cgp_status write_text(const cgp__checkpoint_writer *writer, const char *n
                              const char *text) {
     char *path = cgp__checkpoint_file(writer, name);
     const cgp_status status =
-        path ? cgp_file_replace(path, text, strlen(text)) : cgp__no_memory(writer->folder, 64);
+        path ? cgp_file_replace_at(writer->lock, name, path, text, strlen(text))
+             : cgp__no_memory(writer->folder, 64);
     free(path);
     return status;
 }
@@ -210,7 +221,7 @@ static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
                                  const cgp__checkpoint_info *info) {
     char hex[65], sum[128];
     char *text = NULL;
-    CGP_TRY(cgp__manifest_write(writer->temporary, info, writer->files, &text));
+    CGP_TRY(cgp__manifest_write(writer->folder, info, writer->files, &text));
     cgp_status status = cgp__digest(text, strlen(text), hex);
     snprintf(sum, sizeof sum, CGP__SUM_LINE, hex);
     if (status == CGP_OK) status = write_text(writer, CGP__MANIFEST, text);
@@ -219,40 +230,49 @@ static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
     return status;
 }
 
-static cgp_status sync_folder(const char *folder) {
-    const int reason = cgp__sync_folder(folder);
+static cgp_status sync_directory(int directory, const char *path) {
+    const int reason = cgp__sync_directory(directory);
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", folder, strerror(reason));
+    return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", path, strerror(reason));
+}
+
+static cgp_status sync_run(const cgp__checkpoint_writer *writer) {
+    return sync_directory(writer->run, writer->folder);
 }
 
 /* Both names exist. 0, or -1 and errno. */
-static int exchange(const char *one, const char *other) {
+static int exchange(int run, const char *one, const char *other) {
 #ifdef RENAME_EXCHANGE
-    return renameat2(AT_FDCWD, one, AT_FDCWD, other, RENAME_EXCHANGE);
+    return renameat2(run, one, run, other, RENAME_EXCHANGE);
 #else
-    (void)one, (void)other;
+    (void)run, (void)one, (void)other;
     errno = ENOSYS;
     return -1;
 #endif
 }
 
+static int rename_in(int run, const char *from, const char *to) {
+    return renameat(run, from, run, to);
+}
+
 /* In two steps, where one is not to be had. What was there is then at *old. */
 static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
-    *old = cgp__temporary_name(writer->folder, cgp__step_name_of(writer->step).text,
-                               CGP__REPLACED);
+    const int run = writer->run;
+    const char *final = writer->final.text;
+    *old = cgp__temporary_name(final, CGP__REPLACED);
     if (!*old) {
         errno = ENOMEM;
         return -1;
     }
-    const int lock =
-        open(writer->final, O_RDONLY | O_CLOEXEC); /* nobody shall put it back yet */
+    /* nobody shall put it back yet */
+    const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
-        result = rename(writer->final, *old) || rename(writer->temporary, writer->final);
+        result = rename_in(run, final, *old) || rename_in(run, writer->temporary, final);
         reason = errno; /* ENOTEMPTY: where locks are not to be had, it was put back */
     }
-    if (result) (void)rename(*old, writer->final);
+    if (result) (void)rename_in(run, *old, final);
     if (lock >= 0) close(lock);
     errno = reason;
     return result;
@@ -263,56 +283,51 @@ static cgp_status take_place(cgp__checkpoint_writer *writer) {
     struct stat info;
     char *old = NULL;
     int result = 0;
-    if (lstat(writer->final, &info)) {
-        result = rename(writer->temporary, writer->final);
-    } else if (exchange(writer->temporary, writer->final) == 0) {
-        return sync_folder(writer->folder); /* its temporary name is that of the old one now */
+    if (fstatat(writer->run, writer->final.text, &info, AT_SYMLINK_NOFOLLOW)) {
+        result = rename_in(writer->run, writer->temporary, writer->final.text);
+    } else if (exchange(writer->run, writer->temporary, writer->final.text) == 0) {
+        return sync_run(writer); /* its temporary name is that of the old one now */
     } else {
         result = replace_in_two(writer, &old);
     }
     if (result) {
         free(old);
-        return cgp_fail(CGP_EIO, "%s: cannot be put in place (%s)", writer->final,
-                        strerror(errno));
+        return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->folder,
+                        writer->final.text, strerror(errno));
     }
     free(writer->temporary);
     writer->temporary = old;
-    return sync_folder(writer->folder);
+    return sync_run(writer);
 }
 
 /* A process on another machine that cleans may delete our link, which has no lock, before it has its name. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
-    char *latest = cgp__format("%s/" CGP__LATEST, writer->folder);
-    int result = -1, reason = latest ? ENOENT : ENOMEM;
-    for (int attempt = 0; latest && result && reason == ENOENT && attempt < 100; attempt++) {
-        char *link = cgp__temporary_name(writer->folder, CGP__LATEST, CGP__WRITTEN);
-        if (!link) reason = ENOMEM;
-        if (!link) break;
-        (void)unlink(link); /* left by a dead process of the same number */
-        result = symlink(cgp__step_name_of(writer->step).text, link);
-        if (result == 0) result = rename(link, latest);
+    int result = -1, reason = ENOENT;
+    for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
+        char *link = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
+        if (!link) return cgp__no_memory(writer->folder, 64);
+        (void)unlinkat(writer->run, link, 0); /* left by a dead process of the same number */
+        result = symlinkat(writer->final.text, writer->run, link);
+        if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
         reason = errno;
-        if (result) (void)unlink(link);
+        if (result) (void)unlinkat(writer->run, link, 0);
         free(link);
     }
-    free(latest);
-    if (result == 0) return sync_folder(writer->folder);
-    if (reason == ENOMEM) return cgp__no_memory(writer->folder, 64);
+    if (result == 0) return sync_run(writer);
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be pointed to the new %s (%s)",
-                    writer->folder, cgp__step_name_of(writer->step).text, strerror(reason));
+                    writer->folder, writer->final.text, strerror(reason));
 }
 
 static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step) {
     const cgp__step_name name = cgp__step_name_of(step);
-    char *from = cgp__format("%s/%s", writer->folder, name.text);
-    char *to = cgp__temporary_name(writer->folder, name.text, CGP__DELETED);
+    char *to = cgp__temporary_name(name.text, CGP__DELETED);
     cgp_status status = CGP_OK;
-    if (!from || !to)
+    if (!to)
         status = cgp__no_memory(writer->folder, 64);
-    else if (rename(from, to))
-        status = cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", from, strerror(errno));
+    else if (rename_in(writer->run, name.text, to))
+        status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", writer->folder, name.text,
+                          strerror(errno));
     free(to);
-    free(from);
     return status;
 }
 
@@ -320,7 +335,7 @@ static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step) 
 static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
     int64_t *steps = NULL;
     int count = 0, older = 0;
-    CGP_TRY(cgp__steps_list(writer->folder, &steps, &count));
+    CGP_TRY(cgp__steps_list(writer->run, writer->folder, &steps, &count));
     while (older < count && steps[older] < writer->step)
         older++;
     const int surplus = keep > 0 ? older - (keep - 1) : 0;
@@ -329,14 +344,14 @@ static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
         status = move_away(writer, steps[i]);
     free(steps);
     if (surplus <= 0) return CGP_OK;
-    if (status == CGP_OK) status = sync_folder(writer->folder);
-    return status == CGP_OK ? cgp_checkpoint_clean(writer->folder) : status;
+    if (status == CGP_OK) status = sync_run(writer);
+    return status == CGP_OK ? cgp__run_clean(writer->run, writer->folder) : status;
 }
 
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep) {
     cgp_status status = write_manifest(writer, info);
-    if (status == CGP_OK) status = sync_folder(writer->temporary);
+    if (status == CGP_OK) status = sync_directory(writer->lock, writer->folder);
     if (status == CGP_OK) status = take_place(writer);
     if (status == CGP_OK) status = point_latest(writer);
     if (status != CGP_OK) {
@@ -344,7 +359,7 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
         return status;
     }
     writer->made = false;
-    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s", writer->final);
+    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->folder, writer->final.text);
     if (delete_older(writer, keep) != CGP_OK) /* the new one is there: no failure */
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     release(writer);

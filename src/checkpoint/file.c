@@ -7,7 +7,8 @@
  *
  * A reader sees the old file or the new one at any moment, also after a crash. Only a killed
  * process leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The
- * temporary name does not contain the final one, so that it fits wherever the final one does. */
+ * temporary name does not contain the final one, so that it fits wherever the final one does. The
+ * folder is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -27,18 +28,20 @@
 
 struct cgp__file {
     int fd;
+    int folder;      /* open: that of the file */
     char *name;      /* as the caller wrote it, for messages */
-    char *path;      /* what is replaced: `name`, or where that link leads */
-    char *folder;    /* of `path` */
-    char *temporary; /* NULL while there is none to delete */
+    char *path;      /* of what is replaced: `name`, or where that link leads */
+    char *entry;     /* its name in `folder` */
+    char *temporary; /* a name in `folder`; NULL while there is none to delete */
     bool failed;     /* a write failed: the temporary file is not what it should be */
 };
 
 static void release(cgp__file *file) {
     if (file->fd >= 0) close(file->fd);
-    if (file->temporary) unlink(file->temporary);
+    if (file->temporary) unlinkat(file->folder, file->temporary, 0);
+    if (file->folder >= 0) close(file->folder);
     free(file->temporary);
-    free(file->folder);
+    free(file->entry);
     free(file->path);
     free(file->name);
     free(file);
@@ -48,8 +51,18 @@ void cgp__file_abandon(cgp__file *file) {
     if (file) release(file);
 }
 
-/* Find what stands at file->name, follow links, and refuse what a rename would destroy: a
- * folder, a device (think of root and /dev/null). */
+/* Refuse what a rename would destroy: a folder, a device (think of root and /dev/null). */
+static cgp_status check_kind(const cgp__file *file, mode_t mode) {
+    if (S_ISREG(mode)) return CGP_OK;
+    if (S_ISDIR(mode))
+        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file to replace", file->name);
+    if (S_ISLNK(mode))
+        return cgp_fail(CGP_EIO, "%s: is a link, which is not followed here (put a file there)",
+                        file->name);
+    return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced", file->name);
+}
+
+/* Find what stands at file->name, following links. */
 static cgp_status find_target(cgp__file *file) {
     struct stat info;
     const char *slash = strrchr(file->name, '/');
@@ -69,18 +82,32 @@ static cgp_status find_target(cgp__file *file) {
         file->path = cgp__strdup(file->name);
     }
     if (!file->path) return cgp__no_memory(file->name, strlen(file->name) + 1);
-    if (exists && S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file to replace", file->name);
-    if (exists && !S_ISREG(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced",
-                        file->name);
-    return CGP_OK;
+    return exists ? check_kind(file, info.st_mode) : CGP_OK;
 }
 
 char *cgp__folder_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return cgp__strdup(".");
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
+}
+
+/* Open the folder of file->path, in which everything happens from here on. */
+static cgp_status open_folder(cgp__file *file) {
+    const char *slash = strrchr(file->path, '/');
+    char *folder = cgp__folder_of(file->path);
+    file->entry = cgp__strdup(slash ? slash + 1 : file->path);
+    cgp_status status =
+        folder && file->entry ? CGP_OK : cgp__no_memory(file->name, strlen(file->path) + 1);
+    if (status == CGP_OK) {
+        file->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (file->folder < 0 && errno == ENOENT)
+            status = cgp_fail(CGP_EIO, "%s: no such folder %s", file->name, folder);
+        else if (file->folder < 0)
+            status = cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)", file->name, folder,
+                              strerror(errno));
+    }
+    free(folder);
+    return status;
 }
 
 /* Lock our new file against cgp_checkpoint_clean(). false if that one was faster. A file system
@@ -95,10 +122,11 @@ static cgp_status open_temporary(cgp__file *file) {
     static atomic_uint counter;
     int reason = 0;
     for (int attempt = 0; attempt < 1000; attempt++) {
-        char *name = cgp__format("%s/.cgpipe-%ld-%u.tmp", file->folder, (long)getpid(),
-                                 atomic_fetch_add(&counter, 1));
-        if (!name) return cgp__no_memory(file->name, strlen(file->folder) + 64);
-        file->fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+        char *name =
+            cgp__format(".cgpipe-%ld-%u.tmp", (long)getpid(), atomic_fetch_add(&counter, 1));
+        if (!name) return cgp__no_memory(file->name, 64);
+        file->fd = openat(file->folder, name,
+                          O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         if (file->fd >= 0 && lock(file->fd)) {
             file->temporary = name;
             return CGP_OK;
@@ -114,27 +142,66 @@ static cgp_status open_temporary(cgp__file *file) {
             EEXIST) /* left by a dead process of the same number: take the next name */
             break;
     }
-    if (reason == ENOENT)
-        return cgp_fail(CGP_EIO, "%s: no such folder %s", file->name, file->folder);
-    return cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)", file->name, file->folder,
-                    strerror(reason));
+    char *folder = cgp__folder_of(file->path);
+    const cgp_status status = folder ? cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)",
+                                                file->name, folder, strerror(reason))
+                                     : cgp__no_memory(file->name, strlen(file->path) + 1);
+    free(folder);
+    return status;
 }
 
-cgp_status cgp__file_create(cgp__file **out, const char *path) {
+static cgp_status new_file(cgp__file **out, const char *name) {
     cgp__file *file = cgp__calloc(1, sizeof *file);
-    if (!file) return cgp__no_memory(path, sizeof *file);
-    file->fd = -1;
-    file->name = cgp__strdup(path);
-    cgp_status status = file->name ? find_target(file) : cgp__no_memory(path, strlen(path) + 1);
-    if (status == CGP_OK) {
-        file->folder = cgp__folder_of(file->path);
-        status = file->folder ? open_temporary(file) : cgp__no_memory(path, strlen(path) + 1);
-    }
+    if (!file) return cgp__no_memory(name, sizeof *file);
+    file->fd = file->folder = -1;
+    file->name = cgp__strdup(name);
+    *out = file;
+    return file->name ? CGP_OK : cgp__no_memory(name, strlen(name) + 1);
+}
+
+/* Take over what was made so far, or free it. */
+static cgp_status finish_create(cgp__file **out, cgp__file *file, cgp_status status) {
+    if (status == CGP_OK) status = open_temporary(file);
     if (status == CGP_OK)
         *out = file;
     else
-        release(file);
+        cgp__file_abandon(file);
     return status;
+}
+
+cgp_status cgp__file_create(cgp__file **out, const char *path) {
+    cgp__file *file = NULL;
+    cgp_status status = new_file(&file, path);
+    if (status == CGP_OK) status = find_target(file);
+    if (status == CGP_OK) status = open_folder(file);
+    return finish_create(out, file, status);
+}
+
+/* What stands at file->entry now. Whatever comes there later is replaced by a rename, which follows no link. */
+static cgp_status check_entry(const cgp__file *file) {
+    struct stat info;
+    if (fstatat(file->folder, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        return check_kind(file, info.st_mode);
+    if (errno == ENOENT) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
+}
+
+cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
+                               const char *path) {
+    cgp__file *file = NULL;
+    cgp_status status = new_file(&file, path);
+    if (status == CGP_OK) {
+        file->path = cgp__strdup(path);
+        file->entry = cgp__strdup(name);
+        if (!file->path || !file->entry) status = cgp__no_memory(path, strlen(path) + 1);
+    }
+    if (status == CGP_OK) {
+        file->folder = fcntl(directory, F_DUPFD_CLOEXEC, 0);
+        if (file->folder < 0)
+            status = cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(errno));
+    }
+    if (status == CGP_OK) status = check_entry(file);
+    return finish_create(out, file, status);
 }
 
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
@@ -155,11 +222,9 @@ cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
     return CGP_OK;
 }
 
-int cgp__sync_folder(const char *folder) {
-    const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    const int reason = fd < 0 || fsync(fd) ? errno : 0;
-    if (fd >= 0) close(fd);
-    return reason == EINVAL ? 0 : reason; /* EINVAL: it cannot sync a folder */
+int cgp__sync_directory(int directory) {
+    const int reason = fsync(directory) ? errno : 0;
+    return reason == EINVAL ? 0 : reason; /* EINVAL: it cannot sync a directory */
 }
 
 static cgp_status put_in_place(cgp__file *file) {
@@ -167,11 +232,11 @@ static cgp_status put_in_place(cgp__file *file) {
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
     /* It stays open, and locked, until it has its name. What is synced cannot fail to close. */
-    if (rename(file->temporary, file->path))
+    if (renameat(file->folder, file->temporary, file->folder, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     free(file->temporary);
     file->temporary = NULL;
-    const int reason = cgp__sync_folder(file->folder);
+    const int reason = cgp__sync_directory(file->folder);
     if (reason == 0) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: is replaced, but its folder cannot be synced (%s)",
                     file->name, strerror(reason));
@@ -183,13 +248,30 @@ cgp_status cgp__file_commit(cgp__file *file) {
     return status;
 }
 
-cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
-    cgp__file *file = NULL;
-    CGP_TRY(cgp__file_create(&file, path));
+static cgp_status write_whole(cgp__file *file, const void *data, size_t bytes) {
     const cgp_status status = cgp__file_write(file, data, bytes);
     if (status == CGP_OK) return cgp__file_commit(file);
     cgp__file_abandon(file);
     return status;
+}
+
+cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
+    cgp__file *file = NULL;
+    CGP_TRY(cgp__file_create(&file, path));
+    return write_whole(file, data, bytes);
+}
+
+cgp_status cgp_file_replace_at(int directory, const char *name, const char *path,
+                               const void *data, size_t bytes) {
+    cgp__file *file = NULL;
+    if (!name || !path || (!data && bytes > 0))
+        return cgp_fail(CGP_EINVAL,
+                        "cgp_file_replace_at: expected name, path and data, got NULL");
+    if (!*name || strchr(name, '/'))
+        return cgp_fail(CGP_EINVAL, "%s: \"%s\" is not the name of a file in a directory", path,
+                        name);
+    CGP_TRY(cgp__file_create_at(&file, directory, name, path));
+    return write_whole(file, data, bytes);
 }
 
 /* --- reading --- */
@@ -198,7 +280,8 @@ cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
 cgp_status cgp__open_regular(int folder, const char *name, const char *path,
                              const char *expected, cgp_status damage, int *fd) {
     struct stat info;
-    const int opened = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    const int links = folder == AT_FDCWD ? 0 : O_NOFOLLOW;
+    const int opened = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
     const int reason = opened < 0 || fstat(opened, &info) ? errno : 0;
     if (reason == 0 && S_ISREG(info.st_mode)) {
         *fd = opened;
@@ -206,6 +289,10 @@ cgp_status cgp__open_regular(int folder, const char *name, const char *path,
     }
     if (opened >= 0) close(opened);
     if (reason == ENOENT) return cgp_fail(damage, "%s: no such file", path);
+    if (reason == ELOOP && links)
+        return cgp_fail(damage, "%s: is a link, expected %s", path, expected);
+    if (reason == ENXIO) /* a socket */
+        return cgp_fail(damage, "%s: is not a regular file, expected %s", path, expected);
     if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
     return cgp_fail(damage, "%s: is %s, expected %s", path,
                     S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", expected);

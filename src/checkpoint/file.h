@@ -12,6 +12,10 @@ typedef struct cgp__file cgp__file;
  * regular file. */
 cgp_status cgp__file_create(cgp__file **out, const char *path);
 
+/* The same in an open directory, which is the caller's: no link is followed, and one that is there is refused. `path` is for
+ * messages. */
+cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name, const char *path);
+
 /* Append. After CGP_EIO the file can only be abandoned (or committed, which then fails). */
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes);
 
@@ -21,17 +25,17 @@ cgp_status cgp__file_commit(cgp__file *file);
 /* Delete the temporary file and free. Accepts NULL. */
 void cgp__file_abandon(cgp__file *file);
 
-/* Make what was renamed in a folder last. Returns 0, or errno; a file system that cannot sync a
- * folder has not failed. */
-int cgp__sync_folder(const char *folder);
+/* Make what was renamed in an open directory last. Returns 0, or errno; a file system that cannot sync a
+ * directory has not failed. */
+int cgp__sync_directory(int directory);
 
 /* The folder that a path is in; owned by the caller, NULL when short. */
 char *cgp__folder_of(const char *path);
 
 /* --- reading; `path` is for messages --- */
 
-/* Open a regular file in a folder (AT_FDCWD: the current one). `damage` is the status if there is
- * none: missing, or something else (not `expected`). CGP_EIO: unreadable. Nothing stays open. */
+/* Open a regular file in an open directory, where no link is followed, or by its path (AT_FDCWD), where links are. `damage` is
+ * the status if there is none: missing, or something else (not `expected`). CGP_EIO: unreadable. Nothing stays open. */
 cgp_status cgp__open_regular(int folder, const char *name, const char *path,
                              const char *expected, cgp_status damage, int *fd);
 

@@ -66,19 +66,25 @@ char *cgp__without_slashes(const char *path);
 cgp__step_name cgp__step_name_of(int64_t step); /* "step-00000042" */
 int64_t cgp__step_of_name(const char *name);    /* -1: is no such name */
 
+/* In what follows, `run` is a descriptor of a run's folder, in which names are looked up without following links; `path`
+ * is that of the folder, for messages. */
+
 /* The steps that have a checkpoint, ascending; owned by the caller. */
-cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count);
+cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
 /* A name for process and moment: ".cgpipe-<what>-<pid>-<counter><ending>". NULL when short. */
-char *cgp__temporary_name(const char *folder, const char *what, const char *ending);
+char *cgp__temporary_name(const char *what, const char *ending);
 #define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
 #define CGP__REPLACED ".old" /* to be put back, if its step has nothing in its place */
 #define CGP__DELETED ".gone"
 
-/* Delete an entry of a folder and what is in it. */
-cgp_status cgp__entry_remove(const char *path);
+/* Delete an entry of a folder and what is in it; of a link, the link. */
+cgp_status cgp__entry_remove(int run, const char *path, const char *name);
+
+/* cgp_checkpoint_clean() of an open folder. */
+cgp_status cgp__run_clean(int run, const char *path);
 
 /* Put the checkpoints back that a dead process had moved away, where none took their place. */
-cgp_status cgp__replaced_put_back(const char *folder);
+cgp_status cgp__replaced_put_back(int run, const char *path);
 
 #endif

@@ -53,9 +53,9 @@ int64_t cgp__step_of_name(const char *name) {
     return strcmp(cgp__step_name_of(step).text, name) == 0 ? step : -1;
 }
 
-char *cgp__temporary_name(const char *folder, const char *what, const char *ending) {
+char *cgp__temporary_name(const char *what, const char *ending) {
     static atomic_uint counter;
-    return cgp__format("%s/" TEMPORARY "%s-%ld-%u%s", folder, what, (long)getpid(),
+    return cgp__format(TEMPORARY "%s-%ld-%u%s", what, (long)getpid(),
                        atomic_fetch_add(&counter, 1), ending);
 }
 
@@ -81,12 +81,15 @@ static int ascending(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-static cgp_status open_list(const char *folder, DIR **list) {
-    *list = opendir(folder);
+/* A list of its own, at its beginning, of an open folder. */
+static cgp_status open_list(int run, const char *path, DIR **list) {
+    const int fd = openat(run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *list = fd >= 0 ? fdopendir(fd) : NULL;
     if (*list) return CGP_OK;
-    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", folder);
-    if (errno == ENOMEM) return cgp__no_memory(folder, 32768);
-    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(errno));
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    if (reason == ENOMEM) return cgp__no_memory(path, 32768);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
 /* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
@@ -97,31 +100,33 @@ static struct dirent *next_entry(DIR *list, int *reason) {
     return item;
 }
 
-static cgp_status end_of_list(const char *folder, int reason) {
+static cgp_status end_of_list(const char *path, int reason) {
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(reason));
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-static cgp_status collect_steps(DIR *list, const char *folder, int64_t **steps, int *count) {
+/* A link is no checkpoint, whatever it leads to. */
+static cgp_status collect_steps(DIR *list, const char *path, int64_t **steps, int *count) {
     struct stat info;
     int room = 0, reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         const int64_t step = cgp__step_of_name(item->d_name);
-        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, 0) || !S_ISDIR(info.st_mode))
+        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISDIR(info.st_mode))
             continue;
         if (!cgp__grow(steps, &room, *count + 1, sizeof **steps))
-            return cgp__no_memory(folder, (size_t)*count * sizeof **steps);
+            return cgp__no_memory(path, (size_t)*count * sizeof **steps);
         (*steps)[(*count)++] = step;
     }
-    return end_of_list(folder, reason);
+    return end_of_list(path, reason);
 }
 
-cgp_status cgp__steps_list(const char *folder, int64_t **steps, int *count) {
+cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count) {
     DIR *list = NULL;
-    CGP_TRY(open_list(folder, &list));
+    CGP_TRY(open_list(run, path, &list));
     *steps = NULL;
     *count = 0;
-    const cgp_status status = collect_steps(list, folder, steps, count);
+    const cgp_status status = collect_steps(list, path, steps, count);
     closedir(list);
     if (status != CGP_OK)
         free(*steps);
@@ -159,9 +164,9 @@ static int remove_from(int folder, const char *name) {
     return -1;
 }
 
-cgp_status cgp__entry_remove(const char *path) {
-    if (remove_from(AT_FDCWD, path) == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", path, strerror(errno));
+cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
+    if (remove_from(run, name) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(errno));
 }
 
 /* --- cleaning --- */
@@ -192,11 +197,13 @@ static bool is_abandoned(int folder, const char *name, int *lock) {
     return is_dead(pid_of_name(name));                   /* no locks here */
 }
 
-/* Put a replaced checkpoint back, if what was to take its place never did. */
+/* Put a replaced checkpoint back, if what was to take its place never did. A link was never one. */
 static bool put_back(int folder, const char *name) {
     struct stat info;
     int64_t step = -1;
     if (!ends_with(name, CGP__REPLACED)) return false;
+    if (fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(info.st_mode))
+        return false;
     if (sscanf(name, TEMPORARY "step-%18" SCNd64, &step) != 1 || step < 0) return false;
     const cgp__step_name final = cgp__step_name_of(step);
     if (fstatat(folder, final.text, &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
@@ -218,26 +225,33 @@ static bool is_temporary(const char *name) {
             ends_with(name, CGP__DELETED));
 }
 
-cgp_status cgp_checkpoint_clean(const char *folder) {
-    struct stat info;
+cgp_status cgp__run_clean(int run, const char *path) {
     cgp_status status = CGP_OK;
     DIR *list = NULL;
-    if (stat(folder, &info) && errno == ENOENT) return CGP_OK;
-    CGP_TRY(open_list(folder, &list));
+    CGP_TRY(open_list(run, path, &list));
     int reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name))
-            status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", folder, item->d_name,
+            status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, item->d_name,
                               strerror(errno));
     }
     closedir(list);
-    return status == CGP_OK ? end_of_list(folder, reason) : status;
+    return status == CGP_OK ? end_of_list(path, reason) : status;
 }
 
-cgp_status cgp__replaced_put_back(const char *folder) {
+cgp_status cgp_checkpoint_clean(const char *folder) {
+    const int run = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run < 0 && errno == ENOENT) return CGP_OK;
+    if (run < 0) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(errno));
+    const cgp_status status = cgp__run_clean(run, folder);
+    close(run);
+    return status;
+}
+
+cgp_status cgp__replaced_put_back(int run, const char *path) {
     int reason = 0;
     DIR *list = NULL;
-    CGP_TRY(open_list(folder, &list));
+    CGP_TRY(open_list(run, path, &list));
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         int lock = -1;
         if (!is_temporary(item->d_name) || !ends_with(item->d_name, CGP__REPLACED)) continue;
@@ -246,5 +260,5 @@ cgp_status cgp__replaced_put_back(const char *folder) {
         if (lock >= 0) close(lock);
     }
     closedir(list);
-    return end_of_list(folder, reason);
+    return end_of_list(path, reason);
 }

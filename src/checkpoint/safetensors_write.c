@@ -9,9 +9,11 @@
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
 #include "checkpoint/parts.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
@@ -132,10 +134,9 @@ out:
     return status;
 }
 
-cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
-                                  const char *const *names, const cgp_dtype *types,
-                                  const cgp_shape *shapes, const char *const *metadata,
-                                  int n_metadata) {
+cgp_status cgp__safetensors_create_at(cgp_safetensors_writer **out, int directory,
+                                      const char *name, const char *path,
+                                      const cgp__tensor_list *tensors) {
     cgp_status status = CGP_OK;
     json_t *header = json_object();
     cgp_safetensors_writer *writer = cgp__calloc(1, sizeof *writer);
@@ -144,10 +145,15 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
         status = cgp__no_memory(path, sizeof *writer);
         goto out;
     }
-    if (n_metadata > 0) status = add_metadata(header, path, metadata, n_metadata);
-    for (int i = 0; i < count && status == CGP_OK; i++)
-        status = add_tensor(header, path, names[i], types[i], &shapes[i], &writer->due);
-    if (status == CGP_OK) status = cgp__file_create(&writer->file, path);
+    if (tensors->n_metadata > 0)
+        status = add_metadata(header, path, tensors->metadata, tensors->n_metadata);
+    for (int i = 0; i < tensors->count && status == CGP_OK; i++)
+        status = add_tensor(header, path, tensors->names[i], tensors->types[i],
+                            &tensors->shapes[i], &writer->due);
+    if (status == CGP_OK)
+        status = directory == AT_FDCWD
+                     ? cgp__file_create(&writer->file, path)
+                     : cgp__file_create_at(&writer->file, directory, name, path);
     if (status == CGP_OK) status = write_header(writer, header);
 out:
     json_decref(header);
@@ -156,6 +162,14 @@ out:
     else
         cgp_safetensors_abandon(writer);
     return status;
+}
+
+cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
+                                  const char *const *names, const cgp_dtype *types,
+                                  const cgp_shape *shapes, const char *const *metadata,
+                                  int n_metadata) {
+    const cgp__tensor_list tensors = {count, names, types, shapes, metadata, n_metadata};
+    return cgp__safetensors_create_at(out, AT_FDCWD, path, path, &tensors);
 }
 
 cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data,

@@ -111,8 +111,8 @@ static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
     return CGP_OK;
 }
 
-static cgp_status create_file(const tensor_set *set, const char *path,
-                              cgp_safetensors_writer **file) {
+static cgp_status create_file(const tensor_set *set, const cgp__checkpoint_writer *writer,
+                              const char *path, cgp_safetensors_writer **file) {
     static const char *const metadata[] = {"format", "pt"};
     const int n = count_of(set);
     cgp_status status = CGP_OK;
@@ -128,8 +128,9 @@ static cgp_status create_file(const tensor_set *set, const char *path,
         if (!names[i]) status = cgp__no_memory(path, 64);
     }
     if (status == CGP_OK)
-        status = cgp_safetensors_create(file, path, n, (const char *const *)names, types,
-                                        shapes, metadata, 1);
+        status = cgp__safetensors_create_at(
+            file, cgp__checkpoint_directory(writer), set->file, path,
+            &(cgp__tensor_list){n, (const char *const *)names, types, shapes, metadata, 1});
     for (int i = 0; names && i < n; i++)
         free(names[i]);
     free(shapes);
@@ -142,7 +143,8 @@ static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
                             cgp__checkpoint_writer *writer, void *data) {
     cgp_safetensors_writer *file = NULL;
     char *path = cgp__checkpoint_file(writer, set->file);
-    cgp_status status = path ? create_file(set, path, &file) : cgp__no_memory(set->file, 64);
+    cgp_status status =
+        path ? create_file(set, writer, path, &file) : cgp__no_memory(set->file, 64);
     if (status == CGP_OK) {
         status = write_data(pipeline, set, file, data);
         if (status == CGP_OK)
