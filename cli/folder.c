@@ -16,6 +16,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#define LATEST "latest"
+#define FRESH ".new"
+
 /* --- names --- */
 
 static char *join(const char *folder, const char *name) {
@@ -25,12 +28,17 @@ static char *join(const char *folder, const char *name) {
     return path;
 }
 
+/* Opened or not, the caller sees by `fd`. */
+static void name_files(cli_folder *folder, const char *path, int fd) {
+    *folder = (cli_folder){.path = path, .fd = fd};
+    folder->record = join(path, CLI_RECORD);
+    folder->metrics = join(path, CLI_METRICS);
+    folder->latest = join(path, LATEST);
+    folder->weights = join(path, LATEST "/weights.safetensors");
+}
+
 void cli_folder_name(cli_folder *folder, const char *path) {
-    *folder = (cli_folder){.path = path, .lock = -1};
-    folder->record = join(path, "run.json");
-    folder->metrics = join(path, "metrics.jsonl");
-    folder->latest = join(path, "latest");
-    folder->weights = join(path, "latest/weights.safetensors");
+    name_files(folder, path, open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
 }
 
 static cgp_status unwritable(const char *path) {
@@ -66,14 +74,51 @@ static cgp_status check_parent(const char *path) {
 /* Two processes in one run would undo each other's steps. Without locks (some network file
  * systems) nobody is kept out. */
 static cgp_status lock(cli_folder *folder) {
-    if (folder->lock >= 0) return CGP_OK;
-    folder->lock = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (folder->lock < 0) return unwritable(folder->path);
-    if (flock(folder->lock, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return CGP_OK;
+    if (folder->locked) return CGP_OK;
+    if (folder->fd < 0) folder->fd = open(folder->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (folder->fd < 0) return unwritable(folder->path);
+    folder->locked = flock(folder->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (folder->locked) return CGP_OK;
     return cgp_fail(CGP_EIO,
                     "run folder %s: another cgpipe train is at work in it (stop that one, or "
                     "another --run)",
                     folder->path);
+}
+
+static bool exists(const cli_folder *folder, const char *name) {
+    struct stat info;
+    return folder->fd >= 0 && fstatat(folder->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+}
+
+/* O_NONBLOCK: a pipe must not make us wait for its other end. */
+cgp_status cli_folder_open(const cli_folder *folder, const char *name, int flags, int *fd) {
+    struct stat info;
+    const int always = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    *fd = openat(folder->fd, name, flags | always, 0666);
+    const int reason = *fd < 0 || fstat(*fd, &info) ? errno : 0;
+    if (reason == 0 && S_ISREG(info.st_mode)) return CGP_OK;
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    if (reason == ENOENT && !(flags & O_CREAT)) return CGP_OK;
+    if (reason == ELOOP)
+        return cgp_fail(
+            CGP_EIO, "%s/%s: is a link, expected a file of the run (put the file itself there)",
+            folder->path, name);
+    if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode)))
+        return cgp_fail(CGP_EIO, "%s/%s: is a directory, expected a file of the run",
+                        folder->path, name);
+    if (reason == 0 || reason == ENXIO) /* a pipe that nobody reads, a socket */
+        return cgp_fail(CGP_EIO, "%s/%s: is not a regular file, expected a file of the run",
+                        folder->path, name);
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be %s (%s)", folder->path, name,
+                    flags & O_CREAT ? "written" : "read", strerror(reason));
+}
+
+static cgp_status check_file(const cli_folder *folder, const char *name) {
+    int fd = -1;
+    CGP_TRY(cli_folder_open(folder, name, O_RDONLY, &fd));
+    if (fd >= 0) close(fd);
+    return CGP_OK;
 }
 
 cgp_status cli_folder_check(cli_folder *folder) {
@@ -85,33 +130,41 @@ cgp_status cli_folder_check(cli_folder *folder) {
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO, "run folder %s: is a file, expected a folder", folder->path);
     if (access(folder->path, W_OK | X_OK) != 0) return unwritable(folder->path);
-    return lock(folder);
-}
-
-static bool exists(const char *path) {
-    struct stat info;
-    return lstat(path, &info) == 0;
+    CGP_TRY(lock(folder));
+    CGP_TRY(check_file(folder, CLI_RECORD));
+    return check_file(folder, CLI_METRICS);
 }
 
 bool cli_folder_has_record(const cli_folder *folder) {
-    return exists(folder->record);
+    return exists(folder, CLI_RECORD);
 }
 
 bool cli_folder_has_run(const cli_folder *folder) {
-    return exists(folder->record) || exists(folder->metrics) || exists(folder->latest) ||
-           cli_folder_newest(folder) >= 0;
+    return exists(folder, CLI_RECORD) || exists(folder, CLI_METRICS) ||
+           exists(folder, LATEST) || cli_folder_newest(folder) >= 0;
 }
 
-/* The 42 of "step-00000042"; -1: another name. */
+/* The 42 of "step-00000042", as the library writes it; -1: another name. */
 static int64_t step_of(const char *name) {
     static const char prefix[] = "step-";
     int64_t step = 0;
+    char plain[32];
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
-    return cli_parse_whole(name + sizeof prefix - 1, 0, INT64_MAX, &step) ? step : -1;
+    if (!cli_parse_whole(name + sizeof prefix - 1, 0, INT64_MAX, &step)) return -1;
+    snprintf(plain, sizeof plain, "step-%08" PRId64, step);
+    return strcmp(name, plain) == 0 ? step : -1;
+}
+
+/* A list of its own, from the beginning. NULL: the folder cannot be read. */
+static DIR *open_list(const cli_folder *folder) {
+    const int fd = openat(folder->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!list && fd >= 0) close(fd);
+    return list;
 }
 
 int64_t cli_folder_newest(const cli_folder *folder) {
-    DIR *entries = opendir(folder->path);
+    DIR *entries = open_list(folder);
     int64_t newest = -1;
     for (struct dirent *entry; entries && (entry = readdir(entries));) {
         const int64_t step = step_of(entry->d_name);
@@ -151,74 +204,104 @@ cgp_status cli_folder_make(cli_folder *folder) {
     return lock(folder);
 }
 
-static cgp_status undeletable(const char *path) {
-    return cgp_fail(CGP_EIO, "%s: cannot be deleted (%s)", path, strerror(errno));
+static cgp_status undeletable(const cli_folder *folder, const char *name) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", folder->path, name,
+                    strerror(errno));
 }
 
-static cgp_status delete_file(const char *path) {
-    return unlink(path) == 0 || errno == ENOENT ? CGP_OK : undeletable(path);
+/* Of a link, the link. */
+static cgp_status delete_file(const cli_folder *folder, const char *name) {
+    if (unlinkat(folder->fd, name, 0) == 0 || errno == ENOENT) return CGP_OK;
+    return undeletable(folder, name);
 }
 
-/* The files of a folder, and the folder. */
-static cgp_status delete_flat(const char *path) {
+/* Give an entry of `from` a name in `folder` that is no checkpoint's, one that cgp_checkpoint_clean() deletes, with what is in
+ * it: never half of a checkpoint under its name. */
+static cgp_status hide(const cli_folder *folder, const cli_folder *from, const char *name) {
+    static unsigned counter;
+    char hidden[64];
+    int result = -1;
+    for (int attempt = 0; result != 0 && attempt < 100; attempt++) {
+        snprintf(hidden, sizeof hidden, ".cgpipe-deleted-%ld-%u.gone", (long)getpid(),
+                 counter++);
+        result = renameat(from->fd, name, folder->fd, hidden);
+        if (result != 0 && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) break;
+    }
+    return result == 0 ? CGP_OK : undeletable(from, name);
+}
+
+/* ".cgpipe-<something>.tmp" and the like: what the library writes or deletes under such a name. */
+static bool is_temporary(const char *name) {
+    static const char *const endings[] = {".tmp", ".old", ".gone"};
+    const char *dot = strrchr(name, '.');
+    if (strncmp(name, ".cgpipe-", strlen(".cgpipe-")) != 0) return false;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(dot, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Hide the checkpoints above `step` of `from`, and, with `temporary`, what a killed process left there half done. */
+static cgp_status hide_after(const cli_folder *folder, const cli_folder *from, int64_t step,
+                             bool temporary) {
     cgp_status status = CGP_OK;
-    DIR *entries = opendir(path);
-    if (!entries) return undeletable(path);
+    DIR *entries = open_list(from);
+    if (!entries) return unwritable(from->path);
     for (struct dirent *entry; status == CGP_OK && (entry = readdir(entries));) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0) continue;
-        char *file = join(path, entry->d_name);
-        status = delete_file(file);
-        free(file);
+        if (step_of(entry->d_name) > step || (temporary && is_temporary(entry->d_name)))
+            status = hide(folder, from, entry->d_name);
     }
     closedir(entries);
-    if (status == CGP_OK && rmdir(path) != 0) status = undeletable(path);
-    return status;
-}
-
-/* First it gets a name that is no checkpoint's, one that the next start cleans up. */
-static cgp_status delete_checkpoint(const cli_folder *folder, const char *name) {
-    char hidden[300];
-    snprintf(hidden, sizeof hidden, ".cgpipe-%s-%ld-0.gone", name, (long)getpid());
-    char *from = join(folder->path, name), *to = join(folder->path, hidden);
-    cgp_status status = rename(from, to) == 0 ? CGP_OK : undeletable(from);
-    if (status == CGP_OK) status = delete_flat(to);
-    free(to);
-    free(from);
     return status;
 }
 
 cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
-    cgp_status status = CGP_OK;
-    DIR *entries = opendir(folder->path);
-    if (!entries) return unwritable(folder->path);
-    for (struct dirent *entry; status == CGP_OK && (entry = readdir(entries));) {
-        if (step_of(entry->d_name) > step) status = delete_checkpoint(folder, entry->d_name);
-    }
-    closedir(entries);
-    return status;
+    CGP_TRY(hide_after(folder, folder, step, false));
+    return cgp_checkpoint_clean(folder->path);
 }
 
 static cgp_status delete_run(const cli_folder *folder) {
-    CGP_TRY(delete_file(folder->record));
-    CGP_TRY(delete_file(folder->latest));
+    CGP_TRY(delete_file(folder, CLI_RECORD));
+    CGP_TRY(delete_file(folder, LATEST));
     CGP_TRY(cli_folder_drop_after(folder, -1));
-    return delete_file(folder->metrics);
+    return delete_file(folder, CLI_METRICS);
+}
+
+void cli_folder_undo(const cli_folder *folder) {
+    (void)unlinkat(folder->fd, CLI_RECORD, 0);
+    (void)unlinkat(folder->fd, CLI_METRICS, 0);
 }
 
 /* --- a run in place of another --- */
 
-#define FRESH ".new"
+static int open_fresh(const cli_folder *folder) {
+    return openat(folder->fd, FRESH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Delete what a conversion that was killed left in .new, by the names that it gives; others stay, and so does .new then. */
+static cgp_status empty_new(const cli_folder *folder, const cli_folder *fresh) {
+    CGP_TRY(delete_file(fresh, CLI_RECORD));
+    CGP_TRY(delete_file(fresh, LATEST));
+    CGP_TRY(hide_after(folder, fresh, -1, true));
+    if (unlinkat(folder->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(folder, FRESH);
+    return cgp_checkpoint_clean(folder->path);
+}
 
 static cgp_status delete_new(const cli_folder *folder) {
-    char *path = join(folder->path, FRESH);
     cli_folder fresh;
-    cli_folder_name(&fresh, path);
-    cgp_status status = CGP_OK;
-    if (exists(path)) {
-        status = cgp_checkpoint_clean(path);
-        if (status == CGP_OK) status = delete_run(&fresh);
-        if (status == CGP_OK && rmdir(path) != 0) status = undeletable(path);
-    }
+    struct stat info;
+    const int fd = open_fresh(folder);
+    if (fd < 0 && errno == ENOENT) return CGP_OK;
+    if (fd < 0 && fstatat(folder->fd, FRESH, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(info.st_mode))
+        return delete_file(folder, FRESH);
+    if (fd < 0)
+        return cgp_fail(
+            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (move it away)",
+            folder->path);
+    char *path = join(folder->path, FRESH);
+    name_files(&fresh, path, fd);
+    const cgp_status status = empty_new(folder, &fresh);
     cli_folder_close(&fresh);
     free(path);
     return status;
@@ -236,30 +319,28 @@ cgp_status cli_folder_clear(const cli_folder *folder) {
 
 cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh) {
     CGP_TRY(delete_new(folder));
-    cli_folder_name(fresh, join(folder->path, FRESH));
-    const cgp_status status = cli_folder_make(fresh);
+    const bool made = mkdirat(folder->fd, FRESH, 0777) == 0;
+    name_files(fresh, join(folder->path, FRESH), made ? open_fresh(folder) : -1);
+    const cgp_status status = made ? lock(fresh) : unwritable(fresh->path);
     if (status != CGP_OK) cli_folder_new_abandon(folder, fresh);
     return status;
 }
 
-static cgp_status move(const char *from, const char *to) {
-    if (rename(from, to) == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be moved to %s (%s)", from, to, strerror(errno));
+static cgp_status move(const cli_folder *from, const cli_folder *to, const char *name) {
+    if (renameat(from->fd, name, to->fd, name) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be moved to %s (%s)", from->path, name, to->path,
+                    strerror(errno));
 }
 
 /* A run without run.json is none: that comes when all the rest is on the disk. */
 static cgp_status move_run(const cli_folder *from, const cli_folder *to) {
     char name[32];
     snprintf(name, sizeof name, "step-%08" PRId64, cli_folder_newest(from));
-    char *old = join(from->path, name), *new = join(to->path, name);
-    cgp_status status = move(old, new);
-    if (status == CGP_OK) status = move(from->latest, to->latest);
-    if (status == CGP_OK && fsync(to->lock) != 0) status = unwritable(to->path);
-    if (status == CGP_OK) status = move(from->record, to->record);
-    if (status == CGP_OK && fsync(to->lock) != 0) status = unwritable(to->path);
-    free(new);
-    free(old);
-    return status;
+    CGP_TRY(move(from, to, name));
+    CGP_TRY(move(from, to, LATEST));
+    if (fsync(to->fd) != 0) return unwritable(to->path);
+    CGP_TRY(move(from, to, CLI_RECORD));
+    return fsync(to->fd) == 0 ? CGP_OK : unwritable(to->path);
 }
 
 cgp_status cli_folder_new_commit(const cli_folder *folder, cli_folder *fresh) {
@@ -272,7 +353,6 @@ cgp_status cli_folder_new_commit(const cli_folder *folder, cli_folder *fresh) {
 /* Keeps the message of what failed before. */
 void cli_folder_new_abandon(const cli_folder *folder, cli_folder *fresh) {
     char *path = (char *)fresh->path, *message = strdup(cgp_message());
-    fresh->made = false; /* delete_new() removes it */
     cli_folder_close(fresh);
     free(path);
     if (delete_new(folder) != CGP_OK && message && *message)
@@ -282,10 +362,10 @@ void cli_folder_new_abandon(const cli_folder *folder, cli_folder *fresh) {
 
 void cli_folder_close(cli_folder *folder) {
     if (folder->made) rmdir(folder->path); /* if it is empty */
-    if (folder->lock >= 0) close(folder->lock);
+    if (folder->fd >= 0) close(folder->fd);
     free(folder->weights);
     free(folder->latest);
     free(folder->metrics);
     free(folder->record);
-    *folder = (cli_folder){.lock = -1};
+    *folder = (cli_folder){.fd = -1};
 }

@@ -8,7 +8,10 @@
  *     .new/            a whole run that is about to replace this one
  *
  * One process at a time writes to it: it holds a lock (flock) on the folder, which ends with
- * the process. */
+ * the process.
+ *
+ * The folder is opened once and may be reached by a link. What is in it is read, written and deleted relative to the
+ * descriptor and without following a link, so that nothing outside of it changes; only names that cgpipe gives are deleted. */
 #ifndef CGPIPE_CLI_FOLDER_H
 #define CGPIPE_CLI_FOLDER_H
 
@@ -16,16 +19,25 @@
 
 typedef struct cli_folder {
     const char *path;                          /* Borrowed, but for a new one. */
-    char *record, *metrics, *latest, *weights; /* paths in it; weights: the latest ones */
-    int lock;                                  /* file descriptor; -1: none */
-    bool made;                                 /* by this process */
+    char *record, *metrics, *latest, *weights; /* paths in it, for messages; weights: the latest ones */
+    int fd;                                    /* of the folder; -1: it is not there, or not readable */
+    bool locked, made;                         /* by this process */
 } cli_folder;
 
-/* Name the files; touches nothing. Close it in any case. */
+#define CLI_RECORD "run.json"
+#define CLI_METRICS "metrics.jsonl"
+
+/* Name the files, and open the folder if it is there; changes nothing. Close it in any case. */
 void cli_folder_name(cli_folder *folder, const char *path);
 
-/* Tell whether a run can be written here, and lock the folder if it exists. Changes nothing. */
+/* Tell whether a run can be written here, and lock the folder if it exists. Refuses a run.json and a metrics.jsonl that are
+ * no regular files. Changes nothing. */
 CGP_MUST_CHECK cgp_status cli_folder_check(cli_folder *folder);
+
+/* Open a regular file of the folder: `flags` of open(). Refuses a link, and waits for no pipe. Without O_CREAT, *fd is -1 if
+ * there is none. */
+CGP_MUST_CHECK cgp_status cli_folder_open(const cli_folder *folder, const char *name, int flags,
+                                          int *fd);
 
 /* Tell whether run.json is there; whether anything of a run is. */
 bool cli_folder_has_record(const cli_folder *folder);
@@ -50,6 +62,9 @@ CGP_MUST_CHECK cgp_status cli_folder_clean(const cli_folder *folder);
 
 /* Delete the run: run.json first, without which no process takes the rest for a run. */
 CGP_MUST_CHECK cgp_status cli_folder_clear(const cli_folder *folder);
+
+/* Delete run.json and metrics.jsonl of a run that has no checkpoint, as far as that goes; keeps the message of what failed. */
+void cli_folder_undo(const cli_folder *folder);
 
 /* A run that is written whole before it takes the place of the one that is there. Begin: name a folder in this one, which
  * is empty and locked. Commit: delete the run and move the new one here, run.json last. Abandon: delete the new one.

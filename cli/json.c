@@ -171,6 +171,16 @@ cgp_status cli_json_replace(const char *path, json_t *object) {
     return status;
 }
 
+cgp_status cli_json_replace_at(int directory, const char *name, const char *path,
+                               json_t *object) {
+    size_t length = 0;
+    char *text = dump(object, &length);
+    if (!text) return CGP_ENOMEM;
+    const cgp_status status = cgp_file_replace_at(directory, name, path, text, length);
+    free(text);
+    return status;
+}
+
 cgp_status cli_json_write(const cli_settings *settings, json_t *object) {
     if (to_file(settings)) return cli_json_replace(settings->json, object);
     if (!settings->json) {

@@ -3,6 +3,7 @@
 #include "metrics.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,10 +35,16 @@ static off_t kept(cli_metrics *metrics, int64_t step) {
     return end;
 }
 
-cgp_status cli_metrics_open(cli_metrics *metrics, const char *path, int64_t step) {
-    *metrics = (cli_metrics){.path = path};
-    metrics->file = fopen(path, "a+e");
-    if (!metrics->file) return unwritable(metrics);
+cgp_status cli_metrics_open(cli_metrics *metrics, const cli_folder *folder, int64_t step) {
+    int fd = -1;
+    *metrics = (cli_metrics){.path = folder->metrics};
+    CGP_TRY(cli_folder_open(folder, CLI_METRICS, O_RDWR | O_APPEND | O_CREAT, &fd));
+    metrics->file = fdopen(fd, "a+");
+    if (!metrics->file) {
+        const cgp_status status = unwritable(metrics);
+        close(fd);
+        return status;
+    }
     rewind(metrics->file);
     /* What is kept stays where it is, so that cutting is one change of the file's length. */
     if (ftruncate(fileno(metrics->file), kept(metrics, step)) != 0 ||

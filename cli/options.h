@@ -198,6 +198,14 @@ void cli_options_json(json_t *object, const cli_settings *settings, cli_listing 
  * cli_options_json(). */
 void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before);
 
+/* The values in `now` that differ from `before` or are on the command line; both as made by cli_options_json(). */
+json_t *cli_options_changes(const cli_settings *settings, const json_t *before, const json_t *now);
+
+/* Refuse `options` of a run that are others than `expected`, but for those that the command line gives anew. CGP_EINVAL: the
+ * message names the first and the option that says the same. */
+CGP_MUST_CHECK cgp_status cli_options_check(const cli_settings *settings, const json_t *options,
+                                            const json_t *expected);
+
 /* Write the option's key in JSON to `key` and return it. */
 const char *cli_option_key(cli_option_id id, char key[32]);
 

@@ -93,6 +93,7 @@ static cgp_status not_usable(int id) {
 
 static cgp_status set_paths(cli_settings *settings, int id, const json_t *list) {
     const size_t count = json_array_size(list);
+    if (!json_is_array(list)) return not_usable(id);
     const char **paths = cli_settings_own(settings, cli_calloc(count, sizeof *paths));
     *(cli_names *)cli_option_field(settings, id) = (cli_names){paths, 0};
     for (size_t i = 0; i < count; i++) {
@@ -102,20 +103,27 @@ static cgp_status set_paths(cli_settings *settings, int id, const json_t *list) 
     return CGP_OK;
 }
 
-/* "a,b" or "2,3" */
+/* Of options that are lists alone: they copy their text, where others keep it. "a,b" or "2,3" */
 static cgp_status set_list(cli_settings *settings, int id, const json_t *list) {
-    char text[4096] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < json_array_size(list) && used < sizeof text; i++) {
+    const cli_kind kind = cli_options[id].kind;
+    char *text = NULL;
+    size_t size = 1;
+    if (kind != CLI_NAMES && kind != CLI_BALANCE) return not_usable(id);
+    for (size_t i = 0; i < json_array_size(list); i++) {
+        const json_t *item = json_array_get(list, i);
+        if (!json_is_string(item) && !json_is_integer(item)) return not_usable(id);
+        size += 32 + json_string_length(item);
+    }
+    char *end = text = cli_calloc(size, 1);
+    for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *item = json_array_get(list, i);
         const char *comma = i ? "," : "", *name = json_string_value(item);
-        used += (size_t)(name ? snprintf(text + used, sizeof text - used, "%s%s", comma, name)
-                              : snprintf(text + used, sizeof text - used, "%s%lld", comma,
-                                         (long long)json_integer_value(item)));
+        end += name ? sprintf(end, "%s%s", comma, name)
+                    : sprintf(end, "%s%lld", comma, (long long)json_integer_value(item));
     }
-    if (used >= sizeof text || cli_option_set(settings, id, text) != CGP_OK)
-        return not_usable(id);
-    return CGP_OK;
+    const cgp_status status = cli_option_set(settings, id, text);
+    free(text);
+    return status == CGP_OK ? CGP_OK : not_usable(id);
 }
 
 /* A value goes through the same checks as on the command line, hence as text. */
@@ -208,4 +216,125 @@ void cli_options_print_changes(FILE *out, const cli_settings *settings, const js
         if (!old || !json_equal(old, now)) print_change(out, id, old, now);
         json_decref(now);
     }
+}
+
+/* --- changes that nobody gave --- */
+
+/* 1 and 1.0 are the same; so are null and nothing. */
+static bool same(const json_t *a, const json_t *b) {
+    if (!a || json_is_null(a)) return !b || json_is_null(b);
+    if (json_is_number(a) && json_is_number(b))
+        return json_number_value(a) == json_number_value(b);
+    return b && json_equal(a, b);
+}
+
+static bool inherited(const cli_settings *settings, int id) {
+    return cli_option_taken(id, settings->command) && !(cli_options[id].flags & CLI_ONCE);
+}
+
+json_t *cli_options_changes(const cli_settings *settings, const json_t *before,
+                            const json_t *now) {
+    json_t *changes = json_object();
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        char key[32];
+        if (!inherited(settings, id)) continue;
+        const json_t *value = json_object_get(now, cli_option_key((cli_option_id)id, key));
+        if (cli_given(settings, (cli_option_id)id) ||
+            !same(json_object_get(before, key), value))
+            json_object_set_new(changes, key, value ? json_deep_copy(value) : json_null());
+    }
+    return changes;
+}
+
+/* A word for a shell. */
+static void print_word(FILE *out, const char *word) {
+    static const char plain[] =
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-+=,:/@%";
+    if (*word && !word[strspn(word, plain)]) {
+        fputs(word, out);
+        return;
+    }
+    fputc('\'', out);
+    for (; *word; word++)
+        fputs(*word == '\'' ? "'\\''" : (char[]){*word, '\0'}, out);
+    fputc('\'', out);
+}
+
+static void print_value(FILE *out, const json_t *value) {
+    char *text =
+        json_is_string(value) ? NULL : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT);
+    print_word(out, text ? text : json_is_string(value) ? json_string_value(value) : "null");
+    free(text);
+}
+
+/* Whether there are words that say it: an option can be given, and not taken away. */
+static bool sayable(const json_t *value) {
+    return value && !json_is_null(value) && !json_is_false(value);
+}
+
+/* "--rate 0.002" */
+static void print_option(FILE *out, int id, const json_t *value) {
+    const char *gap = " ", *comma = cli_options[id].kind == CLI_PATHS ? " " : ",";
+    fprintf(out, "--%s", cli_options[id].name);
+    if (!json_is_array(value) && !json_is_true(value)) {
+        fputs(gap, out);
+        print_value(out, value);
+    }
+    for (size_t i = 0; i < json_array_size(value); i++, gap = comma) {
+        fputs(gap, out);
+        print_value(out, json_array_get(value, i));
+    }
+}
+
+/* NULL when short; owned by the caller. */
+static char *way_out(int id, const json_t *now) {
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    if (!out) return NULL;
+    fputs("put it back", out);
+    if (id == CLI_OPTION_SEED || id == CLI_OPTION_OPTIMIZER) {
+        fprintf(out, ", a run keeps its %s; or another --run", cli_options[id].name);
+    } else if (sayable(now)) {
+        fputs("; to change it on resume say ", out);
+        print_option(out, id, now);
+    } else {
+        fputs(", no option takes it away; or another --run", out);
+    }
+    return fclose(out) == 0 ? text : NULL;
+}
+
+static cgp_status edited(int id, const json_t *now, const json_t *before, int others) {
+    char key[32], more[48] = "";
+    char *is = now ? json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *was = before ? json_dumps(before, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
+    char *way = way_out(id, now);
+    if (others > 0)
+        snprintf(more, sizeof more, "; so %s %d more", others == 1 ? "is" : "are", others);
+    const cgp_status status =
+        cgp_fail(CGP_EINVAL, "%s is %.200s, the checkpoint was written with %.200s (%.400s%s)",
+                 cli_option_key((cli_option_id)id, key), is ? is : "null", was ? was : "null",
+                 way ? way : "put it back", more);
+    free(way);
+    free(was);
+    free(is);
+    return status;
+}
+
+cgp_status cli_options_check(const cli_settings *settings, const json_t *options,
+                             const json_t *expected) {
+    int first = -1, count = 0;
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        char key[32];
+        if (!inherited(settings, id) || cli_given(settings, (cli_option_id)id)) continue;
+        const json_t *now = json_object_get(options, cli_option_key((cli_option_id)id, key));
+        if (same(now, json_object_get(expected, key)) || dropped(settings, options, id))
+            continue;
+        if (count++ == 0) first = id;
+    }
+    if (count == 0) return CGP_OK;
+    char key[32];
+    cli_option_key((cli_option_id)first, key);
+    return edited(first, json_object_get(options, key), json_object_get(expected, key),
+                  count - 1);
 }

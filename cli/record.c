@@ -7,11 +7,14 @@
 #include "report.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <time.h>
 #include <unistd.h>
+
+#define LARGEST_RECORD (64 << 20) /* a start takes some hundred bytes */
 
 /* --- reading --- */
 
@@ -23,16 +26,36 @@ int cli_record_starts(const json_t *record) {
     return (int)json_array_size(json_object_get(record, "starts"));
 }
 
-cgp_status cli_record_read(const cli_folder *folder, json_t **record) {
-    struct stat info;
+/* From an open file, which it closes. */
+static cgp_status read_open(const char *path, int fd, json_t **record) {
     json_error_t error;
-    if (stat(folder->path, &info) != 0 && errno == ENOENT)
+    struct stat info;
+    FILE *file = fdopen(fd, "r");
+    const int reason = !file || fstat(fd, &info) != 0 ? errno : 0;
+    if (reason == 0 && info.st_size <= LARGEST_RECORD) *record = json_loadf(file, 0, &error);
+    if (file)
+        fclose(file);
+    else
+        close(fd);
+    if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+    if (info.st_size > LARGEST_RECORD)
+        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path,
+                        LARGEST_RECORD, (long long)info.st_size);
+    if (*record) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+}
+
+cgp_status cli_record_read(const cli_folder *folder, json_t **record) {
+    int fd = -1, reason = ENOENT;
+    if (folder->fd >= 0)
+        CGP_TRY(cli_folder_open(folder, CLI_RECORD, O_RDONLY, &fd));
+    else if (access(folder->path, F_OK) != 0 && errno == ENOENT)
         return cgp_fail(CGP_EIO, "run folder %s: no such folder", folder->path);
-    if (access(folder->record, R_OK) != 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->record, strerror(errno));
-    *record = json_load_file(folder->record, 0, &error);
-    if (!*record)
-        return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", folder->record, error.line, error.text);
+    else if (access(folder->record, R_OK) != 0)
+        reason = errno;
+    if (fd < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->record, strerror(reason));
+    CGP_TRY(read_open(folder->record, fd, record));
     if (cli_record_model(*record)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", folder->record);
 }
@@ -59,7 +82,8 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-static json_t *start_json(const cli_experiment *e, int64_t step) {
+/* `changed`: taken over; NULL at the first start. */
+static json_t *start_json(const cli_experiment *e, int64_t step, json_t *changed) {
     json_t *start = json_object(), *given = json_object();
     char date[32] = "";
     const time_t now = time(NULL);
@@ -71,26 +95,31 @@ static json_t *start_json(const cli_experiment *e, int64_t step) {
     json_object_set_new(start, "version", json_string(CGP_VERSION));
     json_object_set_new(start, "devices", devices_json(e->plan));
     json_object_set_new(start, "given", given);
+    if (changed) json_object_set_new(start, "changed", changed);
     return start;
 }
 
 cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
-                            const cli_experiment *e, int64_t step) {
+                            const cli_experiment *e, int64_t step, json_t **written) {
     json_t *record = json_object(), *options = json_object();
     json_t *starts = json_copy(json_object_get(before, "starts"));
     if (!json_is_array(starts)) {
         json_decref(starts);
         starts = json_array();
     }
-    json_array_append_new(starts, start_json(e, step));
     cli_options_json(options, e->settings, CLI_LIST_RUN);
     cli_data_json(options, e->settings);
+    json_t *changed = NULL;
+    if (before)
+        changed = cli_options_changes(e->settings, json_object_get(before, "options"), options);
+    json_array_append_new(starts, start_json(e, step, changed));
     json_object_set_new(record, "model", json_string(e->model_text));
     json_object_set_new(record, "options", options);
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "devices", devices_json(e->plan));
     json_object_set_new(record, "starts", starts);
-    return cli_json_replace(folder->record, record);
+    *written = json_incref(record);
+    return cli_json_replace_at(folder->fd, CLI_RECORD, folder->record, record);
 }
 
 cgp_status cli_record_write_converted(const cli_folder *folder, const char *model_text,
@@ -101,5 +130,47 @@ cgp_status cli_record_write_converted(const cli_folder *folder, const char *mode
     json_object_set_new(record, "options", options);
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "starts", json_array());
-    return cli_json_replace(folder->record, record);
+    return cli_json_replace_at(folder->fd, CLI_RECORD, folder->record, record);
+}
+
+/* --- edited by hand --- */
+
+void cli_record_note(json_t *note, const json_t *record) {
+    json_object_set(note, "options", json_object_get(record, "options"));
+    json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
+}
+
+/* The options of a checkpoint with those that later starts changed. NULL: one does not say what it changed. Owned. */
+static json_t *expected_options(const json_t *record, const json_t *note) {
+    json_t *expected = json_copy(json_object_get(note, "options"));
+    const json_t *starts = json_object_get(record, "starts");
+    const json_int_t n = json_integer_value(json_object_get(note, "starts"));
+    for (size_t i = n > 0 ? (size_t)n : 0; i < json_array_size(starts); i++) {
+        json_t *changed = json_object_get(json_array_get(starts, i), "changed");
+        if (json_object_update(expected, changed) == 0) continue;
+        json_decref(expected);
+        return NULL;
+    }
+    return expected;
+}
+
+cgp_status cli_record_check(const cli_folder *folder, const json_t *record, const json_t *note,
+                            const cli_settings *settings, bool *checked) {
+    const char *model = cli_record_model(record), *before = cli_record_model(note);
+    *checked = false;
+    if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
+    if (before && strcmp(model, before) != 0)
+        return cgp_fail(
+            CGP_EINVAL,
+            "%s: model is %s, the checkpoint was written with %s (put it back, a run "
+            "keeps its model; or another --run)",
+            folder->record, model, before);
+    json_t *expected = expected_options(record, note);
+    if (!expected) return CGP_OK;
+    *checked = true;
+    const cgp_status status =
+        cli_options_check(settings, json_object_get(record, "options"), expected);
+    json_decref(expected);
+    return status == CGP_OK ? CGP_OK
+                            : cgp_fail(status, "%s: %s", folder->record, cgp_message());
 }

@@ -42,6 +42,10 @@ CGP_MUST_CHECK cgp_status cli_json_check(const cli_settings *settings);
 /* Replace a file by `object`, whole or not at all. Takes `object` over. */
 CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
 
+/* The same in an open directory, without following a link; `path` is for messages. */
+CGP_MUST_CHECK cgp_status cli_json_replace_at(int directory, const char *name, const char *path,
+                                              json_t *object);
+
 /* Write to --json FILE, whole or not at all, or to standard output; nothing if not asked for.
  * Takes `object` over. */
 CGP_MUST_CHECK cgp_status cli_json_write(const cli_settings *settings, json_t *object);

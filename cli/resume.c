@@ -7,6 +7,7 @@
  *     data                their identity (cgp_data_identity)
  *     batch, microbatch   samples
  *     threads_per_device, devices, precision, steps      for the warnings below
+ *     model, options, starts                             of run.json, which may be edited since
  *
  * What would make other numbers than the run without a stop is refused, or said. */
 #include "train.h"
@@ -108,6 +109,7 @@ static json_t *make_note(const training *t) {
     json_object_set_new(note, "devices", json_string(kinds));
     json_object_set_new(note, "precision", json_string(t->settings.precision));
     json_object_set_new(note, "steps", json_integer(t->settings.steps));
+    if (t->record) cli_record_note(note, t->record);
     return note;
 }
 
@@ -138,6 +140,7 @@ cgp_status cli_resume_save(training *t) {
 static void warn_rounding(const training *t, const json_t *note, const json_t *now) {
     const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
     const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
+    const char *devices = json_string_value(json_object_get(note, "devices"));
     if (before != after)
         fprintf(t->out,
                 "warning      samples in a micro-batch: %lld before, %lld now: equal up to "
@@ -145,8 +148,7 @@ static void warn_rounding(const training *t, const json_t *note, const json_t *n
                 (long long)before, (long long)after);
     if (!json_equal(json_object_get(note, "devices"), json_object_get(now, "devices")))
         fprintf(t->out, "warning      devices: %s before, %s now: equal up to rounding only\n",
-                json_string_value(json_object_get(note, "devices")),
-                json_string_value(json_object_get(now, "devices")));
+                devices ? devices : "?", json_string_value(json_object_get(now, "devices")));
 }
 
 static void warn_numbers(const training *t, const json_t *note) {
@@ -194,10 +196,22 @@ static bool is_converted(const json_t *note) {
            json_integer_value(json_object_get(note, "position")) == 0;
 }
 
+/* run.json is the one record of a run; each checkpoint knows what it said. */
+static cgp_status check_record(const training *t, const json_t *note) {
+    bool checked = false;
+    CGP_TRY(cli_record_check(&t->folder, t->before, note, &t->settings, &checked));
+    if (!checked)
+        fprintf(t->out, "note         an older cgpipe wrote this checkpoint or went on with "
+                        "the run: run.json is "
+                        "taken as it is, edited or not\n");
+    return CGP_OK;
+}
+
 static cgp_status take_note(training *t, const char *text) {
     json_error_t error;
     json_t *note = json_loads(text, 0, &error);
-    if (!json_is_integer(json_object_get(note, "position"))) {
+    const json_t *position = json_object_get(note, "position");
+    if (!json_is_integer(position) || json_integer_value(position) < 0) {
         json_decref(note);
         return cgp_fail(
             CGP_EFORMAT,
@@ -206,7 +220,8 @@ static cgp_status take_note(training *t, const char *text) {
             t->folder.path);
     }
     const bool trained = !is_converted(note);
-    const cgp_status status = trained ? check_data(t, note) : CGP_OK;
+    cgp_status status = trained ? check_record(t, note) : CGP_OK;
+    if (status == CGP_OK && trained) status = check_data(t, note);
     if (status == CGP_OK && trained) {
         json_t *now = make_note(t);
         warn_rounding(t, note, now);

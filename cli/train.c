@@ -114,10 +114,10 @@ static cgp_status make_pipeline(training *t) {
 static cgp_status open_run(training *t) {
     CGP_TRY(cli_folder_clean(&t->folder));
     if (t->settings.overwrite) CGP_TRY(cli_folder_clear(&t->folder));
-    CGP_TRY(cli_record_write(&t->folder, t->before, &t->experiment, t->resumed));
+    CGP_TRY(cli_record_write(&t->folder, t->before, &t->experiment, t->resumed, &t->record));
     if (t->settings.from_step >= 0)
         CGP_TRY(cli_folder_drop_after(&t->folder, t->settings.from_step));
-    CGP_TRY(cli_metrics_open(&t->metrics, t->folder.metrics, t->resumed));
+    CGP_TRY(cli_metrics_open(&t->metrics, &t->folder, t->resumed));
     if (t->metrics.last < t->resumed)
         fprintf(t->out, "warning      %s: no lines after step %" PRId64 "\n", t->folder.metrics,
                 t->metrics.last);
@@ -169,5 +169,6 @@ int cli_train(const cli_settings *settings) {
     cli_folder_close(&t.folder);
     cli_settings_release(&t.settings);
     json_decref(t.before);
+    json_decref(t.record);
     return code;
 }

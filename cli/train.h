@@ -21,6 +21,7 @@ typedef struct training {
     char identity[65]; /* of the data */
 
     json_t *before;      /* run.json as the start found it; NULL: a new run */
+    json_t *record;      /* as this start wrote it; NULL: not yet */
     int64_t resumed;     /* step of the checkpoint; 0: none */
     int64_t saved;       /* step of the last checkpoint; 0: none */
     const char *stopped; /* "SIGINT", "SIGTERM" or "time"; NULL: it was not */

@@ -1,0 +1,155 @@
+#!/bin/bash
+# SPDX-License-Identifier: Apache-2.0
+# test_record.sh SOURCE_DIR BUILD_DIR -- run.json is the one record of a run: what is edited in it after a checkpoint is refused,
+# with the option that says the same; what it cannot hold is refused too.
+source "$(dirname "$0")/support.sh"
+
+words="$model --data text.txt --batch 8 --chunks 2 --save-every 2 --interval 3 --clip 1 --nesterov
+    --optimizer sgd --momentum 0.5 --stages 2 --balance 2,3"
+sha() { sed -n 's/^weights_sha256 //p' "$out"; }
+edit() { sed -i "$2" "$1/run.json"; } # RUN SED
+kept() { rm -rf a; cp -r kept a; }
+
+run train $words --steps 8 --run straight
+whole=$(sha)
+run train $words --steps 4 --run kept
+run train --resume --run kept --steps 8
+check "no edit: resumed" exits 0
+check "no edit: the same weights" test "$(sha)" = "$whole"
+check "no edit: nothing is said of it" test -z "$(grep -E '^note' "$out")"
+rm -r kept
+run train $words --steps 8 --run kept --minutes 0.000001
+run train --resume --run kept --minutes 0.000001
+
+# --- what was edited is told, with the option that says the same ---
+
+refused() { # SED MESSAGE
+    kept
+    edit a "$1"
+    local before
+    before=$(find a -type f -exec sha256sum {} + | sort)
+    run train --resume --run a
+    check "edited ($1): exit code 1" exits 1
+    check "edited ($1): one line" lines 1 "$err"
+    check "edited ($1): told" test "$(cat "$err")" = "a/run.json: $2"
+    check "edited ($1): nothing has changed" test "$before" = "$(find a -type f -exec sha256sum {} + | sort)"
+}
+back="the checkpoint was written with"
+refused 's/"rate": [^,]*/"rate": 0.002/' \
+    "rate is 0.002, $back 0.01 (put it back; to change it on resume say --rate 0.002)"
+refused 's/"batch": 8/"batch": 16/' "batch is 16, $back 8 (put it back; to change it on resume say --batch 16)"
+refused 's/"schedule": "1f1b"/"schedule": "gpipe"/' \
+    "schedule is \"gpipe\", $back \"1f1b\" (put it back; to change it on resume say --schedule gpipe)"
+refused 's/"rate": [^,]*/"rate": 0.002/; s/"clip": [^,]*/"clip": 2/; s/"batch": 8/"batch": 16/' \
+    "batch is 16, $back 8 (put it back; to change it on resume say --batch 16; so are 2 more)"
+refused '/"rate": /d' "rate is null, $back 0.01 (put it back, no option takes it away; or another --run)"
+refused 's/"nesterov": true/"nesterov": false/' \
+    "nesterov is false, $back true (put it back, no option takes it away; or another --run)"
+refused 's/"decay_all": false/"decay_all": true/' \
+    "decay_all is true, $back false (put it back; to change it on resume say --decay-all)"
+refused 's/"seed": 0/"seed": 5/' "seed is 5, $back 0 (put it back, a run keeps its seed; or another --run)"
+refused 's/\(^  "model": .*\)heads=2/\1heads=4/' \
+    "model is $(sed -n 's/^  "model": "\(.*\)heads=2\(.*\)",/\1heads=4\2/p' kept/run.json), $back $(
+        sed -n 's/^  "model": "\(.*\)",/\1/p' kept/run.json) (put it back, a run keeps its model; or another --run)"
+cp text.txt "my text.txt"
+refused 's/files\/text.txt/files\/my text.txt/' \
+    "data is [\"$work/files/my text.txt\"], $back [\"$work/files/text.txt\"] (put it back; to change it on resume say --data '$work/files/my text.txt')"
+kept
+tr -d '\n' <a/run.json | sed 's/"balance": \[[^]]*\]/"balance": [3, 2]/' >b && mv b a/run.json
+run train --resume --run a
+check "edited balance: told" has "(put it back; to change it on resume say --balance 3,2)" "$err"
+
+kept
+edit a 's/"rate": [^,]*/"rate": 0.002/'
+run train --resume --run a --rate 0.002
+check "edited, and the option given: exit code 0" exits 0
+told=$(sha)
+kept
+run train --resume --run a --rate 0.002
+check "edited, and the option given: the weights of the option alone" test "$(sha)" = "$told"
+kept
+edit a 's/"rate": [^,]*/"rate": 1e-2/; s/"compiler": "[^"]*"/"compiler": "another"/; s/"date": "[^"]*"/"date": ""/'
+run train --resume --run a
+check "the same number in other digits, versions, dates: exit code 0" exits 0
+check "the same number in other digits, versions, dates: the same weights" test "$(sha)" = "$whole"
+
+# --- what the command line changed is no edit, whatever was killed meanwhile ---
+
+kept
+export CGP_FAULT=fail:1F0
+run train --resume --run a --rate 0.002 --schedule gpipe --stages 3
+check "a start that fails: exit code 1" exits 1
+unset CGP_FAULT
+check "a start that fails: run.json has its rate" has '"rate": 0.002' a/run.json
+run train --resume --run a
+check "resumed after it: exit code 0" exits 0
+check "resumed after it: with its rate" test "$(sha)" = "$told"
+export CGP_FAULT=fail:0F0
+kept
+run train --resume --run a --rate 0.002
+run train --resume --run a --rate 0.003
+run train --resume --run a
+unset CGP_FAULT
+edit a '0,/"rate": 0.003/s//"rate": 0.002/' # not in the starts
+run train --resume --run a
+check "edited after three starts that failed: told" has "the checkpoint was written with 0.003" "$err"
+kept
+run train --resume --run a --rate 0.002 --keep 0
+run train --resume --run a --from-step 2 --steps 9
+check "an older checkpoint of a run that was changed: exit code 0" exits 0
+
+# --- runs of before ---
+
+kept
+for checkpoint in a/step-*; do
+    python3 - "$checkpoint" <<'PYTHON'
+import hashlib, json, sys
+path = sys.argv[1] + "/checkpoint.json"
+text = open(path).read()
+root = json.loads(text)
+note = json.loads(root["note"])
+del note["options"], note["starts"]
+root["note"] = json.dumps(note)
+del root["sha256_above"]
+body = json.dumps(root, indent=1)[:-2]
+whole = body + ',\n "sha256_above": "%s"\n}\n' % hashlib.sha256(body.encode()).hexdigest()
+open(path, "w").write(whole)
+open(sys.argv[1] + "/checkpoint.sha256", "w").write(
+    hashlib.sha256(whole.encode()).hexdigest() + "  checkpoint.json\n")
+PYTHON
+done
+cp -r a old
+run train --resume --run a
+check "a checkpoint of before: exit code 0" exits 0
+check "a checkpoint of before: a note" grep -q "^note  .*run.json is taken as it is" "$out"
+check "a checkpoint of before: the same weights" test "$(sha)" = "$whole"
+edit old 's/"rate": [^,]*/"rate": 0.002/'
+run train --resume --run old
+check "a checkpoint of before, edited: exit code 0" exits 0
+check "a checkpoint of before, edited: a note" grep -q "^note  " "$out"
+
+# --- values of another kind ---
+
+for edit in 's/"optimizer": "sgd"/"optimizer": ["sgd"]/optimizer' 's/"rate": [^,]*/"rate": [0.01]/rate' \
+    's/"schedule": "1f1b"/"schedule": []/schedule' 's/"stages": 2/"stages": [2]/stages' \
+    's/"nesterov": true/"nesterov": [true]/nesterov' 's/"validation": [^,]*/"validation": ["text.txt"]/validation' \
+    's/"data": \[/"data": "text.txt", "x": [/data' 's/"optimizer": "sgd"/"optimizer": 5/optimizer'; do
+    kept
+    edit a "${edit%/*}/"
+    fails 1 "a/run.json: options: ${edit##*/}: expected what --${edit##*/} takes (give --${edit##*/} anew)" \
+        train --resume --run a
+done
+for value in '[null]' '[{}]' '[1.5]' '"many"' '[2, [3]]'; do
+    kept
+    tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": $value/" >b && mv b a/run.json
+    fails 1 "a/run.json: options: balance: expected what --balance takes (give --balance anew)" \
+        train --resume --run a
+done
+
+# A list may be as long as it likes: it is the plan that does not fit.
+kept
+tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1, %.0s' $(seq 2999))1]/" >b && mv b a/run.json
+run train --resume --run a
+check "a balance of 3000 stages is read" has "balance: sums to 3000 but the model has 5 layers" "$err"
+
+finish
