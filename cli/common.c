@@ -14,12 +14,21 @@
 
 /* --- errors and memory --- */
 
-int cli_report(cgp_status status, bool usage) {
-    if (status == CGP_OK) return CLI_OK;
-    /* What a person typed may hold line breaks; the report stays one line. */
+/* What a person typed may hold line breaks; the report stays one line. */
+static void print_message(void) {
     for (const char *c = cgp_message(); *c; c++)
         fputc(iscntrl((unsigned char)*c) ? '?' : *c, stderr);
     fputc('\n', stderr);
+}
+
+void cli_warn(void) {
+    fputs("cgpipe: warning: ", stderr);
+    print_message();
+}
+
+int cli_report(cgp_status status, bool usage) {
+    if (status == CGP_OK) return CLI_OK;
+    print_message();
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }
 

@@ -10,11 +10,20 @@
 #include "options.h"
 
 /* Exit codes. */
-enum { CLI_OK = 0, CLI_FAILED = 1, CLI_USAGE = 2, CLI_STOPPED = 130 };
+enum {
+    CLI_OK = 0,
+    CLI_FAILED = 1,
+    CLI_USAGE = 2,
+    CLI_STOPPED = 130, /* train: by a signal, and what was trained is saved */
+    CLI_CLOSED = 141,  /* nobody reads standard output any more; train: and what was trained is saved */
+};
 
 /* Print the message of a failure as one line on standard error and return the exit code:
  * CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
 int cli_report(cgp_status status, bool usage);
+
+/* Print the message of a failure that stops nothing, as one line. */
+void cli_warn(void);
 
 /* Zeroed memory. Ends the program if there is none: the program, unlike the library, may. */
 void *cli_calloc(size_t count, size_t bytes);

@@ -254,7 +254,7 @@ static cgp_status write_run(conversion *c) {
     char *note = make_note(c);
     if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
     cgp_status status = cli_folder_make(&c->to);
-    if (status == CGP_OK) status = cli_folder_clean(&c->to);
+    if (status == CGP_OK) cli_folder_clean(&c->to);
     if (status == CGP_OK) status = cli_folder_new_begin(&c->to, &fresh);
     if (status == CGP_OK) {
         status = cgp_pipeline_save(c->pipeline, fresh.path, 1, note);

@@ -255,9 +255,15 @@ static cgp_status hide_after(const cli_folder *folder, const cli_folder *from, i
     return status;
 }
 
+/* Nothing under these names is in anybody's way. */
+static void delete_hidden(const cli_folder *folder) {
+    if (cgp_checkpoint_clean(folder->path) != CGP_OK) cli_warn();
+}
+
 cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
     CGP_TRY(hide_after(folder, folder, step, false));
-    return cgp_checkpoint_clean(folder->path);
+    delete_hidden(folder);
+    return CGP_OK;
 }
 
 static cgp_status delete_run(const cli_folder *folder) {
@@ -284,7 +290,8 @@ static cgp_status empty_new(const cli_folder *folder, const cli_folder *fresh) {
     CGP_TRY(delete_file(fresh, LATEST));
     CGP_TRY(hide_after(folder, fresh, -1, true));
     if (unlinkat(folder->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(folder, FRESH);
-    return cgp_checkpoint_clean(folder->path);
+    delete_hidden(folder);
+    return CGP_OK;
 }
 
 static cgp_status delete_new(const cli_folder *folder) {
@@ -307,14 +314,13 @@ static cgp_status delete_new(const cli_folder *folder) {
     return status;
 }
 
-cgp_status cli_folder_clean(const cli_folder *folder) {
-    CGP_TRY(cgp_checkpoint_clean(folder->path));
-    return delete_new(folder);
+void cli_folder_clean(const cli_folder *folder) {
+    delete_hidden(folder);
+    if (delete_new(folder) != CGP_OK) cli_warn();
 }
 
 cgp_status cli_folder_clear(const cli_folder *folder) {
-    CGP_TRY(delete_run(folder));
-    return delete_new(folder);
+    return delete_run(folder);
 }
 
 cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh) {

@@ -54,11 +54,12 @@ CGP_MUST_CHECK cgp_status cli_folder_load(const cli_folder *folder, int64_t step
 /* Make the folder if it is missing, and lock it. */
 CGP_MUST_CHECK cgp_status cli_folder_make(cli_folder *folder);
 
-/* Delete the checkpoints of later steps. A process that is killed leaves whole ones only. */
+/* Delete the checkpoints of later steps. A process that is killed leaves whole ones only. What has no checkpoint's name any
+ * more and still cannot be deleted is a warning. */
 CGP_MUST_CHECK cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step);
 
-/* Delete what killed processes left half done. The folder is locked. */
-CGP_MUST_CHECK cgp_status cli_folder_clean(const cli_folder *folder);
+/* Delete what killed processes left half done, as far as that goes; the rest is a warning. The folder is locked. */
+void cli_folder_clean(const cli_folder *folder);
 
 /* Delete the run: run.json first, without which no process takes the rest for a run. */
 CGP_MUST_CHECK cgp_status cli_folder_clear(const cli_folder *folder);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- plans and results as JSON, with the keys of the design's section "The program". */
 #include "report.h"
+#include "stop.h"
 
 #include "common.h"
 
@@ -190,8 +191,8 @@ cgp_status cli_json_write(const cli_settings *settings, json_t *object) {
     size_t length = 0;
     char *text = dump(object, &length);
     if (!text) return CGP_ENOMEM;
-    const bool written = fwrite(text, 1, length, stdout) == length;
+    const bool written = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
     free(text);
-    if (written) return CGP_OK;
+    if (written || cli_stop_closed()) return CGP_OK;
     return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
 }

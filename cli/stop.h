@@ -1,18 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.h -- SIGINT and SIGTERM: the first one asks, the second one ends the process.
+/* stop.h -- signals that end a training, with all that was trained saved: SIGINT and SIGTERM, of which a second one ends the
+ * process; SIGHUP, of a terminal that was closed; SIGPIPE, of a reader of standard output that has gone (`| head`).
  *
- * A signal that was ignored when the program started (nohup, a shell's background jobs) stays
+ * SIGINT, SIGTERM and SIGHUP that were ignored when the program started (nohup, a shell's background jobs) stay
  * ignored. */
 #ifndef CGPIPE_CLI_STOP_H
 #define CGPIPE_CLI_STOP_H
 
 #include <stdbool.h>
 
-/* From here on a first SIGINT or SIGTERM is only noted; a second one ends the process with
- * CLI_STOPPED, at once. */
+/* From here on these signals are only noted. A second SIGINT or SIGTERM ends the process with CLI_STOPPED, at once. */
 void cli_stop_install(void);
 
-/* The name of the signal that came, "SIGINT" or "SIGTERM"; NULL: none. */
+/* The name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
 const char *cli_stop_signal(void);
+
+/* Whether that was SIGPIPE: nobody reads what is written any more. */
+bool cli_stop_closed(void);
 
 #endif

@@ -2,7 +2,7 @@
 /* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run
  * in its folder, where nothing changes before everything else is in place; steps; results.
  *
- * SIGINT and SIGTERM are looked at between these parts, after every step, and inside of the
+ * Signals (stop.h) are looked at between these parts, after every step, and inside of the
  * long ones at the end. */
 #include "train.h"
 
@@ -112,7 +112,7 @@ static cgp_status make_pipeline(training *t) {
 
 /* From here on the folder has this run. */
 static cgp_status open_run(training *t) {
-    CGP_TRY(cli_folder_clean(&t->folder));
+    cli_folder_clean(&t->folder);
     if (t->settings.overwrite) CGP_TRY(cli_folder_clear(&t->folder));
     CGP_TRY(cli_record_write(&t->folder, t->before, &t->experiment, t->resumed, &t->record));
     if (t->settings.from_step >= 0)
@@ -150,6 +150,12 @@ static void print_watchdog(const training *t) {
     if (pipeline) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 
+/* A start that failed before its first checkpoint leaves no run behind, if it began one. */
+static void undo(const training *t) {
+    if (t->record && !t->before && cli_folder_newest(&t->folder) < 0)
+        cli_folder_undo(&t->folder);
+}
+
 int cli_train(const cli_settings *settings) {
     training t = {.settings = *settings, .out = cli_text(settings), .started = cli_seconds()};
     t.settings.n_owned = 0; /* what was owned so far is the caller's to free */
@@ -160,6 +166,7 @@ int cli_train(const cli_settings *settings) {
     if (code == CLI_OK) {
         const cgp_status status = train(&t);
         if (status != CGP_OK) print_watchdog(&t);
+        if (status != CGP_OK) undo(&t);
         code = cli_report(status, false);
     }
     if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);

@@ -24,7 +24,7 @@ typedef struct training {
     json_t *record;      /* as this start wrote it; NULL: not yet */
     int64_t resumed;     /* step of the checkpoint; 0: none */
     int64_t saved;       /* step of the last checkpoint; 0: none */
-    const char *stopped; /* "SIGINT", "SIGTERM" or "time"; NULL: it was not */
+    const char *stopped; /* a signal's name (stop.h) or "time"; NULL: it was not */
 
     int64_t steps_shown; /* of the progress: where its last line stood */
     double seconds_since;

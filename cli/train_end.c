@@ -90,7 +90,7 @@ static cgp_status print_sample(const training *t) {
     if (t->settings.sample == 0) return CGP_OK;
     const cgp_status status = sample(&sampler, t);
     cli_sampler_release(&sampler);
-    return status;
+    return cli_stop_closed() ? CGP_OK : status;
 }
 
 /* --- the end --- */
@@ -106,6 +106,8 @@ cgp_status cli_train_end(training *t) {
     if (status == CGP_OK && !t->stopped) status = print_sample(t);
     if (!t->stopped) t->stopped = cli_stop_signal();
     if (status == CGP_OK) status = cli_json_write(&t->settings, json_incref(report));
+    fflush(t->out);
+    if (!t->stopped) t->stopped = cli_stop_signal(); /* nobody read the end of it */
     json_decref(report);
     return status;
 }
@@ -115,6 +117,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->before;
     const char *signal = cli_stop_signal();
     FILE *out = signal ? stderr : t->out;
+    if (cli_stop_closed()) return CLI_CLOSED; /* nobody reads this either */
     fflush(t->out);
     fprintf(out, "%s: stopped ", signal ? signal : "--minutes");
     if (t->experiment.measures.steps > 0)

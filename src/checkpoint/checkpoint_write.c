@@ -43,7 +43,7 @@ struct cgp__checkpoint_writer {
 static void release(cgp__checkpoint_writer *writer) {
     if (writer->temporary &&
         cgp__entry_remove(writer->run, writer->folder, writer->temporary) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
     if (writer->made) (void)rmdir(writer->folder); /* fails if there is something in it */
@@ -160,7 +160,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
                             : cgp__no_memory(folder, strlen(folder));
     if (status == CGP_OK) status = check_latest(writer);
     if (status == CGP_OK && cgp__run_clean(writer->run, writer->folder) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
         *out = writer;
@@ -318,20 +318,47 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
                     writer->folder, writer->final.text, strerror(reason));
 }
 
-static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step) {
+/* Take a checkpoint's name from it; what it has then is owned by the caller, NULL if that failed. */
+static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
     const cgp__step_name name = cgp__step_name_of(step);
     char *to = cgp__temporary_name(name.text, CGP__DELETED);
-    cgp_status status = CGP_OK;
-    if (!to)
-        status = cgp__no_memory(writer->folder, 64);
-    else if (rename_in(writer->run, name.text, to))
-        status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", writer->folder, name.text,
-                          strerror(errno));
-    free(to);
-    return status;
+    if (!to) {
+        (void)cgp__no_memory(writer->folder, 64);
+    } else if (rename_in(writer->run, name.text, to)) {
+        (void)cgp_fail(CGP_EIO, "%s/%s: cannot be renamed (%s)", writer->folder, name.text,
+                       strerror(errno));
+        free(to);
+        to = NULL;
+    }
+    return to;
+}
+
+/* The new checkpoint is there: that an old one stays is no failure, but a person should know of it. */
+static void warn_kept(int64_t step) {
+    cgp__log(CGP_LOG_WARN, "checkpoint", "warning: the old %s stays: %s",
+             cgp__step_name_of(step).text, cgp_message());
 }
 
 /* Never half of a checkpoint under its name: all names are gone for good before a file is. */
+static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
+                               int count) {
+    char **names = cgp__calloc((size_t)count, sizeof *names);
+    if (!names) return cgp__no_memory(writer->folder, (size_t)count * sizeof *names);
+    for (int i = 0; i < count; i++) {
+        names[i] = move_away(writer, steps[i]);
+        if (!names[i]) warn_kept(steps[i]);
+    }
+    const cgp_status status = sync_run(writer);
+    for (int i = 0; i < count; i++) {
+        if (status == CGP_OK && names[i] &&
+            cgp__entry_remove(writer->run, writer->folder, names[i]) != CGP_OK)
+            warn_kept(steps[i]);
+        free(names[i]);
+    }
+    free(names);
+    return status;
+}
+
 static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
     int64_t *steps = NULL;
     int count = 0, older = 0;
@@ -339,13 +366,9 @@ static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
     while (older < count && steps[older] < writer->step)
         older++;
     const int surplus = keep > 0 ? older - (keep - 1) : 0;
-    cgp_status status = CGP_OK;
-    for (int i = 0; i < surplus && status == CGP_OK; i++)
-        status = move_away(writer, steps[i]);
+    const cgp_status status = surplus > 0 ? delete_steps(writer, steps, surplus) : CGP_OK;
     free(steps);
-    if (surplus <= 0) return CGP_OK;
-    if (status == CGP_OK) status = sync_run(writer);
-    return status == CGP_OK ? cgp__run_clean(writer->run, writer->folder) : status;
+    return status;
 }
 
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
@@ -360,8 +383,9 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
     }
     writer->made = false;
     cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->folder, writer->final.text);
-    if (delete_older(writer, keep) != CGP_OK) /* the new one is there: no failure */
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+    if (delete_older(writer, keep) != CGP_OK)
+        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: old checkpoints stay: %s",
+                 cgp_message());
     release(writer);
     return CGP_OK;
 }

@@ -16,6 +16,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -140,33 +141,54 @@ cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *coun
 /* Two processes may clean at once: what is gone is deleted. */
 static int unlink_any(int folder, const char *name) {
     if (unlinkat(folder, name, 0) == 0 || errno == ENOENT) return 0;
-    return unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT ? 0 : -1;
-}
-
-/* A checkpoint has files only; a folder that somebody put into it is deleted if it is empty. */
-static int remove_from(int folder, const char *name) {
-    if (unlink_any(folder, name) == 0) return 0;
-    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0) return errno == ENOENT ? 0 : -1;
-    DIR *list = fdopendir(fd);
-    if (!list) {
-        close(fd);
-        return -1;
-    }
-    int reason = 0;
-    for (struct dirent *item; (item = next_entry(list, &reason));) {
-        if (strcmp(item->d_name, ".") != 0 && strcmp(item->d_name, "..") != 0)
-            (void)unlink_any(dirfd(list), item->d_name);
-    }
-    closedir(list);
-    if (unlink_any(folder, name) == 0) return 0;
-    if (reason) errno = reason; /* why something is left in it */
+    const int reason = errno;
+    if (unlinkat(folder, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
+    if (errno == ENOTDIR) errno = reason; /* of a file: the first one tells why */
     return -1;
 }
 
+/* The name of what could not be deleted, and errno for it. */
+typedef struct remains {
+    char name[2 * NAME_MAX + 2]; /* of an entry, or of what is in it: "entry/file" */
+    int reason;
+} remains;
+
+/* Delete what is in a folder: files only, as a checkpoint has them; a folder that somebody put into it is deleted if it is
+ * empty. Goes on after a failure, and takes note of the first. */
+static void empty(DIR *list, const char *name, remains *left) {
+    int reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+        if (unlink_any(dirfd(list), item->d_name) == 0 || left->reason) continue;
+        left->reason = errno;
+        snprintf(left->name, sizeof left->name, "%s/%s", name, item->d_name);
+    }
+    if (!left->reason) left->reason = reason; /* why something may be left in it */
+}
+
+/* Delete an entry and what is in it. 0, or -1 and what is left. */
+static int remove_from(int folder, const char *name, remains *left) {
+    left->reason = 0;
+    snprintf(left->name, sizeof left->name, "%s", name);
+    if (unlink_any(folder, name) == 0) return 0;
+    const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    left->reason = list || errno == ENOENT ? 0 : errno;
+    if (!list && fd >= 0) close(fd);
+    if (list) empty(list, name, left);
+    if (list) closedir(list);
+    if (left->reason == 0 && unlink_any(folder, name)) left->reason = errno;
+    return left->reason ? -1 : 0;
+}
+
+static cgp_status not_removed(const char *path, const remains *left) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, left->name,
+                    strerror(left->reason));
+}
+
 cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
-    if (remove_from(run, name) == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(errno));
+    remains left;
+    return remove_from(run, name, &left) == 0 ? CGP_OK : not_removed(path, &left);
 }
 
 /* --- cleaning --- */
@@ -210,11 +232,11 @@ static bool put_back(int folder, const char *name) {
     return renameat(folder, name, folder, final.text) == 0;
 }
 
-static int clean_entry(int folder, const char *name) {
+static int clean_entry(int folder, const char *name, remains *left) {
     int lock = -1, result = 0;
-    if (ends_with(name, CGP__DELETED)) return remove_from(folder, name);
+    if (ends_with(name, CGP__DELETED)) return remove_from(folder, name, left);
     if (is_abandoned(folder, name, &lock) && !put_back(folder, name))
-        result = remove_from(folder, name);
+        result = remove_from(folder, name, left);
     if (lock >= 0) close(lock);
     return result;
 }
@@ -228,12 +250,12 @@ static bool is_temporary(const char *name) {
 cgp_status cgp__run_clean(int run, const char *path) {
     cgp_status status = CGP_OK;
     DIR *list = NULL;
+    remains left;
     CGP_TRY(open_list(run, path, &list));
     int reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
-        if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name))
-            status = cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, item->d_name,
-                              strerror(errno));
+        if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name, &left))
+            status = not_removed(path, &left);
     }
     closedir(list);
     return status == CGP_OK ? end_of_list(path, reason) : status;

@@ -110,7 +110,8 @@ check ".new of a killed conversion: gone" test -z "$(ls -A a | grep -E '^\.')"
 untouched ".new of a killed conversion: links in it" "$thesis" thesis
 mkdir a/.new && echo mine >a/.new/notes.txt
 run train --resume --run a --steps 9
-check ".new with a file of the user's: refused" exits 1
+check ".new with a file of the user's: exit code 0" exits 0
+check ".new with a file of the user's: a warning" has "cgpipe: warning: a/.new: cannot be deleted" "$err"
 check ".new with a file of the user's: it stays" has mine a/.new/notes.txt
 rm -r a
 
@@ -194,6 +195,16 @@ run convert exported a --overwrite
 check "convert --overwrite: a step-5 of the user's stays" has mine a/step-5/notes.txt
 check "convert --overwrite: the run is the new one" test "$(ls -d a/step-0*)" = a/step-00000000
 rm -r a
+
+for kind in file directory; do
+    cp -r kept a
+    [ $kind = file ] && echo mine >a/.new || { mkdir a/.new && echo mine >a/.new/notes.txt; }
+    before=$(files a)
+    run convert exported a --overwrite
+    check "convert --overwrite, .new is a $kind of the user's: refused" exits 1
+    untouched "convert --overwrite, .new is a $kind of the user's" "$before" a
+    rm -r a
+done
 
 # --- what is no regular file is not waited for ---
 

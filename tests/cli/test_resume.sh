@@ -68,7 +68,7 @@ check "resumed without it: the same weights" test "$(sha)" = "$whole"
 
 check "run.json: a start each" test "$(grep -c '"date"' run-1/run.json)" -eq 6
 check "run.json: the new layout is the run's" has '"stages": 2' run-1/run.json
-check "run.json: what was given" test "$(grep -c '"stages": 2' run-1/run.json)" -eq 2
+check "run.json: what was given, and so changed" test "$(grep -c '"stages": 2' run-1/run.json)" -eq 3
 check "run.json: devices" has '"cpu:1"' run-1/run.json
 check "keep: two checkpoints" test "$(ls -d run-1/step-* | wc -l)" -eq 2
 
@@ -264,6 +264,54 @@ check "a step that fails: which" \
 run train --resume --run fails
 check "a step that fails: resumed" test "$(sha)" = "$whole"
 check "a step that fails: a line each" test "$(steps fails)" = "$(one_to 10)"
+
+# --- a start that fails before its first checkpoint leaves no run behind ---
+
+export CGP_FAULT=fail:0F1
+fails_without_a_trace() { # NAME WORDS...
+    local name=$1 before
+    shift
+    before=$(files . ; find . | sort)
+    run train $training --steps 10 "$@"
+    check "$name: exit code 1" exits 1
+    check "$name: its failure is told" has "0F1" "$err"
+    check "$name: nothing is left" test "$before" = "$(files . ; find . | sort)"
+}
+fails_without_a_trace "a first start that fails" --run never
+mkdir -p notes/step-5 && echo mine | tee notes/mine.txt notes/step-5/mine.txt >/dev/null
+fails_without_a_trace "a first start that fails beside files of the user's" --run notes
+fails_without_a_trace "a first start that fails, --resume" --run notes --resume
+cp -r kept young && rm -r young/step-* young/latest
+run train --resume --run young
+check "a run that was there: exit code 1" exits 1
+check "a run that was there: it stays" test -s young/run.json
+export CGP_FAULT=fail:0F3
+cp -r kept saved-before
+run train --resume --run saved-before
+check "a run with a checkpoint: it stays" test -e saved-before/latest/checkpoint.json -a -s saved-before/run.json
+unset CGP_FAULT
+run train $training --steps 10 --run never
+check "the same words again, without the fault: exit code 0" exits 0
+check "the same words again, without the fault: the same weights" test "$(sha)" = "$whole"
+rm -r young saved-before
+
+# --- an old checkpoint that cannot be deleted ---
+
+cp -r kept stuck
+mkdir -p stuck/step-00000002/mine/deep
+run train --resume --run stuck --keep 1
+check "an old checkpoint that cannot be deleted: exit code 0" exits 0
+check "an old checkpoint that cannot be deleted: the same weights" test "$(sha)" = "$whole"
+check "an old checkpoint that cannot be deleted: a warning" grep -q \
+    "warning: the old step-00000002 stays: stuck/.cgpipe-step-00000002-[^ ]*.gone/mine: cannot be deleted (Directory not empty)" "$err"
+check "an old checkpoint that cannot be deleted: the others are" test "$(ls -d stuck/step-*)" = stuck/step-00000010
+check "an old checkpoint that cannot be deleted: only what is not its own stays" \
+    test "$(cd stuck && find .cgpipe-* -type f | wc -l) $(cd stuck && find .cgpipe-* -type d | wc -l)" = "0 3"
+run train --resume --run stuck --steps 12
+check "... resumed: exit code 0" exits 0
+check "... resumed: a warning" grep -q "^cgpipe: warning: stuck/.cgpipe-.*/mine: cannot be deleted (Directory not empty)$" "$err"
+run train $training --steps 10 --run stuck --overwrite
+check "... overwritten: exit code 0" exits 0
 
 # --- when checkpoints are made ---
 

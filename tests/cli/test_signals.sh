@@ -1,7 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT and SIGTERM end the step, save and say how to go
-# on; a second one ends the process at once, and what was saved stays whole.
+# test_signals.sh SOURCE_DIR BUILD_DIR -- SIGINT, SIGTERM and SIGHUP end the step, save and say how to go
+# on; a second SIGINT or SIGTERM ends the process at once, and what was saved stays whole; a reader of the output that
+# goes away ends the run as quietly.
 source "$(dirname "$0")/support.sh"
 set -m # background jobs of a shell without job control ignore SIGINT
 
@@ -45,7 +46,7 @@ whole=$(sha "$out")
 
 # --- one signal ---
 
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     start "one-$signal" --steps 12 --save-every 0
     until_has '"step":2,' "one-$signal/metrics.jsonl"
     kill -s "$signal" "$process"
@@ -111,13 +112,67 @@ check "SIGTERM while evaluating: saved" saved evaluating
 
 # --- a signal that is ignored stays ignored, as nohup wants it ---
 
-(trap '' INT && exec "$program" train $words --run ignored --steps 12) >"$out" 2>"$err" &
+for signal in INT HUP; do
+    (trap '' "$signal" && exec "$program" train $words --run "ignored-$signal" --steps 12) >"$out" 2>"$err" &
+    process=$!
+    until_has '"step":1,' "ignored-$signal/metrics.jsonl"
+    kill -s "$signal" "$process"
+    finished
+    check "SIG$signal ignored from the start: exit code 0" exits 0
+    check "SIG$signal ignored from the start: all steps" test "$(steps "ignored-$signal")" = "$(one_to 12)"
+done
+nohup "$program" train $words --run nohup --steps 12 >"$out" 2>"$err" </dev/null &
 process=$!
-until_has '"step":1,' ignored/metrics.jsonl
-kill -INT "$process"
+until_has '"step":1,' nohup/metrics.jsonl
+kill -HUP "$process"
 finished
-check "SIGINT ignored from the start: exit code 0" exits 0
-check "SIGINT ignored from the start: all steps" test "$(steps ignored)" = "$(one_to 12)"
+check "nohup: exit code 0" exits 0
+check "nohup: all steps" test "$(steps nohup)" = "$(one_to 12)"
+
+# --- a terminal that is closed sends SIGHUP twice: from the shell and from the system ---
+
+start hangup --steps 12 --save-every 0
+until_has '"step":2,' hangup/metrics.jsonl
+kill -HUP "$process"
+kill -HUP "$process" 2>/dev/null
+kill -TERM "$process" 2>/dev/null
+finished
+check "SIGHUP, SIGHUP, SIGTERM: exit code 130" exits 130
+check "SIGHUP, SIGHUP, SIGTERM: the step it was in is saved" saved hangup
+run train --resume --run hangup
+check "SIGHUP, SIGHUP, SIGTERM: resumed, the same weights" test "$(sha "$out")" = "$whole"
+
+# --- a reader that has gone ---
+
+closed() { # NAME RUN LINES WORDS... : the program's exit code in $code
+    local name=$1 folder=$2 count=$3
+    shift 3
+    { "$program" train $words --run "$folder" "$@" 2>"$err" </dev/null; echo $? >closed-code; } | head -n "$count" >"$out"
+    code=$(cat closed-code)
+    check "$name: exit code 141" exits 141
+    check "$name: nothing on standard error" empty "$err"
+}
+
+for ignored in '' PIPE; do # as some services and CI runners have it
+    [ -n "$ignored" ] && trap '' PIPE
+    closed "| head in the steps $ignored" "head-$ignored" 24 --steps 12 --save-every 0 --interval 1
+    trap - PIPE
+    done=$(wc -l <"head-$ignored/metrics.jsonl")
+    check "| head in the steps: before the last ($done)" test "$done" -lt 12
+    check "| head in the steps: the step it was in is saved" \
+        test "$(readlink "head-$ignored/latest")" = "$(printf 'step-%08d' "$done")"
+    run train --resume --run "head-$ignored"
+    check "| head in the steps: resumed, the same weights" test "$(sha "$out")" = "$whole"
+    check "| head in the steps: resumed, a line each" test "$(steps "head-$ignored")" = "$(one_to 12)"
+done
+closed "| head before the steps" begin 1 --steps 2 --validation 0
+closed "| head of a sample" sampled 30 --steps 2 --sample 1000000
+check "| head of a sample: all steps" test "$(steps sampled)" = "$(one_to 2)"
+{ "$program" train $words --run json --steps 2 --json - 2>"$err" </dev/null; echo $? >closed-code; } | true
+code=$(cat closed-code)
+check "the JSON has no reader: exit code 141" exits 141
+check "the JSON has no reader: not a word of it" test -z "$(grep -i 'written\|pipe:' "$err")"
+check "the JSON has no reader: all steps" test "$(steps json)" = "$(one_to 2)"
 
 # --- two signals, in a step that lasts ---
 
