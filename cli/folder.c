@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* folder.c -- see folder.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* O_PATH */
+#endif
 #include "folder.h"
 
 #include "common.h"
@@ -37,8 +40,33 @@ static void name_files(cli_folder *folder, const char *path, int fd) {
     folder->weights = join(path, LATEST "/weights.safetensors");
 }
 
+/* Where one may look names up and not list them, they are read all the same. */
+static int open_folder(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
+}
+
+/* NULL if the path is no link. */
+static char *target_of(const char *path) {
+    struct stat info;
+    char *plain = join(path, "");
+    for (size_t end = strlen(plain); end > 1 && plain[end - 1] == '/'; end--)
+        plain[end - 1] = '\0';
+    char *target =
+        lstat(plain, &info) == 0 && S_ISLNK(info.st_mode) ? realpath(plain, NULL) : NULL;
+    free(plain);
+    return target;
+}
+
 void cli_folder_name(cli_folder *folder, const char *path) {
-    name_files(folder, path, open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    char *target = target_of(path);
+    name_files(folder, path, open_folder(target ? target : path));
+    folder->target = target;
+}
+
+/* What the library is given, which opens the folder anew each time. */
+static const char *library_path(const cli_folder *folder) {
+    return folder->target ? folder->target : folder->path;
 }
 
 static cgp_status unwritable(const char *path) {
@@ -129,7 +157,7 @@ cgp_status cli_folder_check(cli_folder *folder) {
     }
     if (!S_ISDIR(info.st_mode))
         return cgp_fail(CGP_EIO, "run folder %s: is a file, expected a folder", folder->path);
-    if (access(folder->path, W_OK | X_OK) != 0) return unwritable(folder->path);
+    if (access(folder->path, R_OK | W_OK | X_OK) != 0) return unwritable(folder->path);
     CGP_TRY(lock(folder));
     CGP_TRY(check_file(folder, CLI_RECORD));
     return check_file(folder, CLI_METRICS);
@@ -188,10 +216,16 @@ cgp_status cli_folder_load(const cli_folder *folder, int64_t step, cgp_pipeline 
                            char **note) {
     char name[32];
     snprintf(name, sizeof name, "step-%08" PRId64, step);
-    char *path = step >= 0 ? join(folder->path, name) : NULL;
-    const cgp_status status = cgp_pipeline_load(pipeline, path ? path : folder->path, note);
+    char *path = step >= 0 ? join(library_path(folder), name) : NULL;
+    const cgp_status status =
+        cgp_pipeline_load(pipeline, path ? path : library_path(folder), note);
     free(path);
     return status == CGP_EFORMAT ? damaged() : status;
+}
+
+cgp_status cli_folder_save(const cli_folder *folder, cgp_pipeline *pipeline,
+                           const cgp_save_options *options) {
+    return cgp_pipeline_save_with(pipeline, library_path(folder), options);
 }
 
 /* --- changes --- */
@@ -257,7 +291,7 @@ static cgp_status hide_after(const cli_folder *folder, const cli_folder *from, i
 
 /* Nothing under these names is in anybody's way. */
 static void delete_hidden(const cli_folder *folder) {
-    if (cgp_checkpoint_clean(folder->path) != CGP_OK) cli_warn();
+    if (cgp_checkpoint_clean(library_path(folder)) != CGP_OK) cli_warn();
 }
 
 cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
@@ -326,7 +360,7 @@ cgp_status cli_folder_clear(const cli_folder *folder) {
 cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh) {
     CGP_TRY(delete_new(folder));
     const bool made = mkdirat(folder->fd, FRESH, 0777) == 0;
-    name_files(fresh, join(folder->path, FRESH), made ? open_fresh(folder) : -1);
+    name_files(fresh, join(library_path(folder), FRESH), made ? open_fresh(folder) : -1);
     const cgp_status status = made ? lock(fresh) : unwritable(fresh->path);
     if (status != CGP_OK) cli_folder_new_abandon(folder, fresh);
     return status;
@@ -369,6 +403,7 @@ void cli_folder_new_abandon(const cli_folder *folder, cli_folder *fresh) {
 void cli_folder_close(cli_folder *folder) {
     if (folder->made) rmdir(folder->path); /* if it is empty */
     if (folder->fd >= 0) close(folder->fd);
+    free(folder->target);
     free(folder->weights);
     free(folder->latest);
     free(folder->metrics);

@@ -19,6 +19,7 @@
 
 typedef struct cli_folder {
     const char *path;                          /* Borrowed, but for a new one. */
+    char *target;                              /* where `path` leads as a link, so that this stays one run; else NULL */
     char *record, *metrics, *latest, *weights; /* paths in it, for messages; weights: the latest ones */
     int fd;                                    /* of the folder; -1: it is not there, or not readable */
     bool locked, made;                         /* by this process */
@@ -50,6 +51,10 @@ int64_t cli_folder_newest(const cli_folder *folder);
 /* cgp_pipeline_load() of a checkpoint; `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_folder_load(const cli_folder *folder, int64_t step,
                                           cgp_pipeline *pipeline, char **note);
+
+/* cgp_pipeline_save_with() in it. */
+CGP_MUST_CHECK cgp_status cli_folder_save(const cli_folder *folder, cgp_pipeline *pipeline,
+                                          const cgp_save_options *options);
 
 /* Make the folder if it is missing, and lock it. */
 CGP_MUST_CHECK cgp_status cli_folder_make(cli_folder *folder);

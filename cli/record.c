@@ -14,7 +14,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LARGEST_RECORD (64 << 20) /* a start takes some hundred bytes */
+#define LARGEST_RECORD (16 << 20) /* a start takes about a thousand bytes */
 
 /* --- reading --- */
 

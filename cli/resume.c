@@ -125,7 +125,7 @@ cgp_status cli_resume_save(training *t) {
     if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     cgp_status status = cli_metrics_sync(&t->metrics);
     if (status == CGP_OK)
-        status = cgp_pipeline_save_with(t->experiment.pipeline, t->folder.path, &options);
+        status = cli_folder_save(&t->folder, t->experiment.pipeline, &options);
     if (status == CGP_ESTATE) /* gradients do not wait, so it is the check */
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --rate or --clip may help",
                           cli_experiment_steps(&t->experiment), cgp_message());

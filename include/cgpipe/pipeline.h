@@ -143,7 +143,8 @@ CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
  * Everything is named by the model, nothing by the layout: it can be loaded by a pipeline with other stages, balance,
  * schedule, recomputation or micro-batches, and training goes on bit for bit (with the same size of micro-batch). The files
  * are written to a temporary folder, synced, and renamed to `folder/step-00000042`; then `folder/latest` points to it, and
- * older ones beyond `keep` are deleted. Killed at any moment, the folder holds whole checkpoints only.
+ * older ones beyond `keep` are deleted; one that cannot be is logged as a warning. Killed at any moment, the folder holds whole
+ * checkpoints only. `folder` may be a link; below it none is followed.
  *
  * A plan for inference saves its weights and states alone, as step 0: the start of a training, which every plan of the model
  * can load, whatever its optimizer and seed. A folder with checkpoints of a training, of a step above 0, is refused.

@@ -178,6 +178,21 @@ run train --overwrite $words --steps 8 --run linked
 check "the run is a link, --overwrite: the same weights" test "$(sha)" = "$whole"
 check "the run is a link: the link stays" test "$(readlink linked)" = scratch
 rm -r scratch linked
+mkdir scratch elsewhere
+ln -s scratch linked
+CGP_FAULT=delay:0F1:0.1 "$program" train $words --steps 8 --run linked >"$out" 2>"$err" </dev/null &
+process=$!
+for _ in $(seq 1000); do
+    grep -qs '"step":2,' scratch/metrics.jsonl && break
+    sleep 0.02
+done
+ln -sfn elsewhere linked
+wait $process
+code=$?
+check "the link leads elsewhere while the run goes on: exit code 0" exits 0
+check "the link leads elsewhere while the run goes on: one run in one place" test -e scratch/step-00000008 -a -e scratch/run.json
+check "the link leads elsewhere while the run goes on: nothing there" test -z "$(ls -A elsewhere)"
+rm -r scratch linked elsewhere
 
 # --- convert into a run ---
 

@@ -31,7 +31,7 @@ refused() { # SED MESSAGE
     run train --resume --run a
     check "edited ($1): exit code 1" exits 1
     check "edited ($1): one line" lines 1 "$err"
-    check "edited ($1): told" test "$(cat "$err")" = "a/run.json: $2"
+    check "edited ($1): told" test "$(sed 's/^cgpipe: //' "$err")" = "a/run.json: $2"
     check "edited ($1): nothing has changed" test "$before" = "$(find a -type f -exec sha256sum {} + | sort)"
 }
 back="the checkpoint was written with"
