@@ -257,7 +257,10 @@ static cgp_status write_run(conversion *c) {
     if (status == CGP_OK) cli_folder_clean(&c->to);
     if (status == CGP_OK) status = cli_folder_new_begin(&c->to, &fresh);
     if (status == CGP_OK) {
-        status = cli_folder_save(&fresh, c->pipeline, 1, note);
+        cgp_save_options options = cgp_save_options_default();
+        options.keep = 1;
+        options.note = note;
+        status = cli_folder_save(&fresh, c->pipeline, &options);
         if (status == CGP_OK)
             status = cli_record_write_converted(&fresh, c->model_text, dropout);
         if (status == CGP_OK)
