@@ -47,6 +47,9 @@ static cgp_status unknown_model(const char *text) {
     for (int k = 0; k < CGP_MODEL_KINDS; k++)
         names[k] = kinds[k]->model;
     const char *near = cgp_nearest(name, names, CGP_MODEL_KINDS);
+    char kind[32]; /* "resnt101" is a resnet with its depth */
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
+    if (!near) near = cgp_nearest(kind, names, CGP_MODEL_KINDS);
     return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
                     near ? "did you mean " : "models: gpt2 resnet amoebanetd unet",
                     near ? near : "", near ? "?" : "");

@@ -54,8 +54,20 @@ CGP_API const char *cgp_status_name(cgp_status status);
  */
 CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRINTF(2, 3);
 
-/** Return the entry of names[count] nearest to `text` by edit distance, NULL if none is near: for "did you mean". Threads: any. */
+/**
+ * Return the entry of names[count] nearest to `text`, NULL if none is near: for "did you mean".
+ *
+ * Near is an edit distance (insert, delete, replace, exchange neighbours; case does not count, `_` is `-`) of at most a third of the
+ * longer word, at most 1 in words of up to 3 characters. Borrowed from `names`. Threads: any.
+ */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
+
+/**
+ * Write an amount of memory in the unit that fits, "512 B", "1.25 GiB", "743.9 KiB", to `text` of `size` bytes.
+ *
+ * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Returns `text`. Threads: any.
+ */
+CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /** Pass a failure on to the caller. */
 #define CGP_TRY(expression)                                                                    \

@@ -69,3 +69,18 @@ int64_t cgp__memory_available(void) {
     const int64_t left = limit - read_number("/sys/fs/cgroup/memory.current", 0);
     return left < machine ? (left > 0 ? left : 0) : machine;
 }
+
+char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
+    double value = (double)bytes;
+    int unit = 0;
+    for (; value >= (unit ? 1023.95 : 1024) && unit < 4; unit++) /* 1024.0 KiB is 1.00 MiB */
+        value /= 1024;
+    if (text)
+        snprintf(text, size, "%.*f %s",
+                 unit == 0        ? 0
+                 : value < 99.995 ? 2
+                                  : 1,
+                 value, units[unit]);
+    return text;
+}

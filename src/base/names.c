@@ -2,40 +2,56 @@
 /* names.c -- a name out of a list, and the nearest one, for "did you mean". */
 #include "base/base.h"
 
+#include <ctype.h>
 #include <limits.h>
 #include <string.h>
 
 #define LONGEST 48
 
-/* Edit distance (insert, delete, replace, each 1), one row of the table at a time. */
+/* Upper and lower case are alike, and _ is -. */
+static bool alike(char a, char b) {
+    const int x = a == '_' ? '-' : tolower((unsigned char)a);
+    return x == (b == '_' ? '-' : tolower((unsigned char)b));
+}
+
+/* Return the edit distance (insert, delete, replace, exchange two neighbours, each 1): three rows of its table at a time. */
 static int distance(const char *a, const char *b) {
     const int n = (int)strlen(a), m = (int)strlen(b);
     if (n > LONGEST || m > LONGEST) return INT_MAX;
-    int row[LONGEST + 1];
+    int rows[3][LONGEST + 1];
     for (int j = 0; j <= m; j++)
-        row[j] = j;
+        rows[0][j] = j;
     for (int i = 1; i <= n; i++) {
-        int diagonal = row[0];
+        int *row = rows[i % 3];
+        const int *above = rows[(i + 2) % 3], *before = rows[(i + 1) % 3];
         row[0] = i;
         for (int j = 1; j <= m; j++) {
-            const int above = row[j];
-            int best = diagonal + (a[i - 1] != b[j - 1]);
-            if (above + 1 < best) best = above + 1;
+            int best = above[j - 1] + !alike(a[i - 1], b[j - 1]);
+            if (above[j] + 1 < best) best = above[j] + 1;
             if (row[j - 1] + 1 < best) best = row[j - 1] + 1;
-            diagonal = above;
+            const bool exchanged =
+                i > 1 && j > 1 && alike(a[i - 1], b[j - 2]) && alike(a[i - 2], b[j - 1]);
+            if (exchanged && before[j - 2] + 1 < best) best = before[j - 2] + 1;
             row[j] = best;
         }
     }
-    return row[m];
+    return rows[n % 3][m];
+}
+
+/* A third of the longer word may differ, and one character of a short one: more makes another word. */
+static int near_enough(const char *text, const char *name) {
+    const int n = (int)strlen(text), m = (int)strlen(name);
+    const int longer = n > m ? n : m;
+    return longer > 3 ? longer / 3 : longer > 1;
 }
 
 const char *cgp_nearest(const char *text, const char *const *names, int count) {
     const char *best = NULL;
-    int least = (int)strlen(text) / 2 + 1;
+    int min = INT_MAX;
     for (int i = 0; i < count; i++) {
         const int d = distance(text, names[i]);
-        if (d <= least && (!best || d < least)) {
-            least = d;
+        if (d < min && d <= near_enough(text, names[i])) {
+            min = d;
             best = names[i];
         }
     }

@@ -200,12 +200,57 @@ static void the_nearest_name_is_near(void **state) {
     assert_string_equal(cgp_nearest("--step", names, 5), "--steps");
     assert_string_equal(cgp_nearest("--balanced", names, 5), "--balance");
     assert_string_equal(cgp_nearest("--chunks", names, 5), "--chunks");
+    assert_string_equal(cgp_nearest("--STAGES", names, 5), "--stages");
+    assert_string_equal(cgp_nearest("--satges", names, 5), "--stages");
     assert_null(cgp_nearest("--completely-different", names, 5));
     assert_null(cgp_nearest("zzzzzz", names, 5));
     assert_null(cgp_nearest("--steps", names, 0));
     char longer[200] = {0};
     memset(longer, 'a', sizeof longer - 1);
     assert_null(cgp_nearest(longer, names, 5));
+}
+
+/* Near is relative to the length: half of a word may not be another's. */
+static void another_word_is_not_near(void **state) {
+    (void)state;
+    const char *commands[] = {"train", "sample", "plan", "check", "bench", "L", "gpt2"};
+    assert_null(cgp_nearest("version", commands, 7));
+    assert_null(cgp_nearest("resume", commands, 7));
+    assert_null(cgp_nearest("trace", commands, 7));
+    assert_null(cgp_nearest("play", commands + 3, 4));
+    assert_null(cgp_nearest("x", commands, 7));
+    assert_null(cgp_nearest("", commands, 7));
+    assert_string_equal(cgp_nearest("l", commands, 7), "L");
+    assert_string_equal(cgp_nearest("gpt", commands, 7), "gpt2");
+    assert_string_equal(cgp_nearest("trian", commands, 7), "train");
+    assert_string_equal(cgp_nearest("smaple", commands, 7), "sample");
+}
+
+static void bytes_are_in_the_unit_that_fits(void **state) {
+    (void)state;
+    static const struct {
+        int64_t bytes;
+        const char *text;
+    } cases[] = {
+        {0, "0 B"},
+        {1, "1 B"},
+        {1023, "1023 B"},
+        {1024, "1.00 KiB"},
+        {743872, "726.4 KiB"},
+        {102394, "99.99 KiB"},
+        {102395, "100.0 KiB"},
+        {((int64_t)1 << 20) - 1, "1.00 MiB"},
+        {(int64_t)1023 << 20, "1023.0 MiB"},
+        {2727059456, "2.54 GiB"},
+        {((int64_t)1 << 40) - 1, "1.00 TiB"},
+        {(int64_t)3 << 40, "3.00 TiB"},
+        {(int64_t)1 << 60, "1048576.0 TiB"},
+    };
+    char text[32], cut[4];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
+        assert_string_equal(cgp_bytes_text(cases[i].bytes, text, sizeof text), cases[i].text);
+    assert_string_equal(cgp_bytes_text(1024, cut, sizeof cut), "1.0");
+    assert_null(cgp_bytes_text(1024, NULL, 0));
 }
 
 /* Known answers of Random123, kat_vectors. */
@@ -311,6 +356,8 @@ int main(void) {
         cmocka_unit_test(texts_are_copied_and_formatted),
         cmocka_unit_test(sizes_align_upward_to_64),
         cmocka_unit_test(the_nearest_name_is_near),
+        cmocka_unit_test(another_word_is_not_near),
+        cmocka_unit_test(bytes_are_in_the_unit_that_fits),
         cmocka_unit_test(philox_gives_the_published_numbers),
         cmocka_unit_test(keys_differ_in_every_part_of_what_they_are_for),
         cmocka_unit_test(draws_stay_below_their_bound_and_reach_all_of_it),
