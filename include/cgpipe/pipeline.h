@@ -32,6 +32,18 @@ typedef struct cgp_pipeline cgp_pipeline;
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan,
                                                       uint64_t seed);
 
+/**
+ * Compare the planned bytes of all devices with the memory that the machine has available now, as cgp_pipeline_create() does.
+ *
+ * @param[in]  plan       Borrowed for the call.
+ * @param[out] available  Bytes, also where they do not suffice; INT64_MAX where the system does not say. May be NULL.
+ *
+ * @retval CGP_ELIMIT  The plan needs more; the message says what would make it smaller.   @retval CGP_EINVAL  `plan` is NULL.
+ *
+ * Threads: any.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available);
+
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, after a failure too. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
 

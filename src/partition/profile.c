@@ -52,13 +52,15 @@ static void free_pieces(profiler *p) {
 }
 
 static cgp_status piece(profiler *p, int64_t bytes, void **out) {
+    char needed[32], left[32];
     *out = NULL;
     if (bytes == 0) return CGP_OK;
     if (bytes > cgp__memory_available())
         return cgp_fail(CGP_ELIMIT,
-                        "profile: an operand needs %.1f MiB but the machine has %.1f left "
+                        "memory: an operand needs %s but the machine has %s available "
                         "(fewer samples)",
-                        (double)bytes / 0x1p20, (double)cgp__memory_available() / 0x1p20);
+                        cgp_bytes_text(bytes, needed, sizeof needed),
+                        cgp_bytes_text(cgp__memory_available(), left, sizeof left));
     CGP_TRY(p->backend->memory_create(p->device, (size_t)bytes, out));
     p->pieces[p->n_pieces].memory = *out;
     p->pieces[p->n_pieces++].bytes = (size_t)bytes;
@@ -286,7 +288,7 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
         if (bytes * (double)o->samples > 0x1p50)
             return cgp_fail(
                 CGP_ELIMIT,
-                "profile: %lld samples of model %s need more than 2^50 bytes (fewer samples)",
+                "memory: %lld samples of model %s need more than 2^50 bytes (fewer samples)",
                 (long long)o->samples, model->name);
     }
     return CGP_OK;

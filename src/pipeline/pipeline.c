@@ -6,16 +6,19 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static cgp_status check_available(const cgp_plan *plan) {
+cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
+    if (!plan) return cgp_fail(CGP_EINVAL, "memory: expected a plan, got NULL");
+    char needed[32], left[32];
     int64_t planned = 0;
     for (int d = 0; d < plan->n_devices; d++)
         planned += plan->devices[d].info.planned_bytes;
-    const int64_t available = cgp__memory_available();
-    if (planned <= available) return CGP_OK;
-    const double mib = 1024.0 * 1024.0;
+    const int64_t now = cgp__memory_available();
+    if (available) *available = now;
+    if (planned <= now) return CGP_OK;
     return cgp_fail(CGP_ELIMIT,
-                    "plan: needs %.0f MiB but the machine has %.0f MiB available (%s)",
-                    (double)planned / mib, (double)available / mib, cgp__plan_advice(plan));
+                    "memory: the plan needs %s but the machine has %s available (%s)",
+                    cgp_bytes_text(planned, needed, sizeof needed),
+                    cgp_bytes_text(now, left, sizeof left), cgp__plan_advice(plan));
 }
 
 /* Where every device has cores of its own, who waits keeps its core so long before it sleeps: a
@@ -59,7 +62,7 @@ static cgp_status build(cgp_pipeline *pipeline) {
         return cgp__no_memory("pipeline", (size_t)plan->n_devices * sizeof *pipeline->workers);
     CGP_TRY(cgp__faults_read(pipeline));
     CGP_TRY(allocate_losses(pipeline));
-    CGP_TRY(check_available(plan));
+    CGP_TRY(cgp_pipeline_check_memory(plan, NULL));
     CGP_TRY(cgp__workers_start(pipeline));
     CGP_TRY(cgp__workers_all(pipeline, cgp__job_create_device, NULL));
     CGP_TRY(create_channels(pipeline));

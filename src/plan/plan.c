@@ -92,10 +92,10 @@ static cgp_status check_size(const cgp_plan *plan) {
         bytes += 8.0 * (double)cgp__type_bytes(&model->values[v].type, 1) *
                  (double)plan->batch * plan->n_stages;
     if (bytes < 0x1p60) return CGP_OK;
-    return cgp_fail(
-        CGP_ELIMIT,
-        "plan: %lld samples of model %s need more than 2^60 bytes (a smaller batch would help)",
-        (long long)plan->batch, model->name);
+    return cgp_fail(CGP_ELIMIT,
+                    "memory: %lld samples of model %s need more than 2^60 bytes (a smaller "
+                    "batch would help)",
+                    (long long)plan->batch, model->name);
 }
 
 static cgp_status allocate(cgp_plan *plan) {
@@ -226,20 +226,22 @@ const char *cgp__plan_advice(const cgp_plan *plan) {
 }
 
 static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
-    const double mib = 1024.0 * 1024.0;
+    char text[6][32];
     for (int d = 0; limit > 0 && d < plan->n_devices; d++) {
         const cgp_plan_device *i = &plan->devices[d].info;
         if (i->planned_bytes <= limit) continue;
         return cgp_fail(CGP_ELIMIT,
-                        "device %s: needs %.1f MiB (parameters, gradients, optimizer and state "
-                        "%.1f, slots %.1f, workspace %.1f, "
-                        "transfer %.1f) but its memory is limited to %.1f MiB (%s)",
-                        i->name, (double)i->planned_bytes / mib,
-                        (double)(i->parameter_bytes + i->gradient_bytes + i->optimizer_bytes +
-                                 i->state_bytes) /
-                            mib,
-                        (double)i->slot_bytes / mib, (double)i->workspace_bytes / mib,
-                        (double)i->transfer_bytes / mib, (double)limit / mib,
+                        "device %s: needs %s (parameters, gradients, optimizer and state %s, "
+                        "slots %s, workspace %s, transfer %s) but its memory is limited to %s "
+                        "(%s)",
+                        i->name, cgp_bytes_text(i->planned_bytes, text[0], sizeof text[0]),
+                        cgp_bytes_text(i->parameter_bytes + i->gradient_bytes +
+                                           i->optimizer_bytes + i->state_bytes,
+                                       text[1], sizeof text[1]),
+                        cgp_bytes_text(i->slot_bytes, text[2], sizeof text[2]),
+                        cgp_bytes_text(i->workspace_bytes, text[3], sizeof text[3]),
+                        cgp_bytes_text(i->transfer_bytes, text[4], sizeof text[4]),
+                        cgp_bytes_text(limit, text[5], sizeof text[5]),
                         plan->n_stages < plan->model->n_layers ? "more stages would help"
                                                                : cgp__plan_advice(plan));
     }
