@@ -7,7 +7,8 @@
 #include "options.h"
 
 typedef struct cli_command {
-    const char *name, *operand, *summary, *example;
+    const char *group, *name, *operand, *summary,
+        *example; /* those of a group stand together */
     unsigned bit;
     int (*run)(const cli_settings *settings);
 } cli_command;

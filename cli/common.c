@@ -2,6 +2,8 @@
 /* common.c -- see common.h. */
 #include "common.h"
 
+#include "commands.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
@@ -14,8 +16,30 @@
 
 /* --- errors and memory --- */
 
+static const char *running; /* the command; NULL: none yet */
+
+void cli_set_command(const char *name) {
+    running = name;
+}
+
+/* Return what goes in front of an object of the library's that has another command's name ("schedule: expected ..", in
+ * cgpipe train), so that it reads as the option that gave it, or as the thing. */
+static const char *article(const char *message) {
+    const size_t length = strcspn(message, ":");
+    if (message[length] != ':' ||
+        (running && strlen(running) == length && strncmp(message, running, length) == 0))
+        return "";
+    for (int i = 0; i < CLI_COMMANDS; i++) {
+        const char *name = cli_commands[i].name;
+        if (strlen(name) != length || strncmp(message, name, length) != 0) continue;
+        return strcmp(name, "schedule") == 0 ? "--" : "the ";
+    }
+    return "";
+}
+
 /* What a person typed may hold line breaks; the report stays one line. */
 static void print_message(void) {
+    fputs(article(cgp_message()), stderr);
     for (const char *c = cgp_message(); *c; c++)
         fputc(iscntrl((unsigned char)*c) ? '?' : *c, stderr);
     fputc('\n', stderr);
@@ -28,6 +52,7 @@ void cli_warn(void) {
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
+    fputs("cgpipe: ", stderr);
     print_message();
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }
@@ -39,8 +64,14 @@ void *cli_calloc(size_t count, size_t bytes) {
     exit(CLI_FAILED);
 }
 
-FILE *cli_text(const cli_settings *settings) {
+FILE *cli_asked(const cli_settings *settings) {
     return settings->json && strcmp(settings->json, "-") == 0 ? stderr : stdout;
+}
+
+FILE *cli_text(const cli_settings *settings) {
+    static FILE *nowhere;
+    if (settings->quiet && !nowhere) nowhere = fopen("/dev/null", "we");
+    return settings->quiet && nowhere ? nowhere : cli_asked(settings);
 }
 
 /* --- numbers as text --- */
@@ -67,18 +98,6 @@ double cli_mib(int64_t bytes) {
 
 double cli_gib(int64_t bytes) {
     return cli_mib(bytes) / 1024.0;
-}
-
-char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]) {
-    static const char *const units[] = {"bytes", "KiB", "MiB", "GiB", "TiB"};
-    double value = (double)bytes;
-    int unit = 0;
-    while (value >= 1024 && unit < 4) {
-        value /= 1024;
-        unit++;
-    }
-    snprintf(text, CLI_NUMBER, unit ? "%.2f %s" : "%.0f %s", value, units[unit]);
-    return text;
 }
 
 /* --- files --- */

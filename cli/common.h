@@ -18,7 +18,10 @@ enum {
     CLI_CLOSED = 141,  /* nobody reads standard output any more; train: and what was trained is saved */
 };
 
-/* Print the message of a failure as one line on standard error and return the exit code:
+/* Say which command runs: its name may begin what cli_report() says, those of others may not. `name` is static. */
+void cli_set_command(const char *name);
+
+/* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit code:
  * CLI_USAGE if `usage` and the status is CGP_EINVAL, else CLI_FAILED. CLI_OK for CGP_OK. */
 int cli_report(cgp_status status, bool usage);
 
@@ -28,7 +31,9 @@ void cli_warn(void);
 /* Zeroed memory. Ends the program if there is none: the program, unlike the library, may. */
 void *cli_calloc(size_t count, size_t bytes);
 
-/* Where text for people goes: standard error if standard output carries the JSON. */
+/* The stream of text that was asked for, a sample: standard error if standard output carries the JSON. And that of other text
+ * for people: likewise, and nowhere with --quiet. */
+FILE *cli_asked(const cli_settings *settings);
 FILE *cli_text(const cli_settings *settings);
 
 #define CLI_NUMBER 32
@@ -36,9 +41,8 @@ FILE *cli_text(const cli_settings *settings);
 /* A number for people: a NaN without its sign, which says nothing. */
 double cli_plain(double value);
 
-/* "89,762,304"; "1.25 GiB". Return `text`. */
+/* "89,762,304". Returns `text`. */
 char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
-char *cli_bytes(int64_t bytes, char text[CLI_NUMBER]);
 
 double cli_mib(int64_t bytes);
 double cli_gib(int64_t bytes);

@@ -146,8 +146,8 @@ cgp_status cli_data_open(cgp_data **out, const cli_settings *s, const cgp_model 
 cli_data_words cli_data_words_of(const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     if (cgp_model_input_dtype(model, 0) == CGP_I32)
-        return (cli_data_words){"tokens", "windows", cgp_shape_count(&shape)};
-    return (cli_data_words){"images", "images", 1};
+        return (cli_data_words){"tokens", "tok", "windows", cgp_shape_count(&shape)};
+    return (cli_data_words){"images", "img", "images", 1};
 }
 
 /* --- paths --- */

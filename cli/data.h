@@ -27,10 +27,10 @@ CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_settings *settings, cli_dat
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_settings *settings,
                                         const cgp_model *model);
 
-/* Words for messages: what a sample is made of ("tokens", "images"), how many of them it is, what a
+/* Words for messages: what a sample is made of ("tokens", "images"; "tok", "img"), how many of them it is, what a
  * sample is ("windows", "images"). */
 typedef struct cli_data_words {
-    const char *unit, *sample;
+    const char *unit, *brief, *sample;
     int64_t units; /* in a sample */
 } cli_data_words;
 

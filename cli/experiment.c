@@ -88,6 +88,12 @@ static cgp_status expand_devices(const cli_settings *s, const char ***out) {
                         "--devices: expected one name for all, or one for each of "
                         "the %d, got %d",
                         devices, s->devices.count);
+    const char *first = s->devices.values[0];
+    if (!first[strspn(first, "0123456789")])
+        return cgp_fail(CGP_EINVAL,
+                        "--devices %s: expected cpu or ref, got a number (--stages %s for so "
+                        "many)",
+                        first, first);
     *out = cli_calloc((size_t)devices, sizeof **out);
     for (int d = 0; d < devices; d++)
         (*out)[d] = s->devices.values[s->devices.count == 1 ? 0 : d];

@@ -7,14 +7,19 @@
 #include "common.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 
 static void print_help(void) {
     printf("cgpipe %s: %s\n\n", CGP_VERSION, cli_summary);
-    for (int i = 0; i < CLI_COMMANDS; i++)
-        printf("  cgpipe %-8s %-22s %s\n", cli_commands[i].name, cli_commands[i].operand,
-               cli_commands[i].summary);
-    printf("  cgpipe help [COMMAND]\n  cgpipe --version\n\n");
+    for (int i = 0; i < CLI_COMMANDS; i++) {
+        const cli_command *c = &cli_commands[i];
+        if (i == 0 || strcmp(c->group, c[-1].group) != 0)
+            printf("%s%s:\n", i ? "\n" : "", c->group);
+        printf("  cgpipe %-8s %-22s %s\n", c->name, c->operand, c->summary);
+    }
+    printf("\nhelp:\n  cgpipe help [COMMAND]           or --help, -h; behind a command, too\n"
+           "  cgpipe --version                or -V\n\n");
     printf("%s\n`cgpipe help COMMAND` lists the options of a command.\n", cli_models);
 }
 
@@ -24,15 +29,44 @@ static void print_command_help(const cli_command *c) {
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }
 
+/* The command, or option, that does what the name says elsewhere. NULL: none. */
+static const char *command_by_meaning(const char *name) {
+    static const char *const meanings[][2] = {
+        {"version", "--version"},
+        {"-v", "-V"},
+        {"--usage", "--help"},
+        {"usage", "help"},
+        {"-?", "-h"},
+        {"run", "train"},
+        {"fit", "train"},
+        {"resume", "train --resume"},
+        {"generate", "sample"},
+        {"infer", "sample"},
+        {"encode", "tokenize"},
+        {"decode", "tokenize"},
+        {"import", "convert"},
+        {"export", "convert"},
+        {"benchmark", "bench"},
+        {"simulate", "schedule"},
+    };
+    for (size_t i = 0; i < sizeof meanings / sizeof meanings[0]; i++) {
+        if (strcmp(name, meanings[i][0]) == 0) return meanings[i][1];
+    }
+    return NULL;
+}
+
 /* NULL, with a message, if there is no such command. */
 static const cli_command *find_command(const char *name) {
-    const char *names[CLI_COMMANDS + 1];
+    const char *names[CLI_COMMANDS + 3];
     for (int i = 0; i < CLI_COMMANDS; i++) {
         names[i] = cli_commands[i].name;
         if (strcmp(name, names[i]) == 0) return &cli_commands[i];
     }
     names[CLI_COMMANDS] = "help";
-    const char *near = cgp_nearest(name, names, CLI_COMMANDS + 1);
+    names[CLI_COMMANDS + 1] = "--help";
+    names[CLI_COMMANDS + 2] = "--version";
+    const char *near = command_by_meaning(name);
+    if (!near) near = cgp_nearest(name, names, CLI_COMMANDS + 3);
     (void)cgp_fail(CGP_EINVAL, "%s: unknown %s (%s%s%s)", name,
                    name[0] == '-' ? "option" : "command", near ? "did you mean " : "",
                    near ? near : "cgpipe help", near ? "?" : "");
@@ -41,7 +75,10 @@ static const cli_command *find_command(const char *name) {
 
 static int run_command(const cli_command *c, int argc, char **argv) {
     cli_settings settings;
+    cli_set_command(c->name);
     int code = cli_report(cli_settings_parse(&settings, c->bit, argc, argv), true);
+    if (code == CLI_OK && settings.quiet && !getenv("CGP_LOG"))
+        cgp_log_set_level(CGP_LOG_ERROR);
     if (code == CLI_OK && settings.help)
         print_command_help(c);
     else if (code == CLI_OK)
@@ -53,13 +90,13 @@ static int run_command(const cli_command *c, int argc, char **argv) {
 static int dispatch(int argc, char **argv) {
     const char *name = argc > 1 ? argv[1] : NULL;
     if (!name)
-        return cli_report(cgp_fail(CGP_EINVAL, "cgpipe: expected a command (cgpipe help)"),
-                          true);
-    if (strcmp(name, "--version") == 0) {
+        return cli_report(cgp_fail(CGP_EINVAL, "expected a command (cgpipe help)"), true);
+    if (strcmp(name, "--version") == 0 || strcmp(name, "-V") == 0) {
         printf("cgpipe %s\n", CGP_VERSION);
         return CLI_OK;
     }
-    const bool help = strcmp(name, "help") == 0 || strcmp(name, "--help") == 0;
+    const bool help =
+        strcmp(name, "help") == 0 || strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0;
     if (help && argc == 2) {
         print_help();
         return CLI_OK;

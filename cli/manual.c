@@ -119,11 +119,18 @@ static void write_main_page(FILE *out) {
 }
 
 static void put_options(FILE *out, unsigned command) {
+    const char *group = NULL;
     fputs(".SH OPTIONS\n", out);
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!cli_option_taken(id, command)) continue;
         const cli_option *option = &cli_options[id];
         const char *preset = cli_option_shown_preset(command, id);
+        if (cli_option_group(id) != group) {
+            group = cli_option_group(id);
+            fputs(".SS ", out);
+            put(out, group);
+            fputc('\n', out);
+        }
         fputs(".TP\n\\fB\\-\\-", out);
         put(out, option->name);
         fputs("\\fR", out);

@@ -37,13 +37,8 @@ static cgp_status set_presets(cli_settings *settings) {
 /* The option as it was written, without "=value". */
 static cgp_status unknown_option(const cli_settings *settings, const char *word) {
     char name[64];
-    const char *names[CLI_OPTION_COUNT];
-    int count = 0;
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
-        if (cli_option_taken(id, settings->command)) names[count++] = cli_options[id].name;
-    }
-    const char *near = name[1] == '-' ? cgp_nearest(name + 2, names, count) : NULL;
+    const char *near = name[1] == '-' ? cli_option_nearest(name + 2, settings->command) : NULL;
     return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", name,
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
@@ -80,13 +75,15 @@ static cgp_status parse_words(cli_settings *settings, int argc, char **argv) {
     bool after_data = false;
     opterr = 0;
     for (optind = 1;;) {
-        /* '-': words come in their order, as option 1; ':': a missing value is told apart. */
-        const int found = getopt_long(argc, argv, "-:", longs, NULL);
+        /* '-': words come in their order, as option 1; ':': a missing value is told apart; -h. */
+        const int found = getopt_long(argc, argv, "-:h", longs, NULL);
         if (found == -1) break;
         if (found == 1) {
             CGP_TRY(take_word(settings, optarg, after_data));
             continue;
         }
+        if (found == 'h') settings->help = true;
+        if (found == 'h') continue;
         if (found == ':') return cgp_fail(CGP_EINVAL, "%s: needs a value", argv[optind - 1]);
         if (found == '?' && optopt >= 256)
             return cgp_fail(CGP_EINVAL, "--%s: takes no value", cli_options[optopt - 256].name);
@@ -121,10 +118,14 @@ void cli_settings_release(cli_settings *settings) {
 /* --- help --- */
 
 void cli_options_help(FILE *out, unsigned command) {
+    const char *group = NULL;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         if (!cli_option_taken(id, command)) continue;
         const char *preset = cli_option_shown_preset(command, id);
         char left[40];
+        if (cli_option_group(id) != group)
+            fprintf(out, "%s%s:\n", group ? "\n" : "", cli_option_group(id));
+        group = cli_option_group(id);
         snprintf(left, sizeof left, "--%s %s", cli_options[id].name,
                  cli_options[id].argument ? cli_options[id].argument : "");
         fprintf(out, "  %-24s %s", left, cli_options[id].help);

@@ -99,14 +99,16 @@ typedef enum cli_option_id {
     CLI_OPTION_LATENCY,
     CLI_OPTION_TRANSFER,
     CLI_OPTION_BLOCKING,
+    CLI_OPTION_REPEATS,
+    CLI_OPTION_PEAK,
     CLI_OPTION_CSV,
     CLI_OPTION_CSV_TRANSFERS,
     CLI_OPTION_SVG,
     CLI_OPTION_TRACE_JSON,
     CLI_OPTION_TRACE,
-    CLI_OPTION_REPEATS,
-    CLI_OPTION_PEAK,
     CLI_OPTION_JSON,
+    CLI_OPTION_VERBOSE,
+    CLI_OPTION_QUIET,
     CLI_OPTION_HELP,
     CLI_OPTION_COUNT
 } cli_option_id;
@@ -146,7 +148,7 @@ typedef struct cli_settings {
     const char *validation, *optimizer, *rate_schedule, *costs, *costs_out, *recipe;
     const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
-        help;
+        help, verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
     int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval, epochs;
@@ -180,7 +182,7 @@ void *cli_settings_own(cli_settings *settings, void *memory);
 
 bool cli_given(const cli_settings *settings, cli_option_id id);
 
-/* Write the options of a command to `out`, one a line, with their defaults. */
+/* Write the options of a command to `out`, by groups, one a line, with their defaults. */
 void cli_options_help(FILE *out, unsigned command);
 
 /* Which options cli_options_json() lists. */
@@ -194,8 +196,8 @@ typedef enum cli_listing {
  * value is null. */
 void cli_options_json(json_t *object, const cli_settings *settings, cli_listing listing);
 
-/* Write a line for each option given anew, "changed      --stages 1 -> 2". `before`: as made by
- * cli_options_json(). */
+/* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
+ * `before`: as made by cli_options_json(). */
 void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before);
 
 /* The values in `now` that differ from `before` or are on the command line; both as made by cli_options_json(). */

@@ -195,16 +195,19 @@ cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options) {
 
 /* --- what changed --- */
 
-static void print_change(FILE *out, int id, const json_t *before, const json_t *now) {
-    char *from = before ? json_dumps(before, JSON_ENCODE_ANY | JSON_COMPACT) : NULL;
-    char *to = json_dumps(now, JSON_ENCODE_ANY | JSON_COMPACT);
-    fprintf(out, "changed      --%s %s -> %s\n", cli_options[id].name, from ? from : "null",
+static void print_change(FILE *out, const char *separator, int id, const json_t *before,
+                         const json_t *now) {
+    const size_t style = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(12);
+    char *from = before ? json_dumps(before, style) : NULL;
+    char *to = json_dumps(now, style);
+    fprintf(out, "%s--%s %s -> %s", separator, cli_options[id].name, from ? from : "null",
             to ? to : "null");
     free(to);
     free(from);
 }
 
 void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before) {
+    int changes = 0;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
         if (!cli_given(settings, (cli_option_id)id) || cli_options[id].flags & CLI_ONCE)
@@ -213,9 +216,11 @@ void cli_options_print_changes(FILE *out, const cli_settings *settings, const js
             continue; /* have an identity */
         const json_t *old = json_object_get(before, cli_option_key((cli_option_id)id, key));
         json_t *now = value_json(settings, id);
-        if (!old || !json_equal(old, now)) print_change(out, id, old, now);
+        if (!old || !json_equal(old, now))
+            print_change(out, changes++ ? ", " : "changed      ", id, old, now);
         json_decref(now);
     }
+    if (changes > 0) fputc('\n', out);
 }
 
 /* --- changes that nobody gave --- */

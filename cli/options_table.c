@@ -190,10 +190,41 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "what one core can do at most [measured]"},
     [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE, ONCE,
         NULL, "write the results as JSON; - is standard output"},
+    [CLI_OPTION_VERBOSE] = {"verbose", NULL, CLI_FLAG, AT(verbose), TRAIN, ONCE,
+        NULL, "the whole plan before the first step, all measurements after the last"},
+    [CLI_OPTION_QUIET] = {"quiet", NULL, CLI_FLAG, AT(quiet),
+        CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_PROFILE, ONCE,
+        NULL, "nothing but errors, and what was asked for: a sample, --json -"},
     [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, ONCE,
-        NULL, "this text"},
+        NULL, "this text; -h is the same"},
 };
 /* clang-format on */
+
+static const struct {
+    cli_option_id first;
+    const char *heading;
+} groups[] = {
+    {CLI_OPTION_DATA, "data"},
+    {CLI_OPTION_RUN, "run"},
+    {CLI_OPTION_MODEL, "model and experiment"},
+    {CLI_OPTION_STAGES, "pipeline"},
+    {CLI_OPTION_BATCH, "training"},
+    {CLI_OPTION_OPTIMIZER, "optimizer"},
+    {CLI_OPTION_DEVICES, "devices"},
+    {CLI_OPTION_SAMPLE, "sampling"},
+    {CLI_OPTION_TOKENIZER, "tokens"},
+    {CLI_OPTION_LIST, "schedules"},
+    {CLI_OPTION_COST_F, "costs"},
+    {CLI_OPTION_CSV, "output"},
+};
+
+const char *cli_option_group(int id) {
+    const char *heading = groups[0].heading;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if ((int)groups[i].first <= id) heading = groups[i].heading;
+    }
+    return heading;
+}
 
 /* Defaults that a command has of its own. */
 static const struct {

@@ -41,6 +41,14 @@ const char *cli_option_preset(unsigned command, int id);
 /* The same as a person is told it, NULL if there is nothing to tell. */
 const char *cli_option_shown_preset(unsigned command, int id);
 
+/* The heading below which help has the option: that of the group whose first option comes before it in cli_option_id.
+ * Static. */
+const char *cli_option_group(int id);
+
+/* Return the name of the option of a command that an unknown one may have meant, by meaning or by spelling; NULL: none is
+ * near. */
+const char *cli_option_nearest(const char *name, unsigned command);
+
 /* Tell whether a command has the option. */
 static inline bool cli_option_taken(int id, unsigned command) {
     return (cli_options[id].commands & command) != 0;

@@ -20,6 +20,7 @@ static double step_flops(const cgp_layer_cost *c) {
 }
 
 static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double peak) {
+    char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
             1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
             1e3 * c->recompute_seconds, 1e3 * c->redo_seconds, 1e-9 * step_flops(c));
@@ -27,7 +28,8 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
         fprintf(out, " %6.1f", 100 * step_flops(c) / step_seconds(c) / peak);
     else
         fprintf(out, " %6s", "-");
-    fprintf(out, " %10.3f %10.3f\n", cli_mib(c->parameter_bytes), cli_mib(c->saved_bytes));
+    fprintf(out, " %10s", cgp_bytes_text(c->parameter_bytes, bytes, sizeof bytes));
+    fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
 }
 
 static cgp_layer_cost sum_of(const cli_costs *costs) {
@@ -60,7 +62,7 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
         "times        medians in ms: F forward, I and W backward, R what recomputation runs "
         "again, redo what +selective does\n\n");
     fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %6s %10s %10s\n", "layer", "F", "I", "W", "R",
-            "redo", "GFLOP", "peak %", "params MiB", "saved MiB");
+            "redo", "GFLOP", "peak %", "params", "saved");
     for (int i = 0; i < costs->layers; i++)
         print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], peak);
     print_row(out, "all", &sum, peak);

@@ -28,10 +28,14 @@ static void print_rate_schedule(FILE *out, const cgp_rate_schedule *schedule) {
 }
 
 static void print_optimizer(FILE *out, const cgp_optim *optim) {
-    const bool adam = optim->kind == CGP_OPTIM_ADAM || optim->kind == CGP_OPTIM_ADAMW;
     fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->rate);
     print_rate_schedule(out, &optim->schedule);
-    fprintf(out, "\n             weight decay %g%s", optim->weight_decay,
+    fputc('\n', out);
+}
+
+static void print_constants(FILE *out, const cgp_optim *optim) {
+    const bool adam = optim->kind == CGP_OPTIM_ADAM || optim->kind == CGP_OPTIM_ADAMW;
+    fprintf(out, "             weight decay %g%s", optim->weight_decay,
             optim->decay_all ? " (norms and biases too)" : "");
     if (adam) fprintf(out, ", betas %g and %g", optim->beta1, optim->beta2);
     if (optim->kind == CGP_OPTIM_RMSPROP) fprintf(out, ", alpha %g", optim->alpha);
@@ -42,27 +46,43 @@ static void print_optimizer(FILE *out, const cgp_optim *optim) {
     fputc('\n', out);
 }
 
-void cli_print_configuration(FILE *out, const cli_experiment *e) {
-    const cli_settings *s = e->settings;
-    const int *balance = cgp_plan_balance(e->plan);
-    const int stages = cgp_plan_stages(e->plan), chunks = cgp_plan_chunks(e->plan);
+static void print_model(FILE *out, const cli_experiment *e) {
     char parameters[CLI_NUMBER];
     fprintf(out, "model        %s\n", e->model_text);
     fprintf(out, "             %d layers, %s parameters\n", cgp_model_layers(e->model),
             cli_grouped(cgp_model_parameter_count(e->model), parameters));
+}
+
+static void print_batch(FILE *out, const cli_experiment *e) {
+    const cli_settings *s = e->settings;
+    const int chunks = cgp_plan_chunks(e->plan);
     fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64, s->batch,
             chunks, cgp_plan_microbatch(e->plan));
     if (chunks < s->chunks) fprintf(out, " (fewer than --chunks %" PRId64 ")", s->chunks);
-    fprintf(out, "\npipeline     %d %s", stages, stages == 1 ? "stage" : "stages");
+    fputc('\n', out);
+}
+
+/* One thread a device goes without saying where it is to fit into a line. */
+static void print_pipeline(FILE *out, const cli_experiment *e, bool brief) {
+    const cli_settings *s = e->settings;
+    const int *balance = cgp_plan_balance(e->plan);
+    const int stages = cgp_plan_stages(e->plan);
+    fprintf(out, "pipeline     %d %s", stages, stages == 1 ? "stage" : "stages");
     if (stages != cgp_plan_devices(e->plan))
         fprintf(out, " on %d devices", cgp_plan_devices(e->plan));
     fprintf(out, ", balance ");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
-    fprintf(out, ", schedule %s, recompute %s, precision %s, %s%" PRId64 " %s per device\n",
-            s->schedule, s->recompute, s->precision,
-            s->deferred_batch_norm ? "deferred batch norm, " : "", s->threads_per_device,
-            s->threads_per_device == 1 ? "thread" : "threads");
+    fprintf(out, ", schedule %s, recompute %s, precision %s%s", s->schedule, s->recompute,
+            s->precision, s->deferred_batch_norm ? ", deferred batch norm" : "");
+    if (!brief || s->threads_per_device > 1)
+        fprintf(out, ", %" PRId64 " %s per device", s->threads_per_device,
+                s->threads_per_device == 1 ? "thread" : "threads");
+    fputc('\n', out);
+}
+
+static void print_idle_cores(FILE *out, const cli_experiment *e) {
+    const cli_settings *s = e->settings;
     const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN),
                   used = cgp_plan_devices(e->plan) * s->threads_per_device;
     if (used < cores)
@@ -70,8 +90,43 @@ void cli_print_configuration(FILE *out, const cli_experiment *e) {
                 "             %" PRId64 " of %" PRId64
                 " cores idle (more --stages or --threads-per-device would use them)\n",
                 cores - used, cores);
+}
+
+void cli_print_configuration(FILE *out, const cli_experiment *e) {
+    print_model(out, e);
+    print_batch(out, e);
+    print_pipeline(out, e, false);
+    print_idle_cores(out, e);
     print_optimizer(out, &e->optim);
-    fprintf(out, "             dropout %g, seed %" PRId64 "\n", s->dropout, s->seed);
+    print_constants(out, &e->optim);
+    fprintf(out, "             dropout %g, seed %" PRId64 "\n", e->settings->dropout,
+            e->settings->seed);
+}
+
+/* "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices" */
+static void print_memory_line(FILE *out, const cgp_plan *plan) {
+    char text[CLI_NUMBER];
+    int64_t max = 0;
+    const int devices = cgp_plan_devices(plan);
+    for (int d = 0; d < devices; d++) {
+        const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
+        max = bytes > max ? bytes : max;
+    }
+    fprintf(out, "memory       %s planned",
+            cgp_bytes_text(cli_planned_bytes(plan), text, sizeof text));
+    if (devices > 1)
+        fprintf(out, ", %s on the largest of %d devices",
+                cgp_bytes_text(max, text, sizeof text), devices);
+    fputc('\n', out);
+}
+
+void cli_print_summary(FILE *out, const cli_experiment *e, bool known) {
+    if (!known) print_model(out, e);
+    if (!known) print_batch(out, e);
+    print_pipeline(out, e, true);
+    if (!known) print_idle_cores(out, e);
+    if (!known) print_optimizer(out, &e->optim);
+    print_memory_line(out, e->plan);
 }
 
 /* --- memory --- */
@@ -93,7 +148,7 @@ static void print_parts(FILE *out, const char *name, const int64_t parts[PARTS],
     char bytes[CLI_NUMBER];
     fprintf(out, "%-7s", name);
     for (int k = 0; k < PARTS; k++)
-        fprintf(out, " %10.2f", cli_mib(parts[k]));
+        fprintf(out, " %10s", cgp_bytes_text(parts[k], bytes, sizeof bytes));
     fprintf(out, " %16s%s%s\n", cli_grouped(parts[PARTS - 1], bytes), *layers ? "  " : "",
             layers);
 }
@@ -119,7 +174,7 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
                                                 "state",      "slots",     "workspace",
                                                 "transfer",   "total"};
     int64_t sum[PARTS] = {0};
-    fprintf(out, "%-7s", "MiB");
+    fprintf(out, "%-7s", "");
     for (int k = 0; k < PARTS; k++)
         fprintf(out, " %10s", headings[k]);
     fprintf(out, " %16s  layers\n", "bytes");
@@ -134,6 +189,18 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
             sum[k] += parts[k];
     }
     print_parts(out, "all", sum, "");
+}
+
+/* By the same rule as a pipeline's creation, which would say the same. */
+static void print_fit(FILE *out, const cgp_plan *plan) {
+    int64_t available = 0;
+    char needed[CLI_NUMBER], text[CLI_NUMBER];
+    if (cgp_pipeline_check_memory(plan, &available) != CGP_OK)
+        fprintf(out, "does not fit this machine now: %s\n", cgp_message());
+    else if (available < INT64_MAX)
+        fprintf(out, "fits this machine now: %s of %s available\n",
+                cgp_bytes_text(cli_planned_bytes(plan), needed, sizeof needed),
+                cgp_bytes_text(available, text, sizeof text));
 }
 
 /* --- schedule --- */
@@ -184,6 +251,7 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
     cli_print_configuration(out, e);
     fprintf(out, "\nmemory per device\n");
     cli_print_memory(out, e->plan, e->model);
+    print_fit(out, e->plan);
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
             "recompute)\n",
@@ -227,7 +295,16 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
     for (int d = 0; d < cgp_plan_devices(e->plan); d++)
         fprintf(out, " %s %.1f %%", cgp_plan_device_at(e->plan, d)->name,
                 100 * cli_measured_busy(e, d));
-    fprintf(out, "\nmemory       planned %s, allocated %s%s\n", cli_bytes(planned, text),
-            cli_bytes(allocated, other), planned == allocated ? " (the same to the byte)" : "");
-    fprintf(out, "             resident: grew by %s\n", cli_bytes(e->resident_growth, text));
+    fprintf(out, "\nmemory       planned %s, allocated %s%s\n",
+            cgp_bytes_text(planned, text, sizeof text),
+            cgp_bytes_text(allocated, other, sizeof other),
+            planned == allocated ? " (the same to the byte)" : "");
+    fprintf(out, "             resident: grew by %s\n",
+            cgp_bytes_text(e->resident_growth, text, sizeof text));
+}
+
+void cli_print_result_line(FILE *out, const cli_experiment *e) {
+    const double step = cli_measured(e, e->measures.step);
+    fprintf(out, "step         %.4f s, %.2f samples/s, bubble %.1f %% (medians)\n", step,
+            (double)e->settings->batch / step, 100 * cli_measured(e, e->measures.bubble));
 }

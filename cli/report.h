@@ -8,7 +8,10 @@
 /* Model, mini-batch, pipeline, optimizer: one line each. */
 void cli_print_configuration(FILE *out, const cli_experiment *e);
 
-/* A row per device and one for all, figures in MiB, the total also in bytes. */
+/* The most important of it, and the memory, in at most 7 lines; 2 where all that a run keeps is `known`. */
+void cli_print_summary(FILE *out, const cli_experiment *e, bool known);
+
+/* A row per device and one for all, the total also in bytes. */
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
 
 /* A row per device, cut at the width of a page. `name` stands before the number of the row. */
@@ -23,8 +26,11 @@ CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *sche
 /* Time that a column of it stands for. */
 double cli_timeline_column(double until);
 
-/* Configuration, memory, schedule, simulated bubble. */
+/* Configuration, memory and whether this machine has it, schedule, simulated bubble. */
 CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_experiment *e);
+
+/* Median time of a step, samples/s, bubble: a line. */
+void cli_print_result_line(FILE *out, const cli_experiment *e);
 
 /* Median times, samples/s, bubble, busy share per device, planned and allocated bytes. */
 void cli_print_result(FILE *out, const cli_experiment *e);

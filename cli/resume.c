@@ -140,15 +140,19 @@ cgp_status cli_resume_save(training *t) {
 static void warn_rounding(const training *t, const json_t *note, const json_t *now) {
     const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
     const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
-    const char *devices = json_string_value(json_object_get(note, "devices"));
+    const json_t *had = json_object_get(note, "devices"),
+                 *has = json_object_get(now, "devices");
+    const bool devices = !json_equal(had, has);
+    if (before == after && !devices) return;
+    fprintf(t->out, "warning      ");
+    if (devices)
+        fprintf(t->out, "devices: %s before, %s now%s",
+                json_is_string(had) ? json_string_value(had) : "?", json_string_value(has),
+                before != after ? "; " : "");
     if (before != after)
-        fprintf(t->out,
-                "warning      samples in a micro-batch: %lld before, %lld now: equal up to "
-                "rounding only\n",
-                (long long)before, (long long)after);
-    if (!json_equal(json_object_get(note, "devices"), json_object_get(now, "devices")))
-        fprintf(t->out, "warning      devices: %s before, %s now: equal up to rounding only\n",
-                devices ? devices : "?", json_string_value(json_object_get(now, "devices")));
+        fprintf(t->out, "samples in a micro-batch: %lld before, %lld now", (long long)before,
+                (long long)after);
+    fprintf(t->out, ": equal up to rounding only\n");
 }
 
 static void warn_numbers(const training *t, const json_t *note) {

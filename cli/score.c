@@ -60,7 +60,7 @@ cli_scores cli_tally_scores(const cli_tally *tally) {
 void cli_scores_text(const cli_scores *scores, char *text, size_t size) {
     *text = '\0';
     if (scores->samples == 0) return;
-    snprintf(text, size, "  validation %.4f", cli_plain(scores->loss));
+    snprintf(text, size, "  val %.4f", cli_plain(scores->loss));
     const size_t used = strlen(text);
     if (!isnan(scores->top1))
         snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * scores->top1);

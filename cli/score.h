@@ -36,7 +36,7 @@ void cli_tally_add(cli_tally *tally, const cgp_model *model, const float *output
 
 cli_scores cli_tally_scores(const cli_tally *tally);
 
-/* "  validation 0.1234  top-1 95.2 %"; "" if there was no validation. */
+/* "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */
 void cli_scores_text(const cli_scores *scores, char *text, size_t size);
 
 /* Add validation_loss (null where it is not finite), top1, top5, iou, as far as they are known. */

@@ -202,6 +202,8 @@ static cgp_status settle_start(const cli_settings *s) {
 }
 
 cgp_status cli_settings_settle(cli_settings *s) {
+    if (s->quiet && s->verbose)
+        return cgp_fail(CGP_EINVAL, "--quiet: cannot be with --verbose (leave out one)");
     if (s->command == CLI_TRAIN) CGP_TRY(cli_recipe_settle(s));
     CGP_TRY(settle_trace(s));
     CGP_TRY(settle_compare(s));

@@ -17,8 +17,25 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
+#include <unistd.h>
 
 /* --- before it starts --- */
+
+/* --data takes all that follows it, MODEL too: where that is missing, a last value that reads as a model is it. A run that
+ * goes on has its own, so there a path of such a name is a path. */
+static void find_model(cli_settings *s) {
+    cgp_named_model named;
+    if (s->operand || s->data.count == 0) return;
+    const char *last = s->data.values[s->data.count - 1];
+    if (s->resume && access(last, F_OK) == 0) return;
+    char kind[32]; /* "gpt2:layrs=2" is a model, too, with a message of its own */
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
+    if (cli_model_parse(&named, kind, 0) != CGP_OK) return;
+    s->operand = last;
+    s->data.count--;
+    if (s->data.count == 0) s->given[CLI_OPTION_DATA] = false;
+}
 
 static cgp_status check_words(const cli_settings *s) {
     if (!s->operand)
@@ -35,6 +52,7 @@ static cgp_status check_words(const cli_settings *s) {
 static cgp_status prepare(training *t) {
     const cli_settings *s = &t->settings;
     cgp_named_model named;
+    find_model(&t->settings);
     CGP_TRY(cli_resume_settings(t));
     CGP_TRY(check_words(s));
     CGP_TRY(cli_data_kind_of(s, &t->kind));
@@ -54,6 +72,7 @@ static cgp_status prepare(training *t) {
         CGP_TRY(cli_recipe_count(&t->settings, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
     }
     CGP_TRY(cli_experiment_make_plan(&t->experiment));
+    CGP_TRY(cgp_pipeline_check_memory(t->experiment.plan, NULL));
     t->words = cli_data_words_of(t->experiment.model);
     return cli_resume_check_model(t);
 }
@@ -76,6 +95,11 @@ static cgp_status check_files(training *t) {
     return cli_folder_make(&t->folder);
 }
 
+/* Of a run that goes on, what may be other than before. */
+static bool goes_on(const training *t) {
+    return t->before && cli_record_starts(t->before) > 0;
+}
+
 static void print_data(const training *t) {
     char train[CLI_NUMBER], validation[CLI_NUMBER];
     cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train);
@@ -91,13 +115,18 @@ static void print_data(const training *t) {
         fprintf(t->out, "data         %s windows of %" PRId64 " %s, %s for validation\n", train,
                 cgp_data_sequence(t->data), t->kind == CLI_DATA_TEXT ? "bytes" : "tokens",
                 validation);
-    fprintf(t->out, "run          %s\n", t->folder.path);
 }
 
+/* At most 12 lines before the first step, with those of cli_resume_load(), unless --verbose. */
 static cgp_status print_start(const training *t) {
-    print_data(t);
-    CGP_TRY(cli_print_plan(t->out, &t->experiment));
-    fputc('\n', t->out);
+    const bool verbose = t->settings.verbose, brief = goes_on(t) && !verbose;
+    if (!brief) print_data(t);
+    fprintf(t->out, "run          %s\n", t->folder.path);
+    if (verbose)
+        CGP_TRY(cli_print_plan(t->out, &t->experiment));
+    else
+        cli_print_summary(t->out, &t->experiment, brief);
+    if (!brief) fputc('\n', t->out);
     fflush(t->out);
     return CGP_OK;
 }

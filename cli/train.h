@@ -28,7 +28,8 @@ typedef struct training {
 
     int64_t steps_shown; /* of the progress: where its last line stood */
     double seconds_since;
-    cli_scores validation; /* the last one */
+    double drawn, steps_started; /* cli_seconds() */
+    cli_scores validation;       /* the last one */
     cli_data_words words;
 } training;
 

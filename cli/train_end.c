@@ -48,16 +48,19 @@ static void print_validation(const training *t) {
     fputc('\n', t->out);
 }
 
+/* At most 8 lines in all, with those of a trace, a sample and a stop, unless --verbose. */
 static void print_results(const training *t, const json_t *report) {
     const cli_experiment *e = &t->experiment;
     fputc('\n', t->out);
     print_validation(t);
-    if (e->measures.steps > 0)
+    if (e->measures.steps > 0 && t->settings.verbose)
         cli_print_result(t->out, e);
+    else if (e->measures.steps > 0)
+        cli_print_result_line(t->out, e);
     else
         fprintf(t->out, "no step      the run has all its %" PRId64 " (--steps N for more)\n",
                 t->settings.steps);
-    if (t->saved > 0)
+    if (t->saved > 0 && t->settings.verbose)
         fprintf(t->out, "checkpoint   %s/step-%08" PRId64 "\n", t->folder.path, t->saved);
     fprintf(t->out, "weights      %s\n", t->folder.weights);
     fprintf(t->out, "weights_sha256 %s\n",
@@ -73,15 +76,15 @@ static cgp_status sample(cli_sampler *sampler, const training *t) {
                                    .temperature = s->temperature,
                                    .top_k = s->top_k,
                                    .seed = (uint64_t)s->seed,
-                                   .out = t->out,
+                                   .out = cli_asked(s),
                                    .escape = true};
     CGP_TRY(
         cli_sampler_plan(sampler, &t->experiment.named.gpt2, NULL, (int)s->threads_per_device));
     CGP_TRY(cli_sampler_start(sampler));
     CGP_TRY(cli_weights_copy(t->experiment.pipeline, sampler->pipeline, sampler->model));
-    fprintf(t->out, "\nsample of %" PRId64 " characters\n", s->sample);
+    fprintf(t->out, "sample of %" PRId64 " characters\n", s->sample);
     CGP_TRY(cli_sampler_run(sampler, &sampling));
-    fputc('\n', t->out);
+    fputc('\n', sampling.out);
     return CGP_OK;
 }
 
@@ -119,7 +122,7 @@ int cli_train_stopped(const training *t) {
     FILE *out = signal ? stderr : t->out;
     if (cli_stop_closed()) return CLI_CLOSED; /* nobody reads this either */
     fflush(t->out);
-    fprintf(out, "%s: stopped ", signal ? signal : "--minutes");
+    fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
     if (t->experiment.measures.steps > 0)
         fprintf(out, "after step %" PRId64 " of %" PRId64 ", which is saved", step, steps);
     else

@@ -5,16 +5,17 @@
 #include "train.h"
 
 #include "common.h"
+#include "progress.h"
 #include "report.h"
 #include "stop.h"
 
 #include <inttypes.h>
 #include <math.h>
-#include <unistd.h>
 
 #define VALIDATION_WINDOWS 200
 #define DEFAULT_LINES 20
 #define DEFAULT_CHECKPOINTS 10
+#define REDRAW_SECONDS 0.1
 
 /* A share of the steps, at least 1. */
 static int64_t share(int64_t steps, int64_t parts) {
@@ -48,34 +49,48 @@ static cgp_status validate_step(training *t, int64_t i) {
 
 /* --- progress --- */
 
-/* On a terminal a line is written over the one before, until one of them is due. */
+/* The line of step `i`. The rest of the steps is expected to take as long as those of this process did. */
 static void print_line(training *t, int64_t i, double loss, bool last) {
-    const cli_measures *m = &t->experiment.measures;
-    const bool terminal = isatty(fileno(t->out)) == 1;
-    const int64_t units = t->settings.batch * t->words.units;
-    const double per_second = (double)((i - t->steps_shown) * units) / t->seconds_since;
-    char rate[CLI_NUMBER], peak[CLI_NUMBER], validation[3 * CLI_NUMBER];
+    const cli_experiment *e = &t->experiment;
+    const cli_measures *m = &e->measures;
+    const double now = cli_seconds(), units = (double)(t->settings.batch * t->words.units);
+    char validation[3 * CLI_NUMBER];
     cli_scores_text(&t->validation, validation, sizeof validation);
-    fprintf(t->out,
-            "%sstep %5" PRId64 "/%" PRId64 "  loss %.4f%s  %9s %s/s  bubble %4.1f %%  "
-            "peak memory %s%s",
-            terminal ? "\r" : "", i, t->settings.steps, loss, validation,
-            cli_grouped((int64_t)per_second, rate), t->words.unit,
-            100 * m->bubble[m->steps - 1], cli_bytes(cli_peak_resident_bytes(), peak),
-            terminal ? "\033[K" : "\n");
-    if (terminal && (last || *validation)) fputc('\n', t->out);
-    fflush(t->out);
+    const cli_progress progress = {
+        .step = i,
+        .steps = t->settings.steps,
+        .loss = loss,
+        .validation = validation,
+        .lr = cgp_optim_rate_at(&e->optim, i),
+        .norm = e->optim.clip_norm > 0 ? cgp_pipeline_gradient_norm(e->pipeline) : NAN,
+        .per_second = (double)(i - t->steps_shown) * units / t->seconds_since,
+        .unit = t->words.brief,
+        .elapsed = now - t->started,
+        .eta = last ? NAN
+                    : (now - t->steps_started) * (double)(t->settings.steps - i) /
+                          (double)(i - t->resumed),
+        .bubble = m->bubble[m->steps - 1],
+        .peak_bytes = cli_peak_resident_bytes(),
+    };
+    cli_progress_print(t->out, &progress, last || *validation);
+    t->drawn = now;
+}
+
+/* On a terminal a step that is not due is shown all the same, but not more often than an eye follows. */
+static bool redraws(const training *t) {
+    return cli_progress_rewrites(t->out) && cli_seconds() - t->drawn >= REDRAW_SECONDS;
 }
 
 /* The line of step `i`, counted from 1 over all processes. */
 static void print_progress(training *t, int64_t i, double loss) {
+    if (t->settings.quiet) return;
     const cli_measures *m = &t->experiment.measures;
     const cli_settings *s = &t->settings;
     const int64_t interval = s->interval ? s->interval : share(s->steps, DEFAULT_LINES);
     const bool last = i == s->steps || t->stopped;
     const bool shown = due(i, interval) || last || m->steps == 1 || t->validation.samples > 0;
     t->seconds_since += m->step[m->steps - 1];
-    if (!shown && isatty(fileno(t->out)) != 1) return;
+    if (!shown && !redraws(t)) return;
     print_line(t, i, loss, last);
     if (!shown) return;
     t->steps_shown = i;
@@ -134,12 +149,13 @@ static cgp_status one_step(training *t, int64_t i) {
 cgp_status cli_train_steps(training *t) {
     cgp_status status = CGP_OK;
     t->steps_shown = t->resumed;
+    t->steps_started = cli_seconds();
     for (int64_t i = t->resumed + 1; i <= t->settings.steps; i++) {
         if (status == CGP_OK) status = one_step(t, i);
         if (status != CGP_OK || t->stopped) break;
     }
     /* The message of a failure does not follow the progress on its line. */
-    if (status != CGP_OK && t->experiment.measures.steps > 0 && isatty(fileno(t->out)))
+    if (status != CGP_OK && t->experiment.measures.steps > 0 && cli_progress_rewrites(t->out))
         fputc('\n', t->out);
     return status;
 }

@@ -61,5 +61,5 @@ void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "cgpipe %s: %s\n", room, text);
+    fprintf(stderr, "cgpipe: [%s] %s\n", room, text);
 }

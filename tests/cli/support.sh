@@ -7,7 +7,7 @@ export LC_ALL=C
 unset CGP_LOG CGP_FAULT POSIXLY_CORRECT
 
 set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this folder
-program=$2/cgpipe
+source_dir=$1 program=$2/cgpipe
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir "$work/files" && cd "$work/files" || exit 1
@@ -34,10 +34,21 @@ check() {
     fi
 }
 
-# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...), no
+# An error line of `cgpipe COMMAND ..` begins with "cgpipe: ", and not with another command's name behind it.
+names_itself() { # COMMAND LINE
+    local name=${2#cgpipe: }
+    [ "$name" != "$2" ] || return 1
+    name=${name%%[: ]*}
+    [ "$name" = "$1" ] && return
+    case ${2#cgpipe: } in
+    train:* | sample:* | tokenize:* | convert:* | plan:* | profile:* | check:* | bench:* | schedule:*) return 1 ;;
+    esac
+}
+
+# fails CODE LINE WORDS... : exit code, the one line on stderr (a prefix if it ends in ...) behind "cgpipe: ", no
 # output, no files made.
 fails() {
-    local expected_code=$1 expected=$2
+    local expected_code=$1 expected="cgpipe: $2"
     shift 2
     local before after line good=true
     before=$(find . | sort)
@@ -47,6 +58,7 @@ fails() {
     [ "$code" -eq "$expected_code" ] || good=false
     [ "$(wc -l <"$err")" -eq 1 ] || good=false
     [ -s "$out" ] && good=false
+    names_itself "${1-}" "$line" || good=false
     [ "$before" = "$after" ] || good=false
     case $expected in
     *...) [ "${line#"${expected%...}"}" != "$line" ] || good=false ;;

@@ -34,7 +34,7 @@ echo "validation loss $loss"
 check "the validation loss is below 2.6 nats a byte" awk -v loss="$loss" 'BEGIN {exit !(loss > 0 && loss < 2.6)}'
 first=$(sed -n 's/^step *1\/.* loss \([0-9.]*\) .*/\1/p' "$temp/out-2")
 check "the loss begins near ln 256 ($first)" awk -v loss="$first" 'BEGIN {exit !(loss > 5.4 && loss < 5.7)}'
-for word in "memory per device" "schedule 1f1b" "F0 F1" "tokens/s" "bubble" "planned" "resident" "busy" "sample of 200"; do
+for word in "memory per device" "schedule 1f1b" "F0 F1" "tok/s" "bubble" "planned" "resident" "busy" "sample of 200"; do
     check "it shows: $word" grep -q "$word" "$temp/out-2"
 done
 check "one stage and two give the same weights" \

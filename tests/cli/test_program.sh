@@ -32,7 +32,7 @@ done
 
 # --- usage ---
 
-fails 2 "cgpipe: expected a command (cgpipe help)"
+fails 2 "expected a command (cgpipe help)"
 fails 2 "trian: unknown command (did you mean train?)" trian
 fails 2 "--frobnicate: unknown option (cgpipe help)" --frobnicate
 fails 2 "xyzzy: unknown command (cgpipe help)" help xyzzy
@@ -80,9 +80,9 @@ fails 2 "--balance: expected 2 numbers, one a stage, got 3" \
     plan $model --stages 2 --balance 2,2,1
 fails 2 "balance: sums to 4 but the model has 5 layers (balance: 2 2)" plan $model --balance 2,2
 fails 2 "--stages 9: the model has 5 layers ..." plan $model --stages 9
-fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
+fails 2 '--schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
     plan $model --schedule 1f1c
-fails 2 'schedule: expected one with a backward to train with, got "forward-only" (gpipe or 1f1b)' \
+fails 2 '--schedule: expected one with a backward to train with, got "forward-only" (gpipe or 1f1b)' \
     plan $model --schedule forward-only
 fails 2 'virtual: expected 2 as zb-v has 2 on each device, got 3' \
     plan $model --schedule zb-v --virtual 3
@@ -152,7 +152,7 @@ fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
 fails 2 "gpt2: heads: expected a divisor of the width, ..." plan gpt2:width=100
 fails 2 "gpt2: tied: expected a whole number from 0 to 1, ..." plan $model,tied=2
-fails 2 "--resume: unknown option ..." plan $model --resume
+fails 2 "--resume: unknown option" plan $model --resume
 fails 2 "--stages: goes through all its values with --grid ..." bench gpt2 --grid --stages 2
 fails 2 'schedule: expected a name of `cgpipe schedule --list`, got "gpip" (did you mean gpipe?)' \
     schedule gpip
@@ -276,12 +276,12 @@ check "plan --precision bf16: activations in 50 to 55 % of the bytes" \
 
 # --- train and sample ---
 
-run train $model --data text.txt $small --chunks 4 --stages 1 --run one --json one.json
+run train $model --data text.txt $small --chunks 4 --stages 1 --run one --json one.json --verbose
 check "train: exit code 0" exits 0
 check "train: nothing on stderr" empty "$err"
 check "train: prints the plan" has "memory per device" "$out"
 check "train: prints the schedule" has "device:0   F0 B0 F1 B1 F2 B2 F3 B3" "$out"
-check "train: progress" has "step     4/4  loss " "$out"
+check "train: progress" has "step 4/4  loss " "$out"
 check "train: validation loss" has "validation   loss " "$out"
 check "train: planned is allocated" has "(the same to the byte)" "$out"
 check "train: busy share" has "busy         cpu:0 " "$out"
@@ -322,7 +322,7 @@ check "three stages, gpipe, recomputed: the same weights" \
 check "gpipe: forward and backward are apart" test "$(value forward_seconds three.json)" != null
 check "1f1b: forward and backward are null" test "$(value forward_seconds one.json)" = null
 half="train $model --data text.txt $small --chunks 4 --precision bf16"
-run $half --run half1 --json half1.json
+run $half --run half1 --verbose --json half1.json
 check "bf16: exit code 0" exits 0
 check "bf16: planned is allocated" has "(the same to the byte)" "$out"
 check "bf16: run.json has it" has '"precision": "bf16"' half1/run.json

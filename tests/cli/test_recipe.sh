@@ -24,7 +24,7 @@ fails 2 "--batch 41: expected at most the 40 samples of an epoch" \
     train $resnet --data images:images --validation 0.2 --epochs 2 --batch 41
 
 common="--data images:images --validation 0.2 --recipe imagenet-90 --epochs 9 --batch 8 --chunks 2 --save-every 5"
-run train $resnet $common --run whole --json whole.json
+run train $resnet $common --run whole --json whole.json --verbose
 check "the recipe: exit code 0" exits 0
 check "the recipe: steps of 9 epochs" grep -q '"steps": 45,' whole.json
 check "the recipe: a tenth after epochs 3, 6 and 8" has "rate 0.1, warm-up of 5 steps, times 0.1 after steps 15, 30, 40" "$out"

@@ -77,7 +77,7 @@ check "a complete run: exit code 0" exits 0
 check "a complete run: nothing left to do" has "the run has all its 10" "$out"
 check "a complete run: the same weights" test "$(sha)" = "$whole"
 run train --resume --run run-1 --steps 12 --json more.json
-check "more steps: they are done" has "step    12/12" "$out"
+check "more steps: they are done" has "step 12/12" "$out"
 check "more steps with cosine: a warning" has "warning      steps: 10 before, 12 now" "$out"
 check "more steps: a line each" test "$(steps run-1)" = "$(one_to 12)"
 check "resume --json: where it went on" test "$(value resumed_from more.json)" = 10
@@ -148,7 +148,7 @@ cp -r kept layout3
 run train --resume --run layout3 --batch 16 --chunks 8 --devices ref
 check "another batch: a warning" has "warning      batch: 8 before, 16 now" "$out"
 check "another kind of device: a warning" has "warning      devices: cpu before, ref now" "$out"
-check "what changed is told" has "changed      --batch 8 -> 16" "$out"
+check "what changed is told" grep -q "^changed .*--batch 8 -> 16, " "$out"
 check "another precision: none unless it is given" \
     test -z "$(grep '^warning      precision' "$out")"
 cp -r kept layout4
@@ -251,7 +251,7 @@ unset CGP_FAULT
 check "a step that hangs: exit code 1" exits 1
 check "a step that hangs: the report" has "who waits for whom" "$err"
 check "a step that hangs: its action at last" \
-    test "$(tail -n 1 "$err" | cut -d : -f 1)" = "stage 1, micro-batch 2, 1B2"
+    test "$(tail -n 1 "$err" | cut -d : -f 1,2)" = "cgpipe: stage 1, micro-batch 2, 1B2"
 run train --resume --run hangs
 check "a step that hangs: resumed" test "$(sha)" = "$whole"
 cp -r kept fails
@@ -260,7 +260,7 @@ run train --resume --run fails --stages 2
 unset CGP_FAULT
 check "a step that fails: exit code 1" exits 1
 check "a step that fails: which" \
-    test "$(tail -n 1 "$err" | cut -d : -f 1)" = "stage 1, micro-batch 3, 1F3"
+    test "$(tail -n 1 "$err" | cut -d : -f 1,2)" = "cgpipe: stage 1, micro-batch 3, 1F3"
 run train --resume --run fails
 check "a step that fails: resumed" test "$(sha)" = "$whole"
 check "a step that fails: a line each" test "$(steps fails)" = "$(one_to 10)"
@@ -320,7 +320,7 @@ check "--save-every 0: one, at the end" test "$(ls -d seldom/step-* | tr '\n' ' 
 run train $training --steps 7 --run three --save-every 3 --keep 5
 check "--save-every 3: 3, 6 and the last" \
     test "$(ls -d three/step-* | tr '\n' ' ')" = "three/step-00000003 three/step-00000006 three/step-00000007 "
-check "--evaluate-every: shown" test "$(grep -c "/7  loss .*  validation [0-9]" "$out")" -eq 2
+check "--evaluate-every: shown" test "$(grep -c "/7  loss .*  val [0-9]" "$out")" -eq 2
 run train $training --steps 40 --run tenth --keep 0
 check "--save-every 3 of 40: 13 and the last" test "$(ls -d tenth/step-* | wc -l)" -eq 14
 run train $model --data text.txt --batch 8 --steps 40 --run tenths --keep 0
@@ -358,7 +358,7 @@ check "a token file: exit code 0" exits 0
 check "a token file: tokens, not bytes" has "windows of 16 tokens" "$out"
 check "bytes as tokens: the same weights" test "$(sha)" = "$bytes"
 run train --resume --run tokens --steps 6
-check "a token file: resumed" has "step     6/6" "$out"
+check "a token file: resumed" has "step 6/6" "$out"
 run train $model,vocab=100 --data tokens.bin $plain --run large
 check "a token above the vocabulary: exit code 1" exits 1
 check "a token above the vocabulary: told by name" has "tokens.bin: " "$err"

@@ -54,7 +54,7 @@ for signal in INT TERM HUP; do
     check "SIG$signal: exit code 130" exits 130
     check "SIG$signal: one line on standard error" lines 1 "$err"
     check "SIG$signal: it says what and how to go on" grep -q \
-        "^SIG$signal: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one-$signal goes on)$" \
+        "^cgpipe: SIG$signal: stopped after step [0-9]* of 12, which is saved (cgpipe train --resume --run one-$signal goes on)$" \
         "$err"
     done=$(wc -l <"one-$signal/metrics.jsonl")
     check "SIG$signal: the step it was in is saved" \
@@ -84,12 +84,12 @@ for hundredths in 00 01 02 03 05 08 12 20; do
 done
 
 start first --steps 12
-until_has 'memory per device' "$out" # before the run begins, or just after
+until_has '^memory ' "$out" # before the run begins, or just after
 kill -INT "$process"
 finished
 check "SIGINT at the beginning: exit code 130" exits 130
 check "SIGINT at the beginning: told" grep -qE \
-    '^SIGINT: stopped (before a step|after step [0-9]* of 12, which is saved)( \(cgpipe train --resume --run first goes on\))?$' \
+    '^cgpipe: SIGINT: stopped (before a step|after step [0-9]* of 12, which is saved)( \(cgpipe train --resume --run first goes on\))?$' \
     "$err"
 
 # --- at the end ---
@@ -100,10 +100,10 @@ kill -TERM "$process"
 finished
 check "SIGTERM while sampling: exit code 130" exits 130
 check "SIGTERM while sampling: not to its end" test "$(wc -c <"$out")" -lt 1000000
-check "SIGTERM while sampling: told" has "SIGTERM: stopped after step 2 of 2, which is saved" "$err"
+check "SIGTERM while sampling: told" has "cgpipe: SIGTERM: stopped after step 2 of 2, which is saved" "$err"
 
 start evaluating --steps 2 --validation 0.5 --save-every 0
-until_has 'step     2/2' "$out"
+until_has 'step 2/2' "$out"
 kill -TERM "$process"
 finished
 check "SIGTERM while evaluating: exit code 130" exits 130

@@ -75,6 +75,8 @@ commands=$("$prefix/bin/cgpipe" help | sed -n 's/^  cgpipe \([a-z]*\) .*/\1/p' |
 for command in $commands; do
     page=$prefix/share/man/man1/cgpipe-$command.1
     check "cgpipe-$command.1 has the options that help has" diff <(words_of_help "$command") <(words_of_page "$page")
+    check "cgpipe-$command.1 has the groups that help has" diff <("$prefix/bin/cgpipe" help "$command" | sed -n 's/^\([a-z ]*\):$/\1/p') \
+        <(sed -n 's/^\.SS //p' "$page")
     check "cgpipe.1 names cgpipe-$command" grep -qF "cgpipe\\-$command" "$prefix/share/man/man1/cgpipe.1"
 done
 if command -v groff >/dev/null; then
