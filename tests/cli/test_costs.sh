@@ -9,7 +9,7 @@ costed=gpt2:layers=3,width=32,heads=2,seq=16,vocab=64
 run profile $costed --batch 4 --chunks 2 --repeats 2 --peak 50 --json costs.json
 check "profile: exit code 0" exits 0
 check "profile: a row for each layer and one for all" \
-    test "$(grep -cE '^(wte|wpe|h\.[0-2]|ln_f|lm_head|all) .* [0-9.]+$' "$out")" -eq 8
+    test "$(grep -cE '^(wte|wpe|h\.[0-2]|ln_f|lm_head|all) .* [0-9.]+ [KMGT]?i?B$' "$out")" -eq 8
 check "profile: the peak that was given" has "peak         50.0 GFLOP/s a core" "$out"
 check "profile: fits a page" test "$(widest "$out")" -le 120
 check "profile --json: all keys" keys costs.json version command date model samples threads \
