@@ -349,6 +349,8 @@ cgp_status cgp__amoebanetd_settle(cgp_amoebanetd_options *o) {
 }
 
 cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__amoebanetd_keys, options));
     cgp_amoebanetd_options settled = *options;
@@ -359,5 +361,7 @@ cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *
 }
 
 cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options, const char *text) {
+    CGP__NEED(options);
+    CGP__NEED(text);
     return cgp__keys_parse(&cgp__amoebanetd_keys, options, text);
 }

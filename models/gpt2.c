@@ -138,6 +138,8 @@ cgp_status cgp__gpt2_settle(cgp_gpt2_options *o) {
 }
 
 cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options settled = *options;
@@ -148,5 +150,7 @@ cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
 }
 
 cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text) {
+    CGP__NEED(options);
+    CGP__NEED(text);
     return cgp__keys_parse(&cgp__gpt2_keys, options, text);
 }

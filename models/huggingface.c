@@ -135,6 +135,8 @@ static cgp_status take_all(const config *c, cgp_gpt2_options *o) {
 }
 
 cgp_status cgp_huggingface_read(cgp_gpt2_options *options, const char *folder) {
+    CGP__NEED(options);
+    CGP__NEED(folder);
     json_t *root = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options o = *options;
@@ -185,6 +187,10 @@ static cgp_status write_config(const cgp_gpt2_options *o, const char *path) {
 
 cgp_status cgp_huggingface_write(const cgp_gpt2_options *options, cgp_pipeline *pipeline,
                                  const cgp_model *model, const char *folder) {
+    CGP__NEED(options);
+    CGP__NEED(pipeline);
+    CGP__NEED(model);
+    CGP__NEED(folder);
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options settled = *options;
     CGP_TRY(cgp__gpt2_settle(&settled));

@@ -56,6 +56,8 @@ static cgp_status unknown_model(const char *text) {
 }
 
 cgp_status cgp_named_model_parse(cgp_named_model *named, const char *text) {
+    CGP__NEED(named);
+    CGP__NEED(text);
     CGP_TRY(check(named));
     for (int k = 0; k < CGP_MODEL_KINDS; k++) {
         if (!cgp__keys_match(kinds[k], text)) continue;
@@ -81,6 +83,8 @@ static cgp_status settle(cgp_named_model *named) {
 }
 
 cgp_status cgp_named_model_text(const cgp_named_model *named, char *text, size_t size) {
+    CGP__NEED(named);
+    if (size > 0) CGP__NEED(text);
     CGP_TRY(check(named));
     cgp_named_model settled = *named;
     CGP_TRY(settle(&settled));
@@ -89,6 +93,8 @@ cgp_status cgp_named_model_text(const cgp_named_model *named, char *text, size_t
 }
 
 cgp_status cgp_named_model_create(cgp_model **out, const cgp_named_model *named) {
+    CGP__NEED(out);
+    CGP__NEED(named);
     CGP_TRY(check(named));
     switch (named->kind) {
     case CGP_MODEL_RESNET:

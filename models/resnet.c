@@ -198,6 +198,8 @@ cgp_status cgp__resnet_settle(cgp_resnet_options *o) {
 }
 
 cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(options);
     cgp_model *model = NULL;
     architecture a;
     CGP_TRY(cgp__keys_check_size(&cgp__resnet_keys, options));
@@ -210,5 +212,7 @@ cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options)
 }
 
 cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text) {
+    CGP__NEED(options);
+    CGP__NEED(text);
     return cgp__keys_parse(&cgp__resnet_keys, options, text);
 }

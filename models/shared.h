@@ -7,6 +7,14 @@
 
 #include "parse.h"
 
+/* Refuse a pointer that is missing, as the library does. */
+#define CGP__NEED(pointer)                                                                     \
+    do {                                                                                       \
+        if (!(pointer))                                                                        \
+            return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", __func__,      \
+                            #pointer);                                                         \
+    } while (0)
+
 #define CGP__MODEL_NAME 96 /* room for the name of a layer or parameter */
 
 /* Largest sizes: far above any real model, small enough that no product of three overflows. */

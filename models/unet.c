@@ -155,6 +155,8 @@ cgp_status cgp__unet_settle(cgp_unet_options *o) {
 }
 
 cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__unet_keys, options));
     cgp_unet_options settled = *options;
@@ -165,5 +167,7 @@ cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
 }
 
 cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text) {
+    CGP__NEED(options);
+    CGP__NEED(text);
     return cgp__keys_parse(&cgp__unet_keys, options, text);
 }

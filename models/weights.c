@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "shared.h"
 #include "weights_files.h"
 
 static const char prefix[] = "transformer.";
@@ -205,6 +206,9 @@ static cgp_status match(cgp_weights *w) {
 }
 
 cgp_status cgp_weights_open(cgp_weights **out, const cgp_model *model, const char *path) {
+    CGP__NEED(out);
+    CGP__NEED(model);
+    CGP__NEED(path);
     CGP_TRY(check_counters(model));
     cgp_weights *w = calloc(1, sizeof *w);
     if (!w) return cgp__short_of_memory(path);
@@ -291,6 +295,8 @@ static cgp_status check_head(const cgp_weights *w, float *room) {
 }
 
 cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline) {
+    CGP__NEED(weights);
+    CGP__NEED(pipeline);
     float *room = make_room(weights->model);
     if (!room) return CGP_ENOMEM;
     cgp_status status = check_head(weights, room);
@@ -345,6 +351,9 @@ static cgp_status create_file(const cgp_model *model, const char *path,
 }
 
 cgp_status cgp_weights_save(cgp_pipeline *pipeline, const cgp_model *model, const char *path) {
+    CGP__NEED(pipeline);
+    CGP__NEED(model);
+    CGP__NEED(path);
     cgp_safetensors_writer *writer = NULL;
     CGP_TRY(check_counters(model));
     float *room = make_room(model);

@@ -8,6 +8,25 @@
 
 #include <stdio.h>
 
+/* --- arguments: public functions refuse a pointer that is missing where NULL stands for nothing --- */
+
+/* Record "<function>: <argument>: expected a pointer, got NULL"; CGP_EINVAL. */
+cgp_status cgp__missing(const char *function, const char *argument);
+
+#define CGP__NEED(pointer)                                                                     \
+    do {                                                                                       \
+        if (!(pointer)) return cgp__missing(__func__, #pointer);                               \
+    } while (0)
+
+/* The same where no status is returned. */
+#define CGP__NEED_OR(pointer, result)                                                          \
+    do {                                                                                       \
+        if (!(pointer)) {                                                                      \
+            (void)cgp__missing(__func__, #pointer);                                            \
+            return result;                                                                     \
+        }                                                                                      \
+    } while (0)
+
 #define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
 
 /* --- log: one line on standard error; the library never writes to standard output --- */

@@ -46,6 +46,8 @@ static int near_enough(const char *text, const char *name) {
 }
 
 const char *cgp_nearest(const char *text, const char *const *names, int count) {
+    CGP__NEED_OR(text, NULL);
+    if (count > 0) CGP__NEED_OR(names, NULL);
     const char *best = NULL;
     int min = INT_MAX;
     for (int i = 0; i < count; i++) {

@@ -23,6 +23,7 @@ const char *cgp_status_name(cgp_status status) {
 }
 
 cgp_status cgp_fail(cgp_status status, const char *format, ...) {
+    if (!format) format = "cgp_fail: format: expected a pointer, got NULL";
     char text[sizeof message]; /* the arguments may point into the old message */
     va_list args;
     va_start(args, format);
@@ -30,6 +31,10 @@ cgp_status cgp_fail(cgp_status status, const char *format, ...) {
     va_end(args);
     memcpy(message, text, sizeof message);
     return status;
+}
+
+cgp_status cgp__missing(const char *function, const char *argument) {
+    return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", function, argument);
 }
 
 cgp_status cgp__no_memory(const char *what, size_t bytes) {

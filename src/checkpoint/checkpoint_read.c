@@ -437,6 +437,7 @@ static cgp_status copy_text(char **out, const char *text) {
 }
 
 cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *folder) {
+    CGP__NEED(folder);
     cgp__checkpoint *checkpoint = NULL;
     char *path_copy = NULL, *note_copy = NULL;
     CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));

@@ -256,6 +256,8 @@ static cgp_status write_whole(cgp__file *file, const void *data, size_t bytes) {
 }
 
 cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
+    CGP__NEED(path);
+    if (bytes > 0) CGP__NEED(data);
     cgp__file *file = NULL;
     CGP_TRY(cgp__file_create(&file, path));
     return write_whole(file, data, bytes);
@@ -263,10 +265,10 @@ cgp_status cgp_file_replace(const char *path, const void *data, size_t bytes) {
 
 cgp_status cgp_file_replace_at(int directory, const char *name, const char *path,
                                const void *data, size_t bytes) {
+    CGP__NEED(name);
+    CGP__NEED(path);
+    if (bytes > 0) CGP__NEED(data);
     cgp__file *file = NULL;
-    if (!name || !path || (!data && bytes > 0))
-        return cgp_fail(CGP_EINVAL,
-                        "cgp_file_replace_at: expected name, path and data, got NULL");
     if (!*name || strchr(name, '/'))
         return cgp_fail(CGP_EINVAL, "%s: \"%s\" is not the name of a file in a directory", path,
                         name);

@@ -262,6 +262,7 @@ cgp_status cgp__run_clean(int run, const char *path) {
 }
 
 cgp_status cgp_checkpoint_clean(const char *folder) {
+    CGP__NEED(folder);
     const int run = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (run < 0 && errno == ENOENT) return CGP_OK;
     if (run < 0) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder, strerror(errno));

@@ -328,6 +328,8 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
 }
 
 cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
+    CGP__NEED(out);
+    CGP__NEED(path);
     int fd = -1;
     CGP_TRY(cgp__open_regular(AT_FDCWD, path, path, "a safetensors file", CGP_EIO, &fd));
     return cgp__safetensors_open_fd(out, path, fd);
@@ -350,30 +352,38 @@ static const entry *entry_at(const cgp_safetensors *file, int index) {
 }
 
 int cgp_safetensors_count(const cgp_safetensors *file) {
+    CGP__NEED_OR(file, 0);
     return file->count;
 }
 
 const char *cgp_safetensors_name(const cgp_safetensors *file, int index) {
+    CGP__NEED_OR(file, NULL);
     const entry *tensor = entry_at(file, index);
     return tensor ? tensor->name : NULL;
 }
 
 const char *cgp_safetensors_type(const cgp_safetensors *file, int index) {
+    CGP__NEED_OR(file, NULL);
     const entry *tensor = entry_at(file, index);
     return tensor ? tensor->type : NULL;
 }
 
 const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index) {
+    CGP__NEED_OR(file, NULL);
     const entry *tensor = entry_at(file, index);
     return tensor ? &tensor->shape : NULL;
 }
 
 const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key) {
+    CGP__NEED_OR(file, NULL);
+    CGP__NEED_OR(key, NULL);
     return json_string_value(
         json_object_get(json_object_get(file->header, "__metadata__"), key));
 }
 
 int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
+    CGP__NEED_OR(file, -1);
+    CGP__NEED_OR(name, -1);
     const entry wanted = {.name = name}, *key = &wanted;
     const entry *const *found =
         bsearch(&key, file->by_name, (size_t)file->count, sizeof *file->by_name, by_name);
@@ -390,6 +400,8 @@ static cgp_status no_such_index(const cgp_safetensors *file, int index) {
 }
 
 cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
+    CGP__NEED(file);
+    CGP__NEED(data);
     const entry *tensor = entry_at(file, index);
     if (!tensor) return no_such_index(file, index);
     if (!is_type(tensor, "F32") && !is_type(tensor, "I32") && !is_type(tensor, "I64"))
@@ -412,6 +424,8 @@ static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
 }
 
 cgp_status cgp_safetensors_read_f32(cgp_safetensors *file, int index, float *data) {
+    CGP__NEED(file);
+    CGP__NEED(data);
     const entry *tensor = entry_at(file, index);
     if (!tensor) return no_such_index(file, index);
     if (is_type(tensor, "F32")) return cgp_safetensors_read(file, index, data);

@@ -168,12 +168,20 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
                                   const char *const *names, const cgp_dtype *types,
                                   const cgp_shape *shapes, const char *const *metadata,
                                   int n_metadata) {
+    CGP__NEED(out);
+    CGP__NEED(path);
+    if (count > 0) CGP__NEED(names);
+    if (count > 0) CGP__NEED(types);
+    if (count > 0) CGP__NEED(shapes);
+    if (n_metadata > 0) CGP__NEED(metadata);
     const cgp__tensor_list tensors = {count, names, types, shapes, metadata, n_metadata};
     return cgp__safetensors_create_at(out, AT_FDCWD, path, path, &tensors);
 }
 
 cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data,
                                   size_t bytes) {
+    CGP__NEED(writer);
+    if (bytes > 0) CGP__NEED(data);
     if (bytes > (uint64_t)writer->due)
         return cgp_fail(CGP_EINVAL, "%s: %" PRId64 " bytes of data are due, got %zu",
                         writer->path, writer->due, bytes);
@@ -183,6 +191,7 @@ cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *da
 }
 
 cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer) {
+    CGP__NEED(writer);
     cgp_status status = CGP_OK;
     if (writer->due > 0) {
         status = cgp_fail(CGP_ESTATE,

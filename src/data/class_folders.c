@@ -359,6 +359,8 @@ static cgp_status open_folder(folder_data *data, const char *folder) {
 
 cgp_status cgp_data_images(cgp_data **out, const char *folder,
                            const cgp_images_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(folder);
     static const cgp__data_kind kind = {.name = "folders of images",
                                         .fill = fill,
                                         .identify = identify,

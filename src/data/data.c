@@ -13,23 +13,28 @@ void cgp_data_destroy(cgp_data *data) {
 }
 
 int64_t cgp_data_vocabulary(const cgp_data *data) {
+    CGP__NEED_OR(data, 0);
     return data->vocabulary;
 }
 
 int64_t cgp_data_sequence(const cgp_data *data) {
+    CGP__NEED_OR(data, 0);
     return data->sequence;
 }
 
 int64_t cgp_data_classes(const cgp_data *data) {
+    CGP__NEED_OR(data, 0);
     return data->classes;
 }
 
 const char *cgp_data_class_name(const cgp_data *data, int64_t index) {
+    CGP__NEED_OR(data, NULL);
     if (!data->kind->class_name || index < 0 || index >= data->classes) return NULL;
     return data->kind->class_name(data, index);
 }
 
 const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field) {
+    CGP__NEED_OR(data, NULL);
     return field == 0 || field == 1 ? &data->fields[field] : NULL;
 }
 
@@ -56,6 +61,7 @@ void cgp__data_set_images(cgp_data *data, int64_t height, int64_t width, int64_t
 }
 
 int64_t cgp_data_samples(const cgp_data *data, cgp_split split) {
+    CGP__NEED_OR(data, 0);
     return data->samples[split == CGP_SPLIT_VALIDATION];
 }
 
@@ -87,6 +93,9 @@ static size_t sample_bytes(const cgp_data_field *field) {
 
 cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
                          void *inputs, void *targets) {
+    CGP__NEED(data);
+    if (count > 0) CGP__NEED(inputs);
+    if (count > 0) CGP__NEED(targets);
     const size_t input = sample_bytes(&data->fields[0]),
                  target = sample_bytes(&data->fields[1]);
     CGP_TRY(check_range(data, split, first, count));
@@ -119,6 +128,8 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 }
 
 cgp_status cgp_data_identity(const cgp_data *data, char hex[65]) {
+    CGP__NEED(data);
+    CGP__NEED(hex);
     cgp__sha256 *hash = NULL;
     CGP_TRY(cgp__sha256_create(&hash));
     cgp_status status = identify(data, hash);

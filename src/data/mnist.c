@@ -133,6 +133,8 @@ static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
 
 cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
                           const cgp_mnist_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(folder);
     const cgp_mnist_options defaults = cgp_mnist_options_default();
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options)

@@ -185,6 +185,8 @@ static cgp_status open_own(own_data *own, const cgp_data_source *source) {
 }
 
 cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
+    CGP__NEED(out);
+    CGP__NEED(source);
     static const cgp__data_kind kind = {
         .name = "own", .fill = fill, .identify = identify, .destroy = destroy, .begin = begin};
     CGP_TRY(check(source));

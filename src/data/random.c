@@ -42,6 +42,7 @@ static void destroy(cgp_data *data) {
 
 cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
                            uint64_t seed) {
+    CGP__NEED(out);
     static const cgp__data_kind kind = {
         .name = "random", .fill = fill, .identify = identify, .destroy = destroy};
     if (vocabulary < 1 || vocabulary > INT32_MAX)

@@ -2,6 +2,8 @@
 /* score.c -- how often a model is right: top-1, top-5, intersection over union. */
 #include <cgpipe/images.h>
 
+#include "base/base.h"
+
 #include <math.h>
 
 /* How many classes come before the label's. */
@@ -16,6 +18,9 @@ static int64_t rank_of(const float *logits, int32_t label, int64_t classes) {
 
 void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, int64_t n,
                   int64_t classes) {
+    CGP__NEED_OR(hits, );
+    if (n > 0) CGP__NEED_OR(logits, );
+    if (n > 0) CGP__NEED_OR(labels, );
     for (int64_t i = 0; i < n; i++) {
         if (labels[i] < 0 || labels[i] >= classes) continue;
         const int64_t before = rank_of(logits + i * classes, labels[i], classes);
@@ -26,6 +31,9 @@ void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, in
 }
 
 void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *masks, int64_t n) {
+    CGP__NEED_OR(overlap, );
+    if (n > 0) CGP__NEED_OR(logits, );
+    if (n > 0) CGP__NEED_OR(masks, );
     for (int64_t i = 0; i < n; i++) {
         const bool predicted = logits[i] > 0, there = masks[i] > 0.5f;
         overlap->both += predicted && there;
@@ -34,5 +42,6 @@ void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *mas
 }
 
 double cgp_overlap_iou(const cgp_overlap *overlap) {
+    CGP__NEED_OR(overlap, NAN);
     return overlap->either > 0 ? (double)overlap->both / (double)overlap->either : 1;
 }

@@ -212,6 +212,7 @@ static cgp_status check_options(const cgp_shapes_options *options) {
 }
 
 cgp_status cgp_data_shapes(cgp_data **out, const cgp_shapes_options *options) {
+    CGP__NEED(out);
     static const cgp__data_kind kind = {.name = "shapes",
                                         .fill = fill,
                                         .identify = identify,

@@ -116,6 +116,8 @@ static cgp_status open_text(text_data *text, const cgp__window_options *options)
 
 cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
                          const cgp_text_options *options) {
+    CGP__NEED(out);
+    if (n_paths > 0) CGP__NEED(paths);
     static const cgp__data_kind kind = {
         .name = "text", .fill = fill, .identify = identify, .destroy = destroy};
     const cgp_text_options defaults = cgp_text_options_default();

@@ -42,6 +42,9 @@ static cgp_status fill(cgp_tokenizer *t, const char *vocabulary, const char *mer
 
 cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocabulary,
                                 const char *merges) {
+    CGP__NEED(out);
+    CGP__NEED(vocabulary);
+    CGP__NEED(merges);
     cgp_tokenizer *t = cgp__calloc(1, sizeof *t);
     if (!t) return cgp__no_memory("tokenizer", sizeof *t);
     const cgp_status status = fill(t, vocabulary, merges);
@@ -61,12 +64,14 @@ void cgp_tokenizer_destroy(cgp_tokenizer *t) {
     free(t);
 }
 
-int64_t cgp_tokenizer_vocabulary(const cgp_tokenizer *t) {
-    return t->vocabulary.size;
+int64_t cgp_tokenizer_vocabulary(const cgp_tokenizer *tokenizer) {
+    CGP__NEED_OR(tokenizer, 0);
+    return tokenizer->vocabulary.size;
 }
 
-int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *t) {
-    return t->vocabulary.end_of_text;
+int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer) {
+    CGP__NEED_OR(tokenizer, -1);
+    return tokenizer->vocabulary.end_of_text;
 }
 
 /* --- encoding --- */
@@ -142,20 +147,24 @@ static cgp_status encode(cgp_tokenizer *t, const uint8_t *bytes, int64_t count,
     return CGP_OK;
 }
 
-cgp_status cgp_tokenizer_encode(cgp_tokenizer *t, const void *bytes, int64_t count,
+cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes, int64_t count,
                                 cgp_token_list *tokens) {
+    CGP__NEED(tokenizer);
+    if (count > 0) CGP__NEED(bytes);
+    CGP__NEED(tokens);
     const int64_t before = tokens->count;
     if (count < 0 || count > INT32_MAX)
         return cgp_fail(CGP_EINVAL,
                         "tokenizer: expected from 0 to %d bytes at a time, got %" PRId64
                         " (cut the text)",
                         INT32_MAX, count);
-    const cgp_status status = encode(t, bytes, count, tokens);
+    const cgp_status status = encode(tokenizer, bytes, count, tokens);
     if (status != CGP_OK) tokens->count = before;
     return status;
 }
 
 int64_t cgp_tokenizer_cut(const void *bytes, int64_t count) {
+    if (count > 0) CGP__NEED_OR(bytes, 0);
     const uint8_t *text = bytes;
     for (int64_t at = count - 1; at > 0; at--) {
         const bool space = text[at] == ' ' || text[at] == '\n';
@@ -166,9 +175,13 @@ int64_t cgp_tokenizer_cut(const void *bytes, int64_t count) {
 
 /* --- decoding --- */
 
-cgp_status cgp_tokenizer_decode(const cgp_tokenizer *t, const int32_t *ids, int64_t n_ids,
+cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer, const int32_t *ids, int64_t n_ids,
                                 char **bytes, int64_t *count) {
-    const cgp__vocabulary *v = &t->vocabulary;
+    CGP__NEED(tokenizer);
+    if (n_ids > 0) CGP__NEED(ids);
+    CGP__NEED(bytes);
+    CGP__NEED(count);
+    const cgp__vocabulary *v = &tokenizer->vocabulary;
     int64_t size = 0;
     for (int64_t i = 0; i < n_ids; i++) {
         if (ids[i] < 0 || ids[i] >= v->size)

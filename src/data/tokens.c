@@ -252,6 +252,8 @@ static cgp_status create(cgp_data **out, const cgp__window_options *options) {
 
 cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths,
                            const cgp_token_options *options) {
+    CGP__NEED(out);
+    if (n_paths > 0) CGP__NEED(paths);
     const cgp_token_options defaults = cgp_token_options_default();
     if (!options) options = &defaults;
     CGP_TRY(check_options(options));

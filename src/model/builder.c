@@ -11,6 +11,8 @@
 #include <string.h>
 
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
+    CGP__NEED(out);
+    CGP__NEED(name);
     cgp_model *model = cgp__calloc(1, sizeof *model);
     if (!model) return cgp__no_memory("model", sizeof *model);
     model->output = -1;
@@ -76,6 +78,12 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
         model->error = cgp__format("%s: %s", op, text);
 }
 
+void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument) {
+    if (cgp__builder_open(model, function))
+        cgp__builder_stick(model, CGP_EINVAL, function, "%s: expected a pointer, got NULL",
+                           argument);
+}
+
 bool cgp__builder_open(cgp_model *model, const char *op) {
     if (model->finished && model->status == CGP_OK)
         (void)cgp_fail(CGP_ESTATE, "%s: the model is finished and takes no more ops", op);
@@ -128,6 +136,8 @@ static char *strdup_or_stick(cgp_model *model, const char *text) {
 }
 
 void cgp_model_layer(cgp_model *model, const char *name) {
+    CGP__NEED_OR(model, );
+    CGP__NEED_STUCK(model, name, );
     if (!cgp__builder_open(model, "layer")) return;
     const int n = model->n_layers;
     if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1,
@@ -149,6 +159,9 @@ static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, in
 
 cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                           const int64_t *dims) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
+    CGP__NEED_STUCK(model, dims, cgp__no_value);
     if (!cgp__builder_open(model, name)) return cgp__no_value;
     if (dtype != CGP_F32 && dtype != CGP_I32) {
         cgp__builder_stick(model, CGP_EINVAL, name, "an input is of f32 or i32, got %s",
@@ -254,6 +267,9 @@ static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *i
 }
 
 void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
+    CGP__NEED_OR(model, );
+    CGP__NEED_STUCK(model, name, );
+    CGP__NEED_STUCK(model, existing, );
     if (!cgp__builder_open(model, "tie")) return;
     const int through = find_name(model, CGP__NAMES_TIE, existing);
     const int parameter = through >= 0 && model->ties[through].used
@@ -394,6 +410,7 @@ void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value 
 }
 
 void cgp_model_output(cgp_model *model, cgp_value value) {
+    CGP__NEED_OR(model, );
     if (!cgp__builder_open(model, "output")) return;
     if (value.id < 0 || value.id >= model->n_values)
         cgp__builder_stick(model, CGP_EINVAL, "output", "is not a value of this model");

@@ -7,6 +7,16 @@
 
 static const cgp_value cgp__no_value = {-1};
 
+/* Refuse a pointer that is missing, as an error of the building. */
+#define CGP__NEED_STUCK(model, pointer, result)                                                \
+    do {                                                                                       \
+        if (!(pointer)) {                                                                      \
+            cgp__builder_stick_missing(model, __func__, #pointer);                             \
+            return result;                                                                     \
+        }                                                                                      \
+    } while (0)
+void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
+
 /* Record the first error, with the layer and op it happened in. */
 void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
                         ...) CGP_PRINTF(4, 5);

@@ -175,6 +175,7 @@ static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *n
 }
 
 cgp_status cgp_model_finish(cgp_model *model) {
+    CGP__NEED(model);
     if (model->finished && model->status == CGP_OK)
         return cgp_fail(CGP_ESTATE, "model %s: is finished already", model->name);
     model->finished = true;

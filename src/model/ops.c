@@ -4,23 +4,30 @@
 
 cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
                         int64_t width, cgp_init init) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.size = vocabulary, .width = width};
     return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes, &init);
 }
 
 cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
                                  cgp_init init) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_POSITION, &x, name, &attributes, &init);
 }
 
 cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_ADD, (cgp_value[]){a, b}, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
                      cgp_linear_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {
         .size = options.out, .bias = options.bias, .in_out = options.in_out};
     const cgp_init inits[2] = {options.init, options.bias_init};
@@ -28,33 +35,40 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
 }
 
 cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
     const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
     return cgp__builder_add(model, CGP__OP_LAYER_NORM, &x, name, &attributes, inits);
 }
 
 cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.heads = heads, .p = p};
     return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
+    CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
     return cgp__builder_add(model, CGP__OP_DROPOUT, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_ARGMAX, &x, NULL, &attributes, NULL);
 }
@@ -63,6 +77,8 @@ cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
 
 cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                      cgp_conv2d_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {
         .size = options.out,
         .bias = options.bias,
@@ -87,24 +103,29 @@ static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
 }
 
 cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
     return add_pool(model, CGP__OP_MAX_POOL, x, &options);
 }
 
 cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
+    CGP__NEED_OR(model, cgp__no_value);
     return add_pool(model, CGP__OP_AVERAGE_POOL, x, &options);
 }
 
 cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.global = true};
     return cgp__builder_add(model, CGP__OP_AVERAGE_POOL, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.stride = {scale, scale}};
     return cgp__builder_add(model, CGP__OP_UPSAMPLE, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
+    CGP__NEED_OR(model, cgp__no_value);
     if (!padding.top && !padding.bottom && !padding.left && !padding.right &&
         model->status == CGP_OK && x.id >= 0)
         return x;
@@ -115,32 +136,40 @@ cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
 
 cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
                          double momentum) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps, .momentum = momentum};
     const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
     return cgp__builder_add(model, CGP__OP_BATCH_NORM, &x, name, &attributes, inits);
 }
 
 cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
     return cgp__builder_add(model, CGP__OP_INSTANCE_NORM, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_relu(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     return cgp_leaky_relu(model, x, 0.0);
 }
 
 cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.slope = slope};
     return cgp__builder_add(model, CGP__OP_RELU, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p) {
+    CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
     return cgp__builder_add(model, CGP__OP_DROPOUT2D, &x, NULL, &attributes, NULL);
 }
 
 cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, values, cgp__no_value);
     if (!cgp__builder_open(model, "concat")) return cgp__no_value;
     if (n < 2 || n > CGP__MAX_INPUTS) {
         cgp__builder_stick(model, CGP_EINVAL, "concat", "expects 2 to %d values, got %d",
@@ -152,6 +181,7 @@ cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
 }
 
 cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
     return cgp__builder_add(model, CGP__OP_FLATTEN, &x, NULL, &attributes, NULL);
 }
@@ -160,6 +190,7 @@ cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
 
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                   int64_t ignore, double weight) {
+    CGP__NEED_OR(model, );
     const cgp__attributes attributes = {.ignore = ignore};
     cgp__builder_add_loss(model, &cgp__op_cross_entropy, (cgp_value[]){logits, targets},
                           &attributes, weight);
@@ -167,6 +198,7 @@ void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value 
 
 void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                     double weight) {
+    CGP__NEED_OR(model, );
     const cgp__attributes attributes = {0};
     cgp__builder_add_loss(model, &cgp__op_bce, (cgp_value[]){logits, targets}, &attributes,
                           weight);

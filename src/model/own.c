@@ -8,12 +8,8 @@
 /* A use of an op, kept by the model; NULL if it cannot be, and the model has the error. */
 static cgp__own_use *new_use(cgp_model *model, const cgp_op *op, const void *attributes) {
     cgp__own_use *use = NULL;
-    const char *name = op && op->name ? op->name : "own op";
+    const char *name = op->name ? op->name : "own op";
     if (!cgp__builder_open(model, name)) return NULL;
-    if (!op) {
-        cgp__builder_stick(model, CGP_EINVAL, name, "expected a table, got NULL");
-        return NULL;
-    }
     const cgp_status status =
         cgp__grow(&model->own, &model->own_room, model->n_own + 1, sizeof *model->own)
             ? cgp__own_create(&use, op, attributes)
@@ -28,6 +24,9 @@ static cgp__own_use *new_use(cgp_model *model, const cgp_op *op, const void *att
 
 cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                        const char *name, const void *attributes) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, op, cgp__no_value);
+    CGP__NEED_STUCK(model, inputs, cgp__no_value);
     cgp__own_use *use = new_use(model, op, attributes);
     if (!use) return cgp__no_value;
     const cgp__attributes given = {.own = use};
@@ -40,6 +39,9 @@ cgp_value cgp_op_apply(cgp_model *model, const cgp_op *op, const cgp_value *inpu
 
 void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_value *inputs,
                        const void *attributes, double weight) {
+    CGP__NEED_OR(model, );
+    CGP__NEED_STUCK(model, op, );
+    CGP__NEED_STUCK(model, inputs, );
     cgp__own_use *use = new_use(model, op, attributes);
     if (!use) return;
     const cgp__attributes given = {.own = use};

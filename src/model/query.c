@@ -3,31 +3,38 @@
 #include "model/model.h"
 
 const char *cgp_model_name(const cgp_model *model) {
+    CGP__NEED_OR(model, NULL);
     return model->name;
 }
 
 int cgp_model_layers(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
     return model->n_layers;
 }
 
 const char *cgp_model_layer_name(const cgp_model *model, int layer) {
+    CGP__NEED_OR(model, NULL);
     return layer >= 0 && layer < model->n_layers ? model->layers[layer] : NULL;
 }
 
 int cgp_model_parameters(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
     return model->n_params;
 }
 
 const char *cgp_model_parameter_name(const cgp_model *model, int parameter) {
+    CGP__NEED_OR(model, NULL);
     return parameter >= 0 && parameter < model->n_params ? model->params[parameter].name : NULL;
 }
 
 const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter) {
+    CGP__NEED_OR(model, NULL);
     return parameter >= 0 && parameter < model->n_params ? &model->params[parameter].shape
                                                          : NULL;
 }
 
 int64_t cgp_model_parameter_count(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
     int64_t count = 0;
     for (int i = 0; i < model->n_params; i++)
         count += cgp_shape_count(&model->params[i].shape);
@@ -35,44 +42,54 @@ int64_t cgp_model_parameter_count(const cgp_model *model) {
 }
 
 int cgp_model_states(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
     return model->n_states;
 }
 
 const char *cgp_model_state_name(const cgp_model *model, int state) {
+    CGP__NEED_OR(model, NULL);
     return state >= 0 && state < model->n_states ? model->states[state].name : NULL;
 }
 
 const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state) {
+    CGP__NEED_OR(model, NULL);
     return state >= 0 && state < model->n_states ? &model->states[state].info.shape : NULL;
 }
 
 cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state) {
+    CGP__NEED_OR(model, CGP_F32);
     return state >= 0 && state < model->n_states ? model->states[state].info.dtype : CGP_F32;
 }
 
 int cgp_model_inputs(const cgp_model *model) {
+    CGP__NEED_OR(model, 0);
     return model->n_inputs;
 }
 
 const char *cgp_model_input_name(const cgp_model *model, int input) {
+    CGP__NEED_OR(model, NULL);
     return input >= 0 && input < model->n_inputs ? model->inputs[input] : NULL;
 }
 
 cgp_dtype cgp_model_output_dtype(const cgp_model *model) {
+    CGP__NEED_OR(model, CGP_F32);
     return model->output < 0 ? CGP_F32 : model->values[model->output].type.dtype;
 }
 
 cgp_shape cgp_model_output_shape(const cgp_model *model) {
+    CGP__NEED_OR(model, (cgp_shape){.rank = -1});
     if (model->output < 0) return (cgp_shape){.rank = -1};
     return model->values[model->output].type.shape;
 }
 
 cgp_shape cgp_model_input_shape(const cgp_model *model, int input) {
+    CGP__NEED_OR(model, (cgp_shape){.rank = -1});
     if (input < 0 || input >= model->n_inputs) return (cgp_shape){.rank = -1};
     return model->values[model->input_values[input]].type.shape;
 }
 
 cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input) {
+    CGP__NEED_OR(model, CGP_F32);
     if (input < 0 || input >= model->n_inputs) return CGP_F32;
     return model->values[model->input_values[input]].type.dtype;
 }

@@ -71,6 +71,8 @@ static void add(cgp_model *model, const char *space, const char *name, cgp_value
 }
 
 void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_value value) {
+    CGP__NEED_OR(model, );
+    CGP__NEED_STUCK(model, name, );
     char what[256], where[128];
     if (!cgp__builder_open(model, "stash") || !has_name(model, "stash", name)) return;
     if (!space) space = "";
@@ -119,6 +121,8 @@ static void stick_unknown(cgp_model *model, const char *space, const char *name)
 }
 
 cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name) {
+    CGP__NEED_OR(model, cgp__no_value);
+    CGP__NEED_STUCK(model, name, cgp__no_value);
     char what[256], where[128];
     if (!cgp__builder_open(model, "pop") || !has_name(model, "pop", name)) return cgp__no_value;
     if (!space) space = "";

@@ -297,6 +297,8 @@ static cgp_status try_end_of_step(cgp__trial *t) {
 
 cgp_status cgp_op_check(const cgp_op *op, const void *attributes, const cgp_op_type *inputs,
                         const cgp_op_check_options *options) {
+    CGP__NEED(op);
+    CGP__NEED(inputs);
     cgp__trial t;
     cgp_status status = cgp__trial_create(&t, op, attributes, inputs, options);
     if (status == CGP_OK) status = try_numbers(&t);

@@ -193,6 +193,9 @@ const cgp__own cgp__own_functions = {.workspace = workspace, .run = run_own, .co
 
 void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t count,
                    float *out) {
+    CGP__NEED_OR(run, );
+    if (count > 0) CGP__NEED_OR(out, );
+    CGP__NEED_OR(run->context, ); /* outside of a call of the op */
     const uint64_t place = (uint64_t)(run->context->sample + sample);
     uint32_t words[4];
     for (int64_t e = first; e < first + count; e++) {
@@ -221,6 +224,9 @@ static void run_part(const void *work, int64_t begin, int64_t end, int thread) {
 
 void cgp_op_share(const cgp_op_run *run, int64_t items, int64_t block, cgp_op_part *part,
                   void *work) {
+    CGP__NEED_OR(run, );
+    if (items > 0) CGP__NEED_OR(part, );
+    CGP__NEED_OR(run->context, );
     const shared s = {run, part, work};
     const cgp__own_host *host = run->context->host;
     if (part_thread >= 0) { /* the other threads are at work */

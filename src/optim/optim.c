@@ -25,6 +25,8 @@ static const char *const kinds[] = {[CGP_OPTIM_SGD] = "sgd",
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 
 cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, const char *text) {
+    CGP__NEED(out);
+    CGP__NEED(text);
     int i = 0;
     CGP_TRY(
         cgp__parse_name(&i, text, "optimizer", "sgd, adamw, adam or rmsprop", kinds, KINDS));
@@ -75,6 +77,7 @@ static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
 }
 
 cgp_status cgp_optim_check(const cgp_optim *optim) {
+    CGP__NEED(optim);
     if ((int)optim->kind < 0 || (int)optim->kind >= KINDS)
         return cgp_fail(CGP_EINVAL, "optimizer: unknown kind %d (sgd, adamw, adam, rmsprop)",
                         (int)optim->kind);
@@ -88,6 +91,7 @@ cgp_status cgp_optim_check(const cgp_optim *optim) {
 }
 
 int cgp_optim_states(const cgp_optim *optim) {
+    CGP__NEED_OR(optim, 0);
     if (optim->kind == CGP_OPTIM_ADAMW || optim->kind == CGP_OPTIM_ADAM) return 2;
     const int momentum = optim->momentum > 0 ? 1 : 0;
     return optim->kind == CGP_OPTIM_RMSPROP ? 1 + momentum : momentum;

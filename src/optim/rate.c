@@ -26,6 +26,8 @@ static const char *const kinds[] = {
 #define KINDS (int)(sizeof kinds / sizeof *kinds)
 
 cgp_status cgp_rate_kind_parse(cgp_rate_kind *out, const char *text) {
+    CGP__NEED(out);
+    CGP__NEED(text);
     int i = 0;
     CGP_TRY(cgp__parse_name(&i, text, "rate schedule", "constant, cosine, step or milestones",
                             kinds, KINDS));
@@ -132,5 +134,6 @@ static double factor_at(const cgp_rate_schedule *schedule, int64_t update) {
 }
 
 double cgp_optim_rate_at(const cgp_optim *optim, int64_t update) {
+    CGP__NEED_OR(optim, NAN);
     return optim->rate * factor_at(&optim->schedule, update);
 }

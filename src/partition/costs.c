@@ -207,6 +207,9 @@ cgp_status cgp__layer_costs(const cgp_model *model, int64_t samples, cgp_dtype t
 
 cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *costs,
                                bool recomputed, int stages, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(costs);
+    CGP__NEED(balance);
     const int layers = cgp_model_layers(model);
     double *seconds = cgp__calloc((size_t)layers, sizeof *seconds);
     if (!seconds) return cgp__no_memory("balance", (size_t)layers * sizeof *seconds);
@@ -250,6 +253,9 @@ static cgp_status check_size_options(const cgp_balance_size_options *o) {
 
 cgp_status cgp_balance_by_size(const cgp_model *model, const cgp_balance_size_options *options,
                                int stages, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(balance);
     CGP_TRY(check_size_options(options));
     const size_t layers = (size_t)cgp_model_layers(model);
     const cgp__timer timer = {no_time, NULL};

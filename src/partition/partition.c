@@ -71,6 +71,8 @@ static void take_leftmost(const int *need, int layers, int stages, int *balance)
 }
 
 cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *balance) {
+    CGP__NEED(costs);
+    CGP__NEED(balance);
     if (stages < 1 || stages > layers)
         return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
                         layers, stages);
@@ -113,6 +115,7 @@ static int first_of_layer(const cgp_model *model, int layer) {
 }
 
 double cgp_layer_flops(const cgp_model *model, int layer) {
+    CGP__NEED_OR(model, NAN);
     double flops = 0;
     for (int i = first_of_layer(model, layer);
          i < model->n_nodes && model->nodes[i].layer == layer; i++) {
@@ -127,6 +130,8 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
 }
 
 cgp_status cgp_balance_by_flops(const cgp_model *model, int stages, int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(balance);
     const int layers = cgp_model_layers(model);
     double *costs = cgp__calloc((size_t)layers, sizeof *costs);
     if (!costs) return cgp__no_memory("balance", (size_t)layers * sizeof *costs);
@@ -138,6 +143,8 @@ cgp_status cgp_balance_by_flops(const cgp_model *model, int stages, int *balance
 }
 
 cgp_status cgp_balance_check(const cgp_model *model, int stages, const int *balance) {
+    CGP__NEED(model);
+    CGP__NEED(balance);
     const int layers = cgp_model_layers(model);
     char text[256] = "";
     int64_t sum = 0;

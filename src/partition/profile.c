@@ -323,6 +323,9 @@ static void end(profiler *p) {
 
 cgp_status cgp_profile(const cgp_model *model, const cgp_profile_options *options,
                        cgp_layer_cost *costs) {
+    CGP__NEED(model);
+    CGP__NEED(options);
+    CGP__NEED(costs);
     profiler p = {.options = options};
     const cgp__timer timer = {time_node, &p};
     CGP_TRY(check(model, options));

@@ -21,6 +21,7 @@ static cgp_status room(cgp_pipeline *pipeline) {
 }
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
+    CGP__PIPELINE(pipeline);
     cgp_status status = measure ? room(pipeline) : CGP_OK;
     if (measure && status == CGP_OK) return CGP_OK;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
@@ -52,6 +53,8 @@ static bool has_run(const cgp_pipeline *pipeline) {
 }
 
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(costs);
     const cgp_plan *plan = pipeline->plan;
     const cgp__timer timer = {mean_times, (void *)pipeline};
     if (!has_run(pipeline))

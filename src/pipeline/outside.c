@@ -27,6 +27,9 @@ static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs)
 
 cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP__NEED(output);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     int64_t samples = 0;
@@ -44,6 +47,8 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
 }
 
 cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradient) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(gradient);
     CGP_TRY(check_plan(pipeline));
     if (!pipeline->outside_run)
         return cgp_fail(CGP_ESTATE,

@@ -26,6 +26,8 @@ static void copy(const cgp_pipeline *pipeline, const cgp__copy *at, int64_t offs
 }
 
 cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, float *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
@@ -35,6 +37,8 @@ cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, flo
 
 cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
                                       const float *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
     if (pipeline->outside_run && !pipeline->failed)
@@ -50,6 +54,8 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
 }
 
 cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, float *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter, data));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
@@ -87,6 +93,8 @@ const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int n
 
 cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             float *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_state(pipeline, parameter, state, data));
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
@@ -96,6 +104,8 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
 
 cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int parameter, int state,
                                             const float *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_state(pipeline, parameter, state, data));
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
@@ -105,6 +115,8 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
 }
 
 cgp_status cgp_pipeline_weights_sha256(cgp_pipeline *pipeline, char hex[65]) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
     cgp__sha256 *hash = NULL;
     CGP_TRY(cgp__sha256_create(&hash));

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h>
 
 cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
     if (!plan) return cgp_fail(CGP_EINVAL, "memory: expected a plan, got NULL");
@@ -69,9 +70,20 @@ static cgp_status build(cgp_pipeline *pipeline) {
     return cgp__run_find(pipeline, plan->batch, plan->inference, &run);
 }
 
+cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function) {
+    if (pipeline->process == getpid()) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
+                    "(after a fork make another one)",
+                    function, (long)pipeline->process, (long)getpid());
+}
+
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
+    CGP__NEED(out);
+    CGP__NEED(plan);
     cgp_pipeline *pipeline = cgp__calloc(1, sizeof *pipeline);
     if (!pipeline) return cgp__no_memory("pipeline", sizeof *pipeline);
+    pipeline->process = getpid();
     pipeline->plan = plan;
     pipeline->seed = seed;
     pipeline->gradient_norm = pipeline->step_norm = NAN;
@@ -86,7 +98,7 @@ cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_
 }
 
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
-    if (!pipeline) return;
+    if (!pipeline || pipeline->process != getpid()) return; /* fork() leaves the workers behind */
     const cgp_plan *plan = pipeline->plan;
     bool all_started = pipeline->workers != NULL;
     for (int d = 0; pipeline->workers && d < plan->n_devices; d++)
@@ -196,6 +208,8 @@ cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline, double loss) {
 
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->plan->inference)
         return cgp_fail(
@@ -225,6 +239,8 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
 
 cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                  int n_inputs, double *loss) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
@@ -262,6 +278,9 @@ cgp_status cgp__pipeline_check_output(const cgp_pipeline *pipeline, const char *
 
 cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                                 int n_inputs, const cgp_tensor *output) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP__NEED(output);
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     int64_t samples = 0;
     if (pipeline->plan->model->output >= 0)

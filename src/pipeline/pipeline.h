@@ -138,6 +138,7 @@ typedef struct cgp__run_context {
 } cgp__run_context;
 
 struct cgp_pipeline {
+    pid_t process; /* that made it, and has its workers */
     const cgp_plan *plan;
     uint64_t seed;
     cgp__worker *workers;    /* [devices] */
@@ -185,6 +186,21 @@ struct cgp_pipeline {
     cgp_status first_status; /* of the run in progress: the first error wins */
     char first_message[1024];
 };
+
+/* pipeline.c: CGP_ESTATE in a process that fork() made since: the workers are not there, and a lock may be held for ever. */
+cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function);
+
+/* The beginning of a public call. */
+#define CGP__PIPELINE(pipeline)                                                                \
+    do {                                                                                       \
+        CGP__NEED(pipeline);                                                                   \
+        CGP_TRY(cgp__pipeline_check_process(pipeline, __func__));                              \
+    } while (0)
+#define CGP__PIPELINE_OR(pipeline, result)                                                     \
+    do {                                                                                       \
+        CGP__NEED_OR(pipeline, result);                                                        \
+        if (cgp__pipeline_check_process(pipeline, __func__) != CGP_OK) return result;          \
+    } while (0)
 
 /* workers.c: run a job on every worker and wait; the status and message of the first device
  * that failed, or of the timeout. */

@@ -276,6 +276,8 @@ cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int kee
 
 cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
                                   const cgp_save_options *options) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(directory);
     const cgp_save_options defaults = cgp_save_options_default();
     const cgp_save_options *o = options ? options : &defaults;
     cgp__checkpoint_writer *writer = NULL;
@@ -463,6 +465,8 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
 }
 
 cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder, char **note) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(folder);
     cgp__checkpoint *checkpoint = NULL;
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
     CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));

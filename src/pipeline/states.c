@@ -133,12 +133,16 @@ static void copy(const cgp_pipeline *pipeline, int s, void *out, const void *in)
 }
 
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     CGP_TRY(check(pipeline, state, data));
     copy(pipeline, state, data, NULL);
     return CGP_OK;
 }
 
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(data);
     CGP_TRY(check(pipeline, state, data));
     if (pipeline->outside_run && !pipeline->failed)
         return cgp_fail(CGP_ESTATE,
@@ -149,6 +153,8 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
 }
 
 cgp_status cgp_pipeline_state_sha256(cgp_pipeline *pipeline, char hex[65]) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(hex);
     const cgp_model *model = pipeline->plan->model;
     cgp__sha256 *hash = NULL;
     CGP_TRY(cgp__sha256_create(&hash));

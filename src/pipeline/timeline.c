@@ -73,6 +73,8 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
 
 cgp_status cgp_pipeline_last_timeline(const cgp_pipeline *pipeline,
                                       cgp_schedule_timeline *out) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(out);
     const cgp_schedule *schedule = cgp_plan_schedule(pipeline->plan);
     cgp_schedule_timeline timeline = {0};
     CGP_TRY(check_run(pipeline));

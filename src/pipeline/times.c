@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
+    CGP__PIPELINE_OR(pipeline, 0);
     if (device < 0 || device >= pipeline->plan->n_devices) return 0;
     return pipeline->workers[device].bytes;
 }
@@ -63,6 +64,7 @@ static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
 
 cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double *busy) {
     cgp_pipeline_times times = {NAN, NAN, NAN, NAN, NAN, NAN};
+    CGP__PIPELINE_OR(pipeline, times);
     int64_t start = INT64_MAX, end = 0, last_forward = 0, first_backward = INT64_MAX;
     const int n = pipeline->plan->n_devices;
     double total = 0;

@@ -39,6 +39,7 @@ static double scale_of(const cgp_pipeline *pipeline) {
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
+    CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->has_gradients)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
@@ -52,9 +53,11 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {
+    CGP__PIPELINE_OR(pipeline, NAN);
     return pipeline->gradient_norm;
 }
 
 int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline) {
+    CGP__PIPELINE_OR(pipeline, 0);
     return pipeline->updates;
 }

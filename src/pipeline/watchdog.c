@@ -32,6 +32,7 @@ typedef struct view {
 } view;
 
 cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
+    CGP__PIPELINE(pipeline);
     if (!isfinite(seconds) || seconds < 0)
         return cgp_fail(CGP_EINVAL,
                         "timeout: expected seconds > 0, got %g (0 is for no timeout)", seconds);
@@ -40,6 +41,7 @@ cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
 }
 
 const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {
+    CGP__PIPELINE_OR(pipeline, NULL);
     return pipeline->report ? pipeline->report : "";
 }
 

@@ -70,7 +70,9 @@ static cgp_status place_generated(cgp_plan *plan, const cgp_plan_options *o) {
                                &options);
 }
 
-int cgp_plan_options_stages(const cgp_plan_options *o) {
+int cgp_plan_options_stages(const cgp_plan_options *options) {
+    CGP__NEED_OR(options, 0);
+    const cgp_plan_options *o = options;
     if (o->table && !o->inference) return o->table->stages;
     const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
     const int v = o->virtual_stages ? o->virtual_stages : info ? info->virtual_stages : 1;

@@ -266,6 +266,9 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
 
 cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                            const cgp_plan_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(model);
+    CGP__NEED(options);
     CGP_TRY(check_options(options, model));
     cgp_plan *plan = cgp__calloc(1, sizeof *plan);
     if (!plan) return cgp__no_memory("plan", sizeof *plan);

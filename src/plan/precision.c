@@ -6,6 +6,8 @@ static const char *const names[] = {[CGP_PRECISION_F32] = "f32", [CGP_PRECISION_
 enum { COUNT = sizeof names / sizeof names[0] };
 
 cgp_status cgp_precision_parse(cgp_precision *out, const char *text) {
+    CGP__NEED(out);
+    CGP__NEED(text);
     int i = 0;
     CGP_TRY(cgp__parse_name(&i, text, "precision", "f32 or bf16", names, COUNT));
     *out = (cgp_precision)i;

@@ -282,6 +282,7 @@ static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
 }
 
 cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
+    CGP__NEED(schedule);
     CGP_TRY(cgp__rules_check(schedule, NULL));
     cgp__execution x;
     CGP_TRY(cgp__execution_create(&x, schedule));

@@ -177,6 +177,9 @@ static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *me
 cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
                                 const cgp_schedule_timeline *measured,
                                 cgp_schedule_comparison *out) {
+    CGP__NEED(schedule);
+    CGP__NEED(measured);
+    CGP__NEED(out);
     cgp_schedule_comparison c = {.devices = schedule->devices};
     double *costs = NULL;
     if (!measured->given)

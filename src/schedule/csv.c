@@ -227,6 +227,9 @@ static cgp_status read_all(cgp__csv *r) {
 
 cgp_status cgp_schedule_from_csv(cgp_schedule **out, const char *name, const char *text,
                                  size_t bytes) {
+    CGP__NEED(out);
+    CGP__NEED(name);
+    if (bytes > 0) CGP__NEED(text);
     cgp__csv r = {.name = name, .at = text, .end = text + bytes};
     cgp_status status = read_all(&r);
     if (status == CGP_OK) status = cgp__csv_table(&r, out);

@@ -87,6 +87,8 @@ static cgp_status write_ticks(FILE *file, const cgp_schedule *s) {
 }
 
 cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule, cgp_csv dialect, char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(out);
     if (dialect != CGP_CSV_COMPUTE && dialect != CGP_CSV_TRANSFERS)
         return cgp_fail(CGP_EINVAL, "csv: expected a dialect, got %d", (int)dialect);
     cgp_schedule *lowered = cgp__copy_lowered(schedule);

@@ -55,6 +55,7 @@ static char *draw(const cgp__picture *p) {
 }
 
 char *cgp_schedule_draw(const cgp_schedule *schedule) {
+    CGP__NEED_OR(schedule, NULL);
     cgp_schedule *copy = schedule->lowered ? NULL : cgp__copy_lowered(schedule);
     const cgp_schedule *drawn = schedule->lowered ? schedule : copy;
     cgp__picture picture = {0};
@@ -106,6 +107,9 @@ static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
 cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
                                       const cgp_schedule_timeline *timeline, double until,
                                       int columns, char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(timeline);
+    CGP__NEED(out);
     cgp__picture picture = {0};
     if (!isfinite(until) || until < timeline->makespan)
         return cgp_fail(CGP_EINVAL, "draw: expected a time of at least the makespan %g, got %g",

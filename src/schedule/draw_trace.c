@@ -119,6 +119,9 @@ static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timel
 cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
                               const cgp_schedule_timeline *timeline, double microseconds,
                               char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(timeline);
+    CGP__NEED(out);
     cgp__picture picture = {0};
     cgp__text text;
     cgp__chrome trace;

@@ -94,6 +94,7 @@ static char *draw(const cgp_schedule *s, const int *marks) {
 }
 
 char *cgp_schedule_draw_fault(const cgp_schedule *schedule) {
+    CGP__NEED_OR(schedule, NULL);
     cgp_schedule *s = cgp__copy_lowered(schedule);
     if (!s) return NULL;
     char *out = NULL;

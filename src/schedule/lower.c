@@ -157,6 +157,8 @@ out:
 }
 
 cgp_status cgp_schedule_lower(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
+    CGP__NEED(schedule);
+    if (n_edges > 0) CGP__NEED(edges);
     if (schedule->lowered)
         return cgp_fail(CGP_ESTATE,
                         "schedule: expected no transfers yet, got a lowered schedule");
@@ -186,6 +188,7 @@ void cgp__chain_edges(cgp_edge *edges, int links) {
 }
 
 cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule) {
+    CGP__NEED(schedule);
     const int links = schedule->stages - 1;
     cgp_edge *edges = cgp__calloc(2 * (size_t)links, sizeof *edges);
     if (!edges) return cgp__no_memory("schedule: lower", 2 * (size_t)links * sizeof *edges);

@@ -135,6 +135,10 @@ static cgp_status read_measured(reader *r, const json_t *root) {
 
 cgp_status cgp_schedule_from_trace(cgp_schedule **out, cgp_schedule_timeline *timeline,
                                    const char *name, const char *text, size_t bytes) {
+    CGP__NEED(out);
+    CGP__NEED(timeline);
+    CGP__NEED(name);
+    if (bytes > 0) CGP__NEED(text);
     cgp__json_error error;
     reader r = {.name = name};
     json_t *root = cgp__json_read(text, bytes, &error);

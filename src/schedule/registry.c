@@ -99,6 +99,7 @@ const cgp_schedule_info *cgp_schedule_info_at(int index) {
 }
 
 const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
+    CGP__NEED_OR(name, NULL);
     for (int i = 0; i < ENTRIES; i++) {
         if (name && strcmp(name, entries[i].info.name) == 0) return &entries[i].info;
     }
@@ -167,6 +168,8 @@ static int kinds_of(const cgp_schedule_info *info) {
 
 cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices, int chunks,
                                const cgp_schedule_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(name);
     const cgp_schedule_options defaults = cgp_schedule_options_default();
     const cgp_schedule_options *o = options ? options : &defaults;
     const entry *e = NULL;

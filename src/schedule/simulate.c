@@ -241,6 +241,8 @@ static const cgp_schedule_costs free_messages = {0};
 
 cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
                                  cgp_schedule_timeline *out) {
+    CGP__NEED(schedule);
+    CGP__NEED(out);
     scaled_costs scaled;
     costs = costs ? costs : &free_messages;
     CGP_TRY(cgp__rules_check(schedule, NULL));

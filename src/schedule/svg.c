@@ -251,6 +251,9 @@ static void write_title(char *title, size_t size, const cgp_schedule *s, const c
 
 cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_timeline *timeline,
                             char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(timeline);
+    CGP__NEED(out);
     cgp__picture picture = {0};
     cgp_schedule_report report = {0};
     char title[256], figures[1][CGP__FIGURES];
@@ -273,6 +276,10 @@ cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_tim
 cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
                                     const cgp_schedule_timeline *planned,
                                     const cgp_schedule_timeline *measured, char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(planned);
+    CGP__NEED(measured);
+    CGP__NEED(out);
     cgp__picture pictures[2] = {{0}, {0}};
     char title[256], figures[2][CGP__FIGURES];
     CGP_TRY(cgp__rules_check(schedule, NULL));

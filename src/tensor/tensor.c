@@ -2,6 +2,8 @@
 /* tensor.c -- element types and shapes. */
 #include <cgpipe/tensor.h>
 
+#include "base/base.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -17,6 +19,7 @@ const char *cgp_dtype_name(cgp_dtype dtype) {
 }
 
 cgp_shape cgp_shape_make(int rank, const int64_t *dims) {
+    if (rank > 0) CGP__NEED_OR(dims, (cgp_shape){.rank = -1});
     cgp_shape shape = {.rank = rank < CGP_MAX_RANK ? rank : CGP_MAX_RANK};
     for (int i = 0; i < shape.rank; i++)
         shape.dims[i] = dims[i];
@@ -24,6 +27,7 @@ cgp_shape cgp_shape_make(int rank, const int64_t *dims) {
 }
 
 int64_t cgp_shape_count(const cgp_shape *shape) {
+    CGP__NEED_OR(shape, 0);
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++)
         count *= shape->dims[i];
@@ -31,6 +35,8 @@ int64_t cgp_shape_count(const cgp_shape *shape) {
 }
 
 bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
+    CGP__NEED_OR(a, false);
+    CGP__NEED_OR(b, false);
     if (a->rank != b->rank) return false;
     for (int i = 0; i < a->rank; i++) {
         if (a->dims[i] != b->dims[i]) return false;
@@ -39,6 +45,8 @@ bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
 }
 
 char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size) {
+    CGP__NEED_OR(shape, NULL);
+    if (size > 0) CGP__NEED_OR(text, NULL);
     size_t used = 0;
     snprintf(text, size, "[");
     for (int i = 0; i < shape->rank; i++) {
