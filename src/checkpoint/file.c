@@ -27,6 +27,7 @@
 #include <unistd.h>
 
 struct cgp__file {
+    pid_t process; /* that writes it */
     int fd;
     int folder;      /* open: that of the file */
     char *name;      /* as the caller wrote it, for messages */
@@ -38,7 +39,8 @@ struct cgp__file {
 
 static void release(cgp__file *file) {
     if (file->fd >= 0) close(file->fd);
-    if (file->temporary) unlinkat(file->folder, file->temporary, 0);
+    if (file->temporary && file->process == getpid())
+        unlinkat(file->folder, file->temporary, 0);
     if (file->folder >= 0) close(file->folder);
     free(file->temporary);
     free(file->entry);
@@ -153,6 +155,7 @@ static cgp_status open_temporary(cgp__file *file) {
 static cgp_status new_file(cgp__file **out, const char *name) {
     cgp__file *file = cgp__calloc(1, sizeof *file);
     if (!file) return cgp__no_memory(name, sizeof *file);
+    file->process = getpid();
     file->fd = file->folder = -1;
     file->name = cgp__strdup(name);
     *out = file;
@@ -204,9 +207,17 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
     return finish_create(out, file, status);
 }
 
+/* fork() gives the file to two processes; one of them writes it. */
+static cgp_status check_process(const cgp__file *file) {
+    if (file->process == getpid()) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "%s: expected a call of process %ld, which writes it, got one of %ld",
+                    file->name, (long)file->process, (long)getpid());
+}
+
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
     const size_t most = (size_t)1 << 30; /* Linux writes at most 2 GB at once */
     const char *from = data;
+    CGP_TRY(check_process(file));
     if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
     while (bytes > 0) {
         const ssize_t done = write(file->fd, from, bytes < most ? bytes : most);
@@ -228,6 +239,7 @@ int cgp__sync_directory(int directory) {
 }
 
 static cgp_status put_in_place(cgp__file *file) {
+    CGP_TRY(check_process(file));
     if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));

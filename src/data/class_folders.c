@@ -19,6 +19,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include <strings.h>
 
 #define MOST_PIXELS ((int64_t)1 << 27)
@@ -354,6 +355,7 @@ static cgp_status open_folder(folder_data *data, const char *folder) {
         .input_bytes = (size_t)(size * size) * CGP__IMAGE_CHANNELS * sizeof(float),
         .target_bytes = sizeof(int32_t),
         .ends = {INT64_MAX, data->base.samples[CGP_SPLIT_VALIDATION]}};
+    if (data->options.workers > 0) data->base.process = getpid();
     return cgp__prefetch_create(&data->prefetch, &source, data->options.workers);
 }
 

@@ -7,9 +7,23 @@
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <unistd.h>
+
+/* In a process that fork() made since, the threads are not there, and a lock may be held for ever. */
+static bool left_behind(const cgp_data *data) {
+    return data->process != 0 && data->process != getpid();
+}
+
+static cgp_status check_process(const cgp_data *data, const char *function) {
+    if (!left_behind(data)) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "%s: data: expected a call of process %ld, which has its threads, got one of "
+                    "%ld (after a fork make another set, or one without threads)",
+                    function, (long)data->process, (long)getpid());
+}
 
 void cgp_data_destroy(cgp_data *data) {
-    if (data) data->kind->destroy(data);
+    if (data && !left_behind(data)) data->kind->destroy(data);
 }
 
 int64_t cgp_data_vocabulary(const cgp_data *data) {
@@ -94,6 +108,7 @@ static size_t sample_bytes(const cgp_data_field *field) {
 cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
                          void *inputs, void *targets) {
     CGP__NEED(data);
+    CGP_TRY(check_process(data, __func__));
     if (count > 0) CGP__NEED(inputs);
     if (count > 0) CGP__NEED(targets);
     const size_t input = sample_bytes(&data->fields[0]),
@@ -130,6 +145,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 cgp_status cgp_data_identity(const cgp_data *data, char hex[65]) {
     CGP__NEED(data);
     CGP__NEED(hex);
+    CGP_TRY(check_process(data, __func__));
     cgp__sha256 *hash = NULL;
     CGP_TRY(cgp__sha256_create(&hash));
     cgp_status status = identify(data, hash);

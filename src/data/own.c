@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LONGEST_NAME = 100, MOST_THREADS = 256 };
 
@@ -181,6 +182,7 @@ static cgp_status open_own(own_data *own, const cgp_data_source *source) {
                                         .input_bytes = field_bytes(&source->input),
                                         .target_bytes = field_bytes(&source->target),
                                         .ends = {INT64_MAX, source->validation}};
+    if (source->threads > 0) own->base.process = getpid();
     return cgp__prefetch_create(&own->prefetch, &ahead, source->threads);
 }
 

@@ -8,6 +8,8 @@
 
 #include <cgpipe/data.h>
 
+#include <sys/types.h>
+
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     /* Write input and target (data->fields) of the sample at `position`, which data.c has
@@ -26,6 +28,7 @@ typedef struct cgp__data_kind {
 /* First member of every kind. */
 struct cgp_data {
     const cgp__data_kind *kind;
+    pid_t process; /* that has its threads; 0: it has none */
     cgp_data_field fields[2];     /* input, target */
     int64_t vocabulary, sequence; /* of tokens; otherwise 0 */
     int64_t classes;              /* of labels; otherwise 0 */

@@ -5,13 +5,10 @@
 
 #include <stdlib.h>
 
-static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter,
-                                  const float *data) {
-    if (parameter < 0 || parameter >= pipeline->plan->model->n_params)
-        return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d",
-                        pipeline->plan->model->n_params - 1, parameter);
-    return data ? CGP_OK
-                : cgp_fail(CGP_EINVAL, "parameter %d: its data are missing", parameter);
+static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
+    if (parameter >= 0 && parameter < pipeline->plan->model->n_params) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "parameter: expected 0 to %d, got %d",
+                    pipeline->plan->model->n_params - 1, parameter);
 }
 
 /* Copy between the host and memory of a device, as much as a parameter takes. */
@@ -29,7 +26,7 @@ cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, flo
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
-    CGP_TRY(check_parameter(pipeline, parameter, data));
+    CGP_TRY(check_parameter(pipeline, parameter));
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
     copy(pipeline, owner, plan->devices[owner->device].parameters + owner->offset, data, NULL);
     return CGP_OK;
@@ -40,7 +37,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
-    CGP_TRY(check_parameter(pipeline, parameter, data));
+    CGP_TRY(check_parameter(pipeline, parameter));
     if (pipeline->outside_run && !pipeline->failed)
         return cgp_fail(
             CGP_ESTATE,
@@ -57,7 +54,7 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
-    CGP_TRY(check_parameter(pipeline, parameter, data));
+    CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->left_gradients)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
@@ -67,10 +64,9 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     return CGP_OK;
 }
 
-static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int state,
-                              const float *data) {
+static cgp_status check_state(const cgp_pipeline *pipeline, int parameter, int state) {
     const int states = pipeline->plan->inference ? 0 : cgp_optim_states(&pipeline->plan->optim);
-    CGP_TRY(check_parameter(pipeline, parameter, data));
+    CGP_TRY(check_parameter(pipeline, parameter));
     if (state >= 0 && state < states) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "optimizer state: the optimizer has %d, got number %d", states,
                     state);
@@ -96,7 +92,7 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
-    CGP_TRY(check_state(pipeline, parameter, state, data));
+    CGP_TRY(check_state(pipeline, parameter, state));
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
     copy(pipeline, owner, state_offset(plan, owner, state), data, NULL);
     return CGP_OK;
@@ -107,7 +103,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
-    CGP_TRY(check_state(pipeline, parameter, state, data));
+    CGP_TRY(check_state(pipeline, parameter, state));
     for (int c = plan->first_copy[parameter]; c < plan->first_copy[parameter + 1]; c++)
         copy(pipeline, &plan->copies[c], state_offset(plan, &plan->copies[c], state), NULL,
              data);

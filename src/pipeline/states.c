@@ -114,11 +114,10 @@ const float *cgp__state_data(const cgp__worker *worker, int state) {
 
 /* --- to and from the host; the workers are idle meanwhile --- */
 
-static cgp_status check(const cgp_pipeline *pipeline, int state, const void *data) {
+static cgp_status check(const cgp_pipeline *pipeline, int state) {
     const int n = pipeline->plan->model->n_states;
-    if (state < 0 || state >= n)
-        return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
-    return data ? CGP_OK : cgp_fail(CGP_EINVAL, "state %d: its data are missing", state);
+    if (state >= 0 && state < n) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
 
 /* Between the host and a device: to `out`, or from `in`. */
@@ -135,7 +134,7 @@ static void copy(const cgp_pipeline *pipeline, int s, void *out, const void *in)
 cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
-    CGP_TRY(check(pipeline, state, data));
+    CGP_TRY(check(pipeline, state));
     copy(pipeline, state, data, NULL);
     return CGP_OK;
 }
@@ -143,7 +142,7 @@ cgp_status cgp_pipeline_get_state(cgp_pipeline *pipeline, int state, void *data)
 cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void *data) {
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
-    CGP_TRY(check(pipeline, state, data));
+    CGP_TRY(check(pipeline, state));
     if (pipeline->outside_run && !pipeline->failed)
         return cgp_fail(CGP_ESTATE,
                         "state %d: a forward has run with it (cgp_pipeline_backward is due)",

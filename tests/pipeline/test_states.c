@@ -346,7 +346,7 @@ static void they_begin_as_the_op_says_and_are_copied(void **unused) {
     assert_message("state: the model has 6, got number 6");
     assert_status(cgp_pipeline_set_state(t.pipeline, -1, data), CGP_EINVAL);
     assert_status(cgp_pipeline_set_state(t.pipeline, 0, NULL), CGP_EINVAL);
-    assert_message("state 0: its data are missing");
+    assert_message("cgp_pipeline_set_state: data: expected a pointer, got NULL");
     free(data);
     stop(&t);
     cgp_model_destroy(model);

@@ -52,6 +52,7 @@ function prototype(text,    open, head, name, result, list, n, parts, k, part, t
     n = split(list, parts, ",")
     last_name = name
     calls = ""
+    runs = 0
     printf "static void call_%s(frame *f) {\n", name
     for (k = 1; k <= n; k++) {
         part = trimmed(parts[k])
@@ -60,6 +61,7 @@ function prototype(text,    open, head, name, result, list, n, parts, k, part, t
         sub(/\[[^\]]*\]$/, "", part)
         match(part, /[A-Za-z0-9_]+$/)
         parameter = substr(part, RSTART)
+        if (part ~ /cgp_pipeline \*[a-z]/) runs = 1
         type = trimmed(substr(part, 1, RSTART - 1)) (array ? " *" : "")
         value = expression(name, type, parameter, k - 1)
         gsub(/\* /, "*", type)
@@ -84,6 +86,8 @@ function prototype(text,    open, head, name, result, list, n, parts, k, part, t
     printf "    (void)f;\n}\n\n"
     cases = cases sprintf("    {\"%s\", NULL, -1, call_%s, 0, %s, \"%s\"},\n", name, name,
                           name in base ? base[name] : "CGP_OK", result)
+    if (runs)
+        cases = cases sprintf("    {\"%s\", \"fork\", FORKED, call_%s, 0, CGP_ESTATE, \"%s\"},\n", name, name, result)
     if (name in base) used["base " name] = 1
 }
 FNR == 1 { file++ }

@@ -236,7 +236,7 @@ static void names_that_do_not_come_out_even_are_told(void **unused) {
         "layer three, stash: \"bad\": is not a value of this model",
         "layer three, stash: \"bad\": is not a value of this model",
         "layer three, stash: expects a name, got none",
-        "layer three, pop: expects a name, got none",
+        "layer three, cgp_model_pop: name: expected a pointer, got NULL",
         "stash in layer one: expected a pop of \"skip\" of namespace \"left\" further on, got "
         "none (cgp_model_pop, or no stash)",
         "stash in layer one: expected a pop of \"skip\" of namespace \"left\" further on, got "
