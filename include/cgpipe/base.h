@@ -1,5 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base.h -- status codes, error messages, log level, version. Read this header first. */
+/* base.h -- status codes, error messages, log level, version. Read this header first.
+ *
+ * Pointers: where nothing is said of NULL, a pointer that is NULL is refused before anything else is done: CGP_EINVAL, and where no
+ * status is returned 0, NULL, -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(), _close(),
+ * _abandon() and _release() accept NULL. A pointer to a number of elements may be NULL if that number is 0.
+ *
+ * fork(): a child must not use what has threads, a pipeline or data that threads prepare: destroying it there returns at once and
+ * frees nothing, all else is CGP_ESTATE. A file that is being written belongs to the process that began it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 
@@ -68,6 +75,16 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
  * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Returns `text`. Threads: any.
  */
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
+
+/**
+ * Write a text to `out` of `size` bytes as a terminal may show it: control characters, and bytes that are no UTF-8, become \xNN.
+ * Cut at a character if too short. Messages of failures and lines of the log are so written already.
+ *
+ * @return `out`; NULL if a pointer is.
+ *
+ * Threads: any.
+ */
+CGP_API char *cgp_escape(const char *text, char *out, size_t size);
 
 /** Pass a failure on to the caller. */
 #define CGP_TRY(expression)                                                                    \

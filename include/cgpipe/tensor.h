@@ -28,16 +28,16 @@ typedef struct cgp_tensor {
     void *data; /**< Borrowed. */
 } cgp_tensor;
 
-/** Return bytes per element. Threads: any. */
+/** Return bytes per element, 0 for what is no type. Threads: any. */
 CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
 
 /** Return "f32", "i32", "bf16" or "i64". Static. Threads: any. */
 CGP_API const char *cgp_dtype_name(cgp_dtype dtype);
 
-/** Make a shape from its sizes; `rank` at most CGP_MAX_RANK. Threads: any. */
+/** Make a shape from its sizes; rank -1 if `rank` is not 0 to CGP_MAX_RANK. Threads: any. */
 CGP_API cgp_shape cgp_shape_make(int rank, const int64_t *dims);
 
-/** Return the number of elements; 1 for rank 0. Threads: any. */
+/** Return the number of elements; 1 for rank 0, 0 for a rank out of range. Threads: any. */
 CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
 
 /** Tell whether rank and all sizes are equal. Threads: any. */

@@ -119,6 +119,9 @@ int64_t cgp__now_ns(void);
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);
 
+/* Tell whether a text is UTF-8. */
+bool cgp__is_utf8(const char *text);
+
 /* --- texts: written to `file`, collected in memory --- */
 
 typedef struct cgp__text {

@@ -15,18 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* json_string() tells bad UTF-8 and want of memory alike; json_string_nocheck() has only the
- * second. */
-bool cgp__is_utf8(const char *text) {
-    json_t *checked = json_string(text),
-           *unchecked = checked ? NULL : json_string_nocheck(text);
-    if (unchecked) checked = json_string(text); /* there is memory now */
-    const bool bad = unchecked && !checked;
-    json_decref(unchecked);
-    json_decref(checked);
-    return !bad;
-}
-
 static bool is_told(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }

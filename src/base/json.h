@@ -6,9 +6,6 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* Whether a text is UTF-8; json_string() does not tell that from want of memory. */
-bool cgp__is_utf8(const char *text);
-
 typedef struct cgp__json_error {
     size_t byte;
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */

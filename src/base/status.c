@@ -29,7 +29,7 @@ cgp_status cgp_fail(cgp_status status, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    memcpy(message, text, sizeof message);
+    (void)cgp_escape(text, message, sizeof message);
     return status;
 }
 
@@ -66,5 +66,6 @@ void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
-    fprintf(stderr, "cgpipe: [%s] %s\n", room, text);
+    char shown[sizeof text];
+    fprintf(stderr, "cgpipe: [%s] %s\n", room, cgp_escape(text, shown, sizeof shown));
 }

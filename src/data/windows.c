@@ -27,6 +27,13 @@ static cgp_status check_paths(const cgp__window_options *options) {
                         "and %d",
                         options->options, options->paths[1] ? "a list" : "NULL",
                         options->n_paths[1]);
+    for (int r = 0; r < 2; r++) {
+        for (int i = 0; i < options->n_paths[r]; i++) {
+            if (!options->paths[r][i])
+                return cgp_fail(CGP_EINVAL, "%s: expected the name of a file at index %d, got NULL",
+                                options->name, i);
+        }
+    }
     return CGP_OK;
 }
 

@@ -13,6 +13,8 @@
 cgp_status cgp_model_create(cgp_model **out, const char *name) {
     CGP__NEED(out);
     CGP__NEED(name);
+    if (!cgp__is_utf8(name))
+        return cgp_fail(CGP_EINVAL, "model: expected a name in UTF-8, got \"%s\"", name);
     cgp_model *model = cgp__calloc(1, sizeof *model);
     if (!model) return cgp__no_memory("model", sizeof *model);
     model->output = -1;
@@ -90,6 +92,29 @@ bool cgp__builder_open(cgp_model *model, const char *op) {
     return model->status == CGP_OK && !model->finished;
 }
 
+bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name) {
+    if (!name || cgp__is_utf8(name)) return true;
+    cgp__builder_stick(model, CGP_EINVAL, op, "expected a name in UTF-8, got \"%s\"", name);
+    return false;
+}
+
+bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n) {
+    for (int i = 0; i < n; i++) {
+        const int kind = (int)inits[i].kind;
+        if (kind < 0 || kind > CGP_INIT_UNIFORM)
+            cgp__builder_stick(model, CGP_EINVAL, op, "init: expected a cgp_init_kind, got number %d",
+                               kind);
+        else if (!(inits[i].scale >= 0 && isfinite((float)inits[i].scale)))
+            cgp__builder_stick(model, CGP_EINVAL, op,
+                               "init: expected a scale of 0 or more that is finite as f32, got %g",
+                               inits[i].scale);
+        else
+            continue;
+        return false;
+    }
+    return true;
+}
+
 static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
     if (cgp__grow(array, room, need, bytes)) return true;
     cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)",
@@ -138,7 +163,8 @@ static char *strdup_or_stick(cgp_model *model, const char *text) {
 void cgp_model_layer(cgp_model *model, const char *name) {
     CGP__NEED_OR(model, );
     CGP__NEED_STUCK(model, name, );
-    if (!cgp__builder_open(model, "layer")) return;
+    if (!cgp__builder_open(model, "layer") || !cgp__builder_takes_name(model, "layer", name))
+        return;
     const int n = model->n_layers;
     if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1,
                        sizeof *model->layers))
@@ -162,7 +188,8 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     CGP__NEED_STUCK(model, dims, cgp__no_value);
-    if (!cgp__builder_open(model, name)) return cgp__no_value;
+    if (!cgp__builder_open(model, name) || !cgp__builder_takes_name(model, "input", name))
+        return cgp__no_value;
     if (dtype != CGP_F32 && dtype != CGP_I32) {
         cgp__builder_stick(model, CGP_EINVAL, name, "an input is of f32 or i32, got %s",
                            dtype == CGP_BF16
@@ -270,7 +297,7 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     CGP__NEED_OR(model, );
     CGP__NEED_STUCK(model, name, );
     CGP__NEED_STUCK(model, existing, );
-    if (!cgp__builder_open(model, "tie")) return;
+    if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name)) return;
     const int through = find_name(model, CGP__NAMES_TIE, existing);
     const int parameter = through >= 0 && model->ties[through].used
                               ? model->ties[through].parameter
@@ -375,6 +402,9 @@ cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_val
     }
     cgp_init own_inits[CGP__MAX_PARAMS];
     if (attributes->own) inits = cgp__own_inits(attributes->own, own_inits);
+    if (!cgp__builder_takes_name(model, op->name, name) ||
+        (inits && !cgp__builder_takes_inits(model, op->name, inits, inferred.n_params)))
+        return cgp__no_value;
     node.geometry = inferred.geometry;
     node.n_saved = inferred.n_saved;
     node.n_params = inferred.n_params;

@@ -17,6 +17,12 @@ static const cgp_value cgp__no_value = {-1};
     } while (0)
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
+/* Tell whether a name is UTF-8, as what is saved under it must be; if not, that sticks. */
+bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
+
+/* Tell whether `n` ways to begin are some; if not, that sticks. */
+bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n);
+
 /* Record the first error, with the layer and op it happened in. */
 void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
                         ...) CGP_PRINTF(4, 5);

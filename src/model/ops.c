@@ -31,6 +31,8 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
     const cgp__attributes attributes = {
         .size = options.out, .bias = options.bias, .in_out = options.in_out};
     const cgp_init inits[2] = {options.init, options.bias_init};
+    if (cgp__builder_open(model, "linear") && !cgp__builder_takes_inits(model, "linear", inits, 2))
+        return cgp__no_value; /* the bias's counts without a bias, too: it was given */
     return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes, inits);
 }
 
@@ -88,6 +90,8 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                     options.padding.right},
     };
     const cgp_init inits[2] = {options.init, options.bias_init};
+    if (cgp__builder_open(model, "conv2d") && !cgp__builder_takes_inits(model, "conv2d", inits, 2))
+        return cgp__no_value; /* the bias's counts without a bias, too: it was given */
     return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes, inits);
 }
 

@@ -47,7 +47,7 @@ static cgp__stash *find(const cgp_model *model, const char *space, const char *n
 }
 
 static bool has_name(cgp_model *model, const char *op, const char *name) {
-    if (*name) return true;
+    if (*name) return cgp__builder_takes_name(model, op, name);
     cgp__builder_stick(model, CGP_EINVAL, op, "expects a name, got none");
     return false;
 }

@@ -7,6 +7,7 @@
  * added to instead of overwritten. */
 #include "partition/partition.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -213,12 +214,21 @@ cgp_status cgp_balance_by_time(const cgp_model *model, const cgp_layer_cost *cos
     const int layers = cgp_model_layers(model);
     double *seconds = cgp__calloc((size_t)layers, sizeof *seconds);
     if (!seconds) return cgp__no_memory("balance", (size_t)layers * sizeof *seconds);
+    cgp_status status = CGP_OK;
     for (int i = 0; i < layers; i++) {
         const cgp_layer_cost *c = &costs[i];
+        const double parts[] = {c->forward_seconds, c->input_seconds, c->weight_seconds,
+                                c->recompute_seconds};
+        for (int k = 0; k < 4 && status == CGP_OK; k++) {
+            if (!(parts[k] >= 0 && isfinite(parts[k])))
+                status = cgp_fail(CGP_EINVAL,
+                                  "balance: layer %d: expected times of 0 or more, got %g", i,
+                                  parts[k]);
+        }
         seconds[i] = c->forward_seconds + c->input_seconds + c->weight_seconds;
         if (recomputed) seconds[i] += c->recompute_seconds;
     }
-    const cgp_status status = cgp_balance_solve(seconds, layers, stages, balance);
+    if (status == CGP_OK) status = cgp_balance_solve(seconds, layers, stages, balance);
     free(seconds);
     return status;
 }

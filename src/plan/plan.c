@@ -70,7 +70,10 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->loss_outside) CGP_TRY(check_loss_outside(o, model));
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
-    return o->inference ? CGP_OK : cgp_optim_check(&o->optim);
+    if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
+        return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
+                        (int)o->recompute);
+    return cgp_optim_check(&o->optim); /* also where it has nothing to do: it was given */
 }
 
 /* Micro-batches of b = ceil(B / M) samples, ceil(B / b) of them: torchgpipe's rule. */
@@ -124,7 +127,9 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
     }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
-        const char *name = o->devices && o->devices[d] ? o->devices[d] : "cpu";
+        const char *name = o->devices ? o->devices[d] : "cpu";
+        if (!name)
+            return cgp_fail(CGP_EINVAL, "devices: expected cpu or ref for device %d, got NULL", d);
         CGP_TRY(cgp__backend_find(name, &device->backend));
         device->name = cgp__format("%s:%d", name, d);
         if (!device->name) return cgp__no_memory("plan", strlen(name));

@@ -8,7 +8,9 @@
 #include <string.h>
 
 size_t cgp_dtype_bytes(cgp_dtype dtype) {
-    return dtype == CGP_BF16 ? 2 : dtype == CGP_I64 ? 8 : 4;
+    static const size_t bytes[] = {[CGP_F32] = 4, [CGP_I32] = 4, [CGP_BF16] = 2, [CGP_I64] = 8};
+    const int i = (int)dtype;
+    return i >= 0 && i < (int)(sizeof bytes / sizeof bytes[0]) ? bytes[i] : 0;
 }
 
 const char *cgp_dtype_name(cgp_dtype dtype) {
@@ -19,8 +21,10 @@ const char *cgp_dtype_name(cgp_dtype dtype) {
 }
 
 cgp_shape cgp_shape_make(int rank, const int64_t *dims) {
-    if (rank > 0) CGP__NEED_OR(dims, (cgp_shape){.rank = -1});
-    cgp_shape shape = {.rank = rank < CGP_MAX_RANK ? rank : CGP_MAX_RANK};
+    cgp_shape shape = {.rank = -1};
+    if (rank < 0 || rank > CGP_MAX_RANK) return shape;
+    if (rank > 0) CGP__NEED_OR(dims, shape);
+    shape.rank = rank;
     for (int i = 0; i < shape.rank; i++)
         shape.dims[i] = dims[i];
     return shape;
@@ -28,6 +32,7 @@ cgp_shape cgp_shape_make(int rank, const int64_t *dims) {
 
 int64_t cgp_shape_count(const cgp_shape *shape) {
     CGP__NEED_OR(shape, 0);
+    if (shape->rank < 0 || shape->rank > CGP_MAX_RANK) return 0;
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++)
         count *= shape->dims[i];
@@ -37,7 +42,7 @@ int64_t cgp_shape_count(const cgp_shape *shape) {
 bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
     CGP__NEED_OR(a, false);
     CGP__NEED_OR(b, false);
-    if (a->rank != b->rank) return false;
+    if (a->rank != b->rank || a->rank > CGP_MAX_RANK) return false;
     for (int i = 0; i < a->rank; i++) {
         if (a->dims[i] != b->dims[i]) return false;
     }
@@ -46,8 +51,13 @@ bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b) {
 
 char *cgp_shape_text(const cgp_shape *shape, char *text, size_t size) {
     CGP__NEED_OR(shape, NULL);
-    if (size > 0) CGP__NEED_OR(text, NULL);
+    if (size == 0) return text;
+    CGP__NEED_OR(text, NULL);
     size_t used = 0;
+    if (shape->rank < 0 || shape->rank > CGP_MAX_RANK) {
+        snprintf(text, size, "[rank %d]", shape->rank);
+        return text;
+    }
     snprintf(text, size, "[");
     for (int i = 0; i < shape->rank; i++) {
         used = strlen(text);

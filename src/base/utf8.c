@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* utf8.c -- texts from outside: whether they are UTF-8, and how they are shown on a terminal. */
+#include "base/base.h"
+
+#include <stdio.h>
+
+/* Bytes of the character that begins at `c`, 0 if none does: overlong forms, surrogates and what is above U+10FFFF are none
+ * (Unicode 15, table 3-7). */
+static int character(const unsigned char *c) {
+    if (c[0] < 0x80) return c[0] ? 1 : 0;
+    if (c[0] < 0xc2 || c[0] > 0xf4) return 0;
+    const int more = c[0] < 0xe0 ? 1 : c[0] < 0xf0 ? 2 : 3;
+    const unsigned char low = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80;
+    const unsigned char high = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;
+    if (c[1] < low || c[1] > high) return 0;
+    for (int i = 2; i <= more; i++) {
+        if (c[i] < 0x80 || c[i] > 0xbf) return 0;
+    }
+    return 1 + more;
+}
+
+bool cgp__is_utf8(const char *text) {
+    const unsigned char *c = (const unsigned char *)text;
+    while (*c) {
+        const int bytes = character(c);
+        if (bytes == 0) return false;
+        c += bytes;
+    }
+    return true;
+}
+
+/* A terminal acts on it: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which are two bytes. */
+static bool is_control(const unsigned char *c) {
+    return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
+}
+
+char *cgp_escape(const char *text, char *out, size_t size) {
+    CGP__NEED_OR(text, NULL);
+    CGP__NEED_OR(out, NULL);
+    const unsigned char *c = (const unsigned char *)text;
+    size_t used = 0;
+    if (size == 0) return out;
+    while (*c) {
+        char shown[20] = "";
+        const int found = character(c), bytes = found ? found : 1;
+        const bool plain = found && !is_control(c);
+        int length = 0;
+        for (int i = 0; i < bytes; i++)
+            length += snprintf(shown + length, sizeof shown - (size_t)length,
+                               plain ? "%c" : "\\x%02x", (unsigned)c[i]);
+        if (used + (size_t)length + 1 > size) break;
+        for (int i = 0; i < length; i++)
+            out[used++] = shown[i];
+        c += bytes;
+    }
+    out[used] = '\0';
+    return out;
+}
