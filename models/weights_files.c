@@ -78,7 +78,9 @@ cgp_status cgp__json_open(json_t **out, const char *path, size_t most) {
     cgp__json_error error;
     cgp_status status = read_text(path, most, &text, &size);
     json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
-    if (status == CGP_OK && !root)
+    if (status == CGP_OK && !root && error.refused != CGP_OK)
+        status = cgp_fail(error.refused, "%s: %s", path, error.reason);
+    else if (status == CGP_OK && !root)
         status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
                                             error.byte, error.reason)
                                  : cgp__short_of_memory(path);

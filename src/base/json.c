@@ -9,8 +9,9 @@
  * string before. */
 #include "base/json.h"
 
-#include "base/base.h"
+#include "base/limits.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -33,10 +34,66 @@ static bool is_room(size_t length) {
     return is;
 }
 
+/* --- what a text takes: values are many times larger than what is written of them, [] 45 times and {} 77 times (jansson 2.14,
+ * glibc) --- */
+
+enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, DEEPEST = 64 };
+
+/* Bytes from the quote at `at` to the one that ends the string. */
+static size_t string_length(const char *text, size_t length, size_t at) {
+    size_t end = at + 1;
+    while (end < length && text[end] != '"')
+        end += text[end] == '\\' ? 2 : 1;
+    return (end < length ? end : length - 1) - at;
+}
+
+/* An upper bound for both readings; *deep: the most brackets open at one time. */
+static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
+    int64_t bytes = 0, depth = 0;
+    *deep = 0;
+    for (size_t i = 0; i < length; i++) {
+        const char c = text[i];
+        if (c == '"') {
+            const size_t string = string_length(text, length, i);
+            bytes += STRING_BYTES + (int64_t)string;
+            i += string;
+        } else if (c == '{' || c == '[') {
+            bytes += c == '{' ? OBJECT_BYTES : ARRAY_BYTES;
+            *deep = cgp__most(*deep, ++depth);
+        } else if (c == '}' || c == ']') {
+            depth--;
+        } else if (c == ',') {
+            bytes += ITEM_BYTES;
+        }
+    }
+    return 2 * bytes;
+}
+
+static bool is_within_limits(const char *text, size_t length, cgp__json_error *error) {
+    int64_t most = 0, deep = 0;
+    error->refused = cgp__limit_get(CGP__LIMIT_JSON, &most);
+    if (error->refused != CGP_OK) {
+        snprintf(error->reason, sizeof error->reason, "%s", cgp_message());
+        return false;
+    }
+    const int64_t bytes = memory_of(text, length, &deep);
+    if (bytes <= most && deep <= DEEPEST) return true;
+    error->refused = CGP_EFORMAT;
+    if (bytes > most)
+        snprintf(error->reason, sizeof error->reason,
+                 "expected JSON that takes at most %" PRId64 " MiB of memory, got one of %" PRId64
+                 "%s",
+                 most >> 20, bytes >> 20, cgp__limit_hint(CGP__LIMIT_JSON));
+    else
+        snprintf(error->reason, sizeof error->reason,
+                 "expected JSON nested at most %d deep, got %" PRId64, DEEPEST, deep);
+    return false;
+}
+
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) {
     json_error_t errors[2];
     *error = (cgp__json_error){.byte = 0};
-    if (!is_room(length)) return NULL;
+    if (!is_within_limits(text, length, error) || !is_room(length)) return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[0]);
     json_t *again = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[1]);
     const bool same = root && again && json_equal(root, again);

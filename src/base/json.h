@@ -3,16 +3,19 @@
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 
+#include <cgpipe/base.h>
+
 #include <jansson.h>
 #include <stdbool.h>
 
 typedef struct cgp__json_error {
+    cgp_status refused; /* not CGP_OK: a limit, which `reason` tells; the text may be JSON */
     size_t byte;
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;
 
-/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, or
- * is nested deeper than jansson goes (2048). Owned by the caller. */
+/* Read a text, an object or a list; NULL for what is not JSON, has a key twice in an object, is nested more than 64 deep, or
+ * would take more memory than CGP__LIMIT_JSON. Owned by the caller. */
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error);
 
 /* Write a text with jansson's flags; owned by the caller, NULL when short. */

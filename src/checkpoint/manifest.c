@@ -103,6 +103,8 @@ static cgp_status parse_json(cgp__manifest *manifest, const char *path, const ch
                              size_t length) {
     cgp__json_error error;
     manifest->root = cgp__json_read(text, length, &error);
+    if (!manifest->root && error.refused != CGP_OK)
+        return cgp_fail(error.refused, "%s: %s", path, error.reason);
     if (!manifest->root && !error.reason[0]) return cgp__no_memory(path, length);
     if (!manifest->root)
         return cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path, error.byte,

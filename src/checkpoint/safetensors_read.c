@@ -10,7 +10,7 @@
  * data. */
 #include <cgpipe/checkpoint.h>
 
-#include "base/base.h"
+#include "base/limits.h"
 #include "checkpoint/file.h"
 #include "checkpoint/parts.h"
 #include "tensor/bf16.h"
@@ -190,6 +190,8 @@ static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t len
         return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
     file->header = cgp__json_read(text, length, &error);
     if (file->header) return CGP_OK;
+    if (error.refused != CGP_OK)
+        return cgp_fail(error.refused, "%s: header: %s", file->path, error.reason);
     if (!error.reason[0]) return cgp__no_memory(file->path, length);
     return damaged(file, LENGTH_BYTES, "header is not JSON (byte %zu: %s)",
                    LENGTH_BYTES + error.byte, error.reason);
@@ -206,6 +208,11 @@ static cgp_status read_header(cgp_safetensors *file) {
         return damaged(
             file, 0, "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
             LONGEST_HEADER, length);
+    int64_t most = 0;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &most));
+    if (length > (uint64_t)most)
+        return damaged(file, 0, "expected a header of at most %" PRId64 " bytes, got %" PRIu64 "%s",
+                       most, length, cgp__limit_hint(CGP__LIMIT_HEADER));
     if (length > (uint64_t)(file->file_bytes - LENGTH_BYTES))
         return damaged(file, 0,
                        "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64,

@@ -11,6 +11,7 @@
 #include "data/files.h"
 #include "data/image.h"
 #include "data/order.h"
+#include "base/limits.h"
 #include "data/prefetch.h"
 
 #include <cgpipe/images.h>
@@ -22,7 +23,6 @@
 #include <unistd.h>
 #include <strings.h>
 
-#define MOST_PIXELS ((int64_t)1 << 27)
 #define MOST_FILE_BYTES ((int64_t)1 << 28)
 
 enum { LEAST_SIZE = 8, MOST_SIZE = 1024, MOST_WORKERS = 256 };
@@ -55,9 +55,10 @@ typedef struct folder_data {
 static cgp_status decode(const folder_data *data, uint32_t file, cgp__image *image) {
     const char *path = data->files.items[file];
     uint8_t *bytes = NULL;
-    int64_t size = 0;
+    int64_t size = 0, pixels = 0;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_PIXELS, &pixels));
     CGP_TRY(cgp__data_file_load(path, "an image", MOST_FILE_BYTES, &bytes, &size));
-    const cgp__image_file in = {path, bytes, (size_t)size, MOST_PIXELS};
+    const cgp__image_file in = {path, bytes, (size_t)size, pixels};
     const cgp_status status = cgp__image_decode(image, &in);
     free(bytes);
     return status;

@@ -2,6 +2,8 @@
 /* image.c -- see image.h: which decoder a file is for, and what both need. */
 #include "data/image.h"
 
+#include "base/limits.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,9 +19,9 @@ cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64
     const int64_t pixels = width * height; /* both below 2^31 */
     if (pixels > file->most_pixels)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: expected at most %" PRId64 " pixels, got %" PRId64 " x %" PRId64
-                        " (make it smaller)",
-                        file->path, file->most_pixels, width, height);
+                        "%s: expected at most %" PRId64 " pixels, got %" PRId64 " x %" PRId64 "%s",
+                        file->path, file->most_pixels, width, height,
+                        cgp__limit_hint(CGP__LIMIT_PIXELS));
     const size_t bytes = (size_t)pixels * CGP__IMAGE_CHANNELS;
     *image = (cgp__image){width, height, cgp__calloc(bytes, 1)};
     return image->pixels ? CGP_OK : cgp__no_memory(file->path, bytes);

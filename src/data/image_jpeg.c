@@ -6,14 +6,15 @@
  * local variable matters after a jump. */
 #include "data/image.h"
 
+#include "base/limits.h"
+
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <jpeglib.h>
 #include <jerror.h>
-
-#define MOST_SCANS 100 /* a progressive file with thousands decodes for hours */
 
 typedef struct jpeg_job {
     struct jpeg_decompress_struct info;
@@ -23,6 +24,7 @@ typedef struct jpeg_job {
     const cgp__image_file *file;
     cgp__image *image;
     uint8_t *row;      /* [width, 4], of CMYK */
+    int64_t most_scans, most_bytes; /* a file with thousands of scans decodes for hours */
     cgp_status status; /* of a failure of ours */
     char told[JMSG_LENGTH_MAX];
 } jpeg_job;
@@ -34,6 +36,12 @@ static void on_error(j_common_ptr info) {
     info->err->format_message(info, job->told);
     if (info->err->msg_code == JERR_OUT_OF_MEMORY)
         job->status = cgp__no_memory(job->file->path, 1);
+    if (info->err->msg_code == JERR_NO_BACKING_STORE) /* for more than max_memory_to_use */
+        job->status = cgp_fail(CGP_EFORMAT,
+                               "%s: expected a JPEG that takes at most %" PRId64
+                               " MiB to decode, got a progressive one of more%s",
+                               job->file->path, job->most_bytes >> 20,
+                               cgp__limit_hint(CGP__LIMIT_IMAGE_MEMORY));
     longjmp(job->back, 1);
 }
 
@@ -54,8 +62,9 @@ static void on_output(j_common_ptr info) {
 
 static void on_progress(j_common_ptr info) {
     jpeg_job *job = info->client_data;
-    if (job->info.input_scan_number <= MOST_SCANS) return;
-    snprintf(job->told, sizeof job->told, "more than %d scans", MOST_SCANS);
+    if (job->info.input_scan_number <= job->most_scans) return;
+    job->status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " scans, got more%s",
+                           job->file->path, job->most_scans, cgp__limit_hint(CGP__LIMIT_SCANS));
     longjmp(job->back, 1);
 }
 
@@ -88,6 +97,7 @@ static bool decode(jpeg_job *job) {
     if (setjmp(job->back)) return false;
     jpeg_create_decompress(info);
     info->progress = &job->progress;
+    info->mem->max_memory_to_use = (long)job->most_bytes;
     jpeg_mem_src(info, job->file->bytes, job->file->size);
     jpeg_read_header(info, TRUE);
     const bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
@@ -110,8 +120,13 @@ static size_t place_of(const jpeg_job *job) {
 }
 
 cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) {
+    int64_t scans = 0, bytes = 0;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_SCANS, &scans));
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_IMAGE_MEMORY, &bytes));
     jpeg_job *job = cgp__calloc(1, sizeof *job);
     if (!job) return cgp__no_memory(file->path, sizeof *job);
+    job->most_scans = scans;
+    job->most_bytes = bytes;
     job->file = file;
     job->image = out;
     job->info.err = jpeg_std_error(&job->errors);

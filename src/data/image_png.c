@@ -5,6 +5,9 @@
  * left out, and which ones are must not depend on the machine. */
 #include "data/image.h"
 
+#include "base/limits.h"
+
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -54,6 +57,31 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
     job->at += count;
 }
 
+/* --- chunks --- */
+
+static int64_t number_at(const uint8_t *bytes) {
+    return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+}
+
+/* What there may be thousands of: pixels, and the pictures of an animated PNG, which libpng skips. */
+static bool is_pixels(const uint8_t *type) {
+    return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
+           memcmp(type, "fdAT", 4) == 0;
+}
+
+static cgp_status check_chunks(const cgp__image_file *file) {
+    enum { SIGNATURE = 8, LENGTH_TYPE_CRC = 12 };
+    int64_t most = 0, n = 0, size = (int64_t)file->size;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_CHUNKS, &most));
+    for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
+         at += LENGTH_TYPE_CRC + number_at(file->bytes + at))
+        n += !is_pixels(file->bytes + at + 4);
+    if (n <= most) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64 "%s",
+                    file->path, most, n, cgp__limit_hint(CGP__LIMIT_CHUNKS));
+}
+
 /* --- decoding --- */
 
 static cgp_status make_room(png_job *job) {
@@ -73,6 +101,8 @@ static bool decode(png_job *job) {
     job->info = png_create_info_struct(job->png);
     if (!job->info) return false;
     png_set_read_fn(job->png, job, on_read);
+    /* Texts, profiles and all else that changes no pixel are skipped, not inflated: a megabyte of them can be a gigabyte. */
+    png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     job->status = make_room(job);
     if (job->status != CGP_OK) return false;
@@ -91,6 +121,7 @@ static bool decode(png_job *job) {
 }
 
 cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file) {
+    CGP_TRY(check_chunks(file));
     png_job *job = cgp__calloc(1, sizeof *job);
     if (!job) return cgp__no_memory(file->path, sizeof *job);
     job->file = file;

@@ -64,6 +64,8 @@ static int64_t token_bytes(const char *text, uint8_t *bytes) {
 static cgp_status not_json(const char *path, const uint8_t *text, int64_t size,
                            const cgp__json_error *error) {
     int64_t line = 1, first = 0;
+    if (error->refused != CGP_OK)
+        return cgp_fail(error->refused, "%s: %s", path, error->reason);
     if (!error->reason[0]) return cgp__no_memory(path, (size_t)size);
     for (int64_t i = 0; i < size && i < (int64_t)error->byte; i++) {
         if (text[i] != '\n') continue;

@@ -142,6 +142,8 @@ cgp_status cgp_schedule_from_trace(cgp_schedule **out, cgp_schedule_timeline *ti
     cgp__json_error error;
     reader r = {.name = name};
     json_t *root = cgp__json_read(text, bytes, &error);
+    if (!root && error.refused != CGP_OK)
+        return cgp_fail(error.refused, "%s: %s", name, error.reason);
     if (!root && !*error.reason) return cgp__no_memory(name, bytes);
     if (!root) return cgp_fail(CGP_EFORMAT, "%s: byte %zu: %s", name, error.byte, error.reason);
     const cgp_status status = read_measured(&r, root);

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* limits.c -- see limits.h.
+ *
+ *     header        32 MB: a model of 100,000 tensors has one of 12 MB; the format itself ends at 100 MB
+ *     json          512 MiB: twice what those 100,000 tensors take (a text that means harm takes 150 times its size)
+ *     pixels        2^27, so 384 MiB; above all cameras but those of panoramas
+ *     image-memory  512 MiB: the coefficients of a progressive JPEG of 89 million pixels at full colour
+ *     chunks, scans what libpng keeps and djpeg's example suggests: 1000, 100 */
+#include "base/limits.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LIMIT(name, most) {name, most, " (CGP_LIMITS=" name "=N allows more)"}
+
+static const struct {
+    const char *name;
+    int64_t most;
+    const char *hint;
+} limits[] = {
+    [CGP__LIMIT_HEADER] = LIMIT("header", 32000000),
+    [CGP__LIMIT_JSON] = LIMIT("json", (int64_t)512 << 20),
+    [CGP__LIMIT_PIXELS] = LIMIT("pixels", (int64_t)1 << 27),
+    [CGP__LIMIT_IMAGE_MEMORY] = LIMIT("image-memory", (int64_t)512 << 20),
+    [CGP__LIMIT_CHUNKS] = LIMIT("chunks", 1000),
+    [CGP__LIMIT_SCANS] = LIMIT("scans", 100),
+};
+enum { COUNT = sizeof limits / sizeof limits[0], LONGEST_ITEM = 63 };
+
+const char *cgp__limit_hint(cgp__limit limit) {
+    return limits[limit].hint;
+}
+
+/* One "name=number". */
+static cgp_status parse(const char *text, size_t length, int64_t values[COUNT]) {
+    const char *names[COUNT];
+    char item[LONGEST_ITEM + 1], *end = NULL;
+    int which = 0;
+    snprintf(item, sizeof item, "%.*s", (int)length, text);
+    char *number = strchr(item, '=');
+    if (!number || length > LONGEST_ITEM)
+        return cgp_fail(CGP_EINVAL, "CGP_LIMITS: expected name=number, got \"%s\"", item);
+    *number++ = '\0';
+    for (int i = 0; i < COUNT; i++)
+        names[i] = limits[i].name;
+    CGP_TRY(cgp__parse_name(&which, item, "CGP_LIMITS",
+                            "header, json, pixels, image-memory, chunks or scans", names, COUNT));
+    errno = 0;
+    values[which] = strtoll(number, &end, 10);
+    if (errno == 0 && end != number && *end == '\0' && values[which] >= 1) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"",
+                    item, number);
+}
+
+cgp_status cgp__limit_get(cgp__limit limit, int64_t *most) {
+    int64_t values[COUNT];
+    const char *text = getenv("CGP_LIMITS");
+    for (int i = 0; i < COUNT; i++)
+        values[i] = limits[i].most;
+    while (text && *text) {
+        const size_t length = strcspn(text, ",");
+        CGP_TRY(parse(text, length, values));
+        text += length + (text[length] == ',');
+    }
+    *most = values[limit];
+    return CGP_OK;
+}
