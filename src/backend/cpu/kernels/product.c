@@ -32,27 +32,42 @@ _Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
 
 /* --- packing --- */
 
-/* Blocks of `span` change places across the diagonal; after spans 1, 2, 4, ... lane j of r[i]
- * is what lane i of r[j] was. */
-INLINE void exchange(vec *r, int span) {
-    const ivec iota = IOTA;
-    const ivec low = (iota & span) == 0, shift = low & span;
-    const ivec lower = iota + (~low & (LANES - span));
-    const ivec upper = iota + shift + (~low & LANES);
-    UNROLL for (int i = 0; i < LANES; i++) {
-        if (i & span) continue;
-        const vec a = r[i], b = r[i + span];
-        r[i] = __builtin_shuffle(a, b, lower);
-        r[i + span] = __builtin_shuffle(a, b, upper);
+/* exchange_span(): blocks of `span` change places across the diagonal; after spans 1, 2, 4, ... lane j of r[i] is what
+ * lane i of r[j] was. Lanes of (a, b) are counted through; a compiler wants constants for them. */
+#define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
+#define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
+#define EIGHT(PICK, from, span)                                                                \
+    PICK((from) + 0, span), PICK((from) + 1, span), PICK((from) + 2, span),                    \
+        PICK((from) + 3, span), PICK((from) + 4, span), PICK((from) + 5, span),                \
+        PICK((from) + 6, span), PICK((from) + 7, span)
+#ifdef CGP_ISA_v4
+#define ALL(PICK, span) EIGHT(PICK, 0, span), EIGHT(PICK, 8, span)
+#else
+#define ALL(PICK, span) EIGHT(PICK, 0, span)
+#endif
+#define DEFINE_EXCHANGE(span)                                                                  \
+    INLINE void exchange_##span(vec *r) {                                                      \
+        UNROLL for (int i = 0; i < LANES; i++) {                                               \
+            if (i & (span)) continue;                                                          \
+            const vec a = r[i], b = r[i + (span)];                                             \
+            r[i] = __builtin_shufflevector(a, b, ALL(LOWER, span));                            \
+            r[i + (span)] = __builtin_shufflevector(a, b, ALL(UPPER, span));                   \
+        }                                                                                      \
     }
-}
+
+DEFINE_EXCHANGE(1)
+DEFINE_EXCHANGE(2)
+DEFINE_EXCHANGE(4)
+#ifdef CGP_ISA_v4
+DEFINE_EXCHANGE(8)
+#endif
 
 INLINE void transpose(vec r[LANES]) {
-    exchange(r, 1);
-    exchange(r, 2);
-    exchange(r, 4);
+    exchange_1(r);
+    exchange_2(r);
+    exchange_4(r);
 #ifdef CGP_ISA_v4
-    exchange(r, 8);
+    exchange_8(r);
 #endif
 }
 
