@@ -3,24 +3,28 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 WERROR ?= OFF
-DATA ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
+DATA ?=
+DEMO_TEXTS ?= $(shell find . -path './build*' -prune -o \( -name '*.md' -o -name '*.[ch]' \) -print | LC_ALL=C sort)
 STAGES ?= 2
 DEMO_STEPS ?= 1200
 DEMO_RUN ?= $(BUILD)/demo
 PREFIX ?= /usr/local
+# What may have spaces reaches the shell through the environment.
+export DATA DEMO_RUN PREFIX DESTDIR
+prefix = "$$(realpath -m -s -- "$$PREFIX")"
 
 all: deps ## build the library and the program
 	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
 	@echo "building the library and the program in $(BUILD)"
-	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_program manual -- --quiet
+	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_program cgpipe_installed cgpipe_manual_pages -- --quiet
 
 install: all ## install below PREFIX (default /usr/local): program, libraries, headers, manual pages; in DESTDIR, if given
-	@DESTDIR="$(DESTDIR)" cmake --install $(BUILD) --prefix $(abspath $(PREFIX)) >/dev/null
+	@cmake --install $(BUILD) --prefix $(prefix) >/dev/null
 	@rm -f $(BUILD)/install_manifest.txt
-	@echo "installed in $(DESTDIR)$(abspath $(PREFIX))"
+	@echo "installed in $$DESTDIR"$(prefix)
 
 uninstall: all ## delete what `make install` with the same PREFIX and DESTDIR installed
-	@tools/uninstall.sh $(BUILD) $(DESTDIR)$(abspath $(PREFIX))
+	@tools/uninstall.sh $(BUILD) "$$DESTDIR"$(prefix)
 
 docs: ## the headers as web pages in BUILD/docs (needs doxygen)
 	@tools/docs.sh $(BUILD)/docs
@@ -33,10 +37,10 @@ test: all ## build and run every test
 	@cmake --build $(BUILD) -j $(JOBS) -- --quiet
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
-demo: all ## train a small GPT-2 in 2 stages on DATA (default: this project's text), then sample from it
+demo: all ## train a small GPT-2 in 2 stages on DATA (a file; default: this project's text), then sample from it
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
 	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --rate 1e-3 --warmup 100 --seed 1 \
-	  --run $(DEMO_RUN) --overwrite --verbose --sample 200 --data $(DATA)
+	  --run "$$DEMO_RUN" --overwrite --verbose --sample 200 --data $(if $(DATA),"$$DATA",$(DEMO_TEXTS))
 
 QUESTIONS ?= gpt2 chunks peak small precision losses resnet101 schedules predictions overheads
 bench: all ## measure speed and memory, here and in PyTorch (bench/README.md says what and how)
@@ -73,6 +77,8 @@ fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints e
 schedules: all ## make docs/schedules.md and its drawings again
 	@tools/schedules.sh $(BUILD) docs
 
+# AddressSanitizer looks for uses of a function's variables after its return, too, where ASAN_OPTIONS does not say otherwise.
+asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)
 asan tsan: deps ## build and run the small tests under address+undefined, or thread, sanitizer
 	@cmake -S . -B $(BUILD)-$@ -G Ninja -DCGP_WERROR=$(WERROR) -DCGP_SANITIZE=$(if $(filter asan,$@),address$(comma)undefined,thread) >/dev/null
 	@echo "building everything in $(BUILD)-$@"

@@ -6,8 +6,8 @@
  * from `core` on. They start with the first kernel and end with the device. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
+#include "backend/cpu/openmp.h"
 
-#include <omp.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static cgp_status start(cgp__device *device, int core) {
     CGP_TRY(cgp__cpu_isa_choose(&device->loops, &device->may_tile));
     CGP_TRY(pin(device->thread, device->threads, core));
     omp_set_num_threads(device->threads);
-    if (omp_get_proc_bind() != omp_proc_bind_false)
+    if (omp_get_proc_bind() != OMP_PROC_BIND_FALSE)
         cgp__log(CGP_LOG_WARN, "cpu",
                  "OpenMP binds every device to the same core, which halves the speed "
                  "(unset OMP_PROC_BIND and OMP_PLACES)");

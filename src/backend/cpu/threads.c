@@ -11,15 +11,10 @@
  * not pinned one by one, because a thread started later would be on the owner's core alone.
  *
  * The counter of the grains taken is also what orders the memory of the threads as far as the
- * thread sanitizer can see, which knows nothing of libgomp's barriers: every thread reads it
+ * thread sanitizer can see, which knows nothing of OpenMP's barriers: every thread reads it
  * before it looks at anything, and adds to it once more after its last part. */
 #include "backend/cpu/cpu.h"
-
-#include <omp.h>
-
-/* What `#pragma omp parallel num_threads(threads)` calls. By name, because the pragma passes its
- * variables through memory that the thread sanitizer sees written and read without order. */
-void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
+#include "backend/cpu/openmp.h"
 
 static void take_parts(void *data) {
     cgp__device *device = data;
@@ -50,5 +45,5 @@ void cgp__cpu_share(cgp__device *device, int64_t items, int64_t block, cgp__cpu_
 }
 
 void cgp__cpu_threads_end(void) {
-    omp_pause_resource(omp_pause_soft, omp_get_initial_device());
+    omp_pause_resource(OMP_PAUSE_SOFT, omp_get_initial_device());
 }
