@@ -323,8 +323,8 @@ static void a_wrong_description_is_refused(void **unused) {
         "shelf: expected an input of 1 to 2^40 elements a sample, got 0 as dimension 0",
         "shelf: expected a target of 1 to 2^40 elements a sample, got 1048577 as dimension 1",
         "shelf: expected 1 to 4294967295 training samples, or INT64_MAX for no end, got 0",
-        "shelf: expected 1 to 4294967295 training samples, or INT64_MAX for no end, got "
-        "4294967296",
+        ("shelf: expected 1 to 4294967295 training samples, or INT64_MAX for no end, got "
+         "4294967296"),
         "shelf: expected 0 or more validation samples, got -1",
     };
     memset(longer, 'x', 101);
