@@ -48,7 +48,7 @@ static void print_heading(FILE *out, const cli_settings *s, const bench_table *t
         out,
         "planned, schedule %s, %s; GiB of all devices: model (weights, gradients, optimizer), "
         "activations, all; of the largest device\n",
-        s->schedule, s->precision);
+        cli_shown(s->schedule), s->precision);
     fprintf(out,
             "published: torchgpipe on Tesla P40, Huang et al. as torchgpipe quotes them\n\n");
     fprintf(out, "%-11s %15s %9s %9s %10s %9s %9s", "", "parameters", "balance", "model",

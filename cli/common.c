@@ -4,7 +4,6 @@
 
 #include "commands.h"
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -37,12 +36,9 @@ static const char *article(const char *message) {
     return "";
 }
 
-/* What a person typed may hold line breaks; the report stays one line. */
+/* One line, whatever a person typed: see cgp_escape(). */
 static void print_message(void) {
-    fputs(article(cgp_message()), stderr);
-    for (const char *c = cgp_message(); *c; c++)
-        fputc(iscntrl((unsigned char)*c) ? '?' : *c, stderr);
-    fputc('\n', stderr);
+    fprintf(stderr, "%s%s\n", article(cgp_message()), cgp_message());
 }
 
 void cli_warn(void) {
@@ -191,6 +187,13 @@ bool cli_parse_real(const char *text, double least, double below, double *out) {
     if (*end || !(value >= least && value < below)) return false;
     *out = value;
     return true;
+}
+
+const char *cli_shown(const char *text) {
+    static char shown[4][4 * 4096];
+    static int turn;
+    turn = (turn + 1) % 4;
+    return cgp_escape(text ? text : "", shown[turn], sizeof shown[turn]);
 }
 
 bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out) {

@@ -47,6 +47,13 @@ char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 double cli_mib(int64_t bytes);
 double cli_gib(int64_t bytes);
 
+/* A name from outside as a terminal may show it, "" for NULL: in one of four buffers in turn. */
+const char *cli_shown(const char *text);
+
+/* The largest text of a note in a checkpoint that is read as JSON, in bytes: those of cgpipe train have some
+ * hundreds, and the names of the data. */
+#define CLI_LONGEST_NOTE 8000000
+
 /* Fail early, with CGP_EIO, if no file could be written there. */
 CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 

@@ -94,7 +94,7 @@ static cgp_status print(const compared *c) {
         return CGP_OK; /* standard output is for one thing */
     FILE *out = cli_text(s);
     fprintf(out, "schedule     %s, %d devices, %d stages, %d micro-batches\n\n",
-            cgp_schedule_name(c->schedule), cgp_schedule_devices(c->schedule),
+            cli_shown(cgp_schedule_name(c->schedule)), cgp_schedule_devices(c->schedule),
             cgp_schedule_stages(c->schedule), cgp_schedule_chunks(c->schedule));
     CGP_TRY(print_pictures(out, c));
     print_table(out, c);

@@ -378,11 +378,11 @@ static void print_dropout(const conversion *c) {
 static void print(const conversion *c) {
     static const char *const sources[] = {"run", "Hugging Face folder", "file"};
     char parameters[CLI_NUMBER];
-    printf("from         %s (%s)\n", c->settings->operand, sources[c->source]);
+    printf("from         %s (%s)\n", cli_shown(c->settings->operand), sources[c->source]);
     printf("model        %s\n", c->model_text);
     printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
     print_dropout(c);
-    printf("to           %s (%s)\n", c->settings->target,
+    printf("to           %s (%s)\n", cli_shown(c->settings->target),
            sources[c->source != SOURCE_RUN ? SOURCE_RUN
                    : c->to_file            ? SOURCE_FILE
                                            : SOURCE_FOLDER]);

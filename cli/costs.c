@@ -5,10 +5,12 @@
 #include "common.h"
 #include "report.h"
 
+#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 /* --- measured --- */
 
@@ -157,11 +159,25 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path
     return CGP_OK;
 }
 
+/* A file of costs is as long as its model has layers; JSON that means harm takes 80 times its size. */
+static cgp_status check_size(const char *path, const cgp_model *model) {
+    struct stat info;
+    const int64_t most = 65536 + (int64_t)1024 * cgp_model_layers(model);
+    if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is not a regular file, expected costs of layers", path);
+    if (info.st_size <= most) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected the costs of %d layers in at most %" PRId64 " bytes, got %" PRId64,
+                    path, cgp_model_layers(model), most, (int64_t)info.st_size);
+}
+
 cgp_status cli_costs_read(cli_costs *costs, const cli_settings *s, const cgp_model *model,
                           const char *model_text) {
     const char *path = s->costs;
     json_error_t error;
     *costs = (cli_costs){0};
+    CGP_TRY(check_size(path, model));
     json_t *o = json_load_file(path, 0, &error);
     if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
     const cgp_status status = read_costs(costs, o, path, model, model_text);

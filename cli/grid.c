@@ -13,7 +13,7 @@
 
 static void print_heading(FILE *out, const cli_settings *s, const char *model) {
     fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model, s->batch,
-            s->schedule, s->dropout, s->optimizer);
+            cli_shown(s->schedule), s->dropout, s->optimizer);
     fprintf(out,
             "activation: peak of all devices in GiB; log: the original experiment's, batch "
             "%d; total: with parameters\n",

@@ -200,8 +200,8 @@ static void print_change(FILE *out, const char *separator, int id, const json_t 
     const size_t style = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(12);
     char *from = before ? json_dumps(before, style) : NULL;
     char *to = json_dumps(now, style);
-    fprintf(out, "%s--%s %s -> %s", separator, cli_options[id].name, from ? from : "null",
-            to ? to : "null");
+    fprintf(out, "%s--%s %s -> %s", separator, cli_options[id].name, from ? cli_shown(from) : "null",
+            to ? cli_shown(to) : "null");
     free(to);
     free(from);
 }

@@ -73,7 +73,7 @@ static void print_pipeline(FILE *out, const cli_experiment *e, bool brief) {
     fprintf(out, ", balance ");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
-    fprintf(out, ", schedule %s, recompute %s, precision %s%s", s->schedule, s->recompute,
+    fprintf(out, ", schedule %s, recompute %s, precision %s%s", cli_shown(s->schedule), s->recompute,
             s->precision, s->deferred_batch_norm ? ", deferred batch norm" : "");
     if (!brief || s->threads_per_device > 1)
         fprintf(out, ", %" PRId64 " %s per device", s->threads_per_device,
@@ -255,7 +255,7 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
             "recompute)\n",
-            e->settings->schedule);
+            cli_shown(e->settings->schedule));
     CGP_TRY(cli_print_picture(out, schedule, "device"));
     fprintf(out, "simulated bubble %.1f %% (costs in FLOPs)\n",
             100 * cgp_plan_timeline(e->plan)->bubble_makespan);

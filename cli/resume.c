@@ -147,7 +147,7 @@ static void warn_rounding(const training *t, const json_t *note, const json_t *n
     fprintf(t->out, "warning      ");
     if (devices)
         fprintf(t->out, "devices: %s before, %s now%s",
-                json_is_string(had) ? json_string_value(had) : "?", json_string_value(has),
+                json_is_string(had) ? cli_shown(json_string_value(had)) : "?", json_string_value(has),
                 before != after ? "; " : "");
     if (before != after)
         fprintf(t->out, "samples in a micro-batch: %lld before, %lld now", (long long)before,
@@ -166,7 +166,7 @@ static void warn_numbers(const training *t, const json_t *note) {
     if (strcmp(precision ? precision : "f32", s->precision) != 0) /* older notes are of f32 */
         fprintf(t->out,
                 "warning      precision: %s before, %s now: other rounding from here on\n",
-                precision ? precision : "f32", s->precision);
+                precision ? cli_shown(precision) : "f32", s->precision);
     if (steps != s->steps && strcmp(s->rate_schedule, "cosine") == 0)
         fprintf(t->out,
                 "warning      steps: %lld before, %lld now: the rate follows another cosine\n",
@@ -213,7 +213,7 @@ static cgp_status check_record(const training *t, const json_t *note) {
 
 static cgp_status take_note(training *t, const char *text) {
     json_error_t error;
-    json_t *note = json_loads(text, 0, &error);
+    json_t *note = strlen(text) <= CLI_LONGEST_NOTE ? json_loads(text, 0, &error) : NULL;
     const json_t *position = json_object_get(note, "position");
     if (!json_is_integer(position) || json_integer_value(position) < 0) {
         json_decref(note);

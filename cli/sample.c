@@ -51,7 +51,7 @@ static cgp_status prepare(sample *s) {
 /* The model that a note of cgpipe train tells; NULL if it is no such note. */
 static json_t *model_of_note(const char *note) {
     json_error_t error;
-    json_t *object = json_loads(note, 0, &error);
+    json_t *object = strlen(note) <= CLI_LONGEST_NOTE ? json_loads(note, 0, &error) : NULL;
     json_t *model = json_incref(json_object_get(object, "model"));
     json_decref(object);
     return model;

@@ -242,7 +242,7 @@ static cgp_status run(work *w) {
     CGP_TRY(cgp_file_replace(s->out, w->kept, w->n_kept));
     const int64_t bytes = s->decode ? w->made : w->read;
     const int64_t tokens = s->decode ? w->read : w->made;
-    printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n", s->out,
+    printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n", cli_shown(s->out),
            cli_grouped(tokens, made), cli_grouped(bytes, read),
            tokens > 0 ? (double)bytes / (double)tokens : 0.0,
            seconds > 0 ? 1e-6 * (double)bytes / seconds : 0.0);

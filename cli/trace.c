@@ -29,7 +29,7 @@ static cgp_status write_txt(const cli_experiment *e, char **out) {
     if (!file) return cgp_fail(CGP_ENOMEM, "trace: out of memory");
     fprintf(file,
             "%s, step %" PRId64 " as measured: %.6g s, bubble %.1f %%; a column is %.3g ms\n",
-            cgp_schedule_name(schedule), cli_experiment_steps(e), t->makespan,
+            cli_shown(cgp_schedule_name(schedule)), cli_experiment_steps(e), t->makespan,
             100 * t->bubble_makespan, 1e3 * cli_timeline_column(t->makespan));
     cgp_status status = cli_print_timeline(file, schedule, t, t->makespan);
     const bool failed = ferror(file);
@@ -95,7 +95,7 @@ cgp_status cli_trace_write(FILE *out, const cli_experiment *e) {
         char *text = NULL;
         CGP_TRY(format_of(names->values[i])->write(e, &text));
         CGP_TRY(cli_text_write(names->values[i], text));
-        fprintf(out, "%s %s", i ? "," : "", names->values[i]);
+        fprintf(out, "%s %s", i ? "," : "", cli_shown(names->values[i]));
     }
     fputc('\n', out);
     return CGP_OK;

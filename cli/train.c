@@ -121,7 +121,7 @@ static void print_data(const training *t) {
 static cgp_status print_start(const training *t) {
     const bool verbose = t->settings.verbose, brief = goes_on(t) && !verbose;
     if (!brief) print_data(t);
-    fprintf(t->out, "run          %s\n", t->folder.path);
+    fprintf(t->out, "run          %s\n", cli_shown(t->folder.path));
     if (verbose)
         CGP_TRY(cli_print_plan(t->out, &t->experiment));
     else
@@ -148,8 +148,8 @@ static cgp_status open_run(training *t) {
         CGP_TRY(cli_folder_drop_after(&t->folder, t->settings.from_step));
     CGP_TRY(cli_metrics_open(&t->metrics, &t->folder, t->resumed));
     if (t->metrics.last < t->resumed)
-        fprintf(t->out, "warning      %s: no lines after step %" PRId64 "\n", t->folder.metrics,
-                t->metrics.last);
+        fprintf(t->out, "warning      %s: no lines after step %" PRId64 "\n",
+                cli_shown(t->folder.metrics), t->metrics.last);
     return CGP_OK;
 }
 

@@ -61,8 +61,8 @@ static void print_results(const training *t, const json_t *report) {
         fprintf(t->out, "no step      the run has all its %" PRId64 " (--steps N for more)\n",
                 t->settings.steps);
     if (t->saved > 0 && t->settings.verbose)
-        fprintf(t->out, "checkpoint   %s/step-%08" PRId64 "\n", t->folder.path, t->saved);
-    fprintf(t->out, "weights      %s\n", t->folder.weights);
+        fprintf(t->out, "checkpoint   %s/step-%08" PRId64 "\n", cli_shown(t->folder.path), t->saved);
+    fprintf(t->out, "weights      %s\n", cli_shown(t->folder.weights));
     fprintf(t->out, "weights_sha256 %s\n",
             json_string_value(json_object_get(report, "weights_sha256")));
 }
@@ -128,7 +128,7 @@ int cli_train_stopped(const training *t) {
     else
         fprintf(out, step < steps ? "before a step" : "after the last step");
     if (step < steps && resumable)
-        fprintf(out, " (cgpipe train --resume --run %s goes on)", t->folder.path);
+        fprintf(out, " (cgpipe train --resume --run %s goes on)", cli_shown(t->folder.path));
     fputc('\n', out);
     return signal ? CLI_STOPPED : CLI_OK;
 }

@@ -26,6 +26,9 @@ typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file that is 
  * Open a safetensors file and check it whole: header length, JSON, names, types, shapes, that the offsets fit the shapes, are
  * in bounds, and neither overlap nor leave holes.
  *
+ * A header has at most 32 MB (100,000 tensors have 12), and its JSON takes at most 512 MiB while it is read, but for what
+ * CGP_LIMITS=header=BYTES,json=BYTES in the environment says; the format itself ends at 100 MB.
+ *
  * Tensors of types that the library has no use for (F64, U8, BOOL ...) are listed and skipped over. Types that
  * the format does not have, and ranks above CGP_MAX_RANK, are refused as damage; keys of an entry that the format does not
  * have are ignored.
@@ -37,7 +40,7 @@ typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file that is 
  * @retval CGP_EFORMAT  Damaged: the message has file, byte offset and reason.
  * @retval CGP_ENOMEM
  *
- * Threads: any; a handle belongs to one thread at a time. Cost: reads the header (at most 100 MB), not the data.
+ * Threads: any; a handle belongs to one thread at a time. Cost: reads the header, not the data.
  * Source: the safetensors format: 8 bytes little-endian header length, JSON header, data.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path);

@@ -4,7 +4,8 @@
  *
  * Every data set has an *input* and a *target*, the tensors that a model with two inputs takes in this order.
  *
- * Threads: a data set belongs to one thread at a time. */
+ * Threads: a data set belongs to one thread at a time. In a child that fork() made since, one with threads is CGP_ESTATE to read
+ * (see base.h). */
 #ifndef CGPIPE_DATA_H
 #define CGPIPE_DATA_H
 

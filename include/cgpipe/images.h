@@ -156,7 +156,11 @@ static inline cgp_images_options cgp_images_options_default(void) {
  * (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
  *
  * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is left out, as torchvision's loader does.
- * Colour profiles and EXIF's orientation are not looked at. An image has at most 2^27 pixels.
+ * Colour profiles and EXIF's orientation are not looked at.
+ *
+ * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100 scans and 512 MiB of memory beside
+ * its pixels (a progressive one keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment
+ * says otherwise; the message of a refusal names the limit. What is above one is broken, as below.
  *
  * A broken image (damaged, cut short, empty, of another format) is named by a warning in the log, once; the next good file of its
  * split, in the order of the list, takes its place. It does not depend on the number of workers.

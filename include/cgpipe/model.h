@@ -17,7 +17,7 @@
  *
  * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out.
  *
- * Pointers given to builder calls are borrowed for the call; names are copied. A value belongs to the model that made it.
+ * Pointers given to builder calls are borrowed for the call; names are copied, and are UTF-8. A value belongs to the model that made it.
  *
  * Threads: one thread builds a model. Once finished it never changes, and any number of threads may read it. */
 #ifndef CGPIPE_MODEL_H
@@ -46,7 +46,7 @@ typedef enum cgp_init_kind {
 
 typedef struct cgp_init {
     cgp_init_kind kind;
-    double scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). */
+    double scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite, whatever the kind. */
 } cgp_init;
 
 /** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */

@@ -2,7 +2,7 @@
 /* pipeline.h -- runs a plan: one worker thread per device, each with its action list.
  *
  * Threads: the thread that created a pipeline makes all calls on it; each blocks until every worker is idle. Several
- * pipelines may run side by side. */
+ * pipelines may run side by side. In a child that fork() made since, every call is CGP_ESTATE (see base.h). */
 #ifndef CGPIPE_PIPELINE_H
 #define CGPIPE_PIPELINE_H
 

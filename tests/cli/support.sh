@@ -4,7 +4,7 @@
 # The test works in a folder of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
 set -u
 export LC_ALL=C
-unset CGP_LOG CGP_FAULT POSIXLY_CORRECT
+unset CGP_LOG CGP_FAULT CGP_LIMITS POSIXLY_CORRECT
 
 set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this folder
 source_dir=$1 program=$2/cgpipe

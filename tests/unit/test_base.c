@@ -340,6 +340,33 @@ static void sha256_gives_the_published_digests(void **state) {
     cgp__sha256_destroy(NULL);
 }
 
+/* Escape sequences, line ends, C1 controls, and bytes that are no UTF-8. */
+static void messages_hold_nothing_that_a_terminal_acts_on(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"plain", "plain"},
+        {"a\033[2Jb\n\r\t\177", "a\\x1b[2Jb\\x0a\\x0d\\x09\\x7f"},
+        {"caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80"},
+        {"\xc2\x9b" "31m", "\\xc2\\x9b31m"},
+        {"caf\xe9", "caf\\xe9"},
+        {"\xc0\xaf\xed\xa0\x80\xf4\x90\x80\x80", "\\xc0\\xaf\\xed\\xa0\\x80\\xf4\\x90\\x80\\x80"},
+        {"cut \xe2\x82", "cut \\xe2\\x82"},
+        {"\\x1b stays", "\\x1b stays"}};
+    char shown[64];
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        (void)cgp_fail(CGP_EINVAL, "%s", cases[i][0]);
+        assert_string_equal(cgp_message(), cases[i][1]);
+        (void)cgp_fail(CGP_EINVAL, "%s", cgp_message()); /* again changes nothing */
+        assert_string_equal(cgp_message(), cases[i][1]);
+    }
+    assert_string_equal(cgp_escape("ab\033c", shown, 6), "ab"); /* no half of an escape */
+    assert_string_equal(cgp_escape("ab\033c", shown, 7), "ab\\x1b");
+    assert_string_equal(cgp_escape("\xe2\x82\xac", shown, 3), "");
+    shown[0] = 'x';
+    (void)cgp_escape("ab", shown, 0);
+    assert_int_equal(shown[0], 'x');
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(an_index_finds_each_of_many_entries),
@@ -363,6 +390,7 @@ int main(void) {
         cmocka_unit_test(draws_stay_below_their_bound_and_reach_all_of_it),
         cmocka_unit_test(the_clock_does_not_go_back),
         cmocka_unit_test(sha256_gives_the_published_digests),
+        cmocka_unit_test(messages_hold_nothing_that_a_terminal_acts_on),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

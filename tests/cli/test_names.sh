@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+# test_names.sh -- names of files that hold what a terminal acts on: control characters and bytes that are no UTF-8 are never
+# printed as they are. Run with: SOURCE_DIR BUILD_DIR
+. "$(dirname "$0")/support.sh"
+
+e=$(printf 'e\033[2J\a\233x')     # clears the screen, rings; 0x9b is a control character in Latin-1
+shown='e\x1b[2J\x07\x9bx'
+tiny=gpt2:layers=1,width=8,heads=2,vocab=256,seq=8
+
+# Neither output has a control character but line ends, or the lone byte.
+clean() {
+    ! cat "$out" "$err" | grep -q "$(printf '[\001-\010\013-\037\177]')" && ! cat "$out" "$err" | grep -q "$(printf 'a\233x')"
+}
+shows() { has "$shown" "$1"; }
+
+cp text.txt "$e.txt"
+run train "$tiny" --data "$e.txt" --batch 2 --chunks 1 --steps 2 --run "$e" --trace "$e.json,$e.txt2.txt"
+check "a run whose names have escape characters goes" exits 0
+check "and prints none of them" clean
+check "but shows them" shows "$out"
+check "the timeline as text has the name of the schedule alone" test -s "$e.txt2.txt"
+
+run train --resume --run "$e" --data "$e.txt" --steps 3 # a name that is not UTF-8 is in no JSON
+check "it resumes" exits 0
+check "and prints none either" clean
+
+run sample "$e" --prompt x --length 1
+check "sampling prints none" clean
+
+run convert "$e" "$e.safetensors"
+check "a conversion goes" exits 0
+check "and prints none" clean
+check "but shows both names" shows "$out"
+
+printf '0F0,0F1,0B0,0B1\n' >"$e.csv"
+run schedule --csv "$e.csv"
+check "a table prints none" clean
+run plan "$tiny" --schedule "$e.csv" --stages 1 --chunks 2 --batch 2
+check "nor does a plan by it" clean
+
+for words in "train $tiny --data missing$e" "sample missing$e" "$e" "train --$e" "plan $e" "schedule $e" "compare $e" \
+    "plan gpt2:$e=1" "tokenize --tokenizer $e --out x text.txt" "plan $tiny --costs missing$e --balance time"; do
+    # shellcheck disable=SC2086 # words, not one
+    run $words
+    check "an error line about such a name is clean ($(printf '%s' "$words" | tr -d '\000-\037\177-\377'))" clean
+    check "and the command fails" test "$code" -ne 0
+done
+
+# Costs of a model are as long as it has layers.
+head -c 1000000 /dev/zero | tr '\0' '[' >large.json
+run plan "$tiny" --stages 2 --balance time --costs large.json
+check "costs that are too long for the model are not read" exits 1
+check "and the message says so" has "large.json: expected the costs of 5 layers in at most 70656 bytes, got 1000000" "$err"
+mkfifo pipe
+run plan "$tiny" --stages 2 --balance time --costs pipe
+check "nor is a pipe waited for" has "pipe: is not a regular file" "$err"
+
+finish
