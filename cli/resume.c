@@ -205,9 +205,8 @@ static cgp_status check_record(const training *t, const json_t *note) {
     bool checked = false;
     CGP_TRY(cli_record_check(&t->folder, t->before, note, &t->settings, &checked));
     if (!checked)
-        fprintf(t->out, "note         an older cgpipe wrote this checkpoint or went on with "
-                        "the run: run.json is "
-                        "taken as it is, edited or not\n");
+        fprintf(t->out,
+                "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
     return CGP_OK;
 }
 

@@ -39,8 +39,8 @@ static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    for (int i = 0; i < SIGNALS;
-         i++) /* they do not interrupt each other: one of them is the first */
+    /* They do not interrupt each other: one of them is the first. */
+    for (int i = 0; i < SIGNALS; i++)
         sigaddset(&action.sa_mask, signals[i].number);
     if (sigaction(number, NULL, &before) != 0) return;
     if (before.sa_handler != SIG_IGN || number == SIGPIPE) sigaction(number, &action, NULL);

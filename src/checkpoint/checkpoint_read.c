@@ -362,7 +362,6 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     char message[1024];
     snprintf(message, sizeof message, "%s", cgp_message());
     if (open_run_folder(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);
-    (void)cgp_fail(status, "%s", message);
     status = offer(status, &run, step);
     close(run.fd);
     return status;

@@ -171,7 +171,9 @@ static int remove_from(int folder, const char *name, remains *left) {
     left->reason = 0;
     snprintf(left->name, sizeof left->name, "%s", name);
     if (unlink_any(folder, name) == 0) return 0;
+    left->reason = errno;
     const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOTDIR) return -1; /* a file, or a link */
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
     left->reason = list || errno == ENOENT ? 0 : errno;
     if (!list && fd >= 0) close(fd);
