@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Make tests/data/schedules/torch-VERSION.txt: what PyTorch's pipelining writes of every schedule that it has.
+"""Make tests/data/schedules/torch-VERSION.txt: the tables that PyTorch's pipelining writes of every schedule it has.
 
     python3 tools/reference_schedules.py DIRECTORY [--all]         # of the torch that this Python imports
     python3 tools/reference_schedules.py DIRECTORY --source TREE   # of an unpacked wheel: TREE/torch/...
@@ -92,14 +92,14 @@ class Finder:
     """torch.* but the two files of pipelining that make tables."""
 
     def __init__(self, tree):
-        self.folder = os.path.join(tree, "torch", "distributed", "pipelining")
+        self.directory = os.path.join(tree, "torch", "distributed", "pipelining")
 
     def find_spec(self, name, path=None, target=None):
         if name.split(".")[0] != "torch":
             return None
         package, _, last = name.rpartition(".")
         if package == "torch.distributed.pipelining" and last in ("schedules", "_utils"):
-            return importlib.util.spec_from_file_location(name, os.path.join(self.folder, last + ".py"))
+            return importlib.util.spec_from_file_location(name, os.path.join(self.directory, last + ".py"))
         return importlib.util.spec_from_loader(name, self, is_package=True)
 
     def create_module(self, spec):

@@ -18,7 +18,7 @@ typedef struct place {
     int device, number;
 } place;
 
-/* Which actions of their devices the transfers of each edge are. */
+/* The transfers of each edge, as actions of their devices. */
 typedef struct transfers {
     int *send;                 /* [edges][chunks] the k-th SEND */
     int *receive;              /* [edges][chunks] the k-th RECV */
@@ -34,7 +34,7 @@ typedef struct path {
     transfers x;
 } path;
 
-/* Where the times of an action stand. */
+/* The position at which the times of an action stand. */
 static int position_of(const path *p, int device, int number) {
     return cgp__list_order_at(&p->order, device, number);
 }

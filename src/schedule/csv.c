@@ -61,7 +61,7 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* What is left out: alone, or with a micro-batch behind it. */
+/* A word of an action that is left out: alone, or with a micro-batch behind it. */
 typedef enum ignored { KNOWN, IGNORED, IGNORED_OF_MICROBATCH } ignored;
 
 static ignored find_ignored(const char *word, size_t length) {

@@ -43,12 +43,13 @@ static bool is_in_order(const cgp_schedule *s, int device) {
     return true;
 }
 
-/* While a list is put in order: of each message that was posted and is not taken yet, the RECV. */
+/* The messages that are posted and not taken yet, while a list is put in order. */
 typedef struct posted {
     const cgp_schedule *s;
-    int *last; /* [2][stages][chunks] the last RECV for that F, or backward, + 1; 0: none */
-    int *
-        before; /* [actions of the device] of a RECV: the one before it for the same action, + 1 */
+    /* [2][stages][chunks] the last RECV for that F, or backward, + 1; 0: none */
+    int *last;
+    /* [actions of the device] of a RECV: the one before it for the same action, + 1 */
+    int *before;
     int *count; /* [edges] */
 } posted;
 
@@ -58,11 +59,11 @@ static int *last_for(const posted *p, const cgp_action *a) {
     return &p->last[row * (size_t)p->s->chunks + (size_t)a->microbatch];
 }
 
-static void post(posted *p, int position, const cgp_action *a, int *most) {
+static void post(posted *p, int position, const cgp_action *a, int *max) {
     int *last = last_for(p, a);
     p->before[position] = *last;
     *last = position + 1;
-    if (++p->count[a->edge] > most[a->edge]) most[a->edge] = p->count[a->edge];
+    if (++p->count[a->edge] > max[a->edge]) max[a->edge] = p->count[a->edge];
 }
 
 /* Write the positions of the RECVs that an action takes; return how many. */
@@ -80,12 +81,12 @@ static int take(posted *p, const cgp_action *list, const cgp_action *a, int *to)
     return n;
 }
 
-static void put_in_order(posted *p, int device, int *to, int *most) {
+static void put_in_order(posted *p, int device, int *to, int *max) {
     const cgp_action *list = p->s->lists[device];
     int n = 0;
     for (int i = 0; i < p->s->counts[device]; i++) {
         if (cgp__is_receive(list[i].kind)) {
-            post(p, i, &list[i], most);
+            post(p, i, &list[i], max);
             continue;
         }
         const int partner = cgp__partner(p->s, device, i);
@@ -139,11 +140,12 @@ cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_sc
                                           const int *capacity) {
     for (int e = 0; e < s->n_edges; e++) {
         if (capacity[e] >= o->posted[e]) continue;
-        return cgp_fail(CGP_EINVAL,
-                        "schedule: deadlock: device %d posts %d receives of edge %d, %d -> %d, "
-                        "before it takes the first of them, capacity %d",
-                        s->device_of[s->edges[e].to], o->posted[e], e, s->edges[e].from,
-                        s->edges[e].to, capacity[e]);
+        return cgp_fail(
+            CGP_EINVAL,
+            "schedule: deadlock: device %d has %d receives posted at one time on edge "
+            "%d, %d -> %d, capacity %d",
+            s->device_of[s->edges[e].to], o->posted[e], e, s->edges[e].from, s->edges[e].to,
+            capacity[e]);
     }
     return CGP_OK;
 }

@@ -43,11 +43,11 @@ static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *c
 /* --- costs as they are simulated ---
  *
  * A cost that is not given is 1 for all stages of a device together, so that schedules with one stage
- * on each device and with several are told in the same unit. Thirds would not add up to whole numbers,
+ * on each device and with several have the same unit. Thirds would not add up to whole numbers,
  * and what happens at one instant would not: so times are counted in parts of that unit, as many as
  * every device can share out, and divided at the end. */
 
-enum { MOST_PARTS = 1 << 20 };
+enum { MAX_PARTS = 1 << 20 };
 
 typedef struct scaled_costs {
     double parts;               /* of the unit */
@@ -73,7 +73,7 @@ static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
     for (int device = 0; device < s->devices; device++) {
         const int64_t n = stages_on[device] > 0 ? stages_on[device] : 1;
         parts = parts / greatest_divisor(parts, n) * n;
-        if (parts > MOST_PARTS) return 1.0;
+        if (parts > MAX_PARTS) return 1.0;
     }
     return (double)parts;
 }

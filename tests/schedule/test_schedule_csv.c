@@ -186,7 +186,7 @@ static void quotes_that_do_not_end_are_refused(void **state) {
                    "x.csv: row 1, column 1, \"\"\": expected a quote at the end of the cell");
 }
 
-static void other_encodings_are_told(void **state) {
+static void other_encodings_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *bytes;
@@ -307,7 +307,7 @@ static void older_letters_are_read(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* What Schedule1F1B of PyTorch says of its last stage; nothing else counts so. */
+/* The last stage of PyTorch's Schedule1F1B; nothing else counts so. */
 static void forwards_of_the_last_stage_may_count_from_one(void **state) {
     (void)state;
     static const char *const texts[][2] = {
@@ -388,7 +388,7 @@ int main(void) {
         cmocka_unit_test(a_cell_that_is_no_action_is_named),
         cmocka_unit_test(cells_in_quotes_and_a_byte_order_mark_are_read),
         cmocka_unit_test(quotes_that_do_not_end_are_refused),
-        cmocka_unit_test(other_encodings_are_told),
+        cmocka_unit_test(other_encodings_are_refused),
         cmocka_unit_test(older_letters_are_read),
         cmocka_unit_test(forwards_of_the_last_stage_may_count_from_one),
         cmocka_unit_test(stages_and_micro_batches_are_all_there),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What PyTorch writes of every schedule that it has (tests/data/schedules, made by
+/* The tables that PyTorch writes of every schedule it has (tests/data/schedules, made by
  * tools/reference_schedules.py): read, proven, simulated, and with transfers the same as without. */
 #include "schedules.h"
 
@@ -37,13 +37,13 @@ static void split(const char *name, char *text) {
 
 static int read_all(void **state) {
     (void)state;
-    static const char folder[] = TEST_DATA "/schedules";
-    DIR *all = opendir(folder);
+    static const char directory[] = TEST_DATA "/schedules";
+    DIR *all = opendir(directory);
     assert_non_null(all);
     for (struct dirent *entry; (entry = readdir(all));) {
         char path[600];
         if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        snprintf(path, sizeof path, "%s/%s", directory, entry->d_name);
         FILE *file = fopen(path, "rb");
         assert_non_null(file);
         assert_in_range(n_files, 0, 7);
@@ -252,7 +252,7 @@ static void older_letters_say_the_same(void **state) {
     }
 }
 
-/* Where both make the same schedule, action by action. */
+/* Ours and theirs of the same name, action by action. */
 static void ours_of_the_same_name_are_the_same(void **state) {
     (void)state;
     static const char *const pairs[][2] = {{"ScheduleGPipe", "gpipe"},
@@ -283,7 +283,7 @@ static void ours_of_the_same_name_are_the_same(void **state) {
     assert_true(compared >= 25);
 }
 
-/* What is read with its transfers and written again is the same text, but for what is left out. */
+/* A table that is read with its transfers and written again is the same text, but for what is left out. */
 static void receives_stay_where_they_were_posted(void **state) {
     (void)state;
     const table *t = find("torch-2.6.0.txt", "ScheduleInterleaved1F1B", 2, 4, "compute_comms");
