@@ -133,7 +133,8 @@ typedef struct cgp_plan_device {
  * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *
- * Threads: any. Cost: O(nodes^2) per stage: milliseconds for a thousand nodes.
+ * Threads: any. Cost: near linear in nodes, stages and actions; about a second for a GPT-2 of 10,000 layers in 64 stages and
+ * 1,024 micro-batches.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
                                                   const cgp_plan_options *options);

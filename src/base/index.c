@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c -- entries found by a hash: open addressing, at most half full. Entries are numbers of the caller's, who compares
- * what they stand for; the table keeps the hashes, so that it grows without asking. */
+/* index.c -- entries found by a hash: open addressing, at most half full. Entries are numbers of the caller's, who
+ * compares what they stand for; the table keeps the hashes, so that it grows without asking. */
 #include "base/base.h"
 
 #include <stdlib.h>

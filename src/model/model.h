@@ -28,7 +28,7 @@ typedef struct cgp__node {
     cgp__type saved[CGP__MAX_SAVED];
     int params[CGP__MAX_PARAMS];
     int uses[CGP__MAX_PARAMS]; /* of them, in the model's uses; known after finish */
-    int first_state; /* of its n_state in the model's, in their order */
+    int first_state;           /* of its n_state in the model's, in their order */
     int64_t pending_bytes;
     double loss_weight; /* of a loss, in the sum of all */
     bool on_loss; /* what is trained depends on it: the losses, or the output of a model without

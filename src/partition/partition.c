@@ -6,10 +6,10 @@
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]
  *
- * As no cost is negative a stage can always be cut in two, so a limit can be kept if need[0] is at most the number of stages.
- * The least such limit is found by halving, over the numbers that a double can be: 64 times at most. Then each stage from the
- * left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded
- * alike wherever they are asked for, so all of this is exact. */
+ * As no cost is negative a stage can always be cut in two, so a limit can be kept if need[0] is at most the number of
+ * stages. The least such limit is found by halving, over the numbers that a double can be: 64 times at most. Then each
+ * stage from the left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of
+ * prefix sums, rounded alike wherever they are taken, so all of this is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -95,10 +95,10 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
     free(need);
     free(prefix);
     if (!enough) return cgp__no_memory("balance", ((size_t)layers + 1) * sizeof *prefix);
-    return isfinite(sum) ? CGP_OK
-                         : cgp_fail(CGP_EINVAL,
-                                    "balance: the costs add up to more than a number holds "
-                                    "(divide all of them by the largest)");
+    return isfinite(sum)
+               ? CGP_OK
+               : cgp_fail(CGP_EINVAL, "balance: the costs add up to more than a number holds "
+                                      "(divide all of them by the largest)");
 }
 
 /* The first node of a layer or of a later one; nodes are in the order of their layers. */

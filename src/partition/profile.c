@@ -229,8 +229,7 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
     const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
     if (!cgp__index_add(&p->known_index, hash_of(&kernels->spec[d], dx), p->n_known))
         return cgp__no_memory("profile", sizeof *p->known);
-    p->known[p->n_known++] =
-        (known){.spec = kernels->spec[d], .dx = dx, .seconds = *seconds};
+    p->known[p->n_known++] = (known){.spec = kernels->spec[d], .dx = dx, .seconds = *seconds};
     return CGP_OK;
 }
 

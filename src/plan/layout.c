@@ -108,9 +108,8 @@ static void build_tree(stack *s) {
     s->leaves = leaves_for(s->n);
     for (int i = 0; i < s->leaves; i++) {
         const cgp__item *item = i < s->n ? s->items[i] : NULL;
-        s->tree[s->leaves + i] =
-            item ? (bounds){item->start, item->start, item->end, item->end}
-                 : (bounds){INT_MAX, INT_MAX, -1, -1};
+        s->tree[s->leaves + i] = item ? (bounds){item->start, item->start, item->end, item->end}
+                                      : (bounds){INT_MAX, INT_MAX, -1, -1};
     }
     for (int p = s->leaves - 1; p > 0; p--) {
         const bounds a = s->tree[2 * p], b = s->tree[2 * p + 1];

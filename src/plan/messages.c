@@ -50,13 +50,11 @@ static cgp_status list_readers(cgp_plan *plan) {
             plan->first_reader[v + 1] = plan->first_reader[v] + n[v];
             n[v] = 0;
         }
-        plan->readers =
-            cgp__calloc((size_t)plan->first_reader[values], sizeof *plan->readers);
+        plan->readers = cgp__calloc((size_t)plan->first_reader[values], sizeof *plan->readers);
     }
     if (plan->readers) visit_inputs(plan, plan->readers, plan->first_reader, n, n + values);
     free(n);
-    return plan->readers ? CGP_OK
-                         : cgp__no_memory("plan: readers", (size_t)values * sizeof *n);
+    return plan->readers ? CGP_OK : cgp__no_memory("plan: readers", (size_t)values * sizeof *n);
 }
 
 bool cgp__plan_reads(const cgp_plan *plan, int value, int stage) {

@@ -108,7 +108,7 @@ typedef struct cgp__reader {
 
 typedef struct cgp__stage_plan {
     cgp_plan_stage info;
-    int number; /* among the stages of its device */
+    int number;              /* among the stages of its device */
     int first_node, n_nodes; /* the loss is one of the last stage's */
     cgp__program light, forward, recompute, backward;
     cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made
@@ -146,7 +146,7 @@ struct cgp_plan {
     int64_t batch, microbatch;
     int chunks, n_stages, n_devices, n_edges, edges_room;
     int *balance;
-    int *node_stage;   /* [nodes] */
+    int *node_stage;      /* [nodes] */
     cgp__reader *readers; /* by value, then ascending */
     int *first_reader;    /* [values + 1] */
     cgp__copy *copies; /* by parameter, then in order of the first use that backward reaches */
@@ -160,7 +160,8 @@ struct cgp_plan {
     int *device_stages; /* [stages] those of device 0, those of device 1 .. */
     cgp__device_plan *devices;
     cgp__edge_plan *edges; /* activations first */
-    int *stage_edges;      /* [2 edges] those that a stage sends or receives by, ascending, by stage */
+    /* [2 edges] those that a stage sends or receives by, ascending; of stage 0, of stage 1 .. */
+    int *stage_edges;
     int *first_stage_edge; /* [stages + 1] */
     cgp_schedule *table;   /* compute actions of a full mini-batch (actions.c) */
     cgp_schedule *schedule;
@@ -168,7 +169,8 @@ struct cgp_plan {
     struct cgp__workspace_memo *memo;
     int n_memo, memo_room;
     cgp__index memo_index;
-    int64_t steps; /* of the loops that could grow faster than the model, for a test of how they do */
+    /* Of the loops that could grow faster than the model: a test compares them. */
+    int64_t steps;
 };
 
 /* A piece of memory of a stage while its programs are laid out. Moments: see programs.h. */

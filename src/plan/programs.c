@@ -81,8 +81,7 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
         const bool made = direction == CGP__BACKWARD_WEIGHT ||
                           (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
         if (made)
-            call->dparam[k] =
-                (cgp__place){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
+            call->dparam[k] = (cgp__place){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
     }
     for (int k = 0; k < n->n_state && direction == CGP__FORWARD; k++)
         call->state[k] = (cgp__place){CGP__STATE, b->plan->state[n->first_state + k]};
@@ -97,7 +96,8 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     return CGP_OK;
 }
 
-/* Which nodes make what backward reads, and what these need in turn; `calls`: theirs in forward. `written`: [items] scratch. */
+/* Which nodes make what backward reads, and what these need in turn; `calls`: theirs in forward; `written`: [items]
+ * scratch. */
 static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
                         bool *written) {
     const cgp__stage_plan *stage = b->stage;

@@ -29,7 +29,7 @@ typedef struct cgp__stage_builder {
     int n_values;
 
     /* [model values] of those the entries are the stage's */
-    bool *listed; /* in `values` */
+    bool *listed;      /* in `values` */
     int *last_read;    /* last moment of backward that reads it, -1: none */
     bool *redone;      /* backward makes it again: it is not stored */
     int *live;         /* while redos are found: the one that has made it again, -1: none */

@@ -103,7 +103,8 @@ static cgp_status place_stats(cgp__stage_builder *b, int i) {
 static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
     for (int k = 0; k < b->model->n_inputs; k++) {
         const int value = b->model->input_values[k];
-        if (!cgp__plan_converts(b->plan, value) || !cgp__plan_reads(b->plan, value, b->index)) continue;
+        if (!cgp__plan_converts(b->plan, value) || !cgp__plan_reads(b->plan, value, b->index))
+            continue;
         const int64_t bytes = cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
         const int item = cgp__builder_item(b, bytes, 0);
         if (item < 0) return cgp__no_memory("plan: items", sizeof *b->items);

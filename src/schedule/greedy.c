@@ -62,11 +62,12 @@ typedef struct game {
     double latency;
     double *first_backward; /* [n] the first I cannot come before */
     device *devices;        /* [n] */
-    int *winner; /* [2 leaves] a tree over the devices: whose next action can start first, the
-                                lower of two at one time; device r is node leaves + r */
-    int leaves;
     double *arrival[2];     /* [n x m]: from when F, and I, of (stage, micro-batch) can run */
     double longest_wait;
+    /* [2 leaves] a tree over the devices, of which r is node leaves + r: whose next action can start
+     * first, the lower of two at one time */
+    int *winner;
+    int leaves;
 } game;
 
 /* --- choosing --- */

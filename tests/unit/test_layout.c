@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_layout.c -- the layout of a stage against a plain one that looks at every item each time: the same places, to the byte;
- * and how the work of planning grows. */
+/* test_layout.c -- the layout of a stage against a plain one that looks at every item each time: the same places, to
+ * the byte; and how the work of planning grows. */
 #include "support.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -75,8 +75,8 @@ static int64_t lowest(cgp__item *const *placed, int n, const cgp__item *item,
     return offset;
 }
 
-static int64_t plain_saved(cgp__item **list, int n, cgp__layout_turns turns,
-                           cgp__item **placed, int *n_placed) {
+static int64_t plain_saved(cgp__item **list, int n, cgp__layout_turns turns, cgp__item **placed,
+                           int *n_placed) {
     int64_t height = 0;
     bool gradients = false;
     for (int i = 0; i < n; i++)
@@ -100,7 +100,8 @@ static int64_t plain_saved(cgp__item **list, int n, cgp__layout_turns turns,
         depth += list[i]->bytes;
         for (int k = 0; k < *n_placed; k++) {
             const cgp__item *below = placed[k];
-            if (below->end >= list[i]->start && depth + below->place.offset + below->bytes > top)
+            if (below->end >= list[i]->start &&
+                depth + below->place.offset + below->bytes > top)
                 top = depth + below->place.offset + below->bytes;
         }
         top = depth > top ? depth : top;
@@ -164,8 +165,8 @@ static void draw(uint64_t *state, cgp__item *items, int n, int nodes, cgp__layou
         *item = (cgp__item){.bytes = 64 * test_between(state, 1, 40)};
         item->saved = test_between(state, 0, 2) == 0;
         item->start = test_between(state, 0, item->saved ? nodes - 1 : last);
-        item->end = item->start +
-                    test_between(state, 0, test_between(state, 0, 19) == 0 ? longest : 6);
+        item->end =
+            item->start + test_between(state, 0, test_between(state, 0, 19) == 0 ? longest : 6);
         if (item->saved && halves && test_between(state, 0, 1) == 0) {
             item->start = test_between(state, turns.input, turns.weight - 1);
             item->end = test_between(state, turns.weight, last);
@@ -183,7 +184,8 @@ static void draw(uint64_t *state, cgp__item *items, int n, int nodes, cgp__layou
 static void compare_layouts(uint64_t *state, int n) {
     const int nodes = n / test_between(state, 2, 4) + 2;
     const cgp__layout_turns turns = {nodes + 1, 3 * nodes + 3};
-    cgp__item *items = calloc((size_t)n, sizeof *items), *plain = calloc((size_t)n, sizeof *items);
+    cgp__item *items = calloc((size_t)n, sizeof *items),
+              *plain = calloc((size_t)n, sizeof *items);
     int64_t slot, workspace, plain_slot, plain_workspace, steps = 0;
     draw(state, items, n, nodes, turns, test_between(state, 0, 1));
     memcpy(plain, items, (size_t)n * sizeof *items);
@@ -254,8 +256,8 @@ static void assert_near_linear(const char *what, int64_t steps, int64_t twice) {
     assert_true((double)twice < 2.5 * (double)steps);
 }
 
-/* Not seconds but turns of the loops that look for places, messages and kernels: twice the layers take little more than twice
- * as many. */
+/* Not seconds but turns of the loops that look for places, messages and kernels: twice the layers take little more
+ * than twice as many. */
 static void twice_the_layers_take_twice_the_steps(void **unused) {
     (void)unused;
     assert_near_linear("gpt2, one stage", steps_of(gpt2(100), 1, 4, "gpipe"),

@@ -65,7 +65,7 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* least[k][i]: the dearest stage where layers i.. are cut into k; then each stage from the left as short as it may be. */
+/* least[k][i]: the dearest stage where layers i.. are cut into k; then each stage from the left as short as may be. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *least = calloc((size_t)(stages + 1) * (size_t)row, sizeof *least);
@@ -106,7 +106,8 @@ static void rounded_sums_change_no_balance(void **unused) {
         for (int k = 0; k < kinds; k++)
             kind[k] = (double)test_random(&state) * pow(2, test_between(&state, -80, 20));
         for (int i = 0; i < layers; i++)
-            costs[i] = test_between(&state, 0, 9) ? kind[test_between(&state, 0, kinds - 1)] : 0;
+            costs[i] =
+                test_between(&state, 0, 9) ? kind[test_between(&state, 0, kinds - 1)] : 0;
         balance_by_table(costs, layers, stages, expected);
         assert_ok(cgp_balance_solve(costs, layers, stages, got));
         assert_memory_equal(got, expected, (size_t)stages * sizeof *got);
