@@ -177,12 +177,10 @@ typedef struct lifetimes {
     int *next;  /* [items] in the same bucket; -1: the last */
     int first[LEVELS + 1];
     int count[LEVELS]; /* items of each level */
-    int moments;
 } lifetimes;
 
 static void lifetimes_lay_out(lifetimes *t, int moments) {
     int at = 0;
-    t->moments = moments;
     for (int l = 0; l < LEVELS; l++) {
         t->first[l] = at;
         at += (moments >> l) + 1;
@@ -260,7 +258,7 @@ static int by_begin(const void *a, const void *b) {
     return (p->begin > q->begin) - (p->begin < q->begin);
 }
 
-/* The lowest offset at which `bytes` meet none of the pieces, nor, with `item`, the saved ones. */
+/* The lowest offset at which an item meets none of the pieces, nor, in the slot, what is saved. */
 static int64_t lowest_gap(attempt *a, const pieces *taken, const cgp__item *item, bool slot) {
     int64_t offset = 0, before;
     int i = 0;
