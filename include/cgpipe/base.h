@@ -77,7 +77,7 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /**
- * Write a text to `out` of `size` bytes as a terminal may show it: control characters, and bytes that are no UTF-8, become \xNN.
+ * Write a text to `out` of `size` bytes as a terminal may show it: control characters, and bytes that are no UTF-8, become `\\xNN`.
  * Cut at a character if too short. Messages of failures and lines of the log are so written already.
  *
  * @return `out`; NULL if a pointer is.

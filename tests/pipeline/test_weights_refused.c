@@ -221,7 +221,7 @@ static void a_config_that_is_no_json_is_refused(void **state) {
     memset(deep, '[', 100000);
     write_text("config.json", deep);
     assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
-    assert_message("maximum parsing depth reached");
+    assert_message("expected JSON nested at most 64 deep");
     free(deep);
     test_empty_folder();
     assert_status(cgp_huggingface_read(&options, test_folder), CGP_EIO);
