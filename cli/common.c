@@ -4,6 +4,9 @@
 
 #include "commands.h"
 
+#include <cgpipe/checkpoint.h>
+
+#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
@@ -109,6 +112,7 @@ cgp_status cli_file_check(const char *path) {
     if (access(folder, W_OK | X_OK) != 0)
         status =
             cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, folder, strerror(errno));
+    if (status == CGP_OK) (void)!cgp_checkpoint_clean(folder); /* no failure of this file's */
     free(folder);
     return status;
 }

@@ -33,7 +33,7 @@ static char *join(const char *folder, const char *name) {
 
 /* Opened or not, the caller sees by `fd`. */
 static void name_files(cli_folder *folder, const char *path, int fd) {
-    *folder = (cli_folder){.path = path, .fd = fd};
+    *folder = (cli_folder){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     folder->record = join(path, CLI_RECORD);
     folder->metrics = join(path, CLI_METRICS);
     folder->latest = join(path, LATEST);
@@ -113,9 +113,11 @@ static cgp_status lock(cli_folder *folder) {
                     folder->path);
 }
 
+/* An entry that cannot be looked at may well be there: opening it says why it cannot. */
 static bool exists(const cli_folder *folder, const char *name) {
     struct stat info;
-    return folder->fd >= 0 && fstatat(folder->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (folder->fd < 0) return folder->reason != ENOENT && folder->reason != ENOTDIR;
+    return fstatat(folder->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
 /* O_NONBLOCK: a pipe must not make us wait for its other end. */
@@ -169,7 +171,7 @@ bool cli_folder_has_record(const cli_folder *folder) {
 
 bool cli_folder_has_run(const cli_folder *folder) {
     return exists(folder, CLI_RECORD) || exists(folder, CLI_METRICS) ||
-           exists(folder, LATEST) || cli_folder_newest(folder) >= 0;
+           exists(folder, LATEST) || cli_folder_newest(folder) != CLI_NO_STEP;
 }
 
 /* The 42 of "step-00000042", as the library writes it; -1: another name. */
@@ -191,15 +193,27 @@ static DIR *open_list(const cli_folder *folder) {
     return list;
 }
 
+/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+static struct dirent *next_entry(DIR *entries, int *reason) {
+    errno = 0;
+    struct dirent *entry = readdir(entries);
+    *reason = entry ? 0 : errno;
+    return entry;
+}
+
 int64_t cli_folder_newest(const cli_folder *folder) {
+    if (folder->fd < 0) return exists(folder, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
     DIR *entries = open_list(folder);
-    int64_t newest = -1;
-    for (struct dirent *entry; entries && (entry = readdir(entries));) {
+    int64_t newest = CLI_NO_STEP;
+    int reason = 0;
+    if (!entries) return CLI_STEP_UNKNOWN;
+    for (struct dirent *entry; (entry = next_entry(entries, &reason));) {
         const int64_t step = step_of(entry->d_name);
         newest = step > newest ? step : newest;
     }
-    if (entries) closedir(entries);
-    return newest;
+    closedir(entries);
+    errno = reason;
+    return reason ? CLI_STEP_UNKNOWN : newest;
 }
 
 /* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)".
@@ -280,13 +294,15 @@ static cgp_status hide_after(const cli_folder *folder, const cli_folder *from, i
                              bool temporary) {
     cgp_status status = CGP_OK;
     DIR *entries = open_list(from);
+    int reason = 0;
     if (!entries) return unwritable(from->path);
-    for (struct dirent *entry; status == CGP_OK && (entry = readdir(entries));) {
+    for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
         if (step_of(entry->d_name) > step || (temporary && is_temporary(entry->d_name)))
             status = hide(folder, from, entry->d_name);
     }
     closedir(entries);
-    return status;
+    errno = reason;
+    return status == CGP_OK && reason ? unwritable(from->path) : status;
 }
 
 /* Nothing under these names is in anybody's way. */
@@ -331,15 +347,15 @@ static cgp_status empty_new(const cli_folder *folder, const cli_folder *fresh) {
 static cgp_status delete_new(const cli_folder *folder) {
     cli_folder fresh;
     struct stat info;
-    const int fd = open_fresh(folder);
-    if (fd < 0 && errno == ENOENT) return CGP_OK;
+    const int fd = open_fresh(folder), reason = fd < 0 ? errno : 0;
+    if (reason == ENOENT) return CGP_OK;
     if (fd < 0 && fstatat(folder->fd, FRESH, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISLNK(info.st_mode))
         return delete_file(folder, FRESH);
     if (fd < 0)
         return cgp_fail(
-            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (move it away)",
-            folder->path);
+            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (%s; move it away)",
+            folder->path, strerror(reason));
     char *path = join(folder->path, FRESH);
     name_files(&fresh, path, fd);
     const cgp_status status = empty_new(folder, &fresh);
@@ -375,7 +391,10 @@ static cgp_status move(const cli_folder *from, const cli_folder *to, const char 
 /* A run without run.json is none: that comes when all the rest is on the disk. */
 static cgp_status move_run(const cli_folder *from, const cli_folder *to) {
     char name[32];
-    snprintf(name, sizeof name, "step-%08" PRId64, cli_folder_newest(from));
+    const int64_t step = cli_folder_newest(from);
+    if (step < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from->path, strerror(errno));
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
     CGP_TRY(move(from, to, name));
     CGP_TRY(move(from, to, LATEST));
     if (fsync(to->fd) != 0) return unwritable(to->path);

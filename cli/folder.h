@@ -22,6 +22,7 @@ typedef struct cli_folder {
     char *target;                              /* where `path` leads as a link, so that this stays one run; else NULL */
     char *record, *metrics, *latest, *weights; /* paths in it, for messages; weights: the latest ones */
     int fd;                                    /* of the folder; -1: it is not there, or not readable */
+    int reason;                                /* errno of that */
     bool locked, made;                         /* by this process */
 } cli_folder;
 
@@ -44,8 +45,9 @@ CGP_MUST_CHECK cgp_status cli_folder_open(const cli_folder *folder, const char *
 bool cli_folder_has_record(const cli_folder *folder);
 bool cli_folder_has_run(const cli_folder *folder);
 
-/* The step of the newest checkpoint by name, whole or not; -1: there is none. Step 0 is what cgpipe convert
- * makes. */
+/* The step of the newest checkpoint by name, whole or not. Step 0 is what cgpipe convert makes. UNKNOWN: the folder cannot be
+ * read, errno says why. */
+enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_folder_newest(const cli_folder *folder);
 
 /* cgp_pipeline_load() of a checkpoint; `step` -1: the latest. */

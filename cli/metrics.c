@@ -13,10 +13,12 @@ static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* The step of a line of `length` bytes; 0: it is none of ours, or torn. */
+/* The step of a line of `length` bytes; 0: it is none of ours, torn, or has the zeros that a machine leaves in it which went
+ * down before the line was on the disk. */
 static int64_t step_of(const char *line, ssize_t length) {
     int64_t step = 0;
-    if (length < 3 || strcmp(line + length - 2, "}\n") != 0) return 0;
+    if (length < 3 || memchr(line, 0, (size_t)length)) return 0;
+    if (strcmp(line + length - 2, "}\n") != 0) return 0;
     return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
 }
 

@@ -74,7 +74,7 @@ static cgp_status parse_words(cli_settings *settings, int argc, char **argv) {
     }
     bool after_data = false;
     opterr = 0;
-    for (optind = 1;;) {
+    for (optind = 0;;) { /* not 1: nothing is left of a command line that was refused half-way */
         /* '-': words come in their order, as option 1; ':': a missing value is told apart; -h. */
         const int found = getopt_long(argc, argv, "-:h", longs, NULL);
         if (found == -1) break;

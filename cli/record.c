@@ -46,15 +46,14 @@ static cgp_status read_open(const char *path, int fd, json_t **record) {
 }
 
 cgp_status cli_record_read(const cli_folder *folder, json_t **record) {
-    int fd = -1, reason = ENOENT;
+    int fd = -1;
     if (folder->fd >= 0)
         CGP_TRY(cli_folder_open(folder, CLI_RECORD, O_RDONLY, &fd));
-    else if (access(folder->path, F_OK) != 0 && errno == ENOENT)
+    else if (folder->reason == ENOENT)
         return cgp_fail(CGP_EIO, "run folder %s: no such folder", folder->path);
-    else if (access(folder->record, R_OK) != 0)
-        reason = errno;
     if (fd < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->record, strerror(reason));
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->record,
+                        strerror(folder->fd < 0 ? folder->reason : ENOENT));
     CGP_TRY(read_open(folder->record, fd, record));
     if (cli_record_model(*record)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", folder->record);

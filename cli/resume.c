@@ -242,7 +242,7 @@ cgp_status cli_resume_load(training *t) {
     if (!t->settings.resume || !t->before) return CGP_OK;
     if (cli_record_starts(t->before) > 0)
         cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
-    if (from < 0 && cli_folder_newest(&t->folder) < 0) return CGP_OK;
+    if (from < 0 && cli_folder_newest(&t->folder) == CLI_NO_STEP) return CGP_OK;
     CGP_TRY(cli_folder_load(&t->folder, from, e->pipeline, &note));
     e->steps_before = t->resumed = t->saved = cgp_pipeline_updates(e->pipeline);
     fprintf(t->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", t->resumed,

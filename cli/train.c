@@ -181,7 +181,7 @@ static void print_watchdog(const training *t) {
 
 /* A start that failed before its first checkpoint leaves no run behind, if it began one. */
 static void undo(const training *t) {
-    if (t->record && !t->before && t->saved == 0 && cli_folder_newest(&t->folder) < 0)
+    if (t->record && !t->before && t->saved == 0 && cli_folder_newest(&t->folder) == CLI_NO_STEP)
         cli_folder_undo(&t->folder);
 }
 

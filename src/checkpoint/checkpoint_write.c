@@ -96,9 +96,12 @@ static cgp_status open_folder(cgp__checkpoint_writer *writer) {
 /* Find out before anything is written. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
-    if (fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno == ENOENT
-                                                                      : S_ISLNK(info.st_mode))
-        return CGP_OK;
+    const int reason =
+        fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
+    if (reason == ENOENT || (reason == 0 && S_ISLNK(info.st_mode))) return CGP_OK;
+    if (reason)
+        return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be read (%s)", writer->folder,
+                        strerror(reason));
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": expected a link to a checkpoint, got %s",
                     writer->folder, S_ISDIR(info.st_mode) ? "a folder" : "something else");
 }

@@ -112,12 +112,13 @@ static cgp_status open_folder(cgp__file *file) {
     return status;
 }
 
-/* Lock our new file against cgp_checkpoint_clean(). false if that one was faster. A file system
- * without locks gives none to either. */
-static bool lock(int fd) {
+/* Lock our new file against cgp_checkpoint_clean(). 0; EAGAIN if that one was faster; or errno. A file
+ * system without locks gives none to either. */
+static int lock(int fd) {
     struct stat info;
-    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return false;
-    return fstat(fd, &info) == 0 && info.st_nlink > 0;
+    if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
+    if (fstat(fd, &info)) return errno;
+    return info.st_nlink > 0 ? 0 : EAGAIN;
 }
 
 static cgp_status open_temporary(cgp__file *file) {
@@ -129,20 +130,14 @@ static cgp_status open_temporary(cgp__file *file) {
         if (!name) return cgp__no_memory(file->name, 64);
         file->fd = openat(file->folder, name,
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
-        if (file->fd >= 0 && lock(file->fd)) {
-            file->temporary = name;
-            return CGP_OK;
-        }
-        reason = errno;
-        free(name);
-        if (file->fd >= 0) {
-            close(file->fd);
-            file->fd = -1;
-            continue;
-        }
-        if (reason !=
-            EEXIST) /* left by a dead process of the same number: take the next name */
-            break;
+        reason = file->fd >= 0 ? lock(file->fd) : errno;
+        if (file->fd >= 0 && reason != EAGAIN) file->temporary = name; /* release() deletes it */
+        if (reason == 0) return CGP_OK;
+        if (!file->temporary) free(name);
+        if (file->fd >= 0) close(file->fd);
+        file->fd = -1;
+        /* EEXIST: left by a dead process of the same number. The next name may be free. */
+        if (reason != EAGAIN && reason != EEXIST) break;
     }
     char *folder = cgp__folder_of(file->path);
     const cgp_status status = folder ? cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)",

@@ -172,6 +172,7 @@ static int remove_from(int folder, const char *name, remains *left) {
     snprintf(left->name, sizeof left->name, "%s", name);
     if (unlink_any(folder, name) == 0) return 0;
     left->reason = errno;
+    if (errno != ENOTEMPTY && errno != EEXIST) return -1;
     const int fd = openat(folder, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0 && errno == ENOTDIR) return -1; /* a file, or a link */
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
