@@ -1,0 +1,635 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_io_failures.c -- the program while one call on its files fails (tests/support/fail_calls.c): the n-th of a kind, for
+ * every n, with every error; or the process is killed in it. Then the same is done again without a fault.
+ *
+ *     before       undisturbed     the fault hits                 once more
+ *     ──────► copy ──────────► expected
+ *     ──────► copy ──────────────────X  goes on rightly, or  ──► expected, to the byte: no file less, none more
+ *                                       says file and reason,
+ *                                       or is killed
+ *
+ * CGP_TEST_FAULTS=all             every case, of all scenarios; =overwrite: of that one
+ *                 =start:write:17:KILL   that case alone, with what the program said
+ * Without it a fifth of the cases is drawn, by CGP_TEST_SEED. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* nftw, asprintf */
+#endif
+#include "folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <jansson.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MODEL "gpt2:layers=1,width=4,heads=1,seq=4"
+#define TRAIN                                                                                  \
+    "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1"
+
+enum { WORDS = 32, ROOM = 1 << 16, SHARE = 5, SHOWN = 2000 };
+
+typedef struct scenario scenario;
+
+/* Say what is wrong with the files that the fault left; NULL: nothing. `code` is the program's exit code. */
+typedef const char *look(const char *fault, int code);
+
+struct scenario {
+    const char *name;
+    const char *before[4]; /* commands that make what is there before; NULL ends them */
+    void (*leave)(void);   /* what dead processes left in it; may be NULL */
+    const char *command, *again;
+    look *after; /* may be NULL */
+    int code; /* of the undisturbed command; of 1, nothing changes, with a fault or without */
+};
+
+static char work[64];      /* the folder of all this, on a disk in memory if there is one */
+static const char *faults; /* CGP_TEST_FAULTS */
+static uint64_t draw;      /* the state of the generator */
+static int cases, failures, outcomes[3]; /* went on, refused, killed */
+static char output[ROOM], errors[ROOM];
+
+/* --- files --- */
+
+static const char *in_work(const char *name) {
+    static char paths[8][512];
+    static int turn;
+    char *path = paths[turn++ % 8];
+    snprintf(path, sizeof paths[0], "%s/%s", work, name);
+    return path;
+}
+
+/* All of a file, with a 0 behind it; NULL: there is none. Owned. */
+static char *slurp(const char *path, size_t *size) {
+    struct stat info;
+    const int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return NULL;
+    assert_int_equal(fstat(fd, &info), 0);
+    char *bytes = malloc((size_t)info.st_size + 1);
+    *size = (size_t)info.st_size;
+    assert_int_equal(read(fd, bytes, *size), *size);
+    bytes[*size] = '\0';
+    close(fd);
+    return bytes;
+}
+
+static int remove_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    (void)info, (void)type, (void)walk;
+    return remove(path);
+}
+
+static void remove_tree(const char *path) {
+    nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+static const char *copied_from, *copied_to;
+
+static int copy_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    char to[1024], target[256];
+    (void)walk;
+    snprintf(to, sizeof to, "%s%s", copied_to, path + strlen(copied_from));
+    if (type == FTW_D) return mkdir(to, 0777);
+    if (type == FTW_SL) {
+        const ssize_t length = readlink(path, target, sizeof target - 1);
+        target[length > 0 ? length : 0] = '\0';
+        return symlink(target, to);
+    }
+    size_t size = 0;
+    char *bytes = slurp(path, &size);
+    assert_int_equal(size, info->st_size);
+    test_write_file(to, bytes, size);
+    free(bytes);
+    return 0;
+}
+
+static void copy_tree(const char *from, const char *to) {
+    remove_tree(to);
+    copied_from = from;
+    copied_to = to;
+    assert_int_equal(nftw(from, copy_one, 16, FTW_PHYS), 0);
+}
+
+/* --- the program --- */
+
+static void read_text(const char *path, char text[ROOM]) {
+    size_t size = 0;
+    char *bytes = slurp(path, &size);
+    snprintf(text, ROOM, "%s", bytes ? bytes : "");
+    free(bytes);
+}
+
+static void become_program(const char *folder, const char *command, const char *fault) {
+    static char words[1024], below[128];
+    char *argv[WORDS + 2] = {PROGRAM};
+    int count = 1;
+    snprintf(words, sizeof words, "%s", command);
+    for (char *word = strtok(words, " "); word && count <= WORDS; word = strtok(NULL, " "))
+        argv[count++] = word;
+    snprintf(below, sizeof below, "%s/%s", work, folder);
+    if (fault) {
+        setenv("LD_PRELOAD", FAIL_CALLS, 1);
+        setenv("FAIL_BELOW", below, 1);
+        setenv("FAIL_CALL", fault, 1);
+        setenv("FAIL_REPORT", in_work("report"), 1);
+    }
+    if (!freopen(in_work("stdout"), "w", stdout) || !freopen(in_work("stderr"), "w", stderr) ||
+        chdir(below))
+        _exit(99);
+    alarm(60);
+    execv(PROGRAM, argv);
+    _exit(98);
+}
+
+/* Run `command` in a folder of work; returns its exit code, 128 and more for a signal. */
+static int run(const char *folder, const char *command, const char *fault) {
+    int result = 0;
+    unlink(in_work("report"));
+    const pid_t child = fork();
+    if (child == 0) become_program(folder, command, fault);
+    assert_int_equal(waitpid(child, &result, 0), child);
+    read_text(in_work("stdout"), output);
+    read_text(in_work("stderr"), errors);
+    return WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
+}
+
+/* --- what is expected --- */
+
+/* Leave out of a text what differs from run to run: from `from` to the next of `ends`, each time. */
+static void cut(char *text, const char *from, const char *ends) {
+    for (char *at = text; (at = strstr(at, from));) {
+        char *end = at + strlen(from);
+        end += strcspn(end, ends);
+        memmove(at, end, strlen(end) + 1);
+    }
+}
+
+static json_t *parsed(const char *text) {
+    json_t *root = json_loads(text, 0, NULL);
+    return root ? root : json_null();
+}
+
+/* run.json, --json, checkpoint.json: members that do not hang on time, place and the number of starts. */
+static bool same_members(const char *one, const char *other) {
+    static const char *const keys[] = {"model", "weights_sha256", "updates", "version",
+                                       "step",  "dropout_step",   "files"};
+    json_t *a = parsed(one), *b = parsed(other);
+    bool same = json_is_object(a);
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        json_t *left = json_object_get(a, keys[i]), *right = json_object_get(b, keys[i]);
+        same = same && (left == right || json_equal(left, right));
+    }
+    json_decref(a);
+    json_decref(b);
+    return same;
+}
+
+static bool ends_with(const char *text, const char *end) {
+    const size_t length = strlen(text), part = strlen(end);
+    return length >= part && strcmp(text + length - part, end) == 0;
+}
+
+static bool same_bytes(const char *path, char *one, size_t size, char *other,
+                       size_t other_size) {
+    if (ends_with(path, "/metrics.jsonl")) {
+        cut(one, ",\"seconds\":", "}\n");
+        cut(other, ",\"seconds\":", "}\n");
+        return strcmp(one, other) == 0;
+    }
+    if (ends_with(path, "/run.json") || ends_with(path, "/out.json") ||
+        ends_with(path, "/checkpoint.json"))
+        return same_members(one, other);
+    if (ends_with(path, "/checkpoint.sha256"))
+        return size == other_size; /* the digest of checkpoint.json */
+    if (ends_with(path, "/trace.json")) return json_is_object(parsed(one)); /* of time alone */
+    return size == other_size && memcmp(one, other, size) == 0;
+}
+
+static bool same_file(const char *path, const char *expected) {
+    size_t size = 0, other_size = 0;
+    char *one = slurp(path, &size), *other = slurp(expected, &other_size);
+    const bool same = one && other && same_bytes(path, one, size, other, other_size);
+    free(other);
+    free(one);
+    return same;
+}
+
+static const char *tree, *other_tree;
+static char difference[700];
+static enum {
+    MORE,
+    LESS
+} asked;           /* what `tree` has more than the other, the result or what is expected */
+static bool again; /* a second start has been there */
+
+/* A deletion that failed leaves something to the next start that saves, which has no need to be the very next. */
+static bool may_be_more(const char *path) {
+    const char *step = strstr(path, "/step-");
+    char latest[256] = "";
+    if (!again && (strstr(path, "/.cgpipe-") || strstr(path, "/.new"))) return true;
+    if (!step || readlink(in_work("expected/run/latest"), latest, sizeof latest - 1) < 0)
+        return false;
+    return strncmp(step + 1, latest, strlen(latest)) < 0;
+}
+
+/* A second start that had no step to do has no trace to write. */
+static bool may_be_missing(const char *path) {
+    return again && ends_with(path, "/trace.json");
+}
+
+/* Each entry of `tree` is in other_tree, with the same in it. */
+static int compare_one(const char *path, const struct stat *info, int type, struct FTW *walk) {
+    char there[1024], one[256] = "", other[256] = "";
+    struct stat found;
+    (void)walk, (void)info;
+    snprintf(there, sizeof there, "%s%s", other_tree, path + strlen(tree));
+    const bool exists = lstat(there, &found) == 0;
+    const char *trouble = NULL;
+    if (!exists && (asked == MORE ? may_be_more(path) : may_be_missing(path))) return 0;
+    if (!exists)
+        trouble = asked == MORE ? "is too many" : "is missing there";
+    else if (type == FTW_SL && (readlink(path, one, 255) < 0 ||
+                                readlink(there, other, 255) < 0 || strcmp(one, other)))
+        trouble = "leads elsewhere";
+    else if (type == FTW_F && !same_file(path, there))
+        trouble = "has other bytes";
+    if (trouble) snprintf(difference, sizeof difference, "%s %s", path, trouble);
+    return trouble ? 1 : 0;
+}
+
+static bool is_part(const char *one, const char *other) {
+    tree = one;
+    other_tree = other;
+    return nftw(one, compare_one, 16, FTW_PHYS) == 0;
+}
+
+/* One entry for the other. */
+static const char *compare(const char *got, const char *expected) {
+    asked = MORE;
+    if (!is_part(got, expected)) return difference;
+    asked = LESS;
+    return is_part(expected, got) ? NULL : difference;
+}
+
+/* --- a fault --- */
+
+/* "failed start:.. /tmp/x/case/run/..": the path; "" if the call never came. */
+static void hit(char path[512]) {
+    char line[ROOM];
+    read_text(in_work("report"), line);
+    *path = '\0';
+    (void)sscanf(line, "failed %*s %511[^\n]", path);
+}
+
+/* The first name below the folder, or that of a file beside which something temporary is written. */
+static bool names_file(const char *path) {
+    static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
+                                         "weights.safetensors", "text.txt"};
+    char name[256] = "";
+    const char *rest = path + strlen(in_work("case"));
+    (void)sscanf(rest, "/%255[^/ ]", name);
+    if (*name && *name != '.') return strstr(errors, name) != NULL;
+    for (size_t i = 0; i < sizeof beside / sizeof beside[0]; i++) {
+        if (strstr(errors, beside[i])) return true;
+    }
+    return strstr(errors, "run") || strstr(errors, "directory");
+}
+
+/* An entry that cannot be looked at is taken for the worst that it may be, and refused without a reason. */
+static const char *says_why(const char *path, const char *fault) {
+    const char *reason = strerror(strstr(fault, "ENOSPC") ? ENOSPC : EIO);
+    if (!*errors) return "it fails without a word";
+    if (strstr(errors, "has a run already")) return NULL; /* there may be one */
+    if (!strstr(errors, reason) && strncmp(fault, "stat:", 5) != 0)
+        return "it does not say the reason";
+    return names_file(path) ? NULL : "it does not name the file";
+}
+
+/* Say what is wrong with how the program took the fault; NULL: nothing. */
+static const char *judge(const scenario *s, const char *fault) {
+    char path[512];
+    const int code = run("case", s->command, fault);
+    hit(path);
+    const bool killed = strstr(fault, "KILL") != NULL;
+    if (!*path) return NULL; /* fewer calls than before: no case */
+    cases++;
+    outcomes[killed ? 2 : code ? 1 : 0]++;
+    if (killed ? code != 128 + SIGKILL : code > 1) return "it ends by another signal or code";
+    if (code < s->code) return "it goes on where it should refuse";
+    again = false;
+    const char *trouble = code == 1 && s->code == 0 ? says_why(path, fault) : NULL;
+    if (!trouble && code == s->code) trouble = compare(in_work("case"), in_work("expected"));
+    if (!trouble && s->after) trouble = s->after(fault, code);
+    if (trouble) return trouble;
+    again = true;
+    if (run("case", s->again, NULL) != s->code) return "the same once more fails";
+    return compare(in_work("case"), in_work("expected"));
+}
+
+static void try_fault(const scenario *s, const char *fault) {
+    char name[96];
+    snprintf(name, sizeof name, "%s:%s", s->name, fault);
+    const bool only = faults && strcmp(faults, name) == 0;
+    const bool all = faults && (strcmp(faults, "all") == 0 || strcmp(faults, s->name) == 0);
+    if (!only && !all && (faults || test_random(&draw) % SHARE)) return;
+    copy_tree(in_work("before"), in_work("case"));
+    const char *trouble = judge(s, fault);
+    if (only) print_message("%s%s", output, errors);
+    if (!trouble) return;
+    if (failures++ < SHOWN)
+        print_error("CGP_TEST_FAULTS=%s: %s; standard error: %s\n", name, trouble, errors);
+}
+
+static const struct {
+    const char *kind, *how[5];
+} kinds[] = {
+    {"create", {"ENOSPC", "EIO", "KILL"}},
+    {"write", {"ENOSPC", "EIO", "SHORT", "KILL"}},
+    {"flush", {"ENOSPC", "EIO", "KILL"}},
+    {"sync", {"ENOSPC", "EIO", "KILL"}},
+    {"rename", {"ENOSPC", "EIO", "KILL"}},
+    {"unlink", {"EIO", "KILL"}},
+    {"truncate", {"EIO", "KILL"}},
+    {"open", {"EIO"}},
+    {"read", {"EIO", "SHORT"}},
+    {"list", {"EIO"}},
+    {"stat", {"EIO"}},
+    {"lock", {"EIO"}},
+    {"close", {"EIO"}},
+};
+
+/* How many calls of a kind the undisturbed command made. */
+static int count_of(const char *report, const char *kind) {
+    char key[32];
+    snprintf(key, sizeof key, "count %s ", kind);
+    const char *line = strstr(report, key);
+    return line ? atoi(line + strlen(key)) : 0;
+}
+
+static void prepare(const scenario *s) {
+    remove_tree(in_work("before"));
+    assert_int_equal(mkdir(in_work("before"), 0777), 0);
+    for (int i = 0; i < 4 && s->before[i]; i++) {
+        const int code = run("before", s->before[i], NULL);
+        if (code) fail_msg("%s: %s", s->before[i], errors);
+    }
+    if (s->leave) s->leave();
+}
+
+static void try_all(const scenario *s) {
+    char report[ROOM];
+    const int cases_before = cases, failures_before = failures;
+    memset(outcomes, 0, sizeof outcomes);
+    prepare(s);
+    copy_tree(in_work("before"), in_work("expected"));
+    if (run("expected", s->command, "none:0:EIO") != s->code)
+        fail_msg("%s: %s", s->command, errors);
+    read_text(in_work("report"), report);
+    assert_true(count_of(report, "stat") >
+                0); /* the library is loaded, and its calls are the program's */
+    for (size_t k = 0; k < sizeof kinds / sizeof kinds[0]; k++) {
+        for (int n = 1; n <= count_of(report, kinds[k].kind); n++) {
+            for (int h = 0; h < 5 && kinds[k].how[h]; h++) {
+                char fault[64];
+                snprintf(fault, sizeof fault, "%s:%d:%s", kinds[k].kind, n, kinds[k].how[h]);
+                try_fault(s, fault);
+            }
+        }
+    }
+    print_message(
+        "%s: %d cases (%d went on rightly, %d said why not, %d were killed), %d wrong\n",
+        s->name, cases - cases_before, outcomes[0], outcomes[1], outcomes[2],
+        failures - failures_before);
+    assert_int_equal(failures - failures_before, 0);
+}
+
+/* --- scenarios --- */
+
+static char *both(const char *folder, const char *name) {
+    static char paths[4][300];
+    static int turn;
+    char *path = paths[turn++ % 4];
+    snprintf(path, sizeof paths[0], "%s/%s/%s", work, folder, name);
+    return path;
+}
+
+static bool is_there(const char *name) {
+    struct stat info;
+    return lstat(both("case", name), &info) == 0;
+}
+
+static bool old_or_new(const char *name) {
+    return same_file(both("case", name), both("before", name)) ||
+           same_file(both("case", name), both("expected", name));
+}
+
+static const char *tokens_are_whole(const char *fault, int code) {
+    (void)fault, (void)code;
+    return old_or_new("tokens.bin") ? NULL
+                                    : "tokens.bin is neither the old one nor the new one";
+}
+
+static const char *weights_are_whole(const char *fault, int code) {
+    (void)fault, (void)code;
+    return old_or_new("weights.safetensors")
+               ? NULL
+               : "weights.safetensors is neither the old one nor the new one";
+}
+
+/* Without config.json it is none, and nobody loads it. */
+static const char *directory_is_whole(const char *fault, int code) {
+    (void)fault, (void)code;
+    if (!is_there("directory/config.json")) return NULL;
+    return old_or_new("directory/model.safetensors")
+               ? NULL
+               : "config.json is there beside other weights";
+}
+
+/* A full disk leaves the run that was there. A kill in the middle of the exchange leaves none, rather than two halves. */
+static const char *run_is_whole(const char *fault, int code) {
+    static const char weights[] = "run/latest/weights.safetensors";
+    const bool whole = is_there("run/run.json") && old_or_new(weights);
+    const bool no_room =
+        strstr(fault, "ENOSPC") && strcspn(fault, "cwf") == 0; /* create, write, flush */
+    if (code == 1 && no_room && !whole) return "no room, and the run is gone";
+    return is_there("run/run.json") && !whole ? "run.json is there beside other weights" : NULL;
+}
+
+/* Never from the beginning, because the checkpoint was not seen. */
+static const char *goes_on(const char *fault, int code) {
+    (void)fault;
+    if (code != 0 || strstr(output, "resumed      after step 2")) return NULL;
+    return "it begins anew";
+}
+
+/* Leave what dead processes left: half of a checkpoint, half of a deletion, a line without an end. */
+static void leave_halves(void) {
+    static const char *const folders[] = {".cgpipe-step-00000003-999999999-0.tmp",
+                                          ".cgpipe-step-00000001-999999999-1.gone"};
+    for (int i = 0; i < 2; i++) {
+        char path[300];
+        snprintf(path, sizeof path, "%s/before/run/%s", work, folders[i]);
+        assert_int_equal(mkdir(path, 0777), 0);
+        strcat(path, "/weights.safetensors");
+        test_write_file(path, "half", 4);
+    }
+    assert_int_equal(
+        symlink("step-00000003", both("before", "run/.cgpipe-latest-999999999-2.tmp")), 0);
+    FILE *metrics = fopen(both("before", "run/metrics.jsonl"), "a");
+    assert_non_null(metrics);
+    fputs("{\"step\":3,\"loss\":1}\n{\"step\":4,\"lo", metrics);
+    assert_int_equal(fclose(metrics), 0);
+}
+
+#define TO_HALF TRAIN " --steps 2 --keep 1 --run run"
+#define OTHER TRAIN " --steps 1 --seed 7 --run "
+
+static const scenario start = {
+    .name = "start",
+    .command = TRAIN " --steps 3 --keep 1 --run run --json out.json --trace trace.json",
+    .again = TRAIN " --steps 3 --keep 1 --run run --json out.json --trace trace.json --resume",
+};
+
+static const scenario resume = {
+    .name = "resume",
+    .before = {TO_HALF},
+    .leave = leave_halves,
+    .command = "train --resume --run run --steps 3",
+    .again = "train --resume --run run --steps 3",
+    .after = goes_on,
+};
+
+static const scenario from_step = {
+    .name = "from_step",
+    .before = {TRAIN " --steps 3 --keep 0 --run run"},
+    .command = "train --resume --run run --from-step 1 --steps 2",
+    .again = "train --resume --run run --from-step 1 --steps 2",
+};
+
+/* Only --overwrite may. */
+static const scenario refused = {
+    .name = "refused",
+    .before = {TO_HALF},
+    .command = OTHER "run",
+    .again = OTHER "run",
+    .code = 1,
+};
+
+static const scenario overwrite = {
+    .name = "overwrite",
+    .before = {OTHER "run"},
+    .command = TRAIN " --steps 2 --keep 1 --run run --overwrite",
+    .again = TRAIN " --steps 2 --keep 1 --run run --overwrite",
+};
+
+static const scenario convert_in = {
+    .name = "convert_in",
+    .before = {OTHER "other", "convert other directory"},
+    .command = "convert directory run",
+    .again = "convert directory run --overwrite",
+};
+
+static const scenario convert_in_over = {
+    .name = "convert_in_over",
+    .before = {OTHER "other", "convert other directory", TO_HALF},
+    .command = "convert directory run --overwrite",
+    .again = "convert directory run --overwrite",
+    .after = run_is_whole,
+};
+
+static const scenario convert_out = {
+    .name = "convert_out",
+    .before = {TO_HALF},
+    .command = "convert run directory",
+    .again = "convert run directory --overwrite",
+    .after = directory_is_whole,
+};
+
+static const scenario convert_out_over = {
+    .name = "convert_out_over",
+    .before = {OTHER "other", "convert other directory", TO_HALF},
+    .command = "convert run directory --overwrite",
+    .again = "convert run directory --overwrite",
+    .after = directory_is_whole,
+};
+
+static const scenario convert_file = {
+    .name = "convert_file",
+    .before = {OTHER "other", "convert other weights.safetensors", TO_HALF},
+    .command = "convert run weights.safetensors --overwrite",
+    .again = "convert run weights.safetensors --overwrite",
+    .after = weights_are_whole,
+};
+
+#define TOKENIZE "tokenize --tokenizer " TEST_DATA "/tokenizer --out tokens.bin "
+
+static const scenario tokenize = {
+    .name = "tokenize",
+    .before = {TOKENIZE "../short.txt"},
+    .command = TOKENIZE "../text.txt",
+    .again = TOKENIZE "../text.txt",
+    .after = tokens_are_whole,
+};
+
+#define TEST(name)                                                                             \
+    static void name##_survives_any_fault(void **state) {                                      \
+        (void)state;                                                                           \
+        try_all(&(name));                                                                      \
+    }
+TEST(start)
+TEST(resume)
+TEST(from_step)
+TEST(refused)
+TEST(overwrite)
+TEST(convert_in)
+TEST(convert_in_over)
+TEST(convert_out)
+TEST(convert_out_over)
+TEST(convert_file)
+TEST(tokenize)
+
+/* On a disk in memory, where there is one. */
+static int make_work(void **state) {
+    (void)state;
+    char text[2048] = "";
+    snprintf(work, sizeof work, "%s/cgp-faults-XXXXXX",
+             access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
+    if (!mkdtemp(work)) return -1;
+    for (int i = 0; i < 24; i++)
+        snprintf(text + strlen(text), sizeof text - strlen(text),
+                 "the %d. line says that %d follows %d\n", i, 7 * i, 7 * i - 1);
+    test_write_file(in_work("text.txt"), text, strlen(text));
+    test_write_file(in_work("short.txt"), text, 200);
+    faults = getenv("CGP_TEST_FAULTS");
+    draw = test_seed();
+    return 0;
+}
+
+static int remove_work(void **state) {
+    (void)state;
+    print_message("%d cases in all, %d wrong\n", cases, failures);
+    remove_tree(work);
+    return 0;
+}
+
+int main(void) {
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    print_message("skipped: the sanitizer's own library must be loaded before any other\n");
+    return 77;
+#endif
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(start_survives_any_fault),
+        cmocka_unit_test(resume_survives_any_fault),
+        cmocka_unit_test(from_step_survives_any_fault),
+        cmocka_unit_test(refused_survives_any_fault),
+        cmocka_unit_test(overwrite_survives_any_fault),
+        cmocka_unit_test(convert_in_survives_any_fault),
+        cmocka_unit_test(convert_in_over_survives_any_fault),
+        cmocka_unit_test(convert_out_survives_any_fault),
+        cmocka_unit_test(convert_out_over_survives_any_fault),
+        cmocka_unit_test(convert_file_survives_any_fault),
+        cmocka_unit_test(tokenize_survives_any_fault),
+    };
+    return cmocka_run_group_tests(tests, make_work, remove_work);
+}
