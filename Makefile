@@ -70,8 +70,9 @@ reference-weights: ## make Hugging Face's and torchvision's weights for the test
 	@$(PYTHON) tools/reference_weights.py
 
 SECONDS ?= 60
-READERS ?= schedule trace safetensors tokens tokenizer
-fuzz: ## run libFuzzer on READERS of files, SECONDS each (needs clang); prints executions and coverage
+READERS ?= $(patsubst tests/fuzz/test_fuzz_%.c,%,$(wildcard tests/fuzz/test_fuzz_*.c))
+fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS each (needs clang); prints executions and coverage
+	@cmake --build $(BUILD) -j $(JOBS) --target test_support -- --quiet
 	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)
 
 schedules: all ## make docs/schedules.md and its drawings again

@@ -1,36 +1,53 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Run libFuzzer on each reader of files, with the address and undefined sanitizers:
+# Run libFuzzer on each reader of files and texts, with the address and undefined sanitizers:
 #
-#     tools/fuzz.sh BUILD SECONDS [READER...]        SECONDS for each reader: schedule, trace, safetensors, tokens, tokenizer
+#     tools/fuzz.sh BUILD SECONDS READER...        SECONDS for each reader
+#     PACK=1 tools/fuzz.sh BUILD SECONDS READER... afterwards pack the fewest inputs that cover as much into the corpus
 #
-# From tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input that breaks
-# something in BUILD/fuzz/NAME-crash-*. Prints executions, and edges of the program covered. Exit code 1 if something broke.
+# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD/libcgpipe.a. It starts from the
+# inputs packed in tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input
+# that breaks something in BUILD/fuzz/NAME-crash-*. An input may take 10 s and 2 GB. Prints executions, and edges of the program
+# covered. Exit code 1 if something broke.
 set -eu
+library=$1/libcgpipe.a support=$1/tests/libtest_support.a
 build=$1/fuzz
 seconds=$2
 shift 2
-[ $# -gt 0 ] || set -- schedule trace safetensors tokens tokenizer
 command -v clang >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
-mkdir -p "$build"
+mkdir -p "$build/objects"
+flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support"
+export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
-# NAME "FOLDERS of its sources": leave the program in $build/NAME.bin
+# DIRECTORY... : build the sources in them, and print the objects.
+objects() {
+    for directory in "$@"; do
+        for source in $(find "$directory" -maxdepth 1 -name '*.c' ! -path cli/main.c ! -path cli/manual.c | sort); do
+            object=$build/objects/$(echo "$source" | tr / -).o
+            [ "$object" -nt "$built" ] ||
+                # shellcheck disable=SC2086
+                clang $flags -fsanitize=fuzzer-no-link,address,undefined -c "$source" -o "$object"
+            echo "$object"
+        done
+    done
+}
+
+# NAME DIRECTORY... : leave the program in $build/NAME.bin
 build_target() {
-    sources=$(for folder in $2; do find "src/$folder" -name '*.c'; done)
+    name=$1
+    shift
+    made=$(objects "$@")
     # shellcheck disable=SC2086
-    clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all -Iinclude -Isrc \
-        -Itests/support "tests/fuzz/test_fuzz_$1.c" $sources -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lm \
-        -lpthread -o "$build/$1.bin"
+    clang $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" "$library" \
+        -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
 failed=0
 run_target() {
     mkdir -p "$build/$1"
     log=$build/$1.log
-    length=4096
-    [ "$1" != trace ] || length=16384
-    if "$build/$1.bin" -max_len="$length" -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$build/$1-" \
-        "$build/$1" "tests/fuzz/corpus/$1" >"$log" 2>&1; then
+    if FUZZ_CORPUS=tests/fuzz/corpus/$1 FUZZ_INTO=$build/$1 "$build/$1.bin" -max_len=16384 -timeout=10 -rss_limit_mb=2048 \
+        -max_total_time="$seconds" -print_final_stats=1 -artifact_prefix="$build/$1-" "$build/$1" >"$log" 2>&1; then
         verdict="nothing found"
     else
         verdict="BROKEN, see $log and $build/$1-*"
@@ -43,14 +60,26 @@ run_target() {
         "$verdict"
 }
 
+pack() {
+    rm -rf "$build/$1-fewest"
+    mkdir "$build/$1-fewest"
+    "$build/$1.bin" -merge=1 -max_len=4096 "$build/$1-fewest" "$build/$1" >"$build/$1-merge.log" 2>&1
+    FUZZ_PACK=tests/fuzz/corpus/$1 FUZZ_FROM=$build/$1-fewest "$build/$1.bin"
+}
+
+built=$build/began
+touch "$built"
 for target in "$@"; do
     case $target in
-    schedule | trace) build_target "$target" "schedule trace base" ;;
-    safetensors) build_target safetensors "checkpoint tensor base" ;;
-    tokens) build_target tokens "data tensor base" ;;
-    tokenizer) build_target tokenizer "data tensor base" ;;
-    *) echo "fuzz: $target: expected schedule, trace, safetensors, tokens or tokenizer" >&2 && exit 1 ;;
+    schedule | trace) build_target "$target" src/schedule src/trace src/base ;;
+    safetensors | checkpoint) build_target "$target" src/checkpoint src/tensor src/base ;;
+    tokens | tokenizer | images | arrays) build_target "$target" src/data src/tensor src/base ;;
+    models) build_target models models src/model src/plan src/partition src/op src/schedule src/tensor src/base ;;
+    huggingface) build_target huggingface models src/checkpoint src/tensor src/base ;;
+    options | record | run) build_target "$target" cli models src/checkpoint src/base ;;
+    *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
     esac
     run_target "$target"
+    [ -z "${PACK:-}" ] || pack "$target"
 done
 exit $failed

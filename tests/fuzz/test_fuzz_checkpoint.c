@@ -2,7 +2,8 @@
 /* test_fuzz_checkpoint.c -- a checkpoint against damaged files, with checksums that fit the damage and with ones that do not:
  * loading never crashes, is refused or true of the bytes, and changes nothing when it is refused.
  *
- * It drives itself: the files of a small model's checkpoint, mutated from a seed that is printed. */
+ * As a test it drives itself: the files of a small model's checkpoint, mutated from a seed that is printed. With
+ * CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=checkpoint), for the text of the manifest. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -136,6 +137,57 @@ static void restore(void) {
     assert_ok(cgp_pipeline_set_parameter(pipeline, 0, other));
 }
 
+/* --- checksums that fit --- */
+
+/* The last lines of a manifest, right for what is above them. */
+static void close_manifest(content *manifest) {
+    char hex[65], tail[128];
+    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
+    const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
+    fuzz_replace(manifest->bytes, &manifest->size, ROOM - 1, manifest->size, 0, tail,
+                 (size_t)count);
+}
+
+static void write_sum(const content *manifest) {
+    char hex[65];
+    content sum;
+    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
+    sum.size = (size_t)snprintf(sum.bytes, ROOM, CGP__SUM_LINE, hex);
+    write_back(SUM, &sum);
+}
+
+/* A manifest of these bytes, but for its last lines; returns whether it was accepted. */
+static bool try_manifest(content *in) {
+    close_manifest(in);
+    write_back(MANIFEST, in);
+    write_sum(in);
+    if (!try_load("manifest of bytes")) return false;
+    restore();
+    return true;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+static void remove_at_exit(void) {
+    (void)remove_checkpoint(NULL);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    static content in;
+    if (!pipeline) {
+        REQUIRE(make_checkpoint(NULL) == 0);
+        atexit(remove_at_exit);
+    }
+    if (size > ROOM - 256) return 0;
+    memcpy(in.bytes, bytes, in.size = size);
+    (void)try_manifest(&in);
+    return 0;
+}
+
+#else
+
 /* --- mutations --- */
 
 static void mutate_bytes(content *in, uint64_t *random) {
@@ -268,24 +320,7 @@ static void mutate_json(json_t *at, uint64_t *random) {
     }
 }
 
-/* --- checksums that fit --- */
-
-/* The last lines of a manifest, right for what is above them. */
-static void close_manifest(content *manifest) {
-    char hex[65], tail[128];
-    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
-    const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
-    fuzz_replace(manifest->bytes, &manifest->size, ROOM - 1, manifest->size, 0, tail,
-                 (size_t)count);
-}
-
-static void write_sum(const content *manifest) {
-    char hex[65];
-    content sum;
-    assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
-    sum.size = (size_t)snprintf(sum.bytes, ROOM, CGP__SUM_LINE, hex);
-    write_back(SUM, &sum);
-}
+/* --- files that fit --- */
 
 static json_t *manifest_json(void) {
     json_t *root = json_loadb(original[MANIFEST].bytes, original[MANIFEST].size, 0, NULL);
@@ -350,14 +385,7 @@ static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
         in.size = (size_t)(tail - original[MANIFEST].bytes);
         for (int times = test_between(&random, 1, 2); times > 0; times--)
             mutate_bytes(&in, &random);
-        if (in.size > ROOM - 256) continue;
-        close_manifest(&in);
-        write_back(MANIFEST, &in);
-        write_sum(&in);
-        if (try_load("manifest of bytes")) {
-            accepted++;
-            restore();
-        }
+        if (in.size <= ROOM - 256) accepted += try_manifest(&in);
     }
     restore();
     print_message("%d of %d manifests were accepted\n", accepted, MUTATIONS);
@@ -503,3 +531,5 @@ int main(void) {
     };
     return cmocka_run_group_tests(tests, make_checkpoint, remove_checkpoint);
 }
+
+#endif

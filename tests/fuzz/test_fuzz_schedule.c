@@ -13,8 +13,6 @@
  */
 #include "fuzz.h"
 
-#include <dirent.h>
-
 #include <cgpipe/schedule.h>
 
 enum { ROOM = 4096, MUTATIONS = 20000 };
@@ -287,25 +285,18 @@ static void mutated_texts_are_refused_or_true(void **state) {
 }
 
 /* What libFuzzer once found worth keeping. */
+static int corpus_outcomes[3];
+
+static bool take(const uint8_t *bytes, size_t size) {
+    const int outcome = (int)try_input((const char *)bytes, size);
+    corpus_outcomes[outcome]++;
+    return outcome > 0;
+}
+
 static void the_corpus_is_refused_or_true(void **state) {
     (void)state;
-    static const char folder[] = TEST_DATA "/../fuzz/corpus/schedule";
-    DIR *corpus = opendir(folder);
-    int outcomes[3] = {0, 0, 0};
-    assert_non_null(corpus);
-    for (struct dirent *entry; (entry = readdir(corpus));) {
-        char path[600];
-        input in;
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        FILE *file = fopen(path, "rb");
-        assert_non_null(file);
-        in.size = fread(in.bytes, 1, sizeof in.bytes, file);
-        fclose(file);
-        outcomes[try_input(in.bytes, in.size)]++;
-    }
-    closedir(corpus);
-    assert_true(outcomes[0] > 0 && outcomes[1] > 0 && outcomes[2] > 10);
+    (void)fuzz_corpus("schedule", ROOM, take);
+    assert_true(corpus_outcomes[0] > 0 && corpus_outcomes[1] > 0 && corpus_outcomes[2] > 10);
 }
 
 static void bytes_at_random_are_refused(void **state) {

@@ -6,7 +6,6 @@
  * libFuzzer (make fuzz READERS=trace). */
 #include "fuzz.h"
 
-#include <dirent.h>
 #include <math.h>
 
 #include <cgpipe/schedule.h>
@@ -166,24 +165,13 @@ static void mutated_traces_are_refused_or_true(void **state) {
     assert_in_range(accepted, MUTATIONS / 100, MUTATIONS - MUTATIONS / 100);
 }
 
+static bool take(const uint8_t *bytes, size_t size) {
+    return try_input((const char *)bytes, size);
+}
+
 static void the_corpus_is_refused_or_true(void **state) {
     (void)state;
-    static const char folder[] = TEST_DATA "/../fuzz/corpus/trace";
-    DIR *corpus = opendir(folder);
-    int accepted = 0;
-    assert_non_null(corpus);
-    for (struct dirent *entry; (entry = readdir(corpus));) {
-        static char bytes[ROOM];
-        char path[600];
-        if (entry->d_name[0] == '.') continue;
-        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
-        FILE *file = fopen(path, "rb");
-        assert_non_null(file);
-        accepted += try_input(bytes, fread(bytes, 1, sizeof bytes, file));
-        fclose(file);
-    }
-    closedir(corpus);
-    assert_true(accepted > 2);
+    assert_true(fuzz_corpus("trace", ROOM, take) > 2);
 }
 
 int main(void) {

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_arrays.c -- the files of CIFAR and MNIST against damage: they are refused with file, offset, expectation and
+ * value, or every sample of theirs can be read and has a label in range.
+ *
+ * An input is a name, "mnist", "cifar10", "cifar20" or "cifar100", and the files of the two splits; CIFAR-10's five training
+ * files are one. As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=arrays). */
+#include "fuzz_files.h"
+
+#include <cgpipe/images.h>
+
+enum { PARTS = 5, VALUES = 32 * 32 * 3, SAMPLES = 8 };
+
+static cgp_status open_mnist(cgp_data **data, const fuzz_part *parts) {
+    static const char *const names[] = {"train-images-idx3-ubyte", "train-labels-idx1-ubyte",
+                                        "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"};
+    for (int i = 0; i < 4; i++)
+        fuzz_write(names[i], &parts[i + 1]);
+    return cgp_data_mnist(data, fuzz_directory, NULL);
+}
+
+static cgp_status open_cifar(cgp_data **data, const fuzz_part *parts, int classes) {
+    cgp_cifar_options options = cgp_cifar_options_default();
+    options.classes = classes;
+    for (int i = 1; i <= 5 && classes == 10; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "data_batch_%d.bin", i);
+        fuzz_write(name, &parts[1]);
+    }
+    if (classes != 10) fuzz_write("train.bin", &parts[1]);
+    fuzz_write(classes == 10 ? "test_batch.bin" : "test.bin", &parts[2]);
+    return cgp_data_cifar(data, fuzz_directory, &options);
+}
+
+static void check_split(cgp_data *data, cgp_split split) {
+    static float picture[VALUES];
+    const int64_t classes = cgp_data_classes(data), samples = cgp_data_samples(data, split);
+    REQUIRE(samples >= 1);
+    for (int64_t i = 0; i < samples && i < SAMPLES; i++) {
+        int32_t label = -1;
+        REQUIRE(cgp_data_read(data, split, i, 1, picture, &label) == CGP_OK);
+        REQUIRE(label >= 0 && label < classes);
+        for (int k = 0; k < 784; k++)
+            REQUIRE(isfinite(picture[k]));
+    }
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    fuzz_part parts[PARTS] = {{0}};
+    cgp_data *data = NULL;
+    fuzz_begin();
+    fuzz_cut(bytes, size, parts, PARTS);
+    char *kind = fuzz_text(&parts[0]);
+    const int classes = strncmp(kind, "cifar", 5) == 0 ? atoi(kind + 5) : 0;
+    const cgp_status status =
+        classes ? open_cifar(&data, parts, classes) : open_mnist(&data, parts);
+    free(kind);
+    if (status == CGP_OK) {
+        check_split(data, CGP_SPLIT_TRAIN);
+        check_split(data, CGP_SPLIT_VALIDATION);
+        cgp_data_destroy(data);
+        return true;
+    }
+    REQUIRE(!data && (status == CGP_EFORMAT || status == CGP_EINVAL));
+    REQUIRE(status == CGP_EINVAL || strstr(cgp_message(), ": at byte "));
+    return false;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {FUZZ_BETWEEN, "mnist",    "cifar10", "cifar20",
+                                    "cifar100",   "\x1f\x8b", "\x7f",    "\xff",
+                                    "\x08\x03",   "\x08\x01", "\x1c",    "0123456789"};
+static const fuzz_reader reader = {"arrays", try_input, words, sizeof words / sizeof words[0],
+                                   6000};
+
+static void mutated_files_are_refused_or_read(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_read(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_files_are_refused_or_read),
+        cmocka_unit_test(the_corpus_is_refused_or_read),
+    };
+    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
+}
+
+#endif

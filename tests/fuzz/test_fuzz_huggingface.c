@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_huggingface.c -- a directory with config.json, an index and safetensors files, all of them damaged: it is refused
+ * with the path of a file in it, or its GPT-2 is built, and its weights are loaded or refused likewise.
+ *
+ * An input is config.json and the files model.safetensors, model.safetensors.index.json, model-1.safetensors and
+ * model-2.safetensors; an empty part is a file that is missing. As a test it drives itself; with CGP_LIBFUZZER it is a target
+ * of libFuzzer (make fuzz READERS=huggingface). */
+#include "fuzz_files.h"
+
+#include <cgpipe/models/weights.h>
+
+enum { PARTS = 5, MOST_PARAMETERS = 5000 };
+
+static const char *const names[PARTS] = {"config.json", "model.safetensors",
+                                         "model.safetensors.index.json", "model-1.safetensors",
+                                         "model-2.safetensors"};
+
+static bool is_small(const cgp_gpt2_options *o) {
+    return o->layers <= 2 && o->width <= 8 && o->vocabulary <= 64 && o->sequence <= 64 &&
+           o->inner <= 64;
+}
+
+/* The path of something in the directory begins each message. */
+static void check_refusal(cgp_status status) {
+    REQUIRE(status == CGP_EFORMAT || status == CGP_EIO || status == CGP_EINVAL);
+    REQUIRE(strncmp(cgp_message(), fuzz_directory, strlen(fuzz_directory)) == 0);
+}
+
+static cgp_status load(const cgp_model *model) {
+    cgp_weights *weights = NULL;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    cgp_plan_options options = cgp_plan_options_default();
+    cgp_status status = cgp_weights_open(&weights, model, fuzz_directory);
+    if (status != CGP_OK) {
+        REQUIRE(!weights);
+        return status;
+    }
+    options.inference = true;
+    REQUIRE(cgp_plan_create(&plan, model, &options) == CGP_OK);
+    REQUIRE(cgp_pipeline_create(&pipeline, plan, 0) == CGP_OK);
+    status = cgp_weights_load(weights, pipeline);
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_weights_close(weights);
+    return status;
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    fuzz_part parts[PARTS] = {{0}};
+    cgp_gpt2_options options = cgp_gpt2_options_default();
+    cgp_model *model = NULL;
+    fuzz_begin();
+    fuzz_cut(bytes, size, parts, PARTS);
+    for (int i = 0; i < PARTS; i++) {
+        if (parts[i].size > 0) fuzz_write(names[i], &parts[i]);
+    }
+    cgp_status status = cgp_huggingface_read(&options, fuzz_directory);
+    if (status != CGP_OK) check_refusal(status);
+    if (status != CGP_OK || !is_small(&options)) return false;
+    options.loss = false;
+    REQUIRE(cgp_gpt2_create(&model, &options) == CGP_OK);
+    status = load(model);
+    if (status != CGP_OK) check_refusal(status);
+    cgp_model_destroy(model);
+    return status == CGP_OK;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {
+    FUZZ_BETWEEN,
+    "{",
+    "}",
+    "[",
+    "]",
+    ",",
+    ":",
+    "\"",
+    "\\u0000",
+    "null",
+    "true",
+    "1e999",
+    "-1",
+    "0.5",
+    "0",
+    "1",
+    "2",
+    "9223372036854775808",
+    "\"n_layer\":",
+    "\"n_embd\":",
+    "\"model_type\":\"gpt2\"",
+    "\"weight_map\":{",
+    "\"data_offsets\":[",
+    "\"F16\"",
+    "\"BF16\"",
+    "\"F32\"",
+    "\"I32\"",
+    "model-1.safetensors",
+    "../model-1.safetensors",
+    "/dev/zero",
+    "transformer.",
+    "h.0.",
+    ".attn.bias",
+    "lm_head.weight",
+    "[[[[[[",
+    "{\"a\":",
+    "\xff",
+};
+static const fuzz_reader reader = {"huggingface", try_input, words,
+                                   sizeof words / sizeof words[0], 4000};
+
+static void mutated_directories_are_refused_or_loaded(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_loaded(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_directories_are_refused_or_loaded),
+        cmocka_unit_test(the_corpus_is_refused_or_loaded),
+    };
+    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
+}
+
+#endif

@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_models.c -- the text of a model against anything: it is refused, or written out it is the text of the same
+ * model; and a model of few layers is built and planned, or refused, however wide its text makes it: no size overflows.
+ *
+ * An input is a text, and the numbers of stages and micro-batches as two letters before it (a is 1). As a test it drives
+ * itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=models). */
+#include "fuzz.h"
+
+#include <cgpipe/models/named.h>
+#include <cgpipe/plan.h>
+
+enum { TEXT = 160 };
+
+/* Few enough that building takes no time: layers grow with these alone. */
+static bool has_few_layers(const cgp_named_model *m) {
+    switch (m->kind) {
+    case CGP_MODEL_RESNET:
+        return m->resnet.depth <= 20;
+    case CGP_MODEL_AMOEBANETD:
+        return m->amoebanetd.layers <= 3 && m->amoebanetd.layers > 0;
+    case CGP_MODEL_UNET:
+        return m->unet.depth <= 3 && m->unet.convs <= 2;
+    default:
+        return m->gpt2.layers <= 4;
+    }
+}
+
+static void check_text(const cgp_named_model *named) {
+    char text[TEXT], again[TEXT];
+    cgp_named_model back = cgp_named_model_default();
+    if (cgp_named_model_text(named, text, sizeof text) != CGP_OK) {
+        REQUIRE(*cgp_message());
+        return;
+    }
+    REQUIRE(strlen(text) < TEXT - 1);
+    REQUIRE(cgp_named_model_parse(&back, text) == CGP_OK && back.kind == named->kind);
+    REQUIRE(cgp_named_model_text(&back, again, sizeof again) == CGP_OK);
+    REQUIRE(strcmp(text, again) == 0);
+}
+
+static void check_plan(const cgp_model *model, int stages, int chunks) {
+    cgp_plan *plan = NULL;
+    cgp_plan_options options = cgp_plan_options_default();
+    options.stages = stages;
+    options.chunks = chunks;
+    options.batch = 4 * chunks;
+    const cgp_status status = cgp_plan_create(&plan, model, &options);
+    REQUIRE(status == CGP_OK ? plan != NULL : !plan && *cgp_message());
+    for (int d = 0; plan && d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        REQUIRE(device->parameter_bytes >= 0 && device->slot_bytes >= 0 &&
+                device->workspace_bytes >= 0);
+        REQUIRE(device->planned_bytes >= device->parameter_bytes &&
+                device->planned_bytes >= device->activation_bytes);
+    }
+    cgp_plan_destroy(plan);
+}
+
+/* Parsed, built. */
+static bool try_text(const char *text, int stages, int chunks) {
+    cgp_named_model named = cgp_named_model_default();
+    const cgp_named_model before = named;
+    cgp_model *model = NULL;
+    cgp_status status = cgp_named_model_parse(&named, text);
+    if (status != CGP_OK) {
+        REQUIRE(status == CGP_EINVAL && *cgp_message() &&
+                memcmp(&named, &before, sizeof named) == 0);
+        return false;
+    }
+    check_text(&named);
+    if (!has_few_layers(&named)) return true;
+    status = cgp_named_model_create(&model, &named);
+    REQUIRE(status == CGP_OK ? model != NULL : !model && *cgp_message());
+    if (model) check_plan(model, stages, chunks);
+    cgp_model_destroy(model);
+    return status == CGP_OK;
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    const int stages = size > 0 ? 1 + (bytes[0] & 3) : 1,
+              chunks = size > 1 ? 1 + (bytes[1] & 7) : 1;
+    const size_t skip = size < 2 ? size : 2;
+    char *text = malloc(size - skip + 1);
+    REQUIRE(text);
+    memcpy(text, bytes + skip, size - skip);
+    text[size - skip] = '\0';
+    const bool accepted = try_text(text, stages, chunks);
+    free(text);
+    return accepted;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {
+    "gpt2:",
+    "resnet:",
+    "resnet20",
+    "amoebanetd:",
+    "unet:",
+    "layers=",
+    "width=",
+    "heads=",
+    "vocab=",
+    "seq=",
+    "tied=1",
+    "gelu=tanh",
+    "eps=1e-5",
+    "inner=",
+    "depth=",
+    "classes=",
+    "image=",
+    "L=",
+    "D=",
+    "maxpool=",
+    "old=1",
+    "B=",
+    "C=",
+    ",",
+    "=",
+    ":",
+    "0",
+    "1",
+    "2",
+    "3",
+    "7",
+    "16",
+    "1048576",
+    "2147483647",
+    "2147483648",
+    "9223372036854775807",
+    "99999999999999999999",
+    "-1",
+    "1e-5",
+    "0x10",
+    " ",
+    "10000",
+    "16384",
+    "4194304",
+};
+static const fuzz_reader reader = {"models", try_input, words, sizeof words / sizeof words[0],
+                                   4000};
+
+static void mutated_texts_are_refused_or_planned(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_planned(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_texts_are_refused_or_planned),
+        cmocka_unit_test(the_corpus_is_refused_or_planned),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif

@@ -1,0 +1,174 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_options.c -- the command line against anything: it is refused with a message, or its options, told to JSON and
+ * taken over from there by another start, are the same.
+ *
+ * An input is a command's name and the words after it, a line each. As a test it drives itself; with CGP_LIBFUZZER it is a
+ * target of libFuzzer (make fuzz READERS=options). */
+#include "fuzz.h"
+
+#include "commands.h"
+#include "options.h"
+
+enum { MOST_WORDS = 40 };
+
+/* The words of a text, each in memory of its own. Returns how many. */
+static int cut_words(const uint8_t *bytes, size_t size, char *words[MOST_WORDS + 2]) {
+    int count = 0;
+    for (size_t at = 0; at <= size && count < MOST_WORDS;) {
+        const uint8_t *end = at < size ? memchr(bytes + at, '\n', size - at) : NULL;
+        const size_t length = end ? (size_t)(end - bytes) - at : size - at;
+        words[count] = fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
+        words[count] = realloc(words[count], length + 1);
+        words[count++][length] = '\0';
+        at += length + 1;
+    }
+    words[count] = NULL;
+    return count;
+}
+
+static unsigned command_of(const char *name) {
+    for (int i = 0; i < CLI_COMMANDS; i++) {
+        if (strcmp(cli_commands[i].name, name) == 0) return cli_commands[i].bit;
+    }
+    return CLI_TRAIN;
+}
+
+/* --resume makes the same options of those of another start. */
+static void check_taken_over(const cli_settings *settings) {
+    char *words[] = {"train", "--resume", NULL};
+    cli_settings later;
+    json_t *options = json_object(), *again = json_object();
+    cli_options_json(options, settings, CLI_LIST_RUN);
+    REQUIRE(cli_settings_parse(&later, CLI_TRAIN, 2, words) == CGP_OK);
+    REQUIRE(cli_settings_inherit(&later, options) == CGP_OK);
+    REQUIRE(cli_settings_settle(&later) == CGP_OK);
+    cli_options_json(again, &later, CLI_LIST_RUN);
+    REQUIRE(json_equal(options, again));
+    cli_settings_release(&later);
+    json_decref(again);
+    json_decref(options);
+}
+
+/* JSON holds UTF-8 only, and tells the rest as null. */
+static bool is_ascii(const uint8_t *bytes, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+        if (bytes[i] >= 0x80) return false;
+    }
+    return true;
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    char *words[MOST_WORDS + 2], *kept[MOST_WORDS + 2];
+    cli_settings settings;
+    const int count = cut_words(bytes, size, words);
+    const unsigned command = command_of(words[0]);
+    memcpy(kept, words, sizeof kept); /* getopt puts them in another order */
+    const cgp_status status = cli_settings_parse(&settings, command, count, words);
+    if (status == CGP_OK) {
+        json_t *options = json_object();
+        cli_options_json(options, &settings, CLI_LIST_GIVEN);
+        cli_options_json(options, &settings, CLI_LIST_REPORTED);
+        if (command == CLI_TRAIN && !settings.resume && !settings.help && is_ascii(bytes, size))
+            check_taken_over(&settings);
+        json_decref(options);
+    } else {
+        REQUIRE(status == CGP_EINVAL || status == CGP_EIO || status == CGP_EFORMAT);
+        REQUIRE(*cgp_message());
+    }
+    cli_settings_release(&settings);
+    for (int i = 0; i < count; i++)
+        free(kept[i]);
+    return status == CGP_OK;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {
+    "--data",
+    "--stages",
+    "--balance",
+    "--chunks",
+    "--batch",
+    "--steps",
+    "--optimizer",
+    "--rate",
+    "--schedule",
+    "--rate-schedule",
+    "--momentum",
+    "--recipe",
+    "--json",
+    "--trace",
+    "--resume",
+    "--help",
+    "--validation",
+    "--device-memory",
+    "--devices",
+    "--epochs",
+    "--warmup",
+    "\n",
+    "\n--",
+    "=",
+    "-",
+    ",",
+    "0",
+    "1",
+    "-1",
+    "1e-3",
+    "1e999",
+    "nan",
+    "0x10",
+    "1K",
+    "9T",
+    "2147483648",
+    "9007199254740993",
+    "99999999999999999999",
+    "cosine",
+    "step",
+    "sgd",
+    "adamw",
+    "rmsprop",
+    "time",
+    "flops",
+    "a.json",
+    "a.csv",
+    "a.svg",
+    "none",
+    "always",
+    "bf16",
+    "train",
+    "plan",
+    "1,1,1",
+    "cpu,cpu",
+    "\xc3\xa4",
+};
+static const fuzz_reader reader = {"options", try_input, words, sizeof words / sizeof words[0],
+                                   20000};
+
+static void mutated_words_are_refused_or_taken_over(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_taken_over(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) > 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_words_are_refused_or_taken_over),
+        cmocka_unit_test(the_corpus_is_refused_or_taken_over),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
+
+#endif

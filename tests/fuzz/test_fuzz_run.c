@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_fuzz_run.c -- the directory of a run, with anything in it: what cgpipe train --resume and --overwrite do there is
+ * refused, or leaves whole lines of metrics that ascend, no half-done entry, and what is not a run's as it was.
+ *
+ * An input is the bytes of metrics.jsonl, and a list of entries, a line each: "name/" is a directory with a file in it,
+ * "name@target" a link, "name" a file. As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer
+ * (make fuzz READERS=run). */
+#include "fuzz_files.h"
+
+#include <cgpipe/checkpoint.h>
+
+#include "folder.h"
+#include "metrics.h"
+
+#include <jansson.h>
+
+enum { LAST = 3, MOST_ENTRIES = 24 };
+
+static const fuzz_part file = {(const uint8_t *)"mine\n", 5};
+
+/* --- what is there --- */
+
+static bool is_plain(const char *name) {
+    return *name && strlen(name) < 200 && !strchr(name, '/') && strcmp(name, ".") != 0 &&
+           strcmp(name, "..") != 0;
+}
+
+static void make_entry(char *line) {
+    char path[300];
+    char *end = line + strcspn(line, "/@");
+    const char kind = *end;
+    *end = '\0';
+    if (!is_plain(line)) return;
+    snprintf(path, sizeof path, "run/%s", line);
+    if (kind == '@' && end[1]) {
+        (void)!symlink(end + 1, fuzz_path(path));
+    } else if (kind != '/') {
+        fuzz_write(path, &file);
+    } else if (mkdir(fuzz_path(path), 0700) == 0) {
+        strcat(path, "/weights.safetensors");
+        fuzz_write(path, &file);
+    }
+}
+
+static void make_run(const fuzz_part parts[2]) {
+    char *list = fuzz_text(&parts[1]), *rest = list;
+    fuzz_begin();
+    REQUIRE(mkdir(fuzz_path("run"), 0700) == 0);
+    REQUIRE(mkdir(fuzz_path("thesis"), 0700) == 0);
+    fuzz_write("thesis/work", &file);
+    fuzz_write("run/metrics.jsonl", &parts[0]);
+    for (int i = 0; rest && i < MOST_ENTRIES; i++)
+        make_entry(strsep(&rest, "\n"));
+    free(list);
+}
+
+/* --- properties --- */
+
+/* Whole lines whose steps ascend up to `last`. */
+static void check_metrics(int64_t last) {
+    char line[1 << 14];
+    int64_t before = 0;
+    FILE *in = fopen(fuzz_path("run/metrics.jsonl"), "r");
+    REQUIRE(in);
+    while (fgets(line, sizeof line, in)) {
+        long long step = 0;
+        REQUIRE(strchr(line, '\n') || strlen(line) == sizeof line - 1);
+        if (!strchr(line, '\n')) break; /* longer than a line of ours may be */
+        REQUIRE(sscanf(line, "{\"step\":%lld", &step) == 1 && step > before && step <= last);
+        before = step;
+    }
+    fclose(in);
+}
+
+static cgp_status take_metrics(const cli_folder *folder) {
+    cli_metrics metrics;
+    cgp_status status = cli_metrics_open(&metrics, folder, LAST);
+    if (status == CGP_OK) {
+        REQUIRE(metrics.last >= 0 && metrics.last <= LAST);
+        status = cli_metrics_log(&metrics, LAST + 1, json_object());
+    }
+    cli_metrics_close(&metrics);
+    if (status == CGP_OK) check_metrics(LAST + 1);
+    return status;
+}
+
+static bool is_left(const char *name) {
+    const size_t length = strlen(name);
+    return strncmp(name, ".cgpipe-", 8) == 0 && length > 5 &&
+           strcmp(name + length - 5, ".gone") == 0;
+}
+
+static void check_clean(void) {
+    DIR *list = opendir(fuzz_path("run"));
+    REQUIRE(list);
+    for (struct dirent *entry; (entry = readdir(list));)
+        REQUIRE(!is_left(entry->d_name));
+    closedir(list);
+}
+
+/* Links led there. */
+static void check_foreign(void) {
+    char text[8] = "";
+    const int fd = open(fuzz_path("thesis/work"), O_RDONLY);
+    REQUIRE(fd >= 0 && read(fd, text, sizeof text) == 5 && memcmp(text, "mine\n", 5) == 0);
+    close(fd);
+}
+
+/* In the order of train.c. Returns whether all of it was done. */
+static cgp_status use_run(cli_folder *folder) {
+    char *path = NULL, *note = NULL;
+    int64_t step = -1;
+    CGP_TRY(cli_folder_check(folder));
+    (void)cli_folder_has_run(folder);
+    if (cgp_checkpoint_find(&path, &step, &note, fuzz_path("run")) == CGP_OK) {
+        REQUIRE(step >= 0);
+        free(note);
+        free(path);
+    }
+    cli_folder_clean(folder);
+    check_clean();
+    CGP_TRY(cli_folder_drop_after(folder, LAST));
+    REQUIRE(cli_folder_newest(folder) <= LAST);
+    CGP_TRY(take_metrics(folder));
+    CGP_TRY(cli_folder_clear(folder));
+    REQUIRE(!cli_folder_has_run(folder));
+    return CGP_OK;
+}
+
+static bool try_input(const uint8_t *bytes, size_t size) {
+    fuzz_part parts[2] = {{0}};
+    cli_folder folder;
+    fuzz_cut(bytes, size, parts, 2);
+    make_run(parts);
+    cli_folder_name(&folder, fuzz_path("run"));
+    const cgp_status status = use_run(&folder);
+    cli_folder_close(&folder);
+    REQUIRE(status == CGP_OK || strstr(cgp_message(), "run"));
+    check_foreign();
+    return status == CGP_OK;
+}
+
+#ifdef CGP_LIBFUZZER
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
+    (void)try_input(bytes, size);
+    return 0;
+}
+
+#else
+
+static const char *const words[] = {
+    "{\"step\":",
+    "}\n",
+    "\n",
+    "1",
+    "2",
+    "4",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-1",
+    "{",
+    "\"",
+    "\\u0000",
+    "step-00000002/",
+    "step-5/",
+    "step-00000004/",
+    "\nlatest@step-00000002\n",
+    "@",
+    "/",
+    FUZZ_BETWEEN,
+    ".cgpipe-",
+    ".tmp",
+    ".gone",
+    ".old",
+    "\n.cgpipe-step-00000002-999999999-0.old/\n",
+    "\n.cgpipe-1-2.gone/\n",
+    "\n.cgpipe-latest-999999999-7.tmp@step-1\n",
+    ".new/",
+    "\nrun.json\n",
+    "999999999",
+    "\xff",
+};
+static const fuzz_reader reader = {"run", try_input, words, sizeof words / sizeof words[0],
+                                   6000};
+
+static void mutated_runs_are_refused_or_put_in_order(void **state) {
+    (void)state;
+    fuzz_run(&reader);
+}
+
+static void the_corpus_is_refused_or_put_in_order(void **state) {
+    (void)state;
+    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mutated_runs_are_refused_or_put_in_order),
+        cmocka_unit_test(the_corpus_is_refused_or_put_in_order),
+    };
+    return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
+}
+
+#endif
