@@ -6,7 +6,6 @@
 
 #include <cgpipe/checkpoint.h>
 
-#include <ctype.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>

@@ -72,7 +72,7 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
 /**
  * Write an amount of memory in the unit that fits, "512 B", "1.25 GiB", "743.9 KiB", to `text` of `size` bytes.
  *
- * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Returns `text`. Threads: any.
+ * B, KiB, MiB, GiB, TiB: at most 10 characters below 1024 TiB; cut if `size` is less. Return `text`; NULL if it is. Threads: any.
  */
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 

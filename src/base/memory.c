@@ -71,16 +71,13 @@ int64_t cgp__memory_available(void) {
 }
 
 char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {
+    CGP__NEED_OR(text, NULL);
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)bytes;
     int unit = 0;
     for (; value >= (unit ? 1023.95 : 1024) && unit < 4; unit++) /* 1024.0 KiB is 1.00 MiB */
         value /= 1024;
-    if (text)
-        snprintf(text, size, "%.*f %s",
-                 unit == 0        ? 0
-                 : value < 99.995 ? 2
-                                  : 1,
-                 value, units[unit]);
+    const int digits = unit == 0 ? 0 : value < 99.995 ? 2 : 1;
+    snprintf(text, size, "%.*f %s", digits, value, units[unit]);
     return text;
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
-    if (!plan) return cgp_fail(CGP_EINVAL, "memory: expected a plan, got NULL");
+    CGP__NEED(plan);
     char needed[32], left[32];
     int64_t planned = 0;
     for (int d = 0; d < plan->n_devices; d++)

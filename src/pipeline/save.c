@@ -268,6 +268,8 @@ static cgp_status check_no_training(const cgp_pipeline *pipeline,
 
 cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
                              const char *note) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(folder);
     cgp_save_options options = cgp_save_options_default();
     options.keep = keep;
     options.note = note;

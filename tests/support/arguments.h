@@ -10,6 +10,7 @@
 #include <cgpipe/models/named.h>
 #include <cgpipe/models/weights.h>
 
+#include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -104,6 +105,7 @@ static inline bool no_times(cgp_pipeline_times r) {
 OPTIONS_RESULT(cgp_padding)
 OPTIONS_RESULT(cgp_optim)
 OPTIONS_RESULT(cgp_plan_options)
+OPTIONS_RESULT(cgp_save_options)
 OPTIONS_RESULT(cgp_schedule_options)
 OPTIONS_RESULT(cgp_text_options)
 OPTIONS_RESULT(cgp_token_options)
@@ -132,7 +134,8 @@ OPTIONS_RESULT(cgp_named_model)
              const cgp_plan_device *: no_pointer, const cgp_schedule *: no_pointer,            \
              const cgp_schedule_timeline *: no_pointer, const cgp_data_field *: no_pointer,    \
              OF(cgp_padding, r), OF(cgp_optim, r), OF(cgp_plan_options, r),                    \
-             OF(cgp_schedule_options, r), OF(cgp_text_options, r), OF(cgp_token_options, r),   \
+             OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
+             OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
              OF(cgp_mnist_options, r), OF(cgp_images_options, r), OF(cgp_profile_options, r),  \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
@@ -214,6 +217,13 @@ static const cgp_optim *optim(void) {
 
 static const char *path(const char *name) {
     return test_path_of(name);
+}
+
+/* A descriptor of the test's directory. */
+static int directory(void) {
+    static int fd = -1;
+    if (fd < 0) fd = open(path(""), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd;
 }
 
 /* --- models --- */
