@@ -111,10 +111,16 @@ export LD_LIBRARY_PATH=$lib
 run_examples "$work/examples" "$work/shared_" "C by pkg-config, shared"
 unset LD_LIBRARY_PATH
 
-# shellcheck disable=SC2046
-check "C by pkg-config, static" compile_all "$work/static_" -static -- $(pkg-config --static --libs cgpipe)
-run_examples "$work/examples" "$work/static_" "C by pkg-config, static"
-check "static programs need no library" test -z "$(dynamic "$work/static_resume" NEEDED)"
+# LLVM's OpenMP may be there as a shared library only.
+omp=$(pkg-config --static --libs cgpipe | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r folder; do find "$folder" -name libomp.so; done)
+if [ -n "$omp" ] && [ ! -e "${omp%.so}.a" ]; then
+    echo "skip: static programs (libomp has no static library)"
+else
+    # shellcheck disable=SC2046
+    check "C by pkg-config, static" compile_all "$work/static_" -static -- $(pkg-config --static --libs cgpipe)
+    run_examples "$work/examples" "$work/static_" "C by pkg-config, static"
+    check "static programs need no library" test -z "$(dynamic "$work/static_resume" NEEDED)"
+fi
 
 cxx=C
 if command -v g++ >/dev/null; then

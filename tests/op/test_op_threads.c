@@ -211,6 +211,15 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
+/* After a device: `before`, or as many more as a team of 3 took, which LLVM's OpenMP keeps asleep for the next device. */
+static void assert_threads_left(int before) {
+#ifdef TEST_OPENMP_KEEPS_THREADS
+    assert_in_range(count_threads(), before, before + 2);
+#else
+    assert_threads(before);
+#endif
+}
+
 static void devices_leave_no_threads(void **state) {
     const op_case c = {.op = CGP__OP_ADD, .geometry = plain_geometry(64, 1024), .n = 1};
     operands o;
@@ -220,17 +229,17 @@ static void devices_leave_no_threads(void **state) {
     op_run(&warm, &o, CGP__FORWARD);
     const int before = count_threads() - 1; /* one, or two with a sanitizer's own */
     runner_close(&warm);
-    assert_threads(before);
+    assert_threads_left(before);
     for (int i = 0; i < 100; i++) {
         runner on = runner_open(&cgp__backend_cpu, 3);
         op_run(&on, &o, CGP__FORWARD);
         assert_threads(before + 2);
         runner_close(&on);
-        assert_threads(before);
+        assert_threads_left(before);
     }
     runner on = runner_open(&cgp__backend_cpu, 1);
     op_run(&on, &o, CGP__FORWARD);
-    assert_threads(before);
+    assert_threads_left(before);
     runner_close(&on);
     operands_destroy(&o);
 }

@@ -3,7 +3,8 @@
  *
  * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: so the
  * owner sets it here. They inherit the owner's cores, hence a device of T threads is pinned to T cores,
- * from `core` on. They start with the first kernel and end with the device. */
+ * from `core` on. They start with the first kernel and end with the device; LLVM's library keeps them asleep for the
+ * next device instead. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
