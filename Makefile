@@ -88,7 +88,7 @@ asan tsan: deps ## build and run the small tests under address+undefined, or thr
 comma := ,
 
 clean: ## delete what was built
-	rm -rf $(addprefix $(BUILD),"" -asan -tsan -clang -clang-asan -clang-warnings -same)
+	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings same)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
