@@ -190,8 +190,10 @@ static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t len
         return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
     file->header = cgp__json_read(text, length, &error);
     if (file->header) return CGP_OK;
+    if (error.refused == CGP_EFORMAT)
+        return damaged(file, LENGTH_BYTES, "header: %s", error.reason);
     if (error.refused != CGP_OK)
-        return cgp_fail(error.refused, "%s: header: %s", file->path, error.reason);
+        return cgp_fail(error.refused, "%s: %s", file->path, error.reason);
     if (!error.reason[0]) return cgp__no_memory(file->path, length);
     return damaged(file, LENGTH_BYTES, "header is not JSON (byte %zu: %s)",
                    LENGTH_BYTES + error.byte, error.reason);
