@@ -442,7 +442,7 @@ static void deep_json_is_refused_and_does_not_overflow_the_stack(void **state) {
     memcpy(header, "{\"x\":", 5);
     memset(header + 5, '[', 1000000 - 5);
     assert_refused(write_safetensors(header, 0),
-                   "header: expected JSON nested at most 64 deep, got 999996");
+                   "at byte 8: header: expected JSON nested at most 64 deep, got 999996");
     free(header);
 }
 
