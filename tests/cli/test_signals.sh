@@ -155,7 +155,7 @@ closed() { # NAME RUN LINES WORDS... : the program's exit code in $code
 
 for ignored in '' PIPE; do # as some services and CI runners have it
     [ -n "$ignored" ] && trap '' PIPE
-    closed "| head in the steps $ignored" "head-$ignored" 24 --steps 12 --save-every 0 --interval 1
+    closed "| head in the steps $ignored" "head-$ignored" 16 --steps 12 --save-every 0 --interval 1
     trap - PIPE
     done=$(wc -l <"head-$ignored/metrics.jsonl")
     check "| head in the steps: before the last ($done)" test "$done" -lt 12

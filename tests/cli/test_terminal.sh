@@ -100,6 +100,6 @@ check "a pipe: or how narrow" test "$(widest_step)" -lt 40
 
 in_terminal 80 xterm "$model --data text.txt --batch 8 --steps 40 --rate 1e30 --overwrite --run t"
 check "a failure: exit code 1" exits 1
-check "a failure: has a line of its own" grep -q '^cgpipe: step [0-9]*: the loss is not finite' "$out"
+check "a failure: has a line of its own" grep -q '^cgpipe: step [0-9]*: loss: is not finite' "$out"
 
 finish

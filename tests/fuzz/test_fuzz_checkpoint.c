@@ -444,7 +444,7 @@ static const struct {
     {"version", "\"1\"", "version: expected 1, got 0"},
     {"step", NULL, "step"},
     {"step", "2.0", "step: expected integer, got real"},
-    {"step", "-1", "step, dropout_step: expected at least 0, got -1, 2"},
+    {"step", "-1", "step: expected 0 to 999999999999999999, got -1"},
     {"step", "3", "is of step 3, in the folder of step 2"},
     {"dropout_step", "-7", "expected at least 0, got 2, -7"},
     {"seed", "1", "seed: expected string, got integer"},
