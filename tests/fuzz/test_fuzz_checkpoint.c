@@ -446,7 +446,7 @@ static const struct {
     {"step", "2.0", "step: expected integer, got real"},
     {"step", "-1", "step: expected 0 to 999999999999999999, got -1"},
     {"step", "3", "is of step 3, in the folder of step 2"},
-    {"dropout_step", "-7", "expected at least 0, got 2, -7"},
+    {"dropout_step", "-7", "dropout_step: expected 0 to 999999999999999999, got -7"},
     {"seed", "1", "seed: expected string, got integer"},
     {"seed", "\"01\"", "seed: expected a decimal number below 2^64, got \"01\""},
     {"seed", "\"+1\"", "seed: "},
