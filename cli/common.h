@@ -15,7 +15,7 @@ enum {
     CLI_FAILED = 1,
     CLI_USAGE = 2,
     CLI_STOPPED = 130, /* train: by a signal, and what was trained is saved */
-    CLI_CLOSED = 141,  /* nobody reads standard output any more; train: and what was trained is saved */
+    CLI_CLOSED = 141,  /* standard output has no reader any more; train: what was trained is saved */
 };
 
 /* Say which command runs: its name may begin what cli_report() says, those of others may not. `name` is static. */

@@ -40,7 +40,7 @@ static void name_files(cli_folder *folder, const char *path, int fd) {
     folder->weights = join(path, LATEST "/weights.safetensors");
 }
 
-/* Where one may look names up and not list them, they are read all the same. */
+/* A directory in which names may be looked up but not listed is opened all the same. */
 static int open_folder(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
@@ -64,7 +64,7 @@ void cli_folder_name(cli_folder *folder, const char *path) {
     folder->target = target;
 }
 
-/* What the library is given, which opens the folder anew each time. */
+/* The path for the library, which opens the directory anew each time. */
 static const char *library_path(const cli_folder *folder) {
     return folder->target ? folder->target : folder->path;
 }
@@ -137,7 +137,7 @@ cgp_status cli_folder_open(const cli_folder *folder, const char *name, int flags
     if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode)))
         return cgp_fail(CGP_EIO, "%s/%s: is a directory, expected a file of the run",
                         folder->path, name);
-    if (reason == 0 || reason == ENXIO) /* a pipe that nobody reads, a socket */
+    if (reason == 0 || reason == ENXIO) /* a pipe without a reader, a socket */
         return cgp_fail(CGP_EIO, "%s/%s: is not a regular file, expected a file of the run",
                         folder->path, name);
     return cgp_fail(CGP_EIO, "%s/%s: cannot be %s (%s)", folder->path, name,

@@ -83,8 +83,9 @@ static void put_head(FILE *out, const char *name, const char *summary) {
 static void put_exit_status(FILE *out) {
     fputs(".SH EXIT STATUS\n", out);
     fputs("0 done; 1 failed; 2 the command line is wrong; 130 a training was stopped by a "
-          "signal; 141 nobody "
-          "reads standard output any more\\&. What was trained is saved then\\&. A failure is "
+          "signal; 141 "
+          "standard output has no reader any more\\&. What was trained is saved then\\&. A "
+          "failure is "
           "one line on "
           "standard error\\&.\n",
           out);

@@ -223,7 +223,7 @@ void cli_options_print_changes(FILE *out, const cli_settings *settings, const js
     if (changes > 0) fputc('\n', out);
 }
 
-/* --- changes that nobody gave --- */
+/* --- edits of the record --- */
 
 /* 1 and 1.0 are the same; so are null and nothing. */
 static bool same(const json_t *a, const json_t *b) {
@@ -272,7 +272,7 @@ static void print_value(FILE *out, const json_t *value) {
     free(text);
 }
 
-/* Whether there are words that say it: an option can be given, and not taken away. */
+/* Tell whether an option can say it: options can be given, and not taken away. */
 static bool sayable(const json_t *value) {
     return value && !json_is_null(value) && !json_is_false(value);
 }

@@ -15,7 +15,7 @@ void cli_stop_install(void);
 /* The name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
 const char *cli_stop_signal(void);
 
-/* Whether that was SIGPIPE: nobody reads what is written any more. */
+/* Tell whether that was SIGPIPE: the reader of the output has gone. */
 bool cli_stop_closed(void);
 
 #endif

@@ -110,7 +110,7 @@ cgp_status cli_train_end(training *t) {
     if (!t->stopped) t->stopped = cli_stop_signal();
     if (status == CGP_OK) status = cli_json_write(&t->settings, json_incref(report));
     fflush(t->out);
-    if (!t->stopped) t->stopped = cli_stop_signal(); /* nobody read the end of it */
+    if (!t->stopped) t->stopped = cli_stop_signal(); /* its end had no reader */
     json_decref(report);
     return status;
 }
@@ -120,7 +120,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->before;
     const char *signal = cli_stop_signal();
     FILE *out = signal ? stderr : t->out;
-    if (cli_stop_closed()) return CLI_CLOSED; /* nobody reads this either */
+    if (cli_stop_closed()) return CLI_CLOSED; /* this has none either */
     fflush(t->out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
     if (t->experiment.measures.steps > 0)

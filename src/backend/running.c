@@ -55,7 +55,7 @@ void cgp__running_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *
     c->rows = all;
 }
 
-/* What commit makes of channel i: state k, 0 its mean and 1 its variance. */
+/* The result of a commit for channel i: state k, 0 its mean and 1 its variance. */
 static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int k,
                      int64_t i) {
     const collected *c = args->pending;

@@ -15,7 +15,7 @@
 
 enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
-/* What the name of a checkpoint's folder has digits for; also what is counted on from it stays far from overflow. */
+/* The largest step that the name of a checkpoint's directory has digits for; what is counted on from it stays far from overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
 /* What checkpoint.json says besides the files. All pointers are borrowed. */
@@ -50,7 +50,7 @@ char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *nam
 /* The directory that it is written in: a descriptor, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
-/* What is written to a safetensors file; see cgp_safetensors_create(). */
+/* The tensors to write to a safetensors file; see cgp_safetensors_create(). */
 typedef struct cgp__tensor_list {
     int count;
     const char *const *names;

@@ -165,7 +165,7 @@ static cgp_status open_folder(cgp__checkpoint *checkpoint, const place *p) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(reason));
 }
 
-/* Whether the name leads to another folder by now, or to none. */
+/* Tell whether the name leads to another directory by now, or to none. */
 static bool has_moved(const cgp__checkpoint *checkpoint, const place *p) {
     struct stat opened, now;
     if (fstatat(p->folder, p->name, &now, flags_of(p))) return errno == ENOENT;

@@ -175,7 +175,7 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* What stands at file->entry now. Whatever comes there later is replaced by a rename, which follows no link. */
+/* Check what stands at file->entry now. Anything that comes there later is replaced by a rename, which follows no link. */
 static cgp_status check_entry(const cgp__file *file) {
     struct stat info;
     if (fstatat(file->folder, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)

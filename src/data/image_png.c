@@ -63,7 +63,7 @@ static int64_t number_at(const uint8_t *bytes) {
     return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
 }
 
-/* What there may be thousands of: pixels, and the pictures of an animated PNG, which libpng skips. */
+/* Chunks of which there may be thousands: pixels, and the pictures of an animated PNG, which libpng skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
            memcmp(type, "fdAT", 4) == 0;

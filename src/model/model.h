@@ -71,7 +71,7 @@ typedef struct cgp__stash {
     bool popped;
 } cgp__stash;
 
-/* What has names that are unique among their kind. */
+/* Kinds of things whose names are unique among their kind. */
 typedef enum cgp__names {
     CGP__NAMES_INPUT,
     CGP__NAMES_PARAMETER,

@@ -6,7 +6,7 @@
  *     decide    the caller's thread: the loss, then the states in their order, then the norm of all gradients (added in the
  *               order of the parameters, so that it is the same for every balance)
  *
- * What is refused here commits no state, and cgp_optim_step() says why. The norm is known before the states change, so
+ * A step refused here commits no state, and cgp_optim_step() says why. The norm is known before the states change, so
  * an update that is refused for it leaves them as they were before the step. */
 #include "pipeline/pipeline.h"
 

@@ -291,7 +291,7 @@ void cgp__states_begin(cgp__worker *worker);
 int cgp__states_find_nonfinite(cgp__worker *worker);
 cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline);
 
-/* Where a worker has a tensor that is its own to check and that counts as a number of training: a parameter (number -1) or
+/* Find a tensor that is the worker's own to check and counts as a number of training: a parameter (number -1) or
  * its optimizer's state (parameters.c), a state of the library's norms (states.c). NULL: it is another's, or none. */
 const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number);
 const float *cgp__state_data(const cgp__worker *worker, int state);

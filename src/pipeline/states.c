@@ -50,7 +50,7 @@ void cgp__states_begin(cgp__worker *worker) {
 
 /* --- the end of a step --- */
 
-/* What commit is given for a node, and the check before it. */
+/* The arguments of a node's commit, and of the check before it. */
 static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kernel_spec *spec) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__node *node = &plan->model->nodes[i];

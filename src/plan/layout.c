@@ -220,7 +220,7 @@ typedef struct pieces {
     int n;
 } pieces;
 
-/* What the attempts work on. */
+/* The state that the attempts share. */
 typedef struct attempt {
     cgp__item *items, **order;
     int n;

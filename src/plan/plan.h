@@ -204,7 +204,7 @@ void cgp__plan_states(cgp_plan *plan);
 cgp_status cgp__plan_edges(cgp_plan *plan);
 cgp_status cgp__plan_programs(cgp_plan *plan);
 
-/* Whether a stage reads a value; the last of all nodes that do, -1 if none does. */
+/* The last of the nodes of a stage that read a value; -1 if none does. */
 bool cgp__plan_reads(const cgp_plan *plan, int value, int stage);
 int cgp__plan_last_reader(const cgp_plan *plan, int value);
 

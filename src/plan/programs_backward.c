@@ -23,7 +23,7 @@ static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
     return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
 }
 
-/* Whether the gradient of a value lies in an item and is still to be read. */
+/* Tell whether the gradient of a value lies in an item and is still to be read. */
 static bool is_in_use(const cgp__stage_builder *b, int value) {
     return !b->settled[value] && b->gradient[value].arena == CGP__ITEM;
 }

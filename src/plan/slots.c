@@ -54,7 +54,7 @@ typedef struct facts {
     bool *backward, *halves;
 } facts;
 
-/* Where an action's facts are. */
+/* The index of an action's facts. */
 static size_t cell(const cgp_plan *plan, const cgp_action *a, int chunks) {
     return (size_t)plan->stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
 }

@@ -99,7 +99,7 @@ static place receiver_of(const path *p, const cgp_action *a, place at) {
     return (place){device, p->x.receive[cell(s, a->edge, k)]};
 }
 
-/* What an action started upon; number -1: nothing, it is the first. */
+/* The cause of an action's start; number -1: none, it is the first. */
 static place before(const path *p, place at) {
     const int position = position_of(p, at.device, at.number);
     const cgp_action *a = &p->s->lists[at.device][position];

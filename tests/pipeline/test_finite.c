@@ -93,7 +93,7 @@ static void assert_unchanged(const training *t, const hashes *before) {
     assert_string_equal(after.states, before->states);
 }
 
-/* What makes a step's numbers infinite or NaN, and what the update says to it. */
+/* A way to make a step's numbers infinite or NaN, and the message of the update. */
 typedef struct trouble {
     float number;       /* in place of x's last sample, with both signs */
     double loss_weight; /* of the model */

@@ -36,7 +36,7 @@ typedef struct call_case {
 
 static frame whole_frame;
 
-/* What a call needs could not be made: its process ends. */
+/* End the process of a call whose arguments could not be made. */
 #define need(call)                                                                             \
     do {                                                                                       \
         if ((call) == CGP_OK) break;                                                           \

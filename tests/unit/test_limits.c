@@ -241,7 +241,7 @@ static buffer make_png(int n, size_t text_bytes, int compression) {
     return b;
 }
 
-/* What libpng inflates goes through here. */
+/* Count what libpng inflates. */
 static size_t inflated;
 
 typedef struct z_head { /* of zlib's z_stream */

@@ -14,7 +14,7 @@ int omp_get_thread_num(void);
 int omp_pause_resource(int kind, int device);
 void omp_set_num_threads(int threads);
 
-/* What `#pragma omp parallel num_threads(threads)` calls, for libomp where programs of GCC are linked with it. By name,
+/* The function behind `#pragma omp parallel num_threads(threads)`, for libomp where programs of GCC are linked with it. By name,
  * because the pragma passes its variables through memory that the thread sanitizer sees written and read without order. */
 void GOMP_parallel(void (*run)(void *), void *data, unsigned threads, unsigned flags);
 
