@@ -74,11 +74,15 @@ static cgp_status check_chunks(const cgp__image_file *file) {
     int64_t most = 0, n = 0, size = (int64_t)file->size;
     CGP_TRY(cgp__limit_get(CGP__LIMIT_CHUNKS, &most));
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
-         at += LENGTH_TYPE_CRC + number_at(file->bytes + at))
+         at += LENGTH_TYPE_CRC + number_at(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
+        if (memcmp(file->bytes + at + 4, "IEND", 4) == 0)
+            break; /* bytes behind it are no chunks */
+    }
     if (n <= most) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64 "%s",
+                    "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64
+                    "%s",
                     file->path, most, n, cgp__limit_hint(CGP__LIMIT_CHUNKS));
 }
 

@@ -296,6 +296,11 @@ static void chunks_are_counted(void **state) {
     free(b.bytes);
     b = make_png(998, 1, PNG_TEXT_COMPRESSION_NONE);
     assert_ok(decode(b.bytes, b.size, 100));
+    unsigned char *padded = calloc(b.size + 20000, 1); /* zeros behind the end are no chunks */
+    assert_non_null(padded);
+    memcpy(padded, b.bytes, b.size);
+    assert_ok(decode(padded, b.size + 20000, 100));
+    free(padded);
     free(b.bytes);
 }
 
