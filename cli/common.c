@@ -2,8 +2,6 @@
 /* common.c -- see common.h. */
 #include "common.h"
 
-#include "commands.h"
-
 #include <cgpipe/checkpoint.h>
 
 #include <errno.h>
@@ -25,33 +23,33 @@ void cli_set_command(const char *name) {
 
 /* Return what goes in front of an object of the library's that has another command's name ("schedule: expected ..", in
  * cgpipe train), so that it reads as the option that gave it, or as the thing. */
-static const char *article(const char *message) {
+static const char *article(cgp_status status, const char *message) {
+    static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");
-    if (message[length] != ':' ||
+    if (status != CGP_EINVAL || /* others may begin with the name of a file */
         (running && strlen(running) == length && strncmp(message, running, length) == 0))
         return "";
-    for (int i = 0; i < CLI_COMMANDS; i++) {
-        const char *name = cli_commands[i].name;
-        if (strlen(name) != length || strncmp(message, name, length) != 0) continue;
-        return strcmp(name, "schedule") == 0 ? "--" : "the ";
+    for (int i = 0; i < 3; i++) {
+        if (strlen(objects[i]) == length && strncmp(message, objects[i], length) == 0)
+            return i == 0 ? "--" : "the ";
     }
     return "";
 }
 
 /* One line, whatever a person typed: see cgp_escape(). */
-static void print_message(void) {
-    fprintf(stderr, "%s%s\n", article(cgp_message()), cgp_message());
+static void print_message(cgp_status status) {
+    fprintf(stderr, "%s%s\n", article(status, cgp_message()), cgp_message());
 }
 
 void cli_warn(void) {
     fputs("cgpipe: warning: ", stderr);
-    print_message();
+    print_message(CGP_OK);
 }
 
 int cli_report(cgp_status status, bool usage) {
     if (status == CGP_OK) return CLI_OK;
     fputs("cgpipe: ", stderr);
-    print_message();
+    print_message(status);
     return usage && status == CGP_EINVAL ? CLI_USAGE : CLI_FAILED;
 }
 

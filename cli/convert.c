@@ -55,10 +55,10 @@ static char *path_in(const char *folder, const char *name) {
     return path;
 }
 
-/* An entry that cannot be looked at may well be there: opening it says why it cannot. */
+/* After an error of the disk an entry may well be there: opening it says why it cannot. */
 static bool is_there(const char *path) {
     struct stat info;
-    return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
+    return lstat(path, &info) == 0 || errno == EIO;
 }
 
 static bool has(const char *folder, const char *name) {

@@ -233,7 +233,10 @@ static void measure(cli_experiment *e, double seconds, double loss) {
 
 /* The library's reason not to update, without the calls that it says are due. */
 static cgp_status tell_refusal(const cli_experiment *e) {
-    const char *reason = cgp_message(), *calls = strstr(reason, " (");
+    const char *reason = cgp_message(), *calls = NULL;
+    for (const char *at = reason; (at = strstr(at, " ("));
+         at++) /* the last one: a name may have some */
+        calls = at;
     return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --rate or --clip may help)",
                     cli_experiment_steps(e) + 1,
                     calls ? (int)(calls - reason) : (int)strlen(reason), reason);

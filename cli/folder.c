@@ -21,6 +21,7 @@
 
 #define LATEST "latest"
 #define FRESH ".new"
+#define LARGEST_STEP INT64_C(999999999999999999) /* that the library names */
 
 /* --- names --- */
 
@@ -151,6 +152,17 @@ static cgp_status check_file(const cli_folder *folder, const char *name) {
     return CGP_OK;
 }
 
+/* A copy that followed links has a directory there, which no save could replace. */
+static cgp_status check_latest(const cli_folder *folder) {
+    struct stat info;
+    if (fstatat(folder->fd, LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 || S_ISLNK(info.st_mode))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "%s: is no link, expected one to a checkpoint (delete it, or: ln -sfn "
+                    "step-NNNNNNNN latest)",
+                    folder->latest);
+}
+
 cgp_status cli_folder_check(cli_folder *folder) {
     struct stat info;
     if (stat(folder->path, &info) != 0) {
@@ -162,7 +174,8 @@ cgp_status cli_folder_check(cli_folder *folder) {
     if (access(folder->path, R_OK | W_OK | X_OK) != 0) return unwritable(folder->path);
     CGP_TRY(lock(folder));
     CGP_TRY(check_file(folder, CLI_RECORD));
-    return check_file(folder, CLI_METRICS);
+    CGP_TRY(check_file(folder, CLI_METRICS));
+    return check_latest(folder);
 }
 
 bool cli_folder_has_record(const cli_folder *folder) {
@@ -180,7 +193,7 @@ static int64_t step_of(const char *name) {
     int64_t step = 0;
     char plain[32];
     if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
-    if (!cli_parse_whole(name + sizeof prefix - 1, 0, INT64_MAX, &step)) return -1;
+    if (!cli_parse_whole(name + sizeof prefix - 1, 0, LARGEST_STEP, &step)) return -1;
     snprintf(plain, sizeof plain, "step-%08" PRId64, step);
     return strcmp(name, plain) == 0 ? step : -1;
 }
@@ -273,7 +286,9 @@ static cgp_status hide(const cli_folder *folder, const cli_folder *from, const c
         snprintf(hidden, sizeof hidden, ".cgpipe-deleted-%ld-%u.gone", (long)getpid(),
                  counter++);
         result = renameat(from->fd, name, folder->fd, hidden);
-        if (result != 0 && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR) break;
+        if (result != 0 && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR &&
+            errno != EISDIR)
+            break;
     }
     return result == 0 ? CGP_OK : undeletable(from, name);
 }
@@ -312,7 +327,8 @@ static void delete_hidden(const cli_folder *folder) {
 
 cgp_status cli_folder_drop_after(const cli_folder *folder, int64_t step) {
     CGP_TRY(hide_after(folder, folder, step, false));
-    delete_hidden(folder);
+    if (fsync(folder->fd) != 0 && errno != EINVAL) return unwritable(folder->path);
+    delete_hidden(folder); /* never of a checkpoint whose name could come back */
     return CGP_OK;
 }
 
@@ -353,9 +369,10 @@ static cgp_status delete_new(const cli_folder *folder) {
         S_ISLNK(info.st_mode))
         return delete_file(folder, FRESH);
     if (fd < 0)
-        return cgp_fail(
-            CGP_EIO, "%s/" FRESH ": is in the way of a run that is being made (%s; move it away)",
-            folder->path, strerror(reason));
+        return cgp_fail(CGP_EIO,
+                        "%s/" FRESH
+                        ": is in the way of a run that is being made (%s; move it away)",
+                        folder->path, strerror(reason));
     char *path = join(folder->path, FRESH);
     name_files(&fresh, path, fd);
     const cgp_status status = empty_new(folder, &fresh);
@@ -375,9 +392,11 @@ cgp_status cli_folder_clear(const cli_folder *folder) {
 
 cgp_status cli_folder_new_begin(const cli_folder *folder, cli_folder *fresh) {
     CGP_TRY(delete_new(folder));
-    const bool made = mkdirat(folder->fd, FRESH, 0777) == 0;
-    name_files(fresh, join(library_path(folder), FRESH), made ? open_fresh(folder) : -1);
-    const cgp_status status = made ? lock(fresh) : unwritable(fresh->path);
+    char *path = join(library_path(folder), FRESH);
+    const int fd = mkdirat(folder->fd, FRESH, 0777) == 0 ? open_fresh(folder) : -1;
+    name_files(fresh, path, fd);
+    errno = fresh->reason;
+    const cgp_status status = fd >= 0 ? lock(fresh) : unwritable(path);
     if (status != CGP_OK) cli_folder_new_abandon(folder, fresh);
     return status;
 }
@@ -393,7 +412,8 @@ static cgp_status move_run(const cli_folder *from, const cli_folder *to) {
     char name[32];
     const int64_t step = cli_folder_newest(from);
     if (step < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from->path, strerror(errno));
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from->path,
+                        step == CLI_NO_STEP ? "it has no checkpoint" : strerror(errno));
     snprintf(name, sizeof name, "step-%08" PRId64, step);
     CGP_TRY(move(from, to, name));
     CGP_TRY(move(from, to, LATEST));

@@ -194,5 +194,6 @@ cgp_status cli_json_write(const cli_settings *settings, json_t *object) {
     const bool written = fwrite(text, 1, length, stdout) == length && fflush(stdout) == 0;
     free(text);
     if (written || cli_stop_closed()) return CGP_OK;
+    if (cli_stop_signal() && errno == EPIPE) return CGP_OK; /* it ended the reader, too */
     return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* main.c -- the cgpipe program: finds the command, hands it its settings, returns its code.
  *
- * Exit codes: 0 done; 1 failed; 2 the command line is wrong. A failure is one line on standard
+ * Exit codes: those of common.h. A failure is one line on standard
  * error; help goes to standard output. */
 #include "commands.h"
 #include "common.h"

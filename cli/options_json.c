@@ -200,8 +200,8 @@ static void print_change(FILE *out, const char *separator, int id, const json_t 
     const size_t style = JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(12);
     char *from = before ? json_dumps(before, style) : NULL;
     char *to = json_dumps(now, style);
-    fprintf(out, "%s--%s %s -> %s", separator, cli_options[id].name, from ? cli_shown(from) : "null",
-            to ? cli_shown(to) : "null");
+    fprintf(out, "%s--%s %s -> %s", separator, cli_options[id].name,
+            from ? cli_shown(from) : "null", to ? cli_shown(to) : "null");
     free(to);
     free(from);
 }
@@ -233,8 +233,10 @@ static bool same(const json_t *a, const json_t *b) {
     return b && json_equal(a, b);
 }
 
+/* Not the paths of data, which have an identity of their own. */
 static bool inherited(const cli_settings *settings, int id) {
-    return cli_option_taken(id, settings->command) && !(cli_options[id].flags & CLI_ONCE);
+    return id != CLI_OPTION_DATA && id != CLI_OPTION_VALIDATION &&
+           cli_option_taken(id, settings->command) && !(cli_options[id].flags & CLI_ONCE);
 }
 
 json_t *cli_options_changes(const cli_settings *settings, const json_t *before,

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#define LARGEST_RECORD (16 << 20) /* a start takes about a thousand bytes */
+#define LARGEST_RECORD                                                                         \
+    (16 << 20) /* a start takes about a thousand bytes and the names of its data */
 
 /* --- reading --- */
 
@@ -117,6 +118,14 @@ cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "devices", devices_json(e->plan));
     json_object_set_new(record, "starts", starts);
+    const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
+    if (bytes > LARGEST_RECORD) {
+        json_decref(record);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: would have %zu bytes, at most %d are read again (--data: name a "
+                        "directory instead of its files)",
+                        folder->record, bytes, LARGEST_RECORD);
+    }
     *written = json_incref(record);
     return cli_json_replace_at(folder->fd, CLI_RECORD, folder->record, record);
 }
@@ -135,7 +144,10 @@ cgp_status cli_record_write_converted(const cli_folder *folder, const char *mode
 /* --- edited by hand --- */
 
 void cli_record_note(json_t *note, const json_t *record) {
-    json_object_set(note, "options", json_object_get(record, "options"));
+    json_t *options = json_copy(json_object_get(record, "options"));
+    json_object_del(options, "data");
+    json_object_del(options, "validation");
+    json_object_set_new(note, "options", options);
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 

@@ -77,22 +77,40 @@ static cgp_status prepare(training *t) {
     return cli_resume_check_model(t);
 }
 
+static cgp_status check_free(const training *t) {
+    if (t->settings.resume || t->settings.overwrite || !cli_folder_has_run(&t->folder))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "run folder %s: has a run already (--resume goes on with it, --overwrite "
+                    "deletes it; or another --run)",
+                    t->folder.path);
+}
+
+/* Before the folder was locked another process may have begun a run in it, or gone on with the one that was read. */
+static cgp_status check_meanwhile(const training *t) {
+    json_t *now = NULL;
+    CGP_TRY(check_free(t));
+    if (!t->before) return CGP_OK;
+    CGP_TRY(cli_record_read(&t->folder, &now));
+    const bool same = json_equal(now, t->before);
+    json_decref(now);
+    if (same) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: another cgpipe train has changed it meanwhile (start again)",
+                    t->folder.record);
+}
+
 /* What depends on files. The folder is made last, when nothing else is in the way, and goes
  * again if nothing comes into it. */
 static cgp_status check_files(training *t) {
     const cli_settings *s = &t->settings;
     CGP_TRY(cli_folder_check(&t->folder));
-    if (!s->resume && !s->overwrite && cli_folder_has_run(&t->folder))
-        return cgp_fail(
-            CGP_EIO,
-            "run folder %s: has a run already (--resume goes on with it, --overwrite "
-            "deletes it; or another --run)",
-            t->folder.path);
+    CGP_TRY(check_free(t));
     CGP_TRY(cli_json_check(s));
     CGP_TRY(cli_trace_check_folders(s));
     if (!t->data) CGP_TRY(cli_data_open(&t->data, s, t->experiment.model));
     CGP_TRY(cgp_data_identity(t->data, t->identity));
-    return cli_folder_make(&t->folder);
+    CGP_TRY(cli_folder_make(&t->folder));
+    return check_meanwhile(t);
 }
 
 /* Of a run that goes on, what may be other than before. */
@@ -181,7 +199,8 @@ static void print_watchdog(const training *t) {
 
 /* A start that failed before its first checkpoint leaves no run behind, if it began one. */
 static void undo(const training *t) {
-    if (t->record && !t->before && t->saved == 0 && cli_folder_newest(&t->folder) == CLI_NO_STEP)
+    if (t->record && !t->before && t->saved == 0 &&
+        cli_folder_newest(&t->folder) == CLI_NO_STEP)
         cli_folder_undo(&t->folder);
 }
 

@@ -93,7 +93,7 @@ static cgp_status print_sample(const training *t) {
     if (t->settings.sample == 0) return CGP_OK;
     const cgp_status status = sample(&sampler, t);
     cli_sampler_release(&sampler);
-    return cli_stop_closed() ? CGP_OK : status;
+    return status == CGP_EIO && cli_stop_closed() ? CGP_OK : status;
 }
 
 /* --- the end --- */

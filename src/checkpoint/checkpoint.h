@@ -15,7 +15,8 @@
 
 enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
-/* The largest step that the name of a checkpoint's directory has digits for; what is counted on from it stays far from overflow. */
+/* The largest step that the name of a checkpoint's directory has digits for. Counts that go on from it stay far
+ * from overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
 /* What checkpoint.json says besides the files. All pointers are borrowed. */

@@ -3,8 +3,8 @@
  *
  * One checkpoint's folder is opened once and its files relative to it, so that they all belong
  * together, whatever a process that trains does to the names meanwhile. The path that the caller
- * gives may be a link; what is looked up in a run or in a checkpoint is not, but for `latest`, whose
- * target is read and has to be the name of a checkpoint. */
+ * gives may be a link, but not under the name of a checkpoint. No link is followed in a run or in a
+ * checkpoint but `latest`, whose target is read and has to be the name of a checkpoint. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif

@@ -51,9 +51,12 @@ refused 's/"seed": 0/"seed": 5/' "seed is 5, $back 0 (put it back, a run keeps i
 refused 's/\(^  "model": .*\)heads=2/\1heads=4/' \
     "model is $(sed -n 's/^  "model": "\(.*\)heads=2\(.*\)",/\1heads=4\2/p' kept/run.json), $back $(
         sed -n 's/^  "model": "\(.*\)",/\1/p' kept/run.json) (put it back, a run keeps its model; or another --run)"
+kept
 cp text.txt "my text.txt"
-refused 's/files\/text.txt/files\/my text.txt/' \
-    "data is [\"$work/files/my text.txt\"], $back [\"$work/files/text.txt\"] (put it back; to change it on resume say --data '$work/files/my text.txt')"
+edit a 's/files\/text.txt/files\/my text.txt/'
+run train --resume --run a
+check "the same data elsewhere: exit code 0" exits 0
+check "the same data elsewhere: the same weights" test "$(sha)" = "$whole"
 kept
 tr -d '\n' <a/run.json | sed 's/"balance": \[[^]]*\]/"balance": [3, 2]/' >b && mv b a/run.json
 run train --resume --run a
