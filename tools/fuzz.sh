@@ -14,7 +14,8 @@ library=$1/libcgpipe.a support=$1/tests/libtest_support.a
 build=$1/fuzz
 seconds=$2
 shift 2
-command -v clang >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
+clang=${CLANG:-clang}
+command -v "$clang" >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build/objects"
 flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support"
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
@@ -26,7 +27,7 @@ objects() {
             object=$build/objects/$(echo "$source" | tr / -).o
             [ "$object" -nt "$built" ] ||
                 # shellcheck disable=SC2086
-                clang $flags -fsanitize=fuzzer-no-link,address,undefined -c "$source" -o "$object"
+                "$clang" $flags -fsanitize=fuzzer-no-link,address,undefined -c "$source" -o "$object"
             echo "$object"
         done
     done
@@ -38,7 +39,7 @@ build_target() {
     shift
     made=$(objects "$@")
     # shellcheck disable=SC2086
-    clang $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" "$library" \
+    "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" "$library" \
         -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
