@@ -116,7 +116,8 @@ static double warmup_at(const cgp_rate_schedule *schedule, int64_t update) {
 static double factor_at(const cgp_rate_schedule *schedule, int64_t update) {
     const bool stairs =
         schedule->stairs > 0; /* then the last update of the warm-up is on one */
-    if (update - stairs < schedule->warmup && schedule->warmup > 0)
+    if (schedule->warmup > 0 &&
+        (stairs ? update <= schedule->warmup : update < schedule->warmup))
         return warmup_at(schedule, update);
     if (schedule->kind == CGP_RATE_MILESTONES) {
         int passed = 0;

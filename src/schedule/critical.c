@@ -7,8 +7,9 @@
  *                                                   followed F2, and so on down to 0
  *
  * An action starts when the one before it on its device ends, when its message has come, or, a
- * SEND, when a buffer is free. Before it is what the device did before it: list_order.c. Whatever is not compute time on this path is messages. Of a measured
- * step it is known who waited: whom the other side gave what it needed after its own start. */
+ * SEND, when a buffer is free. The one before it is in the order of list_order.c. All that is not
+ * compute time on this path is messages. Of a measured step it is known who waited: whom the other
+ * side gave what it needed after its own start. */
 #include "schedule/schedule.h"
 
 #include <stdlib.h>

@@ -96,11 +96,14 @@ static void put_in_order(posted *p, int device, int *to, int *max) {
     }
 }
 
-static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device) {
+/* *last: [2][stages][chunks], made when first needed; all zero before and after, as every receive is taken. */
+static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device,
+                               int **last) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;
+    if (!*last) *last = cgp__calloc(messages, sizeof **last);
     posted p = {.s = s,
-                .last = cgp__calloc(messages, sizeof *p.last),
+                .last = *last,
                 .before = cgp__calloc(actions, sizeof *p.before),
                 .count = cgp__calloc((size_t)s->n_edges, sizeof *p.count)};
     o->at[device] = cgp__calloc(actions, sizeof **o->at);
@@ -108,7 +111,6 @@ static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int de
     if (enough) put_in_order(&p, device, o->at[device], o->posted);
     free(p.count);
     free(p.before);
-    free(p.last);
     return enough ? CGP_OK : cgp__no_memory("schedule: order", messages * sizeof(int));
 }
 
@@ -119,11 +121,13 @@ cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *s) {
     cgp_status status = o->at && o->posted ? CGP_OK
                                            : cgp__no_memory("schedule: order",
                                                             (size_t)s->devices * sizeof(int *));
+    int *last = NULL;
     for (int e = 0; status == CGP_OK && e < s->n_edges; e++)
         o->posted[e] = 1;
     for (int device = 0; status == CGP_OK && device < s->devices; device++) {
-        if (!is_in_order(s, device)) status = order_device(o, s, device);
+        if (!is_in_order(s, device)) status = order_device(o, s, device, &last);
     }
+    free(last);
     if (status != CGP_OK) cgp__list_order_release(o);
     return status;
 }

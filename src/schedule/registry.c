@@ -101,7 +101,7 @@ const cgp_schedule_info *cgp_schedule_info_at(int index) {
 const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
     CGP__NEED_OR(name, NULL);
     for (int i = 0; i < ENTRIES; i++) {
-        if (name && strcmp(name, entries[i].info.name) == 0) return &entries[i].info;
+        if (strcmp(name, entries[i].info.name) == 0) return &entries[i].info;
     }
     return NULL;
 }

@@ -15,7 +15,7 @@ cgp_status cgp_recompute_parse(cgp_recompute *out, const char *text) {
     CGP__NEED(out);
     CGP__NEED(text);
     int i = CGP_RECOMPUTE_NEVER_SELECTIVE;
-    if (!text || strcmp(text, "selective") != 0)
+    if (strcmp(text, "selective") != 0)
         CGP_TRY(cgp__parse_name(&i, text, "recompute",
                                 "never, always or except_last, with or without +selective",
                                 recompute_names, COUNT(recompute_names)));

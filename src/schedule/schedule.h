@@ -195,13 +195,13 @@ cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *d
  * message. */
 typedef struct cgp__list_order {
     int devices;
-    int **
-        at; /* [devices][actions] the k-th to be done: its position in the list; NULL: the k-th */
-    int *
-        posted; /* [edges] at least 1: most receives that are posted and not taken at one time */
+    /* [devices][actions] the position in the list of the k-th action to be done; NULL: the k-th itself */
+    int **at;
+    /* [edges] at least 1: the largest number of receives that are posted and not taken at one time */
+    int *posted;
 } cgp__list_order;
 
-/* Of a lowered schedule that keeps the rules. Cost: O(actions). */
+/* Of a lowered schedule that keeps the rules. Cost: O(actions + stages x chunks). */
 cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *schedule);
 void cgp__list_order_release(cgp__list_order *o);
 
