@@ -47,7 +47,7 @@ static bool find_architecture(int depth, architecture *a) {
         *a = imagenet[i].is;
         if (imagenet[i].depth == depth) return true;
     }
-    const int n = (depth - 2) / 6;
+    const int n = depth > 2 ? (depth - 2) / 6 : 0;
     *a = (architecture){false, false, 3, {n, n, n, 0}};
     return n >= 1 && depth == 6 * n + 2 && depth <= MOST_DEPTH;
 }

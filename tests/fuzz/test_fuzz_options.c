@@ -49,6 +49,12 @@ static void check_taken_over(const cli_settings *settings) {
     json_decref(options);
 }
 
+/* A plan refuses a balance that is not of so many stages: such options are no run's. */
+static bool fits(const cli_settings *settings) {
+    const int64_t count = settings->balance.layers.count;
+    return count == 0 || count == settings->stages * settings->virtual_stages;
+}
+
 /* JSON holds UTF-8 only, and tells the rest as null. */
 static bool is_ascii(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
@@ -68,7 +74,8 @@ static bool try_input(const uint8_t *bytes, size_t size) {
         json_t *options = json_object();
         cli_options_json(options, &settings, CLI_LIST_GIVEN);
         cli_options_json(options, &settings, CLI_LIST_REPORTED);
-        if (command == CLI_TRAIN && !settings.resume && !settings.help && is_ascii(bytes, size))
+        if (command == CLI_TRAIN && !settings.resume && !settings.help && fits(&settings) &&
+            is_ascii(bytes, size))
             check_taken_over(&settings);
         json_decref(options);
     } else {

@@ -22,7 +22,8 @@ typedef struct frame {
     cgp_status status;
     bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MOST_PARAMETERS];
-    unsigned char room[MOST_PARAMETERS][ROOM], before[MOST_PARAMETERS][ROOM];
+    _Alignas(64) unsigned char room[MOST_PARAMETERS][ROOM]; /* for any type */
+    unsigned char before[MOST_PARAMETERS][ROOM];
 } frame;
 
 typedef struct call_case {
