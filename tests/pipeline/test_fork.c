@@ -13,6 +13,14 @@
 
 enum { SECONDS = 30, SAMPLES = 16 };
 
+#ifdef __SANITIZE_THREAD__
+/* A child makes a pipeline of its own, with threads. */
+const char *__tsan_default_options(void);
+const char *__tsan_default_options(void) {
+    return "die_after_fork=0";
+}
+#endif
+
 /* Run `work` in a child; 0 is what it should return. A child that hangs is ended, and that is a failure. */
 static void in_a_child(int (*work)(void *), void *argument) {
     int status = 0;
