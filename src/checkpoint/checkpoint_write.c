@@ -267,7 +267,7 @@ static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
         errno = ENOMEM;
         return -1;
     }
-    /* nobody shall put it back yet */
+    /* no process shall put it back yet */
     const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
