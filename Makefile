@@ -39,7 +39,7 @@ test: all ## build and run every test
 
 demo: all ## train a small GPT-2 in 2 stages on DATA (a file; default: this project's text), then sample from it
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
-	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --rate 1e-3 --warmup 100 --seed 1 \
+	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --lr 1e-3 --warmup 100 --seed 1 \
 	  --run "$$DEMO_RUN" --overwrite --verbose --sample 200 --data $(if $(DATA),"$$DATA",$(DEMO_TEXTS))
 
 QUESTIONS ?= gpt2 chunks peak small precision losses resnet101 schedules predictions overheads

@@ -45,16 +45,16 @@ def demo():
 
 def losses(words, seed, precision, isa):
     """One loss a step."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         words = list(words)
-        for option, value in (("--seed", str(seed)), ("--run", folder + "/run"), ("--sample", "1")):
+        for option, value in (("--seed", str(seed)), ("--run", directory + "/run"), ("--sample", "1")):
             words[words.index(option) + 1] = value
         words += ["--precision", precision]
         environment = {**os.environ, **({"CGP_CPU_ISA": isa} if isa else {})}
         done = subprocess.run(words, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         if done.returncode != 0:
             sys.exit(f"{done.stdout}exit code {done.returncode}")
-        with open(folder + "/run/metrics.jsonl") as file:
+        with open(directory + "/run/metrics.jsonl") as file:
             steps = [json.loads(line) for line in file]
         return [step["loss"] for step in steps if "loss" in step]
 

@@ -54,15 +54,15 @@ def main():
     cases = [(name, m) for m in CHUNKS for name in ("gpipe", *names()) if (name, m) != ("gpipe", 8)]
     samples = {case: [] for case in cases}
     keys = (RUN, "simulated", "bubble", "bubble_simulated")
-    with tempfile.TemporaryDirectory() as folder, open(RESULTS / "predictions.csv", "w", newline="") as file:
+    with tempfile.TemporaryDirectory() as directory, open(RESULTS / "predictions.csv", "w", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["round", "schedule", "chunks", *keys])
         for number in range(1, ROUNDS + 1):
             for i, case in enumerate(cases):
                 print(f"predictions: round {number} of {ROUNDS}, {case[0]} M={case[1]}", file=sys.stderr)
                 if i == 0 or cases[i - 1][1] != case[1]:
-                    bench("gpipe", 8, costs_out=pathlib.Path(folder) / "costs.json")
-                samples[case].append(sample(*case, pathlib.Path(folder) / "costs.json"))
+                    bench("gpipe", 8, costs_out=pathlib.Path(directory) / "costs.json")
+                samples[case].append(sample(*case, pathlib.Path(directory) / "costs.json"))
                 writer.writerow([number, *case, *(samples[case][-1][key] for key in keys)])
                 file.flush()
     errors = {case: statistics.median(s["simulated"] / s[RUN] - 1 for s in got) for case, got in samples.items()}

@@ -3,7 +3,7 @@
 """The published tables, ours beside them: bench/tables.py resnet101-speed amoebanetd-memory ...
 
 For each name it runs `cgpipe bench NAME`, leaves in bench/NAME/ what it printed, the same as JSON and pictures, and puts the
-table into that folder's README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
+table into that directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
 missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=FOLDER: where cgpipe is built.
 """
 import datetime
@@ -104,19 +104,19 @@ def memory_picture(path, title, cells):
     plot.lines(path, title, "stages", "GiB, all devices", series)
 
 
-def memory(name, folder):
+def memory(name, directory):
     for options in MEMORY[name]:
         suffix = options[0].strip("-") if options else ""
         stem = "results" + ("-" + suffix if suffix else "")
-        arguments = ["bench", name, *options, "--json", str((folder / stem).relative_to(ROOT)) + ".json"]
+        arguments = ["bench", name, *options, "--json", str((directory / stem).relative_to(ROOT)) + ".json"]
         if os.environ.get("PLAN_ONLY"):
             arguments.append("--plan-only")
-        run(arguments, folder / f"{stem}.txt")
-        report = json.loads((folder / f"{stem}.json").read_text())
+        run(arguments, directory / f"{stem}.txt")
+        report = json.loads((directory / f"{stem}.json").read_text())
         what = "activations" if "activation" in " ".join(report["cells"][0]["published"]) else "memory"
         picture = what + ("-" + suffix if suffix else "") + ".svg"
-        memory_picture(folder / picture, f"{report['title'].split(',')[0]}: {what}", report["cells"])
-        fill(folder, suffix, arguments, memory_rows(report["cells"]) + run_rows(report["cells"]) + picture_of(picture))
+        memory_picture(directory / picture, f"{report['title'].split(',')[0]}: {what}", report["cells"])
+        fill(directory, suffix, arguments, memory_rows(report["cells"]) + run_rows(report["cells"]) + picture_of(picture))
 
 
 # --- speed ---
@@ -159,23 +159,23 @@ def speed_picture(path, title, cells):
     plot.lines(path, title, "stages", "speed-up (cgpipe: simulated)", series)
 
 
-def speed(name, folder):
-    costs = folder / "costs.json"
+def speed(name, directory):
+    costs = directory / "costs.json"
     if os.environ.get("PROFILE") or not costs.exists():
         model, samples = COSTS[name]
         run(["profile", model, "--batch", str(samples), "--chunks", "1", "--repeats", "7",
-             "--json", str(costs.relative_to(ROOT))], folder / "costs.txt")
+             "--json", str(costs.relative_to(ROOT))], directory / "costs.txt")
     arguments = ["bench", name, "--costs", str(costs.relative_to(ROOT)),
-                 "--json", str((folder / "results.json").relative_to(ROOT))]
+                 "--json", str((directory / "results.json").relative_to(ROOT))]
     if os.environ.get("PLAN_ONLY"):
         arguments.append("--plan-only")
-    run(arguments, folder / "results.txt")
-    report = json.loads((folder / "results.json").read_text())
-    speed_picture(folder / "speed-up.svg", f"{report['title'].split(',')[0]}: speed-up", report["cells"])
+    run(arguments, directory / "results.txt")
+    report = json.loads((directory / "results.json").read_text())
+    speed_picture(directory / "speed-up.svg", f"{report['title'].split(',')[0]}: speed-up", report["cells"])
     told = ["", f"Costs of layers: `{report['costs_command']}`, {report['costs_date']}, "
             f"{report['costs_samples']} samples on one core; messages at {report['copy_bytes_per_second'] * 1e-9:.2f} GB/s, "
             "this machine's copies in memory."]
-    fill(folder, "", arguments, speed_rows(report["cells"]) + told + measured_rows(report["cells"])
+    fill(directory, "", arguments, speed_rows(report["cells"]) + told + measured_rows(report["cells"])
          + picture_of("speed-up.svg"))
 
 
@@ -186,9 +186,9 @@ def picture_of(picture):
     return ["", f"![{picture.removesuffix('.svg')}]({picture})"]
 
 
-def fill(folder, suffix, arguments, lines):
+def fill(directory, suffix, arguments, lines):
     """Put lines between the README's marks for this table."""
-    readme = folder / "README.md"
+    readme = directory / "README.md"
     begin, end = (f"<!-- {mark}{' ' + suffix if suffix else ''} -->" for mark in ("table", "end"))
     told = [begin, f"`cgpipe {' '.join(arguments)}`, {datetime.date.today()}:", "", *lines, end]
     text = readme.read_text()

@@ -44,60 +44,60 @@ static const double log_gib[3][7][2] = {
      {6.43, 1.36}},
 };
 
-static int power_of_two(int64_t value, int most) {
-    for (int i = 0; i <= most; i++) {
+static int power_of_two(int64_t value, int max) {
+    for (int i = 0; i <= max; i++) {
         if (value == (int64_t)1 << i) return i;
     }
     return -1;
 }
 
-double bench_log_activation_gib(const cli_experiment *e) {
-    const cli_settings *s = e->settings;
+double bench_log_activation_gib(const cli_session *e) {
+    const cli_run_options *s = e->options;
     const int k = power_of_two(s->stages, 2), m = power_of_two(s->chunks, 6);
     const bool never = strcmp(s->recompute, "never") == 0;
     if (k < 0 || m < 0 || (!never && strcmp(s->recompute, "except_last") != 0)) return NAN;
     if (strcmp(s->precision, "f32") != 0) return NAN; /* the experiment's */
-    if (s->batch != BENCH_BATCH || strcmp(e->model_text, BENCH_MODEL) != 0) return NAN;
+    if (s->batch != BENCH_BATCH || strcmp(e->model_spec, BENCH_MODEL) != 0) return NAN;
     return log_gib[k][m][never ? 0 : 1];
 }
 
-cgp_status bench_model(const cli_settings *settings, cgp_named_model *named) {
-    return cli_model_parse(named, settings->model ? settings->model : BENCH_MODEL, 0);
+cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec) {
+    return cli_model_parse(spec, options->model ? options->model : BENCH_MODEL, 0);
 }
 
-void bench_settle(cli_settings *s, const cgp_named_model *named) {
+void bench_resolve(cli_run_options *s, const cgp_model_spec *spec) {
     static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
     static const int *const published[] = {NULL, one, two, NULL, four};
     if (s->balance.layers.count > 0 || s->balance.by || s->stages > 4) return;
     if (s->virtual_stages > 1 || cli_schedule_is_file(s->schedule)) return;
-    if (named->kind != CGP_MODEL_GPT2 || named->gpt2.layers != 12) return;
+    if (spec->kind != CGP_MODEL_GPT2 || spec->gpt2.layers != 12) return;
     if (published[s->stages])
         s->balance.layers = (cli_counts){published[s->stages], (int)s->stages};
 }
 
-static cgp_status run_on_tokens(cli_experiment *e) {
+static cgp_status run_on_tokens(cli_session *e) {
     cgp_data *data = NULL;
-    cgp_status status = cgp_data_random(&data, e->named.gpt2.vocabulary, e->named.gpt2.sequence,
-                                        (uint64_t)e->settings->seed);
-    for (int64_t i = 0; i < e->settings->steps && status == CGP_OK; i++)
-        status = cli_experiment_step(e, data, NULL);
+    cgp_status status = cgp_data_random(&data, e->spec.gpt2.vocab, e->spec.gpt2.sequence,
+                                        (uint64_t)e->options->seed);
+    for (int64_t i = 0; i < e->options->steps && status == CGP_OK; i++)
+        status = cli_session_step(e, data, NULL);
     cgp_data_destroy(data);
     return status;
 }
 
 /* One mini-batch again and again, as torchgpipe's benchmarks have it. */
-static cgp_status run_on_images(cli_experiment *e, const cli_inputs *inputs) {
-    for (int64_t i = 0; i < e->settings->steps; i++)
-        CGP_TRY(cli_experiment_step_on(e, inputs->pointers, inputs->count, NULL));
+static cgp_status run_on_images(cli_session *e, const cli_inputs *inputs) {
+    for (int64_t i = 0; i < e->options->steps; i++)
+        CGP_TRY(cli_session_step_on(e, inputs->pointers, inputs->count, NULL));
     return CGP_OK;
 }
 
-cgp_status bench_run(cli_experiment *e) {
+cgp_status bench_run(cli_session *e) {
     cli_inputs inputs = {0};
-    const bool tokens = e->named.kind == CGP_MODEL_GPT2;
+    const bool tokens = e->spec.kind == CGP_MODEL_GPT2;
     if (!tokens)
-        cli_inputs_draw(&inputs, e->model, e->settings->batch, (uint64_t)e->settings->seed);
-    cgp_status status = cli_experiment_start(e);
+        cli_inputs_draw(&inputs, e->model, e->options->batch, (uint64_t)e->options->seed);
+    cgp_status status = cli_session_start(e);
     if (status == CGP_OK) status = tokens ? run_on_tokens(e) : run_on_images(e, &inputs);
     cli_inputs_release(&inputs);
     return status;
@@ -116,7 +116,7 @@ static void print_log_row(FILE *out, const char *name, int64_t parameters, int64
 }
 
 /* What the log of the original experiment reports about memory. */
-static void print_log_memory(FILE *out, const cli_experiment *e) {
+static void print_log_memory(FILE *out, const cli_session *e) {
     int64_t parameters = 0;
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&e->optim);
@@ -141,18 +141,18 @@ static void print_log_memory(FILE *out, const cli_experiment *e) {
 }
 
 /* --costs-out */
-static cgp_status write_costs(const cli_experiment *e) {
-    const cli_settings *s = e->settings;
+static cgp_status write_costs(const cli_session *e) {
+    const cli_run_options *s = e->options;
     cli_costs costs = {.samples = cgp_plan_microbatch(e->plan),
                        .threads = (int)s->threads_per_device,
                        .peak_flops = NAN,
                        .layers = cgp_model_layers(e->model)};
-    snprintf(costs.model, sizeof costs.model, "%s", e->model_text);
+    snprintf(costs.model, sizeof costs.model, "%s", e->model_spec);
     snprintf(costs.precision, sizeof costs.precision, "%s", s->precision);
     snprintf(costs.command, sizeof costs.command,
              "cgpipe bench memory --model %s --stages %" PRId64
              " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
-             e->model_text, s->stages, s->schedule, s->batch, s->chunks);
+             e->model_spec, s->stages, s->schedule, s->batch, s->chunks);
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
     cgp_status status = cgp_pipeline_layer_costs(e->pipeline, costs.layer);
     if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
@@ -162,13 +162,13 @@ static cgp_status write_costs(const cli_experiment *e) {
     return status;
 }
 
-static cgp_status bench(cli_experiment *e) {
-    const cli_settings *s = e->settings;
+static cgp_status bench(cli_session *e) {
+    const cli_run_options *s = e->options;
     FILE *out = cli_text(s);
     json_t *report = NULL;
     cgp_status status = CGP_OK;
     CGP_TRY(cli_json_check(s));
-    CGP_TRY(cli_trace_check_folders(s));
+    CGP_TRY(cli_trace_check_directories(s));
     if (s->costs_out) CGP_TRY(cli_file_check(s->costs_out));
     CGP_TRY(cli_print_plan(out, e));
     fputc('\n', out);
@@ -195,18 +195,18 @@ static cgp_status bench(cli_experiment *e) {
 
 /* --- which --- */
 
-static int bench_experiment(const cli_settings *settings) {
-    cli_settings own = *settings;
-    cli_experiment e = {0};
-    cgp_named_model named;
-    if (settings->grid) return cli_bench_grid(settings);
-    int code = cli_report(bench_model(settings, &named), true);
-    if (code == CLI_OK) code = cli_report(cli_model_settle(&named, &own), true);
+static int bench_session(const cli_run_options *options) {
+    cli_run_options own = *options;
+    cli_session e = {0};
+    cgp_model_spec spec;
+    if (options->grid) return cli_bench_grid(options);
+    int code = cli_report(bench_model(options, &spec), true);
+    if (code == CLI_OK) code = cli_report(cli_model_resolve(&spec, &own), true);
     if (code != CLI_OK) return code;
-    bench_settle(&own, &named);
-    code = cli_report(cli_experiment_plan(&e, &own, &named), true);
+    bench_resolve(&own, &spec);
+    code = cli_report(cli_session_plan(&e, &own, &spec), true);
     if (code == CLI_OK) code = cli_report(bench(&e), false);
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return code;
 }
 
@@ -218,7 +218,7 @@ static const char *const names[] = {"gpt2",        "memory",          "amoebanet
                                     "unet-speed"};
 enum { NAMES = sizeof names / sizeof names[0] };
 
-static cgp_status check_name(const cli_settings *s) {
+static cgp_status check_name(const cli_run_options *s) {
     if (!s->operand)
         return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: %s)", BENCHMARKS);
     bool known = false;
@@ -241,10 +241,10 @@ static cgp_status check_name(const cli_settings *s) {
     return CGP_OK;
 }
 
-int cli_bench(const cli_settings *settings) {
-    const int code = cli_report(check_name(settings), true);
+int cli_bench(const cli_run_options *options) {
+    const int code = cli_report(check_name(options), true);
     if (code != CLI_OK) return code;
-    const bench_table *table = bench_table_find(settings->operand, settings->old);
-    if (!table) return bench_experiment(settings);
-    return table->speed ? cli_bench_speed(settings, table) : cli_bench_memory(settings, table);
+    const bench_table *table = bench_table_find(options->operand, options->old);
+    if (!table) return bench_session(options);
+    return table->speed ? cli_bench_speed(options, table) : cli_bench_memory(options, table);
 }

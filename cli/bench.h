@@ -3,22 +3,22 @@
 #ifndef CGPIPE_CLI_BENCH_H
 #define CGPIPE_CLI_BENCH_H
 
-#include "experiment.h"
+#include "session.h"
 
 #define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
 #define BENCH_BATCH 64
 
 /* The model of the experiment, or --model. */
-CGP_MUST_CHECK cgp_status bench_model(const cli_settings *settings, cgp_named_model *named);
+CGP_MUST_CHECK cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec);
 
 /* Fill in the experiment's balance for its 16 layers, unless one is given. */
-void bench_settle(cli_settings *settings, const cgp_named_model *named);
+void bench_resolve(cli_run_options *options, const cgp_model_spec *spec);
 
 /* Run all steps on random data. */
-CGP_MUST_CHECK cgp_status bench_run(cli_experiment *e);
+CGP_MUST_CHECK cgp_status bench_run(cli_session *e);
 
 /* Peak activation memory of all devices in GiB that the log has for this setting, NaN if none.
  * It has K 1, 2, 4, M 1, 2, 4 .. 64, never and except_last, all at batch 64 and one model. */
-double bench_log_activation_gib(const cli_experiment *e);
+double bench_log_activation_gib(const cli_session *e);
 
 #endif

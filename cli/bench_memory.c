@@ -42,7 +42,7 @@ static json_t *memory_json(const cgp_plan *plan, const memory *m) {
     return o;
 }
 
-static void print_heading(FILE *out, const cli_settings *s, const bench_table *table) {
+static void print_heading(FILE *out, const cli_run_options *s, const bench_table *table) {
     fprintf(out, "%s\n", table->title);
     fprintf(
         out,
@@ -59,7 +59,7 @@ static void print_heading(FILE *out, const cli_settings *s, const bench_table *t
 }
 
 static void print_row(FILE *out, const bench_table *table, const bench_cell *cell,
-                      const cli_experiment *e, const char *rule, const memory *m) {
+                      const cli_session *e, const char *rule, const memory *m) {
     char parameters[CLI_NUMBER];
     fprintf(out, "%-11s %15s %9s", cell->name,
             cli_grouped(cgp_model_parameter_count(e->model), parameters), rule);
@@ -78,13 +78,13 @@ static void print_row(FILE *out, const bench_table *table, const bench_cell *cel
 }
 
 /* One plan of a cell: with the published balance, or with the best by size. */
-static cgp_status plan_cell(FILE *out, const cli_settings *s, const bench_table *table,
+static cgp_status plan_cell(FILE *out, const cli_run_options *s, const bench_table *table,
                             const bench_cell *cell, bool published, json_t *plans) {
-    cli_settings own;
-    cli_experiment e;
-    bench_cell_settings(&own, s, table, cell);
+    cli_run_options own;
+    cli_session e;
+    bench_cell_options(&own, s, table, cell);
     own.balance.by = "size";
-    own.device_memory = 0; /* is of the runs */
+    own.memory_limit = 0; /* is of the runs */
     if (published) bench_cell_balance(&own, cell->balance, cell->stages);
     const cgp_status status = bench_cell_plan(&e, &own, cell);
     if (status == CGP_OK) {
@@ -93,22 +93,22 @@ static cgp_status plan_cell(FILE *out, const cli_settings *s, const bench_table 
         print_row(out, table, cell, &e, rule, &m);
         json_t *o = memory_json(e.plan, &m);
         json_object_set_new(o, "rule", json_string(published ? "published" : "size"));
-        json_object_set_new(o, "model", json_string(e.model_text));
+        json_object_set_new(o, "model", json_string(e.model_spec));
         json_object_set_new(o, "parameters", json_integer(cgp_model_parameter_count(e.model)));
         json_array_append_new(plans, o);
     }
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
 /* --- run --- */
 
-static void print_run(FILE *out, const bench_cell *cell, const cli_experiment *e) {
+static void print_run(FILE *out, const bench_cell *cell, const cli_session *e) {
     const int64_t planned = cli_planned_bytes(e->plan);
     fprintf(out,
             "%-11s batch %2" PRId64 ", %2d micro-batches: planned %7.3f, allocated %7.3f, "
             "resident %7.3f GiB (%+.1f MiB); %.2f s a step\n",
-            cell->name, e->settings->batch, cgp_plan_chunks(e->plan), cli_gib(planned),
+            cell->name, e->options->batch, cgp_plan_chunks(e->plan), cli_gib(planned),
             cli_gib(cli_allocated_bytes(e)), cli_gib(e->resident_growth),
             cli_mib(e->resident_growth - planned),
             cli_median(e->measures.step, e->measures.steps, 1));
@@ -116,11 +116,11 @@ static void print_run(FILE *out, const bench_cell *cell, const cli_experiment *e
 }
 
 /* The cell as published but for a batch of a few samples; it may not fit the machine. */
-static cgp_status run_cell(FILE *out, const cli_settings *s, const bench_table *table,
+static cgp_status run_cell(FILE *out, const cli_run_options *s, const bench_table *table,
                            const bench_cell *cell, json_t **report) {
-    cli_settings own;
-    cli_experiment e;
-    bench_cell_settings(&own, s, table, cell);
+    cli_run_options own;
+    cli_session e;
+    bench_cell_options(&own, s, table, cell);
     own.batch = cli_given(s, CLI_OPTION_BATCH) ? s->batch : RUN_BATCH;
     own.chunks = cell->chunks < own.batch ? cell->chunks : own.batch;
     own.steps = cli_given(s, CLI_OPTION_STEPS) ? s->steps : RUN_STEPS;
@@ -135,11 +135,11 @@ static cgp_status run_cell(FILE *out, const cli_settings *s, const bench_table *
         fprintf(out, "%-11s does not fit: %s\n", cell->name, cgp_message());
         status = CGP_OK;
     }
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
-static cgp_status all_cells(FILE *out, const cli_settings *s, const bench_table *table,
+static cgp_status all_cells(FILE *out, const cli_run_options *s, const bench_table *table,
                             json_t *cells) {
     print_heading(out, s, table);
     for (int i = 0; i < table->n; i++) {
@@ -161,13 +161,13 @@ static cgp_status all_cells(FILE *out, const cli_settings *s, const bench_table 
     return CGP_OK;
 }
 
-int cli_bench_memory(const cli_settings *settings, const bench_table *table) {
-    const int code = cli_report(bench_table_check(settings), true);
+int cli_bench_memory(const cli_run_options *options, const bench_table *table) {
+    const int code = cli_report(bench_table_check(options), true);
     if (code != CLI_OK) return code;
     json_t *cells = json_array(), *report = bench_table_json(table, cells);
     cgp_log_set_level(CGP_LOG_ERROR); /* fewer micro-batches than asked are a row like others */
-    const cgp_status status = all_cells(cli_text(settings), settings, table, cells);
-    if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
+    const cgp_status status = all_cells(cli_text(options), options, table, cells);
+    if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
     json_decref(report);
     return cli_report(status, true);
 }

@@ -19,17 +19,17 @@
 #define RUN_STEPS 5
 #define LIMIT_GIB 22 /* of a device, for the best schedule */
 #define COST_SAMPLES 8
-#define MOST_VIRTUAL 2 /* stages on a device, of schedules as they come */
+#define MAX_VIRTUAL 2 /* stages on a device, of schedules as they come */
 
 typedef struct result {
     double seconds; /* of a step; NaN: nothing */
     int64_t largest_bytes;
     const char *schedule, *recompute;
-    int balance[BENCH_STAGES * MOST_VIRTUAL];
+    int balance[BENCH_STAGES * MAX_VIRTUAL];
 } result;
 
 typedef struct speed {
-    const cli_settings *settings;
+    const cli_run_options *options;
     const bench_table *table;
     FILE *out;
     cli_costs costs;
@@ -40,18 +40,18 @@ typedef struct speed {
 /* --- simulated --- */
 
 static int64_t largest(const cgp_plan *plan) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int d = 0; d < cgp_plan_devices(plan); d++) {
         const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
-        most = bytes > most ? bytes : most;
+        max = bytes > max ? bytes : max;
     }
-    return most;
+    return max;
 }
 
 /* Plan and simulate a cell with its settings. */
-static cgp_status simulate(const speed *t, const bench_cell *cell, cli_settings *own,
+static cgp_status simulate(const speed *t, const bench_cell *cell, cli_run_options *own,
                            result *out) {
-    cli_experiment e;
+    cli_session e;
     cgp_recompute mode = CGP_RECOMPUTE_NEVER;
     *out = (result){.seconds = NAN, .schedule = own->schedule, .recompute = own->recompute};
     CGP_TRY(cgp_recompute_parse(&mode, own->recompute));
@@ -62,17 +62,17 @@ static cgp_status simulate(const speed *t, const bench_cell *cell, cli_settings 
         memcpy(out->balance, cgp_plan_balance(e.plan),
                (size_t)cgp_plan_stages(e.plan) * sizeof *out->balance);
     }
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
 /* The best balance for our times. */
 static cgp_status balance_by_time(const speed *t, const bench_cell *cell, const char *recompute,
                                   int *balance) {
-    cgp_named_model named;
+    cgp_model_spec spec;
     cgp_model *model = NULL;
-    CGP_TRY(cli_model_parse(&named, cell->model, 0));
-    CGP_TRY(cgp_named_model_create(&model, &named));
+    CGP_TRY(cli_model_parse(&spec, cell->model, 0));
+    CGP_TRY(cgp_model_spec_create(&model, &spec));
     const bool recomputed = strncmp(recompute, "never", 5) != 0;
     const cgp_status status =
         cgp_balance_by_time(model, t->costs.layer, recomputed, cell->stages, balance);
@@ -83,9 +83,9 @@ static cgp_status balance_by_time(const speed *t, const bench_cell *cell, const 
 /* As published, but for our balance if `own_balance`. */
 static cgp_status simulate_published(const speed *t, const bench_cell *cell, bool own_balance,
                                      result *out) {
-    cli_settings own;
+    cli_run_options own;
     int balance[BENCH_STAGES] = {0};
-    bench_cell_settings(&own, t->settings, t->table, cell);
+    bench_cell_options(&own, t->options, t->table, cell);
     if (own_balance) CGP_TRY(balance_by_time(t, cell, cell->recompute, balance));
     if (own_balance || cell->balance[0] > 0)
         bench_cell_balance(&own, own_balance ? balance : cell->balance, cell->stages);
@@ -96,15 +96,15 @@ static cgp_status simulate_published(const speed *t, const bench_cell *cell, boo
  * few micro-batches or layers. */
 static cgp_status simulate_ours(const speed *t, const bench_cell *cell,
                                 const cgp_schedule_info *info, const char *mode, result *out) {
-    cli_settings own;
-    int balance[BENCH_STAGES * MOST_VIRTUAL] = {0};
+    cli_run_options own;
+    int balance[BENCH_STAGES * MAX_VIRTUAL] = {0};
     bench_cell all = *cell;
     all.stages = cell->stages * info->virtual_stages;
-    bench_cell_settings(&own, t->settings, t->table, cell);
+    bench_cell_options(&own, t->options, t->table, cell);
     own.schedule = info->name;
     own.virtual_stages = info->virtual_stages;
     own.recompute = mode;
-    own.device_memory = 0;
+    own.memory_limit = 0;
     cgp_status status = balance_by_time(t, &all, mode, balance);
     bench_cell_balance(&own, balance, all.stages);
     if (status == CGP_OK) status = simulate(t, cell, &own, out);
@@ -116,7 +116,7 @@ static cgp_status simulate_best(const speed *t, const bench_cell *cell, result *
     static const char *const modes[] = {"never", "never+selective", "except_last",
                                         "except_last+selective"};
     const int64_t limit =
-        t->settings->device_memory ? t->settings->device_memory : (int64_t)LIMIT_GIB << 30;
+        t->options->memory_limit ? t->options->memory_limit : (int64_t)LIMIT_GIB << 30;
     const cgp_schedule_info *info;
     *best = (result){.seconds = NAN};
     for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
@@ -134,12 +134,12 @@ static cgp_status simulate_best(const speed *t, const bench_cell *cell, result *
 /* --- measured --- */
 
 /* Seconds of a step, the median without the first. */
-static cgp_status run(const bench_cell *cell, cli_settings *own, double *seconds) {
-    cli_experiment e;
+static cgp_status run(const bench_cell *cell, cli_run_options *own, double *seconds) {
+    cli_session e;
     cgp_status status = bench_cell_plan(&e, own, cell);
     if (status == CGP_OK) status = bench_run(&e);
     if (status == CGP_OK) *seconds = cli_median(e.measures.step, e.measures.steps, 1);
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
@@ -147,15 +147,15 @@ static cgp_status run(const bench_cell *cell, cli_settings *own, double *seconds
  * micro-batches. */
 static cgp_status measure(const speed *t, const bench_cell *cell, int64_t batch,
                           int64_t *chunks, double *seconds) {
-    cli_settings own;
+    cli_run_options own;
     int balance[BENCH_STAGES] = {0};
     const bool never = strcmp(cell->recompute, "never") == 0;
     const int64_t asked = cell->chunks < batch ? cell->chunks : batch;
-    bench_cell_settings(&own, t->settings, t->table, cell);
+    bench_cell_options(&own, t->options, t->table, cell);
     CGP_TRY(balance_by_time(t, cell, cell->recompute, balance));
     bench_cell_balance(&own, balance, cell->stages);
     own.batch = batch;
-    own.steps = cli_given(t->settings, CLI_OPTION_STEPS) ? t->settings->steps : RUN_STEPS;
+    own.steps = cli_given(t->options, CLI_OPTION_STEPS) ? t->options->steps : RUN_STEPS;
     *seconds = NAN;
     for (int64_t m = never ? 1 : asked; m <= (never ? 8 : asked) && m <= batch; m *= 2) {
         double took = NAN;
@@ -171,10 +171,10 @@ static cgp_status measure(const speed *t, const bench_cell *cell, int64_t batch,
 /* The same, simulated. */
 static cgp_status simulate_measured(const speed *t, const bench_cell *cell, int64_t batch,
                                     int64_t chunks, double *seconds) {
-    cli_settings own;
+    cli_run_options own;
     int balance[BENCH_STAGES] = {0};
     result r;
-    bench_cell_settings(&own, t->settings, t->table, cell);
+    bench_cell_options(&own, t->options, t->table, cell);
     CGP_TRY(balance_by_time(t, cell, cell->recompute, balance));
     bench_cell_balance(&own, balance, cell->stages);
     own.batch = batch;
@@ -217,8 +217,8 @@ static void print_heading(const speed *t) {
         "x            samples/s over those of %s with the published balance; best: with our "
         "balance and devices of at most %.0f GiB\n\n",
         t->table->cells[0].name,
-        cli_gib(t->settings->device_memory ? t->settings->device_memory
-                                           : (int64_t)LIMIT_GIB << 30));
+        cli_gib(t->options->memory_limit ? t->options->memory_limit
+                                         : (int64_t)LIMIT_GIB << 30));
     fprintf(out, "%-11s %6s %6s | %-17s | %-17s | %-42s |", "", "", "", "published balance",
             "our balance", "best of our schedules");
     fprintf(out, " published\n%-11s %6s %6s | %9s %7s | %9s %7s | %8s %6s  %-26s |", "",
@@ -271,7 +271,7 @@ static cgp_status simulated_row(speed *t, int i, json_t *o) {
 static cgp_status measured_row(speed *t, int i, json_t *o) {
     const bench_cell *cell = &t->table->cells[i];
     const int64_t batch =
-        cli_given(t->settings, CLI_OPTION_BATCH) ? t->settings->batch : RUN_BATCH;
+        cli_given(t->options, CLI_OPTION_BATCH) ? t->options->batch : RUN_BATCH;
     int64_t chunks = 1;
     double seconds = NAN, expected = NAN;
     const cgp_status status = measure(t, cell, batch, &chunks, &seconds);
@@ -306,7 +306,7 @@ static cgp_status all_rows(speed *t, json_t *cells) {
         json_array_append_new(cells, o);
         CGP_TRY(simulated_row(t, i, o));
     }
-    if (t->settings->plan_only) return CGP_OK;
+    if (t->options->plan_only) return CGP_OK;
     fprintf(
         t->out,
         "\nmeasured here, our balance (the first row: the fastest number of micro-batches)\n");
@@ -322,12 +322,12 @@ static cgp_status all_rows(speed *t, json_t *cells) {
 
 /* Costs from --costs, or measured now. All cells of a table are of one model. */
 static cgp_status find_costs(speed *t) {
-    const cli_settings *s = t->settings;
+    const cli_run_options *s = t->options;
     const bench_cell *cell = &t->table->cells[0];
-    cli_settings own;
-    cli_experiment e = {0};
+    cli_run_options own;
+    cli_session e = {0};
     cgp_profile_options options = cgp_profile_options_default();
-    bench_cell_settings(&own, s, t->table, cell);
+    bench_cell_options(&own, s, t->table, cell);
     cgp_status status = bench_cell_plan(&e, &own, cell);
     options.samples = COST_SAMPLES;
     options.threads = (int)s->threads_per_device;
@@ -335,18 +335,18 @@ static cgp_status find_costs(speed *t) {
     options.type =
         strcmp(s->precision, "bf16") == 0 ? CGP_BF16 : CGP_F32; /* a plan has parsed it */
     if (status == CGP_OK)
-        status = s->costs ? cli_costs_read(&t->costs, s, e.model, e.model_text)
-                          : cli_costs_measure(&t->costs, e.model, e.model_text, &options);
+        status = s->costs ? cli_costs_read(&t->costs, s, e.model, e.model_spec)
+                          : cli_costs_measure(&t->costs, e.model, e.model_spec, &options);
     if (status == CGP_OK && isnan(t->costs.bandwidth))
         t->costs.bandwidth = cli_copy_bandwidth();
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
-int cli_bench_speed(const cli_settings *settings, const bench_table *table) {
+int cli_bench_speed(const cli_run_options *run_options, const bench_table *table) {
     speed t = {
-        .settings = settings, .table = table, .out = cli_text(settings), .measured = NAN};
-    int code = cli_report(bench_table_check(settings), true);
+        .options = run_options, .table = table, .out = cli_text(run_options), .measured = NAN};
+    int code = cli_report(bench_table_check(run_options), true);
     if (code != CLI_OK) return code;
     cgp_log_set_level(CGP_LOG_ERROR); /* fewer micro-batches than asked are a row like others */
     code = cli_report(find_costs(&t), true);
@@ -361,7 +361,7 @@ int cli_bench_speed(const cli_settings *settings, const bench_table *table) {
     json_object_set_new(report, "copy_bytes_per_second", cli_real_json(t.costs.bandwidth));
     const cgp_status status = all_rows(&t, cells);
     cli_costs_release(&t.costs);
-    if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
+    if (status == CGP_OK) return cli_report(cli_json_write(run_options, report), false);
     json_decref(report);
     return cli_report(status, true);
 }

@@ -7,7 +7,7 @@
 #include "commands.h"
 
 #include "common.h"
-#include "experiment.h"
+#include "session.h"
 #include "inputs.h"
 #include "report.h"
 
@@ -33,10 +33,10 @@ static void release(outcome *o, const cgp_model *model) {
 
 /* --- running --- */
 
-static cgp_status predict(const cli_experiment *e, const cli_inputs *inputs, outcome *out) {
+static cgp_status predict(const cli_session *e, const cli_inputs *inputs, outcome *out) {
     const cgp_shape sample = cgp_model_output_shape(e->model);
     if (sample.rank < 0 || cgp_model_output_dtype(e->model) != CGP_F32) return CGP_OK;
-    int64_t dims[CGP_MAX_RANK] = {e->settings->batch};
+    int64_t dims[CGP_MAX_RANK] = {e->options->batch};
     for (int i = 0; i < sample.rank; i++)
         dims[i + 1] = sample.dims[i];
     cgp_tensor output = {CGP_F32, cgp_shape_make(sample.rank + 1, dims), NULL};
@@ -45,7 +45,7 @@ static cgp_status predict(const cli_experiment *e, const cli_inputs *inputs, out
     return cgp_pipeline_predict(e->pipeline, inputs->pointers, inputs->count, &output);
 }
 
-static cgp_status step(const cli_experiment *e, const cli_inputs *inputs, outcome *out) {
+static cgp_status step(const cli_session *e, const cli_inputs *inputs, outcome *out) {
     const int parameters = cgp_model_parameters(e->model);
     CGP_TRY(predict(e, inputs, out));
     CGP_TRY(cgp_pipeline_step(e->pipeline, inputs->pointers, inputs->count, &out->loss));
@@ -61,10 +61,10 @@ static cgp_status step(const cli_experiment *e, const cli_inputs *inputs, outcom
 }
 
 /* One batch with these settings. */
-static cgp_status run(cli_experiment *e, const cli_settings *s, const cgp_named_model *named,
+static cgp_status run(cli_session *e, const cli_run_options *s, const cgp_model_spec *spec,
                       outcome *out) {
     cli_inputs inputs = {0};
-    CGP_TRY(cli_experiment_plan(e, s, named));
+    CGP_TRY(cli_session_plan(e, s, spec));
     CGP_TRY(cgp_pipeline_create(&e->pipeline, e->plan, (uint64_t)s->seed));
     cli_inputs_draw(&inputs, e->model, s->batch, (uint64_t)s->seed);
     const cgp_status status = step(e, &inputs, out);
@@ -73,8 +73,8 @@ static cgp_status run(cli_experiment *e, const cli_settings *s, const cgp_named_
 }
 
 /* Nothing cut, nothing run again, in the plainest order. */
-static cli_settings in_one_stage(const cli_settings *s) {
-    cli_settings one = *s;
+static cli_run_options in_one_stage(const cli_run_options *s) {
+    cli_run_options one = *s;
     one.stages = one.virtual_stages = 1;
     one.group = 0;
     one.schedule = "gpipe";
@@ -159,37 +159,37 @@ static bool compare(FILE *out, const cgp_model *model, const outcome *a, const o
     return same;
 }
 
-static cgp_status check(cli_experiment *one, cli_experiment *e, cli_settings *s,
-                        cli_settings *single, outcome o[2]) {
-    cgp_named_model named;
+static cgp_status check(cli_session *one, cli_session *e, cli_run_options *s,
+                        cli_run_options *single, outcome o[2]) {
+    cgp_model_spec spec;
     if (!s->operand)
         return cgp_fail(CGP_EINVAL, "check: MODEL is missing (cgpipe check gpt2:layers=2)");
-    CGP_TRY(cli_model_parse(&named, s->operand, 0));
-    CGP_TRY(cli_model_settle(&named, s));
+    CGP_TRY(cli_model_parse(&spec, s->operand, 0));
+    CGP_TRY(cli_model_resolve(&spec, s));
     CGP_TRY(cli_json_check(s));
     *single = in_one_stage(s);
-    CGP_TRY(run(one, single, &named, &o[0]));
+    CGP_TRY(run(one, single, &spec, &o[0]));
     cgp_pipeline_destroy(one->pipeline);
     one->pipeline = NULL;
-    return run(e, s, &named, &o[1]);
+    return run(e, s, &spec, &o[1]);
 }
 
-int cli_check(const cli_settings *settings) {
-    cli_settings own = *settings, single;
-    cli_experiment one = {0}, e = {0};
+int cli_check(const cli_run_options *options) {
+    cli_run_options own = *options, single;
+    cli_session one = {0}, e = {0};
     outcome o[2] = {{0}};
-    FILE *out = cli_text(settings);
+    FILE *out = cli_text(options);
     int code = cli_report(check(&one, &e, &own, &single, o), true);
     if (code == CLI_OK) {
         cli_print_configuration(out, &e);
         json_t *report = cli_plan_json(&e);
         const bool same = compare(out, e.model, &o[0], &o[1], report);
-        code = cli_report(cli_json_write(settings, report), false);
+        code = cli_report(cli_json_write(options, report), false);
         if (code == CLI_OK && !same) code = CLI_FAILED;
     }
     for (int k = 0; k < 2 && e.model; k++)
         release(&o[k], e.model);
-    cli_experiment_release(&e);
-    cli_experiment_release(&one);
+    cli_session_release(&e);
+    cli_session_release(&one);
     return code;
 }

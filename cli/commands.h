@@ -10,7 +10,7 @@ typedef struct cli_command {
     const char *group, *name, *operand, *summary,
         *example; /* those of a group stand together */
     unsigned bit;
-    int (*run)(const cli_settings *settings);
+    int (*run)(const cli_run_options *options);
 } cli_command;
 
 enum { CLI_COMMANDS = 9 };
@@ -19,16 +19,16 @@ extern const cli_command cli_commands[CLI_COMMANDS];
 /* What the program is, in a few words; and what MODEL may be, in lines. */
 extern const char cli_summary[], cli_models[];
 
-int cli_train(const cli_settings *settings);
-int cli_sample(const cli_settings *settings);
-int cli_tokenize(const cli_settings *settings);
-int cli_convert(const cli_settings *settings);
-int cli_plan(const cli_settings *settings);
-int cli_profile(const cli_settings *settings);
-int cli_bench(const cli_settings *settings);
-int cli_bench_grid(const cli_settings *settings); /* bench --grid */
-int cli_check(const cli_settings *settings);
-int cli_schedule(const cli_settings *settings);
-int cli_compare(const cli_settings *settings); /* schedule --compare */
+int cli_train(const cli_run_options *options);
+int cli_sample(const cli_run_options *options);
+int cli_tokenize(const cli_run_options *options);
+int cli_convert(const cli_run_options *options);
+int cli_plan(const cli_run_options *options);
+int cli_profile(const cli_run_options *options);
+int cli_bench(const cli_run_options *options);
+int cli_bench_grid(const cli_run_options *options); /* bench --grid */
+int cli_check(const cli_run_options *options);
+int cli_schedule(const cli_run_options *options);
+int cli_compare(const cli_run_options *options); /* schedule --compare */
 
 #endif

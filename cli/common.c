@@ -60,14 +60,14 @@ void *cli_calloc(size_t count, size_t bytes) {
     exit(CLI_FAILED);
 }
 
-FILE *cli_asked(const cli_settings *settings) {
-    return settings->json && strcmp(settings->json, "-") == 0 ? stderr : stdout;
+FILE *cli_asked(const cli_run_options *options) {
+    return options->json && strcmp(options->json, "-") == 0 ? stderr : stdout;
 }
 
-FILE *cli_text(const cli_settings *settings) {
+FILE *cli_text(const cli_run_options *options) {
     static FILE *nowhere;
-    if (settings->quiet && !nowhere) nowhere = fopen("/dev/null", "we");
-    return settings->quiet && nowhere ? nowhere : cli_asked(settings);
+    if (options->quiet && !nowhere) nowhere = fopen("/dev/null", "we");
+    return options->quiet && nowhere ? nowhere : cli_asked(options);
 }
 
 /* --- numbers as text --- */
@@ -102,15 +102,16 @@ cgp_status cli_file_check(const char *path) {
     struct stat info;
     const char *slash = strrchr(path, '/');
     if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file name", path);
-    char *folder = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (!folder) return cgp_fail(CGP_ENOMEM, "out of memory");
+        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file name", path);
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (!directory) return cgp_fail(CGP_ENOMEM, "out of memory");
     cgp_status status = CGP_OK;
-    if (access(folder, W_OK | X_OK) != 0)
-        status =
-            cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, folder, strerror(errno));
-    if (status == CGP_OK) (void)!cgp_checkpoint_clean(folder); /* no failure of this file's */
-    free(folder);
+    if (access(directory, W_OK | X_OK) != 0)
+        status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
+                          strerror(errno));
+    if (status == CGP_OK)
+        (void)!cgp_checkpoint_clean(directory); /* no failure of this file's */
+    free(directory);
     return status;
 }
 
@@ -172,20 +173,20 @@ static bool parse_digits(const char *text, size_t length, int64_t *out) {
     return length > 0;
 }
 
-bool cli_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out) {
+bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out) {
     int64_t value = 0;
     if (!parse_digits(text, strlen(text), &value)) return false;
-    if (value < least || value > most) return false;
+    if (value < min || value > max) return false;
     *out = value;
     return true;
 }
 
-bool cli_parse_real(const char *text, double least, double below, double *out) {
+bool cli_parse_real(const char *text, double min, double below, double *out) {
     /* strtod() also takes spaces, hexadecimal, "inf" and "nan". */
     if (!*text || text[strspn(text, "0123456789.eE+-")]) return false;
     char *end = NULL;
     const double value = strtod(text, &end);
-    if (*end || !(value >= least && value < below)) return false;
+    if (*end || !(value >= min && value < below)) return false;
     *out = value;
     return true;
 }
@@ -197,7 +198,7 @@ const char *cli_shown(const char *text) {
     return cgp_escape(text ? text : "", shown[turn], sizeof shown[turn]);
 }
 
-bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out) {
+bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out) {
     static const char suffixes[] = "KMGT";
     const size_t length = strlen(text);
     const char *suffix = length > 0 ? strchr(suffixes, text[length - 1]) : NULL;
@@ -206,7 +207,7 @@ bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out
     for (const char *c = suffixes; suffix && c <= suffix; c++) {
         if (__builtin_mul_overflow(value, 1024, &value)) return false;
     }
-    if (value < least || value > most) return false;
+    if (value < min || value > max) return false;
     *out = value;
     return true;
 }

@@ -15,7 +15,8 @@ enum {
     CLI_FAILED = 1,
     CLI_USAGE = 2,
     CLI_STOPPED = 130, /* train: by a signal, and what was trained is saved */
-    CLI_CLOSED = 141,  /* standard output has no reader any more; train: what was trained is saved */
+    CLI_CLOSED =
+        141, /* standard output has no reader any more; train: what was trained is saved */
 };
 
 /* Say which command runs: its name may begin what cli_report() says, those of others may not. `name` is static. */
@@ -33,8 +34,8 @@ void *cli_calloc(size_t count, size_t bytes);
 
 /* The stream of text that was asked for, a sample: standard error if standard output carries the JSON. And that of other text
  * for people: likewise, and nowhere with --quiet. */
-FILE *cli_asked(const cli_settings *settings);
-FILE *cli_text(const cli_settings *settings);
+FILE *cli_asked(const cli_run_options *options);
+FILE *cli_text(const cli_run_options *options);
 
 #define CLI_NUMBER 32
 
@@ -69,9 +70,9 @@ void cli_forget_peak_resident(void);
 double cli_median(const double *values, int64_t count, int64_t skip);
 
 /* Strict numbers: no spaces, nothing left over, no overflow. */
-bool cli_parse_whole(const char *text, int64_t least, int64_t most, int64_t *out);
-bool cli_parse_real(const char *text, double least, double below, double *out);
+bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out);
+bool cli_parse_real(const char *text, double min, double below, double *out);
 /* As cli_parse_whole(), with a suffix K, M, G or T for powers of 1024. */
-bool cli_parse_bytes(const char *text, int64_t least, int64_t most, int64_t *out);
+bool cli_parse_bytes(const char *text, int64_t min, int64_t max, int64_t *out);
 
 #endif

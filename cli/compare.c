@@ -11,17 +11,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 1000 }; /* of a picture */
+enum { MAX_ROWS = 1000 }; /* of a picture */
 
 typedef struct compared {
-    const cli_settings *settings;
+    const cli_run_options *options;
     cgp_schedule *schedule;
     cgp_schedule_timeline measured;
     cgp_schedule_comparison comparison;
 } compared;
 
 static cgp_status read_step(compared *c) {
-    const char *path = c->settings->compare;
+    const char *path = c->options->compare;
     char *bytes = NULL;
     size_t size = 0;
     CGP_TRY(cli_file_read(path, &bytes, &size));
@@ -75,7 +75,7 @@ static void print_table(FILE *out, const compared *c) {
 static cgp_status print_pictures(FILE *out, const compared *c) {
     const cgp_schedule_timeline *planned = &c->comparison.planned, *measured = &c->measured;
     const double until = fmax(planned->makespan, measured->makespan);
-    if (measured->devices > MOST_ROWS) {
+    if (measured->devices > MAX_ROWS) {
         fprintf(out, "%d devices are too many to draw\n", measured->devices);
         return CGP_OK;
     }
@@ -89,7 +89,7 @@ static cgp_status print_pictures(FILE *out, const compared *c) {
 }
 
 static cgp_status print(const compared *c) {
-    const cli_settings *s = c->settings;
+    const cli_run_options *s = c->options;
     if (s->svg && strcmp(s->svg, "-") == 0)
         return CGP_OK; /* standard output is for one thing */
     FILE *out = cli_text(s);
@@ -137,23 +137,23 @@ static json_t *to_json(const compared *c) {
 
 static cgp_status write_svg(const compared *c) {
     char *text = NULL;
-    if (!c->settings->svg) return CGP_OK;
+    if (!c->options->svg) return CGP_OK;
     CGP_TRY(cgp_schedule_compare_svg(c->schedule, &c->comparison.planned, &c->measured, &text));
-    return cli_text_write(c->settings->svg, text);
+    return cli_text_write(c->options->svg, text);
 }
 
 static cgp_status compare(compared *c) {
-    CGP_TRY(cli_json_check(c->settings));
+    CGP_TRY(cli_json_check(c->options));
     CGP_TRY(read_step(c));
     CGP_TRY(cgp_schedule_compare(c->schedule, &c->measured, &c->comparison));
     CGP_TRY(print(c));
     CGP_TRY(write_svg(c));
-    return cli_json_write(c->settings, to_json(c));
+    return cli_json_write(c->options, to_json(c));
 }
 
-int cli_compare(const cli_settings *settings) {
-    compared c = {.settings = settings};
-    int code = cli_report(cli_schedule_check_outputs(settings), true);
+int cli_compare(const cli_run_options *options) {
+    compared c = {.options = options};
+    int code = cli_report(cli_schedule_check_outputs(options), true);
     if (code == CLI_OK) code = cli_report(compare(&c), false);
     cgp_schedule_comparison_release(&c.comparison);
     cgp_schedule_timeline_release(&c.measured);

@@ -3,18 +3,18 @@
  * run to published weights.
  *
  *     FROM                                      TO
- *     a folder with config.json (GPT-2)         a run
+ *     a directory with config.json (GPT-2)         a run
  *     a safetensors file, and --model MODEL     a run
- *     a run of GPT-2                            a folder with config.json, model.safetensors
+ *     a run of GPT-2                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
- * Whoever is killed leaves no half of anything: run.json, or config.json, without which a folder is neither, comes last
+ * Whoever is killed leaves no half of anything: run.json, or config.json, without which a directory is neither, comes last
  * and goes first. */
 #include "commands.h"
 
 #include "common.h"
-#include "experiment.h"
-#include "folder.h"
+#include "session.h"
+#include "run_directory.h"
 #include "published.h"
 #include "record.h"
 
@@ -30,17 +30,17 @@
 
 #define ENDING ".safetensors"
 
-typedef enum source { SOURCE_RUN, SOURCE_FOLDER, SOURCE_FILE } source;
+typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
 
 typedef struct conversion {
-    const cli_settings *settings;
+    const cli_run_options *options;
     source source;
     bool to_file;
-    cli_folder from, to;    /* runs; one of them is */
+    cli_directory from, to; /* runs; one of them is */
     json_t *record;         /* of the run that is converted */
-    char *config, *weights; /* files of the folder that is made */
-    cgp_named_model named;
-    char model_text[CLI_MODEL_TEXT];
+    char *config, *weights; /* files of the directory that is made */
+    cgp_model_spec spec;
+    char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
@@ -48,10 +48,10 @@ typedef struct conversion {
 
 /* --- what is there --- */
 
-static char *path_in(const char *folder, const char *name) {
-    const size_t size = strlen(folder) + strlen(name) + 2;
+static char *path_in(const char *directory, const char *name) {
+    const size_t size = strlen(directory) + strlen(name) + 2;
     char *path = cli_calloc(size, 1);
-    snprintf(path, size, "%s/%s", folder, name);
+    snprintf(path, size, "%s/%s", directory, name);
     return path;
 }
 
@@ -61,8 +61,8 @@ static bool is_there(const char *path) {
     return lstat(path, &info) == 0 || errno == EIO;
 }
 
-static bool has(const char *folder, const char *name) {
-    char *path = path_in(folder, name);
+static bool has(const char *directory, const char *name) {
+    char *path = path_in(directory, name);
     const bool found = is_there(path);
     free(path);
     return found;
@@ -74,7 +74,7 @@ static bool ends_as_file(const char *path) {
 }
 
 static cgp_status find_source(conversion *c) {
-    const char *from = c->settings->operand;
+    const char *from = c->options->operand;
     struct stat info;
     if (stat(from, &info) != 0)
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from, strerror(errno));
@@ -83,19 +83,20 @@ static cgp_status find_source(conversion *c) {
     else if (has(from, "run.json"))
         c->source = SOURCE_RUN;
     else if (has(from, "config.json"))
-        c->source = SOURCE_FOLDER;
+        c->source = SOURCE_DIRECTORY;
     else
-        return cgp_fail(CGP_EIO,
-                        "%s: expected a run (run.json), a Hugging Face folder (config.json) or "
-                        "a safetensors file, got a folder without",
-                        from);
+        return cgp_fail(
+            CGP_EIO,
+            "%s: expected a run (run.json), a Hugging Face directory (config.json) or "
+            "a safetensors file, got a directory without",
+            from);
     return CGP_OK;
 }
 
 /* --- what can be said before anything is read --- */
 
 static cgp_status check_words(const conversion *c) {
-    const cli_settings *s = c->settings;
+    const cli_run_options *s = c->options;
     if (!s->operand || !s->target)
         return cgp_fail(CGP_EINVAL, "convert: %s is missing (cgpipe convert FROM TO)",
                         s->operand ? "TO" : "FROM");
@@ -103,7 +104,7 @@ static cgp_status check_words(const conversion *c) {
 }
 
 static cgp_status check_options(const conversion *c) {
-    const cli_settings *s = c->settings;
+    const cli_run_options *s = c->options;
     if (c->source == SOURCE_FILE && !s->model)
         return cgp_fail(CGP_EINVAL,
                         "convert: --model is missing (of which model %s has the weights: "
@@ -115,18 +116,19 @@ static cgp_status check_options(const conversion *c) {
     if (c->source != SOURCE_RUN && s->from_step >= 0)
         return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", s->operand);
     if (c->source != SOURCE_RUN && c->to_file)
-        return cgp_fail(CGP_EINVAL, "%s: expected a folder for the run, got the name of a file",
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected a directory for the run, got the name of a file",
                         s->target);
     return CGP_OK;
 }
 
 /* A file's --model, which config.json beside it must not gainsay. */
 static cgp_status find_model_of_file(conversion *c) {
-    const cli_settings *s = c->settings;
-    char given[CLI_MODEL_TEXT], told[CLI_MODEL_TEXT];
-    CGP_TRY(cli_model_parse(&c->named, s->model, 0));
-    if (c->named.kind != CGP_MODEL_GPT2) return CGP_OK;
-    CGP_TRY(cgp_named_model_text(&c->named, given, sizeof given));
+    const cli_run_options *s = c->options;
+    char given[CLI_MODEL_SPEC], told[CLI_MODEL_SPEC];
+    CGP_TRY(cli_model_parse(&c->spec, s->model, 0));
+    if (c->spec.kind != CGP_MODEL_GPT2) return CGP_OK;
+    CGP_TRY(cgp_model_spec_text(&c->spec, given, sizeof given));
     CGP_TRY(cli_published_model(s->operand, told));
     if (!*told || strcmp(given, told) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
@@ -134,46 +136,46 @@ static cgp_status find_model_of_file(conversion *c) {
 }
 
 static cgp_status find_model(conversion *c) {
-    const cli_settings *s = c->settings;
-    c->named = cgp_named_model_default();
+    const cli_run_options *s = c->options;
+    c->spec = cgp_model_spec_default();
     if (c->source == SOURCE_FILE) return find_model_of_file(c);
-    if (c->source == SOURCE_FOLDER) return cgp_huggingface_read(&c->named.gpt2, s->operand);
-    cli_folder_name(&c->from, s->operand);
+    if (c->source == SOURCE_DIRECTORY) return cgp_huggingface_read(&c->spec.gpt2, s->operand);
+    cli_directory_name(&c->from, s->operand);
     CGP_TRY(cli_record_read(&c->from, &c->record));
-    if (cli_model_parse(&c->named, cli_record_model(c->record), 256) != CGP_OK)
+    if (cli_model_parse(&c->spec, cli_record_model(c->record), 256) != CGP_OK)
         return cgp_fail(CGP_EFORMAT, "%s: %s", c->from.record, cgp_message());
-    if (c->named.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
+    if (c->spec.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "%s: expected a name that ends in " ENDING " for the weights of %s",
-                    s->target, cgp_model_kind_name(c->named.kind));
+                    s->target, cgp_model_kind_name(c->spec.kind));
 }
 
-/* Whoever finds two kinds of thing in one folder takes it for the wrong one. */
-static cgp_status check_not(const char *folder, const char *file, const char *what) {
-    if (!has(folder, file)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", folder, what, file);
+/* Whoever finds two kinds of thing in one directory takes it for the wrong one. */
+static cgp_status check_not(const char *directory, const char *file, const char *what) {
+    if (!has(directory, file)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
 }
 
 /* A checkpoint's files have their sums. */
 static cgp_status check_not_in_checkpoint(const char *path) {
-    char *folder = cli_published_folder(path);
-    const bool inside = has(folder, "checkpoint.json");
+    char *directory = cli_published_directory(path);
+    const bool inside = has(directory, "checkpoint.json");
     if (inside)
         (void)cgp_fail(CGP_EIO,
                        "%s: is in a checkpoint, %s has checkpoint.json (take another name)",
-                       path, folder);
-    free(folder);
+                       path, directory);
+    free(directory);
     return inside ? CGP_EIO : CGP_OK;
 }
 
-/* The folder that is made: its config.json goes first and comes last. */
+/* The directory that is made: its config.json goes first and comes last. */
 static cgp_status check_published(conversion *c) {
-    const char *to = c->settings->target;
+    const char *to = c->options->target;
     struct stat info;
     if (c->to_file) {
         CGP_TRY(cli_file_check(to));
         CGP_TRY(check_not_in_checkpoint(to));
-        if (!is_there(to) || c->settings->overwrite) return CGP_OK;
+        if (!is_there(to) || c->options->overwrite) return CGP_OK;
         return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
     }
     c->config = path_in(to, "config.json");
@@ -182,33 +184,34 @@ static cgp_status check_published(conversion *c) {
     CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
     if (stat(to, &info) != 0) return CGP_OK;
     if (!S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO,
-                        "%s: is a file, expected a folder or a name that ends in " ENDING, to);
-    if (c->settings->overwrite || (!is_there(c->config) && !is_there(c->weights)))
-        return CGP_OK;
+        return cgp_fail(
+            CGP_EIO, "%s: is a file, expected a directory or a name that ends in " ENDING, to);
+    if (c->options->overwrite || (!is_there(c->config) && !is_there(c->weights))) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: has weights already (--overwrite replaces them)", to);
 }
 
 static cgp_status check_target(conversion *c) {
     if (c->source == SOURCE_RUN) return check_published(c);
-    const char *to = c->settings->target;
+    const char *to = c->options->target;
     if (has(to, "config.json"))
-        return cgp_fail(CGP_EIO,
-                        "run folder %s: is a Hugging Face folder, it has config.json (take "
-                        "another name)",
-                        to);
-    cli_folder_name(&c->to, to);
-    CGP_TRY(cli_folder_check(&c->to));
-    if (c->settings->overwrite || !cli_folder_has_run(&c->to)) return CGP_OK;
-    return cgp_fail(CGP_EIO, "run folder %s: has a run already (--overwrite deletes it)", to);
+        return cgp_fail(
+            CGP_EIO,
+            "run directory %s: is a Hugging Face directory, it has config.json (take "
+            "another name)",
+            to);
+    cli_directory_name(&c->to, to);
+    CGP_TRY(cli_directory_check(&c->to));
+    if (c->options->overwrite || !cli_directory_has_run(&c->to)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "run directory %s: has a run already (--overwrite deletes it)",
+                    to);
 }
 
 /* A pipeline of one stage and one sample, which holds weights. */
 static cgp_status make_plan(conversion *c) {
-    cgp_named_model bare = c->named;
+    cgp_model_spec bare = c->spec;
     bare.gpt2.loss = bare.resnet.loss = bare.amoebanetd.loss = bare.unet.loss = false;
-    CGP_TRY(cgp_named_model_text(&c->named, c->model_text, sizeof c->model_text));
-    CGP_TRY(cgp_named_model_create(&c->model, &bare));
+    CGP_TRY(cgp_model_spec_text(&c->spec, c->model_spec, sizeof c->model_spec));
+    CGP_TRY(cgp_model_spec_create(&c->model, &bare));
     cgp_plan_options options = cgp_plan_options_default();
     options.inference = true;
     return cgp_plan_create(&c->plan, c->model, &options);
@@ -216,7 +219,7 @@ static cgp_status make_plan(conversion *c) {
 
 static cgp_status prepare(conversion *c) {
     CGP_TRY(check_words(c));
-    c->to_file = ends_as_file(c->settings->target);
+    c->to_file = ends_as_file(c->options->target);
     CGP_TRY(find_source(c));
     CGP_TRY(check_options(c));
     CGP_TRY(find_model(c));
@@ -230,8 +233,8 @@ static cgp_status load(conversion *c) {
     cgp_weights *weights = NULL;
     CGP_TRY(cgp_pipeline_create(&c->pipeline, c->plan, 0));
     if (c->source == SOURCE_RUN)
-        return cli_folder_load(&c->from, c->settings->from_step, c->pipeline, NULL);
-    CGP_TRY(cgp_weights_open(&weights, c->model, c->settings->operand));
+        return cli_directory_load(&c->from, c->options->from_step, c->pipeline, NULL);
+    CGP_TRY(cgp_weights_open(&weights, c->model, c->options->operand));
     const cgp_status status = cgp_weights_load(weights, c->pipeline);
     cgp_weights_close(weights);
     return status;
@@ -242,7 +245,7 @@ static cgp_status load(conversion *c) {
 /* A note of cgpipe train, of a run that has read no data. Owned; NULL when short. */
 static char *make_note(const conversion *c) {
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
-                             c->model_text, "position", 0);
+                             c->model_spec, "position", 0);
     char *text = json_dumps(note, JSON_COMPACT);
     json_decref(note);
     return text;
@@ -250,24 +253,24 @@ static char *make_note(const conversion *c) {
 
 /* Whole before it replaces what is there: no room for it leaves that as it was. */
 static cgp_status write_run(conversion *c) {
-    const double dropout = c->named.kind == CGP_MODEL_GPT2 ? c->named.gpt2.dropout : 0;
-    cli_folder fresh;
+    const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
+    cli_directory fresh;
     char *note = make_note(c);
     if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
-    cgp_status status = cli_folder_make(&c->to);
-    if (status == CGP_OK) cli_folder_clean(&c->to);
-    if (status == CGP_OK) status = cli_folder_new_begin(&c->to, &fresh);
+    cgp_status status = cli_directory_make(&c->to);
+    if (status == CGP_OK) cli_directory_clean(&c->to);
+    if (status == CGP_OK) status = cli_directory_new_begin(&c->to, &fresh);
     if (status == CGP_OK) {
         cgp_save_options options = cgp_save_options_default();
         options.keep = 1;
         options.note = note;
-        status = cli_folder_save(&fresh, c->pipeline, &options);
+        status = cli_directory_save(&fresh, c->pipeline, &options);
         if (status == CGP_OK)
-            status = cli_record_write_converted(&fresh, c->model_text, dropout);
+            status = cli_record_write_converted(&fresh, c->model_spec, dropout);
         if (status == CGP_OK)
-            status = cli_folder_new_commit(&c->to, &fresh);
+            status = cli_directory_new_commit(&c->to, &fresh);
         else
-            cli_folder_new_abandon(&c->to, &fresh);
+            cli_directory_new_abandon(&c->to, &fresh);
     }
     free(note);
     return status;
@@ -275,23 +278,23 @@ static cgp_status write_run(conversion *c) {
 
 /* As the run was trained, if it says so. */
 static cgp_gpt2_options with_dropout(const conversion *c) {
-    cgp_gpt2_options options = c->named.gpt2;
+    cgp_gpt2_options options = c->spec.gpt2;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
     if (json_is_number(given)) options.dropout = json_number_value(given);
     return options;
 }
 
-/* Files that are written in a folder in the target and then moved out of it. Killed, the next conversion cleans it up:
+/* Files that are written in a directory in the target and then moved out of it. Killed, the next conversion cleans it up:
  * its name is one of cgp_checkpoint_clean()'s, its lock tells that nobody is at work. */
 typedef struct aside {
     char *path, *config, *weights, *before; /* before: the config.json that was there */
     int lock;
 } aside;
 
-static cgp_status aside_make(aside *a, const char *folder) {
+static cgp_status aside_make(aside *a, const char *directory) {
     char name[64];
     snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
-    a->path = path_in(folder, name);
+    a->path = path_in(directory, name);
     a->config = path_in(a->path, "config.json");
     a->weights = path_in(a->path, "model" ENDING);
     a->before = path_in(a->path, "before.json");
@@ -315,7 +318,7 @@ static void aside_remove(aside *a) {
     free(a->path);
 }
 
-static cgp_status sync_folder(const char *path) {
+static cgp_status sync_directory(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     const bool good = fd >= 0 && fsync(fd) == 0;
     const int reason = errno;
@@ -336,13 +339,13 @@ static cgp_status put_in_place(const conversion *c, const aside *a) {
     const cgp_status status = move(a->weights, c->weights);
     if (status != CGP_OK) (void)rename(a->before, c->config); /* beside its own weights */
     CGP_TRY(status);
-    CGP_TRY(sync_folder(c->settings->target));
+    CGP_TRY(sync_directory(c->options->target));
     CGP_TRY(move(a->config, c->config));
-    return sync_folder(c->settings->target);
+    return sync_directory(c->options->target);
 }
 
-static cgp_status write_folder(conversion *c) {
-    const char *to = c->settings->target;
+static cgp_status write_directory(conversion *c) {
+    const char *to = c->options->target;
     const cgp_gpt2_options options = with_dropout(c);
     aside a;
     CGP_TRY(cgp_checkpoint_clean(to)); /* of one that was killed */
@@ -361,32 +364,33 @@ static cgp_status write_folder(conversion *c) {
 static cgp_status convert(conversion *c) {
     CGP_TRY(load(c));
     if (c->source != SOURCE_RUN) return write_run(c);
-    if (c->to_file) return cgp_weights_save(c->pipeline, c->model, c->settings->target);
-    return write_folder(c);
+    if (c->to_file) return cgp_weights_save(c->pipeline, c->model, c->options->target);
+    return write_directory(c);
 }
 
 /* Of GPT-2, which has one share for three places. */
 static void print_dropout(const conversion *c) {
-    char shares[CLI_SHARES_TEXT];
-    if (c->named.kind != CGP_MODEL_GPT2) return;
+    char shares[CLI_DROPOUTS_TEXT];
+    if (c->spec.kind != CGP_MODEL_GPT2) return;
     printf("dropout      %g\n", with_dropout(c).dropout);
-    if (c->source == SOURCE_FOLDER && cli_published_shares_differ(c->settings->operand, shares))
+    if (c->source == SOURCE_DIRECTORY &&
+        cli_published_shares_differ(c->options->operand, shares))
         printf("warning      dropout: %s in config.json, there is one share here (train "
                "--dropout P)\n",
                shares);
 }
 
 static void print(const conversion *c) {
-    static const char *const sources[] = {"run", "Hugging Face folder", "file"};
+    static const char *const sources[] = {"run", "Hugging Face directory", "file"};
     char parameters[CLI_NUMBER];
-    printf("from         %s (%s)\n", cli_shown(c->settings->operand), sources[c->source]);
-    printf("model        %s\n", c->model_text);
+    printf("from         %s (%s)\n", cli_shown(c->options->operand), sources[c->source]);
+    printf("model        %s\n", c->model_spec);
     printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
     print_dropout(c);
-    printf("to           %s (%s)\n", cli_shown(c->settings->target),
+    printf("to           %s (%s)\n", cli_shown(c->options->target),
            sources[c->source != SOURCE_RUN ? SOURCE_RUN
                    : c->to_file            ? SOURCE_FILE
-                                           : SOURCE_FOLDER]);
+                                           : SOURCE_DIRECTORY]);
 }
 
 static void release(conversion *c) {
@@ -394,14 +398,14 @@ static void release(conversion *c) {
     cgp_plan_destroy(c->plan);
     cgp_model_destroy(c->model);
     json_decref(c->record);
-    if (c->from.path) cli_folder_close(&c->from);
-    if (c->to.path) cli_folder_close(&c->to);
+    if (c->from.path) cli_directory_close(&c->from);
+    if (c->to.path) cli_directory_close(&c->to);
     free(c->config);
     free(c->weights);
 }
 
-int cli_convert(const cli_settings *settings) {
-    conversion c = {.settings = settings};
+int cli_convert(const cli_run_options *run_options) {
+    conversion c = {.options = run_options};
     int code = cli_report(prepare(&c), true);
     if (code == CLI_OK) code = cli_report(convert(&c), false);
     if (code == CLI_OK) print(&c);

@@ -32,14 +32,14 @@ double cli_copy_bandwidth(void) {
     return cli_median(rates, COPIES, 1);
 }
 
-cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_text,
+cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
                              const cgp_profile_options *options) {
     *costs = (cli_costs){.samples = options->samples,
                          .threads = options->threads,
                          .peak_flops = NAN,
                          .bandwidth = NAN,
                          .layers = cgp_model_layers(model)};
-    snprintf(costs->model, sizeof costs->model, "%s", model_text);
+    snprintf(costs->model, sizeof costs->model, "%s", model_spec);
     snprintf(costs->precision, sizeof costs->precision, "%s", cgp_dtype_name(options->type));
     costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
     return cgp_profile(model, options, costs->layer);
@@ -70,7 +70,7 @@ static const struct {
     {"input_seconds", offsetof(cgp_layer_cost, input_seconds)},
     {"weight_seconds", offsetof(cgp_layer_cost, weight_seconds)},
     {"recompute_seconds", offsetof(cgp_layer_cost, recompute_seconds)},
-    {"redo_seconds", offsetof(cgp_layer_cost, redo_seconds)},
+    {"selective_seconds", offsetof(cgp_layer_cost, selective_seconds)},
     {"forward_flops", offsetof(cgp_layer_cost, flops[0])},
     {"input_flops", offsetof(cgp_layer_cost, flops[1])},
     {"weight_flops", offsetof(cgp_layer_cost, flops[2])},
@@ -133,7 +133,7 @@ static double read_real(const json_t *o, const char *key) {
 }
 
 static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path,
-                             const cgp_model *model, const char *model_text) {
+                             const cgp_model *model, const char *model_spec) {
     const json_t *layers = json_object_get(o, "layers");
     read_text(costs->model, sizeof costs->model, o, "model");
     read_text(costs->precision, sizeof costs->precision, o, "precision");
@@ -143,11 +143,11 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path
     costs->threads = (int)json_integer_value(json_object_get(o, "threads"));
     costs->peak_flops = read_real(o, "peak_flops");
     costs->bandwidth = read_real(o, "copy_bytes_per_second");
-    if (strcmp(costs->model, model_text) != 0)
+    if (strcmp(costs->model, model_spec) != 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "
                         "FILE makes them)",
-                        path, model_text, costs->model);
+                        path, model_spec, costs->model);
     if (costs->samples < 1 || (int)json_array_size(layers) != cgp_model_layers(model))
         return cgp_fail(CGP_EFORMAT,
                         "%s: expected samples >= 1 and %d layers, got %" PRId64 " and %d", path,
@@ -162,25 +162,26 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path
 /* A file of costs is as long as its model has layers; JSON that means harm takes 80 times its size. */
 static cgp_status check_size(const char *path, const cgp_model *model) {
     struct stat info;
-    const int64_t most = 65536 + (int64_t)1024 * cgp_model_layers(model);
+    const int64_t max = 65536 + (int64_t)1024 * cgp_model_layers(model);
     if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: is not a regular file, expected costs of layers", path);
-    if (info.st_size <= most) return CGP_OK;
+    if (info.st_size <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
-                    "%s: expected the costs of %d layers in at most %" PRId64 " bytes, got %" PRId64,
-                    path, cgp_model_layers(model), most, (int64_t)info.st_size);
+                    "%s: expected the costs of %d layers in at most %" PRId64
+                    " bytes, got %" PRId64,
+                    path, cgp_model_layers(model), max, (int64_t)info.st_size);
 }
 
-cgp_status cli_costs_read(cli_costs *costs, const cli_settings *s, const cgp_model *model,
-                          const char *model_text) {
+cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *s, const cgp_model *model,
+                          const char *model_spec) {
     const char *path = s->costs;
     json_error_t error;
     *costs = (cli_costs){0};
     CGP_TRY(check_size(path, model));
     json_t *o = json_load_file(path, 0, &error);
     if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
-    const cgp_status status = read_costs(costs, o, path, model, model_text);
+    const cgp_status status = read_costs(costs, o, path, model, model_spec);
     json_decref(o);
     if (status == CGP_OK && strcmp(costs->precision, s->precision) != 0)
         return cgp_fail(CGP_EFORMAT,
@@ -204,13 +205,13 @@ cgp_status cli_balance_by_size(const cgp_model *model, const cgp_plan_options *o
     return cgp_balance_by_size(model, &size, cgp_plan_options_stages(options), balance);
 }
 
-static cgp_status by_time(cli_experiment *e, const cgp_plan_options *options, int *balance) {
+static cgp_status by_time(cli_session *e, const cgp_plan_options *options, int *balance) {
     cli_costs costs;
     const cgp_profile_options profile = cli_profile_options(options);
     const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
-    cgp_status status = e->settings->costs
-                            ? cli_costs_read(&costs, e->settings, e->model, e->model_text)
-                            : cli_costs_measure(&costs, e->model, e->model_text, &profile);
+    cgp_status status = e->options->costs
+                            ? cli_costs_read(&costs, e->options, e->model, e->model_spec)
+                            : cli_costs_measure(&costs, e->model, e->model_spec, &profile);
     if (status == CGP_OK)
         status = cgp_balance_by_time(e->model, costs.layer, recomputed,
                                      cgp_plan_options_stages(options), balance);
@@ -218,8 +219,8 @@ static cgp_status by_time(cli_experiment *e, const cgp_plan_options *options, in
     return status;
 }
 
-cgp_status cli_balance_find(cli_experiment *e, const cgp_plan_options *options, int **balance) {
-    const char *by = e->settings->balance.by;
+cgp_status cli_balance_find(cli_session *e, const cgp_plan_options *options, int **balance) {
+    const char *by = e->options->balance.by;
     *balance = NULL;
     if (!by || strcmp(by, "flops") == 0) return CGP_OK;
     *balance = cli_calloc((size_t)cgp_plan_options_stages(options), sizeof **balance);

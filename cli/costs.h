@@ -4,10 +4,10 @@
 #ifndef CGPIPE_CLI_COSTS_H
 #define CGPIPE_CLI_COSTS_H
 
-#include "experiment.h"
+#include "session.h"
 
 typedef struct cli_costs {
-    char model[CLI_MODEL_TEXT];
+    char model[CLI_MODEL_SPEC];
     int64_t samples; /* of the micro-batch that was measured */
     int threads;
     char precision[8];
@@ -20,12 +20,12 @@ typedef struct cli_costs {
 
 /* Measure the layers, as a profile of these options would. Release in any case. */
 CGP_MUST_CHECK cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model,
-                                            const char *model_text,
+                                            const char *model_spec,
                                             const cgp_profile_options *options);
 
 /* Read --costs, for this model and --precision. Release in any case. Fails with CGP_EFORMAT. */
-CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_settings *settings,
-                                         const cgp_model *model, const char *model_text);
+CGP_MUST_CHECK cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *run_options,
+                                         const cgp_model *model, const char *model_spec);
 
 /* As a file has them. Owned by the caller. */
 json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model);
@@ -40,7 +40,7 @@ cgp_profile_options cli_profile_options(const cgp_plan_options *plan);
 
 /* The balance that --balance names, if it is not by FLOPs, as the plan's options need it.
  * *balance is the caller's to free; NULL: as the settings say. */
-CGP_MUST_CHECK cgp_status cli_balance_find(cli_experiment *e, const cgp_plan_options *options,
+CGP_MUST_CHECK cgp_status cli_balance_find(cli_session *e, const cgp_plan_options *options,
                                            int **balance);
 
 /* The best balance by size for a plan with these options: [stages]. */

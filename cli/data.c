@@ -15,14 +15,14 @@ static bool is_tokens(const char *path) {
 }
 
 /* The path that --validation names; NULL if it is a share. */
-static const char *validation_path(const cli_settings *s) {
-    return isnan(s->validation_share) ? s->validation : NULL;
+static const char *validation_path(const cli_run_options *s) {
+    return isnan(s->validation_fraction) ? s->validation : NULL;
 }
 
-cgp_status cli_data_kind_of(const cli_settings *s, cli_data_kind *kind) {
+cgp_status cli_data_kind_of(const cli_run_options *s, cli_data_kind *kind) {
     const char *first = s->data.values[0], *validation = validation_path(s);
     *kind = cli_images_kind_of(first);
-    CGP_TRY(cli_images_settle(s, *kind));
+    CGP_TRY(cli_images_resolve(s, *kind));
     if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
     if (is_tokens(first)) *kind = CLI_DATA_TOKENS;
     if (s->data.count == 1 && strcmp(first, "random") == 0) *kind = CLI_DATA_RANDOM;
@@ -37,25 +37,24 @@ cgp_status cli_data_kind_of(const cli_settings *s, cli_data_kind *kind) {
     return CGP_OK;
 }
 
-static cgp_status open_text(cgp_data **out, const cli_settings *s, int64_t sequence) {
+static cgp_status open_text(cgp_data **out, const cli_run_options *s, int64_t sequence) {
     const char *validation = validation_path(s);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = sequence;
-    options.validation_share = validation ? 0 : s->validation_share;
+    options.validation_fraction = validation ? 0 : s->validation_fraction;
     options.validation_paths = validation ? &validation : NULL;
     options.n_validation_paths = validation ? 1 : 0;
     options.seed = (uint64_t)s->seed;
     return cgp_data_text(out, s->data.values, s->data.count, &options);
 }
 
-static cgp_status open_tokens(cgp_data **out, const cli_settings *s, int64_t vocabulary,
+static cgp_status open_tokens(cgp_data **out, const cli_run_options *s, int64_t vocab,
                               int64_t sequence) {
     const char *validation = validation_path(s);
     cgp_token_options options = cgp_token_options_default();
     options.sequence = sequence;
-    options.vocabulary =
-        vocabulary < options.vocabulary ? vocabulary : options.vocabulary; /* 16 bits */
-    options.validation_share = validation ? 0 : s->validation_share;
+    options.vocab = vocab < options.vocab ? vocab : options.vocab; /* 16 bits */
+    options.validation_fraction = validation ? 0 : s->validation_fraction;
     options.validation_paths = validation ? &validation : NULL;
     options.n_validation_paths = validation ? 1 : 0;
     options.seed = (uint64_t)s->seed;
@@ -71,7 +70,7 @@ static int64_t logits_of(const cgp_model *model) {
 }
 
 /* Refuse a model that takes no rows of tokens. */
-static cgp_status expect_tokens(const cli_settings *s, const cgp_model *model) {
+static cgp_status expect_tokens(const cli_run_options *s, const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     const cgp_dtype dtype = cgp_model_input_dtype(model, 0);
     char text[96];
@@ -84,19 +83,19 @@ static cgp_status expect_tokens(const cli_settings *s, const cgp_model *model) {
                     cgp_model_name(model));
 }
 
-static cgp_status open_any(cgp_data **out, const cli_settings *s, cli_data_kind kind,
+static cgp_status open_any(cgp_data **out, const cli_run_options *s, cli_data_kind kind,
                            const cgp_model *model) {
     const int64_t sequence = cgp_model_input_shape(model, 0).dims[0];
-    const int64_t vocabulary = logits_of(model) > 0 ? logits_of(model) : 1;
+    const int64_t vocab = logits_of(model) > 0 ? logits_of(model) : 1;
     if (kind >= CLI_DATA_SHAPES) return cli_images_open(out, s, kind, model);
     CGP_TRY(expect_tokens(s, model));
     if (kind == CLI_DATA_RANDOM)
-        return cgp_data_random(out, vocabulary, sequence, (uint64_t)s->seed);
-    if (kind == CLI_DATA_TOKENS) return open_tokens(out, s, vocabulary, sequence);
+        return cgp_data_random(out, vocab, sequence, (uint64_t)s->seed);
+    if (kind == CLI_DATA_TOKENS) return open_tokens(out, s, vocab, sequence);
     return open_text(out, s, sequence);
 }
 
-static cgp_status check_field(const cli_settings *s, const cgp_data *data,
+static cgp_status check_field(const cli_run_options *s, const cgp_data *data,
                               const cgp_model *model, int field) {
     const cgp_data_field *given = cgp_data_field_at(data, field);
     const cgp_shape taken = cgp_model_input_shape(model, field);
@@ -113,7 +112,7 @@ static cgp_status check_field(const cli_settings *s, const cgp_data *data,
         cgp_model_name(model));
 }
 
-static cgp_status check_data(const cli_settings *s, const cgp_data *data,
+static cgp_status check_data(const cli_run_options *s, const cgp_data *data,
                              const cgp_model *model) {
     const int64_t classes = cgp_data_classes(data), logits = logits_of(model);
     if (cgp_model_inputs(model) != 2)
@@ -130,7 +129,7 @@ static cgp_status check_data(const cli_settings *s, const cgp_data *data,
         (long long)classes);
 }
 
-cgp_status cli_data_open(cgp_data **out, const cli_settings *s, const cgp_model *model) {
+cgp_status cli_data_open(cgp_data **out, const cli_run_options *s, const cgp_model *model) {
     cli_data_kind kind = CLI_DATA_TEXT;
     cgp_data *data = NULL;
     CGP_TRY(cli_data_kind_of(s, &kind));
@@ -163,7 +162,7 @@ static json_t *absolute(const char *text) {
     return whole;
 }
 
-void cli_data_json(json_t *options, const cli_settings *s) {
+void cli_data_json(json_t *options, const cli_run_options *s) {
     cli_data_kind kind = CLI_DATA_TEXT;
     if (cli_data_kind_of(s, &kind) != CGP_OK) return;
     if (kind == CLI_DATA_RANDOM || kind == CLI_DATA_SHAPES) return;

@@ -21,10 +21,11 @@ typedef enum cli_data_kind {
 
 /* Tell the kind by the names: ".bin" ends a token file's. Fails with CGP_EINVAL if they mix, or if
  * options do not go with the kind. */
-CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_settings *settings, cli_data_kind *kind);
+CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
+                                           cli_data_kind *kind);
 
 /* Open the data for what the model takes, and refuse data that it does not take. */
-CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_settings *settings,
+CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model);
 
 /* Words for messages: what a sample is made of ("tokens", "images"; "tok", "img"), how many of them it is, what a
@@ -37,6 +38,6 @@ typedef struct cli_data_words {
 cli_data_words cli_data_words_of(const cgp_model *model);
 
 /* Put the paths of --data and --validation into `options` as they are from anywhere. */
-void cli_data_json(json_t *options, const cli_settings *settings);
+void cli_data_json(json_t *options, const cli_run_options *run_options);
 
 #endif

@@ -11,7 +11,7 @@
 #include <math.h>
 #include <string.h>
 
-static void print_heading(FILE *out, const cli_settings *s, const char *model) {
+static void print_heading(FILE *out, const cli_run_options *s, const char *model) {
     fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model, s->batch,
             cli_shown(s->schedule), s->dropout, s->optimizer);
     fprintf(out,
@@ -35,8 +35,8 @@ static void print_number(FILE *out, const char *format, int width, double value)
         fprintf(out, format, width, value);
 }
 
-static void print_row(FILE *out, const cli_experiment *e) {
-    const cli_settings *s = e->settings;
+static void print_row(FILE *out, const cli_session *e) {
+    const cli_run_options *s = e->options;
     const cli_measures *m = &e->measures;
     const double ours = cli_gib(cli_activation_bytes(e->plan));
     const double log = bench_log_activation_gib(e);
@@ -58,7 +58,7 @@ static void print_row(FILE *out, const cli_experiment *e) {
 }
 
 /* A setting that no device can hold is a row of the table, not the end of it. */
-static json_t *too_large(FILE *out, const cli_settings *s) {
+static json_t *too_large(FILE *out, const cli_run_options *s) {
     json_t *cell = json_object();
     cli_options_json(cell, s, CLI_LIST_REPORTED);
     json_object_set_new(cell, "error", json_string(cgp_message()));
@@ -67,8 +67,8 @@ static json_t *too_large(FILE *out, const cli_settings *s) {
     return cell;
 }
 
-static cgp_status run_cell(FILE *out, cli_experiment *e, json_t **cell) {
-    if (e->settings->plan_only) {
+static cgp_status run_cell(FILE *out, cli_session *e, json_t **cell) {
+    if (e->options->plan_only) {
         *cell = cli_plan_json(e);
     } else {
         CGP_TRY(bench_run(e));
@@ -80,32 +80,32 @@ static cgp_status run_cell(FILE *out, cli_experiment *e, json_t **cell) {
     return CGP_OK;
 }
 
-static cgp_status one_cell(FILE *out, const cli_settings *s, const cgp_named_model *named,
+static cgp_status one_cell(FILE *out, const cli_run_options *s, const cgp_model_spec *spec,
                            json_t *cells) {
-    cli_settings own = *s;
-    cli_experiment e;
+    cli_run_options own = *s;
+    cli_session e;
     json_t *cell = NULL;
-    bench_settle(&own, named);
-    cgp_status status = cli_experiment_plan(&e, &own, named);
+    bench_resolve(&own, spec);
+    cgp_status status = cli_session_plan(&e, &own, spec);
     if (status == CGP_OK) status = run_cell(out, &e, &cell);
-    if (status == CGP_ELIMIT) { /* planned over --device-memory, or over what the machine has */
+    if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over what the machine has */
         cell = too_large(out, &own);
         status = CGP_OK;
     }
     if (cell) json_array_append_new(cells, cell);
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return status;
 }
 
-static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_named_model *named,
+static cgp_status all_cells(FILE *out, const cli_run_options *s, const cgp_model_spec *spec,
                             json_t *cells) {
     static const char *const modes[] = {"never", "except_last"};
-    cli_settings cell = *s;
+    cli_run_options cell = *s;
     for (cell.stages = 1; cell.stages <= 4; cell.stages *= 2) {
         for (cell.chunks = 1; cell.chunks <= 64; cell.chunks *= 2) {
             for (int mode = 0; mode < 2; mode++) {
                 cell.recompute = modes[mode];
-                CGP_TRY(one_cell(out, &cell, named, cells));
+                CGP_TRY(one_cell(out, &cell, spec, cells));
             }
         }
     }
@@ -113,7 +113,7 @@ static cgp_status all_cells(FILE *out, const cli_settings *s, const cgp_named_mo
 }
 
 /* What the grid goes through cannot be given. */
-static cgp_status check(const cli_settings *s) {
+static cgp_status check(const cli_run_options *s) {
     static const struct {
         cli_option_id id;
         const char *name;
@@ -131,28 +131,28 @@ static cgp_status check(const cli_settings *s) {
     return cli_json_check(s);
 }
 
-int cli_bench_grid(const cli_settings *settings) {
-    FILE *out = cli_text(settings);
-    cli_settings own = *settings;
-    cgp_named_model named;
+int cli_bench_grid(const cli_run_options *options) {
+    FILE *out = cli_text(options);
+    cli_run_options own = *options;
+    cgp_model_spec spec;
     char model[160];
-    int code = cli_report(check(settings), true);
-    if (code == CLI_OK) code = cli_report(bench_model(settings, &named), true);
-    if (code == CLI_OK) code = cli_report(cli_model_settle(&named, &own), true);
+    int code = cli_report(check(options), true);
+    if (code == CLI_OK) code = cli_report(bench_model(options, &spec), true);
+    if (code == CLI_OK) code = cli_report(cli_model_resolve(&spec, &own), true);
     if (code == CLI_OK)
-        code = cli_report(cgp_named_model_text(&named, model, sizeof model), true);
+        code = cli_report(cgp_model_spec_text(&spec, model, sizeof model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &own, model);
     /* M above the batch is a row like any other: no warnings between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *report = json_object(), *cells = json_array();
-    json_object_set_new(report, "benchmark", json_string(settings->operand));
+    json_object_set_new(report, "benchmark", json_string(options->operand));
     json_object_set_new(report, "version", json_string(CGP_VERSION));
     json_object_set_new(report, "model", json_string(model));
-    json_object_set_new(report, "plan_only", json_boolean(settings->plan_only));
+    json_object_set_new(report, "plan_only", json_boolean(options->plan_only));
     json_object_set_new(report, "cells", cells);
-    const cgp_status status = all_cells(out, &own, &named, cells);
-    if (status == CGP_OK) return cli_report(cli_json_write(settings, report), false);
+    const cgp_status status = all_cells(out, &own, &spec, cells);
+    if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
     json_decref(report);
     return cli_report(status, true);
 }

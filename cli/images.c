@@ -81,7 +81,7 @@ static cgp_status only_for_images(const char *option, const char *expected, cons
     return cgp_fail(CGP_EINVAL, "--%s: expected --data %s, got %s", option, expected, got);
 }
 
-cgp_status cli_images_settle(const cli_settings *s, cli_data_kind kind) {
+cgp_status cli_images_resolve(const cli_run_options *s, cli_data_kind kind) {
     const char *data = s->data.values[0];
     const bool cifar = kind == CLI_DATA_CIFAR10 || kind == CLI_DATA_CIFAR100;
     if (s->strict && kind != CLI_DATA_IMAGES)
@@ -95,7 +95,7 @@ cgp_status cli_images_settle(const cli_settings *s, cli_data_kind kind) {
         return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", data,
                         s->data.values[1]);
     if (kind != CLI_DATA_SHAPES && !*cli_images_rest(data))
-        return cgp_fail(CGP_EINVAL, "--data %s: expected a folder after the colon", data);
+        return cgp_fail(CGP_EINVAL, "--data %s: expected a directory after the colon", data);
     if (cli_given(s, CLI_OPTION_VALIDATION) && kind != CLI_DATA_IMAGES)
         return cgp_fail(CGP_EINVAL, "--validation: cannot be with %s, which has its own (%s)",
                         data,
@@ -113,7 +113,8 @@ static int64_t side_of(const cgp_model *model, int64_t otherwise) {
     return shape.rank == 3 ? shape.dims[0] : otherwise;
 }
 
-static cgp_status open_shapes(cgp_data **out, const cli_settings *s, const cgp_model *model) {
+static cgp_status open_shapes(cgp_data **out, const cli_run_options *s,
+                              const cgp_model *model) {
     cgp_shapes_options options = cgp_shapes_options_default();
     options.size = side_of(model, options.size);
     options.masks = cgp_model_input_dtype(model, 1) == CGP_F32;
@@ -122,7 +123,7 @@ static cgp_status open_shapes(cgp_data **out, const cli_settings *s, const cgp_m
     return cgp_data_shapes(out, &options);
 }
 
-static cgp_status open_mnist(cgp_data **out, const cli_settings *s, const cgp_model *model) {
+static cgp_status open_mnist(cgp_data **out, const cli_run_options *s, const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     cgp_mnist_options options = cgp_mnist_options_default();
     if (shape.rank == 3 && shape.dims[0] >= options.size) options.size = shape.dims[0];
@@ -131,52 +132,53 @@ static cgp_status open_mnist(cgp_data **out, const cli_settings *s, const cgp_mo
     return cgp_data_mnist(out, cli_images_rest(s->data.values[0]), &options);
 }
 
-static bool is_folder(const char *path) {
+static bool is_directory(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* "root/name", owned by the settings. */
-static char *inside(cli_settings *s, const char *root, const char *name) {
+static char *inside(cli_run_options *s, const char *root, const char *name) {
     const size_t size = strlen(root) + strlen(name) + 2;
-    char *path = cli_settings_own(s, cli_calloc(size, 1));
+    char *path = cli_run_options_keep(s, cli_calloc(size, 1));
     snprintf(path, size, "%s/%s", root, name);
     return path;
 }
 
-/* A folder with the folders train and val is ImageNet's: each is a folder of classes. */
-static cgp_status open_folder(cgp_data **out, const cli_settings *s, const cgp_model *model) {
-    cli_settings own = {0};
+/* A directory with the directories train and val is ImageNet's: each is a directory of classes. */
+static cgp_status open_directory(cgp_data **out, const cli_run_options *s,
+                                 const cgp_model *model) {
+    cli_run_options own = {0};
     const char *root = cli_images_rest(s->data.values[0]);
     const char *train = inside(&own, root, "train"), *val = inside(&own, root, "val");
-    const bool both = is_folder(train) && is_folder(val);
+    const bool both = is_directory(train) && is_directory(val);
     cgp_images_options options = cgp_images_options_default();
     options.size = side_of(model, options.size);
     options.seed = (uint64_t)s->seed;
     options.workers = s->workers < INT32_MAX ? (int)s->workers : INT32_MAX;
     options.strict = s->strict;
     options.plain = s->plain;
-    options.validation_share = s->validation_share;
-    if (isnan(s->validation_share))
-        options.validation_folder = s->validation;
+    options.validation_fraction = s->validation_fraction;
+    if (isnan(s->validation_fraction))
+        options.validation_directory = s->validation;
     else if (both)
-        options.validation_folder = val;
+        options.validation_directory = val;
     cgp_status status = CGP_OK;
-    if (both && !isnan(s->validation_share) && cli_given(s, CLI_OPTION_VALIDATION))
-        status =
-            cgp_fail(CGP_EINVAL, "--validation %s: %s has a folder val for that (leave it out)",
-                     s->validation, root);
+    if (both && !isnan(s->validation_fraction) && cli_given(s, CLI_OPTION_VALIDATION))
+        status = cgp_fail(CGP_EINVAL,
+                          "--validation %s: %s has a directory val for that (leave it out)",
+                          s->validation, root);
     if (status == CGP_OK) status = cgp_data_images(out, both ? train : root, &options);
-    cli_settings_release(&own);
+    cli_run_options_release(&own);
     return status;
 }
 
-cgp_status cli_images_open(cgp_data **out, const cli_settings *s, cli_data_kind kind,
+cgp_status cli_images_open(cgp_data **out, const cli_run_options *s, cli_data_kind kind,
                            const cgp_model *model) {
     cgp_cifar_options cifar = cgp_cifar_options_default();
     if (kind == CLI_DATA_SHAPES) return open_shapes(out, s, model);
     if (kind == CLI_DATA_MNIST) return open_mnist(out, s, model);
-    if (kind == CLI_DATA_IMAGES) return open_folder(out, s, model);
+    if (kind == CLI_DATA_IMAGES) return open_directory(out, s, model);
     cifar.classes = kind == CLI_DATA_CIFAR10 ? 10 : 100;
     cifar.augment = !s->plain;
     cifar.seed = (uint64_t)s->seed;

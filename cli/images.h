@@ -12,10 +12,11 @@ cli_data_kind cli_images_kind_of(const char *text);
 const char *cli_images_rest(const char *text);
 
 /* Fails with CGP_EINVAL where options do not go together. */
-CGP_MUST_CHECK cgp_status cli_images_settle(const cli_settings *settings, cli_data_kind kind);
+CGP_MUST_CHECK cgp_status cli_images_resolve(const cli_run_options *options,
+                                             cli_data_kind kind);
 
 /* Open a set for what the model takes: what its options do not say is the model's. */
-CGP_MUST_CHECK cgp_status cli_images_open(cgp_data **out, const cli_settings *settings,
+CGP_MUST_CHECK cgp_status cli_images_open(cgp_data **out, const cli_run_options *options,
                                           cli_data_kind kind, const cgp_model *model);
 
 #endif

@@ -76,22 +76,22 @@ static json_t *device_json(const cgp_plan *plan, int d) {
 /* --- plan and run --- */
 
 /* The arithmetic of the model: recomputation and the loss are not counted. */
-static double flops_per_step(const cli_experiment *e) {
+static double flops_per_step(const cli_session *e) {
     double flops = 0;
     for (int i = 0; i < cgp_model_layers(e->model); i++)
         flops += cgp_layer_flops(e->model, i);
-    return flops * (double)e->settings->batch;
+    return flops * (double)e->options->batch;
 }
 
-json_t *cli_plan_json(const cli_experiment *e) {
+json_t *cli_plan_json(const cli_session *e) {
     const cgp_plan *plan = e->plan;
     const int *balance = cgp_plan_balance(plan);
     json_t *o = json_object(), *layers_of_stages = json_array(), *devices = json_array();
     json_object_set_new(o, "version", json_string(CGP_VERSION));
-    json_object_set_new(o, "model", json_string(e->model_text));
+    json_object_set_new(o, "model", json_string(e->model_spec));
     put_integer(o, "parameters", cgp_model_parameter_count(e->model));
     put_integer(o, "layers", cgp_model_layers(e->model));
-    cli_options_json(o, e->settings, CLI_LIST_REPORTED);
+    cli_options_json(o, e->options, CLI_LIST_REPORTED);
     put_integer(o, "microbatch", cgp_plan_microbatch(plan));
     put_integer(o, "microbatches", cgp_plan_chunks(plan));
     for (int j = 0; j < cgp_plan_stages(plan); j++)
@@ -107,7 +107,7 @@ json_t *cli_plan_json(const cli_experiment *e) {
     return o;
 }
 
-cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
+cgp_status cli_run_json(const cli_session *e, json_t **out) {
     const cli_measures *m = &e->measures;
     const double step = cli_measured(e, m->step);
     char sha256[65], state_sha256[65];
@@ -115,13 +115,13 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
     CGP_TRY(cgp_pipeline_state_sha256(e->pipeline, state_sha256));
     json_t *o = cli_plan_json(e), *devices = json_object_get(o, "devices");
     put_real(o, "step_seconds", step);
-    put_real(o, "samples_per_second", (double)e->settings->batch / step);
+    put_real(o, "samples_per_second", (double)e->options->batch / step);
     put_real(o, "run_seconds", cli_measured(e, m->run));
     put_real(o, "forward_seconds", cli_measured(e, m->forward));
     put_real(o, "backward_seconds", cli_measured(e, m->backward));
     put_real(o, "bubble_measured", cli_measured(e, m->bubble));
     put_real(o, "gap_median_seconds", cli_measured(e, m->gap));
-    put_real(o, "wake_median_seconds", cli_measured(e, m->wake));
+    put_real(o, "wake_median_seconds", cli_measured(e, m->wakeup));
     put_real(o, "loss_first", m->loss_first);
     put_real(o, "loss_last", m->loss_last);
     put_integer(o, "updates", cgp_pipeline_updates(e->pipeline));
@@ -142,12 +142,12 @@ cgp_status cli_run_json(const cli_experiment *e, json_t **out) {
 
 /* --- writing --- */
 
-static bool to_file(const cli_settings *settings) {
-    return settings->json && strcmp(settings->json, "-") != 0;
+static bool to_file(const cli_run_options *options) {
+    return options->json && strcmp(options->json, "-") != 0;
 }
 
-cgp_status cli_json_check(const cli_settings *settings) {
-    return to_file(settings) ? cli_file_check(settings->json) : CGP_OK;
+cgp_status cli_json_check(const cli_run_options *options) {
+    return to_file(options) ? cli_file_check(options->json) : CGP_OK;
 }
 
 /* The object as text with a line break at its end, `*length` bytes. NULL: out of memory. */
@@ -182,9 +182,9 @@ cgp_status cli_json_replace_at(int directory, const char *name, const char *path
     return status;
 }
 
-cgp_status cli_json_write(const cli_settings *settings, json_t *object) {
-    if (to_file(settings)) return cli_json_replace(settings->json, object);
-    if (!settings->json) {
+cgp_status cli_json_write(const cli_run_options *options, json_t *object) {
+    if (to_file(options)) return cli_json_replace(options->json, object);
+    if (!options->json) {
         json_decref(object);
         return CGP_OK;
     }

@@ -74,16 +74,15 @@ static const cli_command *find_command(const char *name) {
 }
 
 static int run_command(const cli_command *c, int argc, char **argv) {
-    cli_settings settings;
+    cli_run_options options;
     cli_set_command(c->name);
-    int code = cli_report(cli_settings_parse(&settings, c->bit, argc, argv), true);
-    if (code == CLI_OK && settings.quiet && !getenv("CGP_LOG"))
-        cgp_log_set_level(CGP_LOG_ERROR);
-    if (code == CLI_OK && settings.help)
+    int code = cli_report(cli_run_options_parse(&options, c->bit, argc, argv), true);
+    if (code == CLI_OK && options.quiet && !getenv("CGP_LOG")) cgp_log_set_level(CGP_LOG_ERROR);
+    if (code == CLI_OK && options.help)
         print_command_help(c);
     else if (code == CLI_OK)
-        code = c->run(&settings);
-    cli_settings_release(&settings);
+        code = c->run(&options);
+    cli_run_options_release(&options);
     return code;
 }
 

@@ -170,9 +170,9 @@ static void write_command_page(FILE *out, const cli_command *c) {
 }
 
 /* The page of a command, or that of the program if it is NULL. */
-static int write_page(const char *folder, const cli_command *c) {
+static int write_page(const char *directory, const cli_command *c) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/cgpipe%s%s.1", folder, c ? "-" : "", c ? c->name : "");
+    snprintf(path, sizeof path, "%s/cgpipe%s%s.1", directory, c ? "-" : "", c ? c->name : "");
     FILE *out = fopen(path, "w");
     if (out && c) write_command_page(out, c);
     if (out && !c) write_main_page(out);

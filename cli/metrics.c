@@ -25,9 +25,9 @@ static int64_t step_of(const char *line, ssize_t length) {
 /* Find the last line to keep: steps ascend, up to `step`. Returns where it ends. */
 static off_t kept(cli_metrics *metrics, int64_t step) {
     char *line = NULL;
-    size_t room = 0;
+    size_t capacity = 0;
     off_t end = 0;
-    for (ssize_t length; (length = getline(&line, &room, metrics->file)) > 0;) {
+    for (ssize_t length; (length = getline(&line, &capacity, metrics->file)) > 0;) {
         const int64_t found = step_of(line, length);
         if (found <= metrics->last || found > step) break;
         metrics->last = found;
@@ -37,10 +37,11 @@ static off_t kept(cli_metrics *metrics, int64_t step) {
     return end;
 }
 
-cgp_status cli_metrics_open(cli_metrics *metrics, const cli_folder *folder, int64_t step) {
+cgp_status cli_metrics_open(cli_metrics *metrics, const cli_directory *directory,
+                            int64_t step) {
     int fd = -1;
-    *metrics = (cli_metrics){.path = folder->metrics};
-    CGP_TRY(cli_folder_open(folder, CLI_METRICS, O_RDWR | O_APPEND | O_CREAT, &fd));
+    *metrics = (cli_metrics){.path = directory->metrics};
+    CGP_TRY(cli_directory_open(directory, CLI_METRICS, O_RDWR | O_APPEND | O_CREAT, &fd));
     metrics->file = fdopen(fd, "a+");
     if (!metrics->file) {
         const cgp_status status = unwritable(metrics);

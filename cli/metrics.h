@@ -9,7 +9,7 @@
 #ifndef CGPIPE_CLI_METRICS_H
 #define CGPIPE_CLI_METRICS_H
 
-#include "folder.h"
+#include "run_directory.h"
 
 #include <jansson.h>
 #include <stdio.h>
@@ -22,7 +22,7 @@ typedef struct cli_metrics {
 
 /* Open, after cutting off what came after `step`, a half-written line included: a checkpoint of
  * that step is resumed. 0: a new run. */
-CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics, const cli_folder *folder,
+CGP_MUST_CHECK cgp_status cli_metrics_open(cli_metrics *metrics, const cli_directory *directory,
                                            int64_t step);
 
 /* Write a line, `step` first. Takes `values` over. */

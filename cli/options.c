@@ -9,110 +9,112 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool cli_given(const cli_settings *settings, cli_option_id id) {
-    return settings->given[id];
+bool cli_given(const cli_run_options *options, cli_option_id id) {
+    return options->given[id];
 }
 
-void *cli_settings_own(cli_settings *settings, void *memory) {
-    if (settings->n_owned == CLI_OWNED) abort(); /* lists leave room before they ask for it */
-    settings->owned[settings->n_owned++] = memory;
+void *cli_run_options_keep(cli_run_options *options, void *memory) {
+    if (options->n_owned == CLI_OWNED) abort(); /* lists leave room before they ask for it */
+    options->owned[options->n_owned++] = memory;
     return memory;
 }
 
 /* --- parsing --- */
 
-static cgp_status set_presets(cli_settings *settings) {
+static cgp_status set_presets(cli_run_options *options) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const cli_kind kind = cli_options[id].kind;
-        if (kind == CLI_REAL || kind == CLI_SHARE)
-            *(double *)cli_option_field(settings, id) = NAN;
-        if (kind == CLI_WHOLE) *(int64_t *)cli_option_field(settings, id) = -1;
-        const char *preset = cli_option_preset(settings->command, id);
-        if (preset && cli_option_taken(id, settings->command))
-            CGP_TRY(cli_option_set(settings, id, preset));
+        if (kind == CLI_REAL || kind == CLI_FRACTION)
+            *(double *)cli_option_field(options, id) = NAN;
+        if (kind == CLI_WHOLE) *(int64_t *)cli_option_field(options, id) = -1;
+        const char *preset = cli_option_preset(options->command, id);
+        if (preset && cli_option_taken(id, options->command))
+            CGP_TRY(cli_option_set(options, id, preset));
     }
     return CGP_OK;
 }
 
 /* The option as it was written, without "=value". */
-static cgp_status unknown_option(const cli_settings *settings, const char *word) {
+static cgp_status unknown_option(const cli_run_options *options, const char *word) {
     char name[64];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(word, "="), word);
-    const char *near = name[1] == '-' ? cli_option_nearest(name + 2, settings->command) : NULL;
+    const char *near = name[1] == '-' ? cli_option_nearest(name + 2, options->command) : NULL;
     return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", name,
                     near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
 }
 
 /* A word that is no option: the operand, the model of `bench memory`, the target of convert, one
  * more path after --data, or one of the files of tokenize. */
-static cgp_status take_word(cli_settings *settings, const char *word, bool after_data) {
-    if (after_data || settings->command == CLI_TOKENIZE)
-        return cli_option_set(settings, CLI_OPTION_DATA, word);
-    const bool takes_model = settings->command == CLI_BENCH && settings->operand &&
-                             strcmp(settings->operand, "memory") == 0;
-    const bool takes_target = settings->command == CLI_CONVERT && settings->operand;
-    const char **second = takes_model    ? &settings->model
-                          : takes_target ? &settings->target
+static cgp_status take_word(cli_run_options *options, const char *word, bool after_data) {
+    if (after_data || options->command == CLI_TOKENIZE)
+        return cli_option_set(options, CLI_OPTION_DATA, word);
+    const bool takes_model = options->command == CLI_BENCH && options->operand &&
+                             strcmp(options->operand, "memory") == 0;
+    const bool takes_target = options->command == CLI_CONVERT && options->operand;
+    const char **second = takes_model    ? &options->model
+                          : takes_target ? &options->target
                                          : NULL;
     if (second && !*second) {
         *second = word;
         return CGP_OK;
     }
-    if (settings->operand)
-        return cgp_fail(CGP_EINVAL, "%s: unexpected word after %s", word, settings->operand);
-    settings->operand = word;
+    if (options->operand)
+        return cgp_fail(CGP_EINVAL, "%s: unexpected word after %s", word, options->operand);
+    options->operand = word;
     return CGP_OK;
 }
 
-static cgp_status parse_words(cli_settings *settings, int argc, char **argv) {
+static cgp_status parse_words(cli_run_options *options, int argc, char **argv) {
     struct option longs[CLI_OPTION_COUNT + 1] = {{0}};
     int count = 0;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const int takes = cli_options[id].argument ? required_argument : no_argument;
-        if (cli_option_taken(id, settings->command))
+        if (cli_option_taken(id, options->command))
             longs[count++] = (struct option){cli_options[id].name, takes, NULL, 256 + id};
     }
     bool after_data = false;
     opterr = 0;
-    for (optind = 0;;) { /* not 1: nothing is left of a command line that was refused half-way */
+    for (optind = 0;
+         ;) { /* not 1: nothing is left of a command line that was refused half-way */
         /* '-': words come in their order, as option 1; ':': a missing value is told apart; -h. */
         const int found = getopt_long(argc, argv, "-:h", longs, NULL);
         if (found == -1) break;
         if (found == 1) {
-            CGP_TRY(take_word(settings, optarg, after_data));
+            CGP_TRY(take_word(options, optarg, after_data));
             continue;
         }
-        if (found == 'h') settings->help = true;
+        if (found == 'h') options->help = true;
         if (found == 'h') continue;
         if (found == ':') return cgp_fail(CGP_EINVAL, "%s: needs a value", argv[optind - 1]);
         if (found == '?' && optopt >= 256)
             return cgp_fail(CGP_EINVAL, "--%s: takes no value", cli_options[optopt - 256].name);
         if (found == '?' && optopt) return cgp_fail(CGP_EINVAL, "-%c: unknown option", optopt);
-        if (found == '?') return unknown_option(settings, argv[optind - 1]);
+        if (found == '?') return unknown_option(options, argv[optind - 1]);
         after_data = found - 256 == CLI_OPTION_DATA;
-        settings->given[found - 256] = true;
-        CGP_TRY(cli_option_set(settings, found - 256, optarg));
+        options->given[found - 256] = true;
+        CGP_TRY(cli_option_set(options, found - 256, optarg));
     }
     for (; optind < argc; optind++)
-        CGP_TRY(take_word(settings, argv[optind], after_data));
+        CGP_TRY(take_word(options, argv[optind], after_data));
     return CGP_OK;
 }
 
-cgp_status cli_settings_parse(cli_settings *settings, unsigned command, int argc, char **argv) {
-    *settings = (cli_settings){.command = command};
+cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int argc,
+                                 char **argv) {
+    *options = (cli_run_options){.command = command};
     const char **paths =
-        cli_settings_own(settings, cli_calloc((size_t)argc + 1, sizeof *paths));
-    settings->data.values = paths;
-    CGP_TRY(set_presets(settings));
-    CGP_TRY(parse_words(settings, argc, argv));
-    if (settings->help || settings->resume) return CGP_OK;
-    return cli_settings_settle(settings);
+        cli_run_options_keep(options, cli_calloc((size_t)argc + 1, sizeof *paths));
+    options->data.values = paths;
+    CGP_TRY(set_presets(options));
+    CGP_TRY(parse_words(options, argc, argv));
+    if (options->help || options->resume) return CGP_OK;
+    return cli_run_options_resolve(options);
 }
 
-void cli_settings_release(cli_settings *settings) {
-    for (int i = 0; i < settings->n_owned; i++)
-        free(settings->owned[i]);
-    settings->n_owned = 0;
+void cli_run_options_release(cli_run_options *options) {
+    for (int i = 0; i < options->n_owned; i++)
+        free(options->owned[i]);
+    options->n_owned = 0;
 }
 
 /* --- help --- */

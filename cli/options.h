@@ -62,12 +62,12 @@ typedef enum cli_option_id {
     CLI_OPTION_SEED,
     CLI_OPTION_DROPOUT,
     CLI_OPTION_OPTIMIZER,
-    CLI_OPTION_RATE,
+    CLI_OPTION_LR,
     CLI_OPTION_WARMUP,
-    CLI_OPTION_RATE_SCHEDULE,
-    CLI_OPTION_RATE_LEAST,
-    CLI_OPTION_RATE_INTERVAL,
-    CLI_OPTION_RATE_FACTOR,
+    CLI_OPTION_LR_SCHEDULE,
+    CLI_OPTION_MIN_LR_RATIO,
+    CLI_OPTION_LR_STEP_SIZE,
+    CLI_OPTION_LR_GAMMA,
     CLI_OPTION_MOMENTUM,
     CLI_OPTION_NESTEROV,
     CLI_OPTION_BETA1,
@@ -79,7 +79,7 @@ typedef enum cli_option_id {
     CLI_OPTION_CLIP,
     CLI_OPTION_DEVICES,
     CLI_OPTION_THREADS_PER_DEVICE,
-    CLI_OPTION_DEVICE_MEMORY,
+    CLI_OPTION_MEMORY_LIMIT,
     CLI_OPTION_SAMPLE,
     CLI_OPTION_WEIGHTS,
     CLI_OPTION_LENGTH,
@@ -135,7 +135,7 @@ typedef struct cli_names {
 #define CLI_OWNED 64
 
 /* What the command line says, defaults filled in. A plain value: a copy may be changed. */
-typedef struct cli_settings {
+typedef struct cli_run_options {
     unsigned command;
     bool given[CLI_OPTION_COUNT]; /* it was on the command line */
     bool inherited;               /* what was not is that of a run */
@@ -145,42 +145,44 @@ typedef struct cli_settings {
     cli_names data, devices, trace;
     cli_balance balance;
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
-    const char *validation, *optimizer, *rate_schedule, *costs, *costs_out, *recipe;
+    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *recipe;
     const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
     bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
         help, verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;
-    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, device_memory;
-    int64_t from_step, save_every, keep, evaluate_every, warmup, rate_interval, epochs;
+    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
+    int64_t from_step, save_every, keep, evaluate_every, warmup, lr_step_size, epochs;
     int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
-    double dropout, rate, rate_least, rate_factor, momentum, beta1, beta2, alpha, eps;
+    double dropout, lr, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
     double weight_decay, clip, minutes, timeout, temperature;
     double cost_f, cost_i, cost_w, latency, transfer, peak;
     bool list, blocking, csv, csv_transfers;
-    double validation_share; /* NaN: `validation` is a path */
+    double validation_fraction; /* NaN: `validation` is a path */
 
-    void *owned[CLI_OWNED]; /* what the lists above point to; freed by cli_settings_release() */
+    void *owned
+        [CLI_OWNED]; /* what the lists above point to; freed by cli_run_options_release() */
     int n_owned;
-} cli_settings;
+} cli_run_options;
 
 /* Parse argv[0 .. argc-1], the words after the command, and settle them; with --resume
- * cli_settings_inherit() and cli_settings_settle() are due. Fails with CGP_EINVAL. */
-CGP_MUST_CHECK cgp_status cli_settings_parse(cli_settings *settings, unsigned command, int argc,
-                                             char **argv);
+ * cli_run_options_inherit() and cli_run_options_resolve() are due. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *run_options, unsigned command,
+                                                int argc, char **argv);
 
 /* Take over from `options`, as cli_options_json() made them, what the command line does not
  * say. `options` is borrowed from here on. Fails with CGP_EFORMAT. */
-CGP_MUST_CHECK cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options);
+CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *run_options,
+                                                  const json_t *options);
 
 /* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
-CGP_MUST_CHECK cgp_status cli_settings_settle(cli_settings *settings);
+CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *run_options);
 
-void cli_settings_release(cli_settings *settings);
+void cli_run_options_release(cli_run_options *run_options);
 
-/* Keep memory until cli_settings_release(). Returns it. */
-void *cli_settings_own(cli_settings *settings, void *memory);
+/* Keep memory until cli_run_options_release(). Returns it. */
+void *cli_run_options_keep(cli_run_options *run_options, void *memory);
 
-bool cli_given(const cli_settings *settings, cli_option_id id);
+bool cli_given(const cli_run_options *run_options, cli_option_id id);
 
 /* Write the options of a command to `out`, by groups, one a line, with their defaults. */
 void cli_options_help(FILE *out, unsigned command);
@@ -194,19 +196,21 @@ typedef enum cli_listing {
 
 /* Add the value of options to `object`, named as on the command line with _ for -; what has no
  * value is null. */
-void cli_options_json(json_t *object, const cli_settings *settings, cli_listing listing);
+void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing);
 
 /* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
  * `before`: as made by cli_options_json(). */
-void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before);
+void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
+                               const json_t *before);
 
 /* The values in `now` that differ from `before` or are on the command line; both as made by cli_options_json(). */
-json_t *cli_options_changes(const cli_settings *settings, const json_t *before, const json_t *now);
+json_t *cli_options_changes(const cli_run_options *run_options, const json_t *before,
+                            const json_t *now);
 
 /* Refuse `options` of a run that are others than `expected`, but for those that the command line gives anew. CGP_EINVAL: the
  * message names the first and the option that says the same. */
-CGP_MUST_CHECK cgp_status cli_options_check(const cli_settings *settings, const json_t *options,
-                                            const json_t *expected);
+CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *run_options,
+                                            const json_t *options, const json_t *expected);
 
 /* Write the option's key in JSON to `key` and return it. */
 const char *cli_option_key(cli_option_id id, char key[32]);

@@ -40,8 +40,8 @@ static json_t *text_json(const char *text) {
     return string ? string : json_null();
 }
 
-static json_t *value_json(const cli_settings *settings, int id) {
-    const void *value = cli_option_value(settings, id);
+static json_t *value_json(const cli_run_options *run_options, int id) {
+    const void *value = cli_option_value(run_options, id);
     switch (cli_options[id].kind) {
     case CLI_FLAG:
         return json_boolean(*(const bool *)value);
@@ -53,7 +53,7 @@ static json_t *value_json(const cli_settings *settings, int id) {
     case CLI_WHOLE:
         return *(const int64_t *)value >= 0 ? json_integer(*(const int64_t *)value)
                                             : json_null();
-    case CLI_SHARE:
+    case CLI_FRACTION:
     case CLI_REAL:
         return isnan(*(const double *)value) ? json_null() : json_real(*(const double *)value);
     case CLI_BALANCE:
@@ -69,16 +69,16 @@ static json_t *value_json(const cli_settings *settings, int id) {
     return json_null();
 }
 
-void cli_options_json(json_t *object, const cli_settings *settings, cli_listing listing) {
+void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing) {
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         const unsigned flags = cli_options[id].flags;
-        if (!cli_option_taken(id, settings->command)) continue;
+        if (!cli_option_taken(id, run_options->command)) continue;
         if (listing == CLI_LIST_REPORTED && !(flags & CLI_REPORTED)) continue;
         if (listing == CLI_LIST_RUN && flags & CLI_ONCE) continue;
-        if (listing == CLI_LIST_GIVEN && !cli_given(settings, (cli_option_id)id)) continue;
+        if (listing == CLI_LIST_GIVEN && !cli_given(run_options, (cli_option_id)id)) continue;
         char key[32];
         json_object_set_new(object, cli_option_key((cli_option_id)id, key),
-                            value_json(settings, id));
+                            value_json(run_options, id));
     }
 }
 
@@ -91,20 +91,20 @@ static cgp_status not_usable(int id) {
                     cli_options[id].name);
 }
 
-static cgp_status set_paths(cli_settings *settings, int id, const json_t *list) {
+static cgp_status set_paths(cli_run_options *run_options, int id, const json_t *list) {
     const size_t count = json_array_size(list);
     if (!json_is_array(list)) return not_usable(id);
-    const char **paths = cli_settings_own(settings, cli_calloc(count, sizeof *paths));
-    *(cli_names *)cli_option_field(settings, id) = (cli_names){paths, 0};
+    const char **paths = cli_run_options_keep(run_options, cli_calloc(count, sizeof *paths));
+    *(cli_names *)cli_option_field(run_options, id) = (cli_names){paths, 0};
     for (size_t i = 0; i < count; i++) {
         const char *path = json_string_value(json_array_get(list, i));
-        if (!path || cli_option_set(settings, id, path) != CGP_OK) return not_usable(id);
+        if (!path || cli_option_set(run_options, id, path) != CGP_OK) return not_usable(id);
     }
     return CGP_OK;
 }
 
 /* Of options that are lists alone: they copy their text, where others keep it. "a,b" or "2,3" */
-static cgp_status set_list(cli_settings *settings, int id, const json_t *list) {
+static cgp_status set_list(cli_run_options *run_options, int id, const json_t *list) {
     const cli_kind kind = cli_options[id].kind;
     char *text = NULL;
     size_t size = 1;
@@ -121,17 +121,17 @@ static cgp_status set_list(cli_settings *settings, int id, const json_t *list) {
         end += name ? sprintf(end, "%s%s", comma, name)
                     : sprintf(end, "%s%lld", comma, (long long)json_integer_value(item));
     }
-    const cgp_status status = cli_option_set(settings, id, text);
+    const cgp_status status = cli_option_set(run_options, id, text);
     free(text);
     return status == CGP_OK ? CGP_OK : not_usable(id);
 }
 
 /* A value goes through the same checks as on the command line, hence as text. */
-static cgp_status set_from_json(cli_settings *settings, int id, const json_t *value) {
+static cgp_status set_from_json(cli_run_options *run_options, int id, const json_t *value) {
     char number[64] = "";
     const char *text = number;
-    if (cli_options[id].kind == CLI_PATHS) return set_paths(settings, id, value);
-    if (json_is_array(value)) return set_list(settings, id, value);
+    if (cli_options[id].kind == CLI_PATHS) return set_paths(run_options, id, value);
+    if (json_is_array(value)) return set_list(run_options, id, value);
     if (cli_options[id].kind == CLI_TEXT && !json_is_string(value)) return not_usable(id);
     if (json_is_integer(value))
         snprintf(number, sizeof number, "%lld", (long long)json_integer_value(value));
@@ -140,10 +140,10 @@ static cgp_status set_from_json(cli_settings *settings, int id, const json_t *va
     else if (json_is_string(value))
         text = json_string_value(value);
     if (cli_options[id].kind == CLI_FLAG) {
-        *(bool *)cli_option_field(settings, id) = json_is_true(value);
+        *(bool *)cli_option_field(run_options, id) = json_is_true(value);
         return json_is_boolean(value) ? CGP_OK : not_usable(id);
     }
-    return cli_option_set(settings, id, text) == CGP_OK ? CGP_OK : not_usable(id);
+    return cli_option_set(run_options, id, text) == CGP_OK ? CGP_OK : not_usable(id);
 }
 
 /* An option given anew with another value takes those with it that only made sense beside the
@@ -155,9 +155,9 @@ static const struct {
     {CLI_OPTION_BALANCE, CLI_OPTION_STAGES},
     {CLI_OPTION_STAGES, CLI_OPTION_DEVICES},
     {CLI_OPTION_BALANCE, CLI_OPTION_DEVICES},
-    {CLI_OPTION_RATE_SCHEDULE, CLI_OPTION_RATE_LEAST},
-    {CLI_OPTION_RATE_SCHEDULE, CLI_OPTION_RATE_INTERVAL},
-    {CLI_OPTION_RATE_SCHEDULE, CLI_OPTION_RATE_FACTOR},
+    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_MIN_LR_RATIO},
+    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_STEP_SIZE},
+    {CLI_OPTION_LR_SCHEDULE, CLI_OPTION_LR_GAMMA},
 };
 
 /* One name for all devices fits any number of stages. */
@@ -165,11 +165,12 @@ static bool fits_any(int id, const json_t *value) {
     return id == CLI_OPTION_DEVICES && json_array_size(value) == 1;
 }
 
-static bool dropped(const cli_settings *settings, const json_t *options, int id) {
+static bool dropped(const cli_run_options *run_options, const json_t *options, int id) {
     for (size_t i = 0; i < sizeof together / sizeof together[0]; i++) {
         char key[32];
-        if ((int)together[i].dropped != id || !cli_given(settings, together[i].given)) continue;
-        json_t *now = value_json(settings, (int)together[i].given);
+        if ((int)together[i].dropped != id || !cli_given(run_options, together[i].given))
+            continue;
+        json_t *now = value_json(run_options, (int)together[i].given);
         const json_t *before = json_object_get(options, cli_option_key(together[i].given, key));
         const bool same = before && json_equal(now, before);
         json_decref(now);
@@ -178,17 +179,17 @@ static bool dropped(const cli_settings *settings, const json_t *options, int id)
     return false;
 }
 
-cgp_status cli_settings_inherit(cli_settings *settings, const json_t *options) {
-    settings->inherited = true;
+cgp_status cli_run_options_inherit(cli_run_options *run_options, const json_t *options) {
+    run_options->inherited = true;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
-        if (!cli_option_taken(id, settings->command) || cli_options[id].flags & CLI_ONCE)
+        if (!cli_option_taken(id, run_options->command) || cli_options[id].flags & CLI_ONCE)
             continue;
-        if (cli_given(settings, (cli_option_id)id)) continue;
+        if (cli_given(run_options, (cli_option_id)id)) continue;
         const json_t *value = json_object_get(options, cli_option_key((cli_option_id)id, key));
         if (!value || json_is_null(value)) continue;
-        if (!fits_any(id, value) && dropped(settings, options, id)) continue;
-        CGP_TRY(set_from_json(settings, id, value));
+        if (!fits_any(id, value) && dropped(run_options, options, id)) continue;
+        CGP_TRY(set_from_json(run_options, id, value));
     }
     return CGP_OK;
 }
@@ -206,16 +207,17 @@ static void print_change(FILE *out, const char *separator, int id, const json_t 
     free(from);
 }
 
-void cli_options_print_changes(FILE *out, const cli_settings *settings, const json_t *before) {
+void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
+                               const json_t *before) {
     int changes = 0;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
-        if (!cli_given(settings, (cli_option_id)id) || cli_options[id].flags & CLI_ONCE)
+        if (!cli_given(run_options, (cli_option_id)id) || cli_options[id].flags & CLI_ONCE)
             continue;
         if (id == CLI_OPTION_DATA || id == CLI_OPTION_VALIDATION)
             continue; /* have an identity */
         const json_t *old = json_object_get(before, cli_option_key((cli_option_id)id, key));
-        json_t *now = value_json(settings, id);
+        json_t *now = value_json(run_options, id);
         if (!old || !json_equal(old, now))
             print_change(out, changes++ ? ", " : "changed      ", id, old, now);
         json_decref(now);
@@ -234,19 +236,19 @@ static bool same(const json_t *a, const json_t *b) {
 }
 
 /* Not the paths of data, which have an identity of their own. */
-static bool inherited(const cli_settings *settings, int id) {
+static bool inherited(const cli_run_options *run_options, int id) {
     return id != CLI_OPTION_DATA && id != CLI_OPTION_VALIDATION &&
-           cli_option_taken(id, settings->command) && !(cli_options[id].flags & CLI_ONCE);
+           cli_option_taken(id, run_options->command) && !(cli_options[id].flags & CLI_ONCE);
 }
 
-json_t *cli_options_changes(const cli_settings *settings, const json_t *before,
+json_t *cli_options_changes(const cli_run_options *run_options, const json_t *before,
                             const json_t *now) {
     json_t *changes = json_object();
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
-        if (!inherited(settings, id)) continue;
+        if (!inherited(run_options, id)) continue;
         const json_t *value = json_object_get(now, cli_option_key((cli_option_id)id, key));
-        if (cli_given(settings, (cli_option_id)id) ||
+        if (cli_given(run_options, (cli_option_id)id) ||
             !same(json_object_get(before, key), value))
             json_object_set_new(changes, key, value ? json_deep_copy(value) : json_null());
     }
@@ -279,7 +281,7 @@ static bool sayable(const json_t *value) {
     return value && !json_is_null(value) && !json_is_false(value);
 }
 
-/* "--rate 0.002" */
+/* "--lr 0.002" */
 static void print_option(FILE *out, int id, const json_t *value) {
     const char *gap = " ", *comma = cli_options[id].kind == CLI_PATHS ? " " : ",";
     fprintf(out, "--%s", cli_options[id].name);
@@ -328,14 +330,14 @@ static cgp_status edited(int id, const json_t *now, const json_t *before, int ot
     return status;
 }
 
-cgp_status cli_options_check(const cli_settings *settings, const json_t *options,
+cgp_status cli_options_check(const cli_run_options *run_options, const json_t *options,
                              const json_t *expected) {
     int first = -1, count = 0;
     for (int id = 0; id < CLI_OPTION_COUNT; id++) {
         char key[32];
-        if (!inherited(settings, id) || cli_given(settings, (cli_option_id)id)) continue;
+        if (!inherited(run_options, id) || cli_given(run_options, (cli_option_id)id)) continue;
         const json_t *now = json_object_get(options, cli_option_key((cli_option_id)id, key));
-        if (same(now, json_object_get(expected, key)) || dropped(settings, options, id))
+        if (same(now, json_object_get(expected, key)) || dropped(run_options, options, id))
             continue;
         if (count++ == 0) first = id;
     }

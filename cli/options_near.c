@@ -13,11 +13,11 @@ static const struct {
     const char *words;
     cli_option_id option;
 } meanings[] = {
-    {",lr,learning-rate,base-lr,max-lr,step-size,", CLI_OPTION_RATE},
-    {",lr-schedule,lr-scheduler,lr-scheduler-type,lr-decay-style,scheduler,", CLI_OPTION_RATE_SCHEDULE},
-    {",min-lr,min-lr-ratio,eta-min,", CLI_OPTION_RATE_LEAST},
-    {",lr-step-size,lr-decay-iters,", CLI_OPTION_RATE_INTERVAL},
-    {",lr-gamma,gamma,lr-decay,", CLI_OPTION_RATE_FACTOR},
+    {",rate,learning-rate,base-lr,max-lr,", CLI_OPTION_LR},
+    {",rate-schedule,lr-scheduler,lr-scheduler-type,lr-decay-style,scheduler,", CLI_OPTION_LR_SCHEDULE},
+    {",rate-least,min-lr,eta-min,", CLI_OPTION_MIN_LR_RATIO},
+    {",rate-interval,step-size,lr-decay-iters,", CLI_OPTION_LR_STEP_SIZE},
+    {",rate-factor,gamma,lr-decay,", CLI_OPTION_LR_GAMMA},
     {",warmup-steps,warmup-iters,lr-warmup,lr-warmup-iters,num-warmup-steps,", CLI_OPTION_WARMUP},
     {",micro-batches,microbatches,num-microbatches,n-microbatches,micro-batch,microbatch,"
      "gradient-accumulation-steps,gradient-accumulation,grad-accum,accumulation-steps,"
@@ -31,7 +31,7 @@ static const struct {
     {",split,partition,layers-per-stage,", CLI_OPTION_BALANCE},
     {",device,backend,accelerator,", CLI_OPTION_DEVICES},
     {",threads,num-threads,n-threads,nthreads,omp-num-threads,", CLI_OPTION_THREADS_PER_DEVICE},
-    {",memory,memory-limit,max-memory,device-mem,gpu-memory,", CLI_OPTION_DEVICE_MEMORY},
+    {",device-memory,memory,max-memory,device-mem,gpu-memory,", CLI_OPTION_MEMORY_LIMIT},
     {",checkpointing,checkpoint-activations,activation-checkpointing,gradient-checkpointing,remat,"
      "recompute-granularity,recompute-activations,", CLI_OPTION_RECOMPUTE},
     {",dtype,bf16,fp16,amp,mixed-precision,half,autocast,", CLI_OPTION_PRECISION},

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-#define AT(field) offsetof(cli_settings, field)
+#define AT(field) offsetof(cli_run_options, field)
 #define TRAIN CLI_TRAIN
 #define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
 #define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
@@ -16,11 +16,11 @@
 /* clang-format off */
 const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
-        NULL, "text files and folders, read as bytes; token files (.bin); or \"random\";\n"
+        NULL, "text files and directories, read as bytes; token files (.bin); or \"random\";\n"
         "                           for images shapes[:size=S,masks=0|1,validation=N],\n"
         "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR"},
     [CLI_OPTION_VALIDATION] = {"validation", "SHARE", CLI_TEXT, AT(validation), TRAIN, 0,
-        "0.1", "share of the data kept for validation; or a file or folder"},
+        "0.1", "share of the data kept for validation; or a file or directory"},
     [CLI_OPTION_PLAIN] = {"plain", NULL, CLI_FLAG, AT(plain), TRAIN, 0,
         NULL, "training images as they are, not cut, shifted and mirrored at random"},
     [CLI_OPTION_STRICT] = {"strict", NULL, CLI_FLAG, AT(strict), TRAIN, 0,
@@ -28,7 +28,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
         "2", "threads that prepare images ahead; 0: none"},
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
-        "run", "folder for checkpoints, metrics and settings; made if missing"},
+        "run", "directory for checkpoints, metrics and settings; made if missing"},
     [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite),
         TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
     [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
@@ -93,31 +93,31 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "imagenet-90: its optimizer, rates and epochs"},
     [CLI_OPTION_SEED] = {"seed", "N", CLI_WHOLE, AT(seed), PLANNED | CLI_SAMPLE, REPORTED,
         "0", "of weights, dropout, data and sampling"},
-    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_SHARE, AT(dropout), COSTED, REPORTED,
+    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED, REPORTED,
         NULL, "share dropped in training [gpt2 0, bench 0.1; unet 0.1; others have none]"},
     [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
         "adamw", "sgd, adamw, adam or rmsprop"},
-    [CLI_OPTION_RATE] = {"rate", "X", CLI_REAL, AT(rate), PLANNED, REPORTED,
+    [CLI_OPTION_LR] = {"lr", "X", CLI_REAL, AT(lr), PLANNED, REPORTED,
         NULL, "learning rate [0.001; sgd 0.01]"},
     [CLI_OPTION_WARMUP] = {"warmup", "N", CLI_WHOLE, AT(warmup), PLANNED, REPORTED,
         "0", "steps in which the rate rises to its value"},
-    [CLI_OPTION_RATE_SCHEDULE] = {"rate-schedule", "S", CLI_TEXT, AT(rate_schedule), PLANNED,
+    [CLI_OPTION_LR_SCHEDULE] = {"lr-schedule", "S", CLI_TEXT, AT(lr_schedule), PLANNED,
         REPORTED, "constant", "the rate afterwards: constant, cosine or step"},
-    [CLI_OPTION_RATE_LEAST] = {"rate-least", "X", CLI_REAL, AT(rate_least), PLANNED, REPORTED,
+    [CLI_OPTION_MIN_LR_RATIO] = {"min-lr-ratio", "X", CLI_REAL, AT(min_lr_ratio), PLANNED, REPORTED,
         NULL, "share of the rate that cosine ends with [0.1]"},
-    [CLI_OPTION_RATE_INTERVAL] = {"rate-interval", "N", CLI_COUNT, AT(rate_interval), PLANNED,
+    [CLI_OPTION_LR_STEP_SIZE] = {"lr-step-size", "N", CLI_COUNT, AT(lr_step_size), PLANNED,
         REPORTED, NULL, "steps from one cut of the rate to the next, in step"},
-    [CLI_OPTION_RATE_FACTOR] = {"rate-factor", "X", CLI_REAL, AT(rate_factor), PLANNED, REPORTED,
+    [CLI_OPTION_LR_GAMMA] = {"lr-gamma", "X", CLI_REAL, AT(lr_gamma), PLANNED, REPORTED,
         NULL, "what step multiplies the rate by [0.1]"},
-    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_SHARE, AT(momentum), PLANNED, REPORTED,
+    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_FRACTION, AT(momentum), PLANNED, REPORTED,
         NULL, "of sgd [0.9] and rmsprop [0]"},
     [CLI_OPTION_NESTEROV] = {"nesterov", NULL, CLI_FLAG, AT(nesterov), PLANNED, REPORTED,
         NULL, "Nesterov's form of sgd's momentum [bench: on]"},
-    [CLI_OPTION_BETA1] = {"beta1", "X", CLI_SHARE, AT(beta1), PLANNED, REPORTED,
+    [CLI_OPTION_BETA1] = {"beta1", "X", CLI_FRACTION, AT(beta1), PLANNED, REPORTED,
         NULL, "decay of the first moment, adamw and adam [0.9]"},
-    [CLI_OPTION_BETA2] = {"beta2", "X", CLI_SHARE, AT(beta2), PLANNED, REPORTED,
+    [CLI_OPTION_BETA2] = {"beta2", "X", CLI_FRACTION, AT(beta2), PLANNED, REPORTED,
         NULL, "decay of the second moment, adamw and adam [0.999]"},
-    [CLI_OPTION_ALPHA] = {"alpha", "X", CLI_SHARE, AT(alpha), PLANNED, REPORTED,
+    [CLI_OPTION_ALPHA] = {"alpha", "X", CLI_FRACTION, AT(alpha), PLANNED, REPORTED,
         NULL, "decay of rmsprop's mean square [0.99]"},
     [CLI_OPTION_EPS] = {"eps", "X", CLI_REAL, AT(eps), PLANNED, REPORTED,
         NULL, "added to the root, adamw, adam and rmsprop [1e-8]"},
@@ -131,12 +131,12 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "cpu or ref, one for all or one a device [cpu]"},
     [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
         AT(threads_per_device), COSTED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
-    [CLI_OPTION_DEVICE_MEMORY] = {"device-memory", "BYTES", CLI_BYTES, AT(device_memory), PLANNED,
+    [CLI_OPTION_MEMORY_LIMIT] = {"memory-limit", "BYTES", CLI_BYTES, AT(memory_limit), PLANNED,
         0, NULL, "most that a device may take; K, M, G for KiB .. [no limit]"},
     [CLI_OPTION_SAMPLE] = {"sample", "N", CLI_WHOLE, AT(sample), TRAIN, 0,
         "0", "characters to sample at the end"},
     [CLI_OPTION_WEIGHTS] = {"weights", "FILE", CLI_TEXT, AT(weights), CLI_SAMPLE, 0,
-        NULL, "a file or folder of weights to use instead of a checkpoint"},
+        NULL, "a file or directory of weights to use instead of a checkpoint"},
     [CLI_OPTION_LENGTH] = {"length", "N", CLI_WHOLE, AT(length), CLI_SAMPLE, 0,
         "200", "characters to sample; with --tokenizer tokens"},
     [CLI_OPTION_PROMPT] = {"prompt", "TEXT", CLI_TEXT, AT(prompt), SAMPLING, 0,
@@ -147,7 +147,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "sample among the K likeliest [all]"},
     [CLI_OPTION_TOKENIZER] = {"tokenizer", "DIR", CLI_TEXT, AT(tokenizer),
         CLI_TOKENIZE | CLI_SAMPLE, 0,
-        NULL, "folder with vocab.json and merges.txt, as published with GPT-2"},
+        NULL, "directory with vocab.json and merges.txt, as published with GPT-2"},
     [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE, 0,
         NULL, "write tokens, 2 bytes each, to FILE.bin for --data; with --decode bytes\n"
         "                           [ids as numbers, or bytes, to standard output]"},

@@ -13,7 +13,7 @@ typedef enum cli_kind {
     CLI_WHOLE,
     CLI_BYTES,
     CLI_REAL,
-    CLI_SHARE,
+    CLI_FRACTION,
     CLI_BALANCE,
     CLI_NAMES,
     CLI_PATHS
@@ -27,7 +27,7 @@ enum { CLI_REPORTED = 1 << 0, CLI_ONCE = 1 << 1 };
 typedef struct cli_option {
     const char *name, *argument;
     cli_kind kind;
-    size_t offset; /* in cli_settings */
+    size_t offset; /* in cli_run_options */
     unsigned commands, flags;
     const char *preset; /* parsed like an argument; NULL: none */
     const char *help;
@@ -54,15 +54,15 @@ static inline bool cli_option_taken(int id, unsigned command) {
     return (cli_options[id].commands & command) != 0;
 }
 
-static inline void *cli_option_field(cli_settings *settings, int id) {
-    return (char *)settings + cli_options[id].offset;
+static inline void *cli_option_field(cli_run_options *options, int id) {
+    return (char *)options + cli_options[id].offset;
 }
 
-static inline const void *cli_option_value(const cli_settings *settings, int id) {
-    return (const char *)settings + cli_options[id].offset;
+static inline const void *cli_option_value(const cli_run_options *options, int id) {
+    return (const char *)options + cli_options[id].offset;
 }
 
 /* Parse the argument of an option (NULL for a FLAG). Fails with CGP_EINVAL. */
-CGP_MUST_CHECK cgp_status cli_option_set(cli_settings *settings, int id, const char *text);
+CGP_MUST_CHECK cgp_status cli_option_set(cli_run_options *options, int id, const char *text);
 
 #endif

@@ -23,7 +23,7 @@ static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, doub
     char bytes[CLI_NUMBER];
     fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
             1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
-            1e3 * c->recompute_seconds, 1e3 * c->redo_seconds, 1e-9 * step_flops(c));
+            1e3 * c->recompute_seconds, 1e3 * c->selective_seconds, 1e-9 * step_flops(c));
     if (step_flops(c) > 0 && step_seconds(c) > 0 && peak > 0)
         fprintf(out, " %6.1f", 100 * step_flops(c) / step_seconds(c) / peak);
     else
@@ -40,7 +40,7 @@ static cgp_layer_cost sum_of(const cli_costs *costs) {
         sum.input_seconds += c->input_seconds;
         sum.weight_seconds += c->weight_seconds;
         sum.recompute_seconds += c->recompute_seconds;
-        sum.redo_seconds += c->redo_seconds;
+        sum.selective_seconds += c->selective_seconds;
         for (int d = 0; d < 3; d++)
             sum.flops[d] += c->flops[d];
         sum.parameter_bytes += c->parameter_bytes;
@@ -72,7 +72,7 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
 }
 
 /* What would give these costs again, and when it did. */
-static void sign(cli_costs *costs, const cli_settings *s) {
+static void sign(cli_costs *costs, const cli_run_options *s) {
     const time_t now = time(NULL);
     struct tm day;
     snprintf(costs->command, sizeof costs->command,
@@ -82,17 +82,17 @@ static void sign(cli_costs *costs, const cli_settings *s) {
     if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
 }
 
-static cgp_status profile(cli_experiment *e, cli_settings *s, cli_costs *costs) {
-    cgp_named_model named;
+static cgp_status profile(cli_session *e, cli_run_options *s, cli_costs *costs) {
+    cgp_model_spec spec;
     if (!s->operand)
         return cgp_fail(CGP_EINVAL, "profile: MODEL is missing (cgpipe profile gpt2)");
     if (s->devices.count > 1)
         return cgp_fail(CGP_EINVAL, "--devices: expected one device to measure on, got %d",
                         s->devices.count);
-    CGP_TRY(cli_model_parse(&named, s->operand, 0));
-    CGP_TRY(cli_model_settle(&named, s));
+    CGP_TRY(cli_model_parse(&spec, s->operand, 0));
+    CGP_TRY(cli_model_resolve(&spec, s));
     CGP_TRY(cli_json_check(s));
-    CGP_TRY(cli_experiment_model(e, s, &named));
+    CGP_TRY(cli_session_model(e, s, &spec));
     cgp_plan_options plan = cgp_plan_options_default();
     plan.batch = s->batch;
     plan.chunks = (int)s->chunks;
@@ -101,23 +101,23 @@ static cgp_status profile(cli_experiment *e, cli_settings *s, cli_costs *costs) 
     cgp_profile_options options = cli_profile_options(&plan);
     options.device = s->devices.count > 0 ? s->devices.values[0] : NULL;
     options.repeats = (int)s->repeats;
-    CGP_TRY(cli_costs_measure(costs, e->model, e->model_text, &options));
+    CGP_TRY(cli_costs_measure(costs, e->model, e->model_spec, &options));
     costs->peak_flops = isnan(s->peak) ? cgp_core_peak_flops() : 1e9 * s->peak;
     costs->bandwidth = cli_copy_bandwidth();
     sign(costs, s);
     return CGP_OK;
 }
 
-int cli_profile(const cli_settings *settings) {
-    cli_settings own = *settings;
-    cli_experiment e = {0};
+int cli_profile(const cli_run_options *run_options) {
+    cli_run_options own = *run_options;
+    cli_session e = {0};
     cli_costs costs = {0};
     int code = cli_report(profile(&e, &own, &costs), true);
     if (code == CLI_OK) {
-        print(cli_text(settings), &costs, e.model);
-        code = cli_report(cli_json_write(settings, cli_costs_json(&costs, e.model)), false);
+        print(cli_text(run_options), &costs, e.model);
+        code = cli_report(cli_json_write(run_options, cli_costs_json(&costs, e.model)), false);
     }
     cli_costs_release(&costs);
-    cli_experiment_release(&e);
+    cli_session_release(&e);
     return code;
 }

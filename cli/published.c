@@ -11,60 +11,60 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static bool is_folder(const char *path) {
+static bool is_directory(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
 /* Owned. */
-static char *config_of(const char *folder) {
-    const size_t size = strlen(folder) + sizeof "/config.json";
+static char *config_of(const char *directory) {
+    const size_t size = strlen(directory) + sizeof "/config.json";
     char *path = cli_calloc(size, 1);
-    snprintf(path, size, "%s/config.json", folder);
+    snprintf(path, size, "%s/config.json", directory);
     return path;
 }
 
-static bool has_config(const char *folder) {
-    char *path = config_of(folder);
+static bool has_config(const char *directory) {
+    char *path = config_of(directory);
     struct stat info;
     const bool found = lstat(path, &info) == 0;
     free(path);
     return found;
 }
 
-char *cli_published_folder(const char *path) {
+char *cli_published_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     size_t length = strlen(path);
-    if (!is_folder(path)) length = slash ? (size_t)(slash - path) : 0;
+    if (!is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
     if (slash == path && length == 0) length = 1; /* the slash of the root stays */
-    char *folder = cli_calloc(length + 2, 1);
-    if (length == 0) return strcpy(folder, ".");
-    return memcpy(folder, path, length);
+    char *directory = cli_calloc(length + 2, 1);
+    if (length == 0) return strcpy(directory, ".");
+    return memcpy(directory, path, length);
 }
 
-cgp_status cli_published_model(const char *path, char text[CLI_MODEL_TEXT]) {
-    cgp_named_model named = cgp_named_model_default();
-    char *folder = cli_published_folder(path);
+cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    char *directory = cli_published_directory(path);
     cgp_status status = CGP_OK;
     *text = '\0';
-    if (has_config(folder)) {
-        status = cgp_huggingface_read(&named.gpt2, folder);
-        if (status == CGP_OK) status = cgp_named_model_text(&named, text, CLI_MODEL_TEXT);
+    if (has_config(directory)) {
+        status = cgp_huggingface_read(&spec.gpt2, directory);
+        if (status == CGP_OK) status = cgp_model_spec_text(&spec, text, CLI_MODEL_SPEC);
     }
-    free(folder);
+    free(directory);
     return status;
 }
 
-bool cli_published_shares_differ(const char *folder, char text[CLI_SHARES_TEXT]) {
+bool cli_published_shares_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     double shares[3];
-    char *path = config_of(folder);
+    char *path = config_of(directory);
     json_t *config = json_load_file(path, 0, NULL);
     for (int i = 0; i < 3; i++) {
         const json_t *share = json_object_get(config, keys[i]);
         shares[i] = share ? json_number_value(share) : 0.1; /* as transformers has it */
     }
-    snprintf(text, CLI_SHARES_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
+    snprintf(text, CLI_DROPOUTS_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
              shares[1], keys[2], shares[2]);
     json_decref(config);
     free(path);

@@ -14,16 +14,16 @@
 #include "options.h"
 
 /* Check the name, and fill in what it says and the command line does not. Before everything else is settled. */
-CGP_MUST_CHECK cgp_status cli_recipe_settle(cli_settings *settings);
+CGP_MUST_CHECK cgp_status cli_recipe_resolve(cli_run_options *options);
 
 /* Whether steps are known only with the data. */
-bool cli_recipe_counts_epochs(const cli_settings *settings);
+bool cli_recipe_counts_epochs(const cli_run_options *options);
 
 /* Count epochs of so many samples in steps, whole mini-batches; what is left of a pass is the beginning of the next
  * epoch. Fails with CGP_EINVAL if the data have no end, or less than one mini-batch. */
-CGP_MUST_CHECK cgp_status cli_recipe_count(cli_settings *settings, int64_t samples);
+CGP_MUST_CHECK cgp_status cli_recipe_count(cli_run_options *options, int64_t samples);
 
 /* The rate over the steps of a recipe; nothing without one. After cli_recipe_count(). */
-void cli_recipe_rate(const cli_settings *settings, cgp_rate_schedule *schedule);
+void cli_recipe_lr(const cli_run_options *options, cgp_lr_schedule *schedule);
 
 #endif

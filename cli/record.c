@@ -46,18 +46,18 @@ static cgp_status read_open(const char *path, int fd, json_t **record) {
     return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
 }
 
-cgp_status cli_record_read(const cli_folder *folder, json_t **record) {
+cgp_status cli_record_read(const cli_directory *directory, json_t **record) {
     int fd = -1;
-    if (folder->fd >= 0)
-        CGP_TRY(cli_folder_open(folder, CLI_RECORD, O_RDONLY, &fd));
-    else if (folder->reason == ENOENT)
-        return cgp_fail(CGP_EIO, "run folder %s: no such folder", folder->path);
+    if (directory->fd >= 0)
+        CGP_TRY(cli_directory_open(directory, CLI_RECORD, O_RDONLY, &fd));
+    else if (directory->reason == ENOENT)
+        return cgp_fail(CGP_EIO, "run directory %s: no such directory", directory->path);
     if (fd < 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", folder->record,
-                        strerror(folder->fd < 0 ? folder->reason : ENOENT));
-    CGP_TRY(read_open(folder->record, fd, record));
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory->record,
+                        strerror(directory->fd < 0 ? directory->reason : ENOENT));
+    CGP_TRY(read_open(directory->record, fd, record));
     if (cli_record_model(*record)) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", folder->record);
+    return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", directory->record);
 }
 
 /* --- writing --- */
@@ -83,13 +83,13 @@ static json_t *devices_json(const cgp_plan *plan) {
 }
 
 /* `changed`: taken over; NULL at the first start. */
-static json_t *start_json(const cli_experiment *e, int64_t step, json_t *changed) {
+static json_t *start_json(const cli_session *e, int64_t step, json_t *changed) {
     json_t *start = json_object(), *given = json_object();
     char date[32] = "";
     const time_t now = time(NULL);
     struct tm utc;
     if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
-    cli_options_json(given, e->settings, CLI_LIST_GIVEN);
+    cli_options_json(given, e->options, CLI_LIST_GIVEN);
     json_object_set_new(start, "step", json_integer(step));
     json_object_set_new(start, "date", json_string(date));
     json_object_set_new(start, "version", json_string(CGP_VERSION));
@@ -99,21 +99,21 @@ static json_t *start_json(const cli_experiment *e, int64_t step, json_t *changed
     return start;
 }
 
-cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
-                            const cli_experiment *e, int64_t step, json_t **written) {
+cgp_status cli_record_write(const cli_directory *directory, const json_t *before,
+                            const cli_session *e, int64_t step, json_t **written) {
     json_t *record = json_object(), *options = json_object();
     json_t *starts = json_copy(json_object_get(before, "starts"));
     if (!json_is_array(starts)) {
         json_decref(starts);
         starts = json_array();
     }
-    cli_options_json(options, e->settings, CLI_LIST_RUN);
-    cli_data_json(options, e->settings);
+    cli_options_json(options, e->options, CLI_LIST_RUN);
+    cli_data_json(options, e->options);
     json_t *changed = NULL;
     if (before)
-        changed = cli_options_changes(e->settings, json_object_get(before, "options"), options);
+        changed = cli_options_changes(e->options, json_object_get(before, "options"), options);
     json_array_append_new(starts, start_json(e, step, changed));
-    json_object_set_new(record, "model", json_string(e->model_text));
+    json_object_set_new(record, "model", json_string(e->model_spec));
     json_object_set_new(record, "options", options);
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "devices", devices_json(e->plan));
@@ -124,21 +124,21 @@ cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
         return cgp_fail(CGP_EINVAL,
                         "%s: would have %zu bytes, at most %d are read again (--data: name a "
                         "directory instead of its files)",
-                        folder->record, bytes, LARGEST_RECORD);
+                        directory->record, bytes, LARGEST_RECORD);
     }
     *written = json_incref(record);
-    return cli_json_replace_at(folder->fd, CLI_RECORD, folder->record, record);
+    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
 }
 
-cgp_status cli_record_write_converted(const cli_folder *folder, const char *model_text,
+cgp_status cli_record_write_converted(const cli_directory *directory, const char *model_spec,
                                       double dropout) {
     json_t *record = json_object(), *options = json_object();
     if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
-    json_object_set_new(record, "model", json_string(model_text));
+    json_object_set_new(record, "model", json_string(model_spec));
     json_object_set_new(record, "options", options);
     json_object_set_new(record, "versions", versions_json());
     json_object_set_new(record, "starts", json_array());
-    return cli_json_replace_at(folder->fd, CLI_RECORD, folder->record, record);
+    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
 }
 
 /* --- edited by hand --- */
@@ -165,8 +165,9 @@ static json_t *expected_options(const json_t *record, const json_t *note) {
     return expected;
 }
 
-cgp_status cli_record_check(const cli_folder *folder, const json_t *record, const json_t *note,
-                            const cli_settings *settings, bool *checked) {
+cgp_status cli_record_check(const cli_directory *directory, const json_t *record,
+                            const json_t *note, const cli_run_options *run_options,
+                            bool *checked) {
     const char *model = cli_record_model(record), *before = cli_record_model(note);
     *checked = false;
     if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
@@ -175,13 +176,13 @@ cgp_status cli_record_check(const cli_folder *folder, const json_t *record, cons
             CGP_EINVAL,
             "%s: model is %s, the checkpoint was written with %s (put it back, a run "
             "keeps its model; or another --run)",
-            folder->record, model, before);
+            directory->record, model, before);
     json_t *expected = expected_options(record, note);
     if (!expected) return CGP_OK;
     *checked = true;
     const cgp_status status =
-        cli_options_check(settings, json_object_get(record, "options"), expected);
+        cli_options_check(run_options, json_object_get(record, "options"), expected);
     json_decref(expected);
     return status == CGP_OK ? CGP_OK
-                            : cgp_fail(status, "%s: %s", folder->record, cgp_message());
+                            : cgp_fail(status, "%s: %s", directory->record, cgp_message());
 }

@@ -12,13 +12,13 @@
 #ifndef CGPIPE_CLI_RECORD_H
 #define CGPIPE_CLI_RECORD_H
 
-#include "experiment.h"
-#include "folder.h"
+#include "session.h"
+#include "run_directory.h"
 
 #include <jansson.h>
 
 /* Read run.json. `*record` is the caller's. */
-CGP_MUST_CHECK cgp_status cli_record_read(const cli_folder *folder, json_t **record);
+CGP_MUST_CHECK cgp_status cli_record_read(const cli_directory *directory, json_t **record);
 
 /* Its model, borrowed from the record. */
 const char *cli_record_model(const json_t *record);
@@ -28,8 +28,8 @@ int cli_record_starts(const json_t *record);
 
 /* Write it for a start from `step`; `before` is the record so far, NULL if there is none. *written: the new one, owned by the
  * caller. */
-CGP_MUST_CHECK cgp_status cli_record_write(const cli_folder *folder, const json_t *before,
-                                           const cli_experiment *experiment, int64_t step,
+CGP_MUST_CHECK cgp_status cli_record_write(const cli_directory *directory, const json_t *before,
+                                           const cli_session *session, int64_t step,
                                            json_t **written);
 
 /* Add what the record says of the options to a checkpoint's note. */
@@ -37,12 +37,12 @@ void cli_record_note(json_t *note, const json_t *record);
 
 /* Refuse a record that was edited since the checkpoint with this note. *checked: false if that cannot be told, as an older
  * cgpipe wrote one of the two. */
-CGP_MUST_CHECK cgp_status cli_record_check(const cli_folder *folder, const json_t *record,
-                                           const json_t *note, const cli_settings *settings,
+CGP_MUST_CHECK cgp_status cli_record_check(const cli_directory *directory, const json_t *record,
+                                           const json_t *note, const cli_run_options *options,
                                            bool *checked);
 
 /* Write it for weights of a model that nothing was trained with yet. `dropout` 0: that is left to --dropout. */
-CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_folder *folder,
-                                                     const char *model_text, double dropout);
+CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_directory *directory,
+                                                     const char *model_spec, double dropout);
 
 #endif

@@ -14,22 +14,23 @@
 
 /* --- configuration --- */
 
-static void print_rate_schedule(FILE *out, const cgp_rate_schedule *schedule) {
+static void print_lr_schedule(FILE *out, const cgp_lr_schedule *schedule) {
     if (schedule->warmup > 0) fprintf(out, ", warm-up of %" PRId64 " steps", schedule->warmup);
-    if (schedule->kind == CGP_RATE_COSINE)
-        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->least, schedule->steps);
+    if (schedule->kind == CGP_LR_COSINE)
+        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->min_ratio,
+                schedule->steps);
     for (int i = 0; i < schedule->n_milestones; i++) {
-        if (i == 0) fprintf(out, ", times %g after steps", schedule->factor);
+        if (i == 0) fprintf(out, ", times %g after steps", schedule->gamma);
         fprintf(out, "%s %" PRId64, i ? "," : "", schedule->milestones[i]);
     }
-    if (schedule->kind == CGP_RATE_STEP)
-        fprintf(out, ", times %g every %" PRId64 " steps", schedule->factor,
-                schedule->interval);
+    if (schedule->kind == CGP_LR_STEP)
+        fprintf(out, ", times %g every %" PRId64 " steps", schedule->gamma,
+                schedule->step_size);
 }
 
 static void print_optimizer(FILE *out, const cgp_optim *optim) {
-    fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->rate);
-    print_rate_schedule(out, &optim->schedule);
+    fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->lr);
+    print_lr_schedule(out, &optim->schedule);
     fputc('\n', out);
 }
 
@@ -46,15 +47,15 @@ static void print_constants(FILE *out, const cgp_optim *optim) {
     fputc('\n', out);
 }
 
-static void print_model(FILE *out, const cli_experiment *e) {
+static void print_model(FILE *out, const cli_session *e) {
     char parameters[CLI_NUMBER];
-    fprintf(out, "model        %s\n", e->model_text);
+    fprintf(out, "model        %s\n", e->model_spec);
     fprintf(out, "             %d layers, %s parameters\n", cgp_model_layers(e->model),
             cli_grouped(cgp_model_parameter_count(e->model), parameters));
 }
 
-static void print_batch(FILE *out, const cli_experiment *e) {
-    const cli_settings *s = e->settings;
+static void print_batch(FILE *out, const cli_session *e) {
+    const cli_run_options *s = e->options;
     const int chunks = cgp_plan_chunks(e->plan);
     fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64, s->batch,
             chunks, cgp_plan_microbatch(e->plan));
@@ -63,8 +64,8 @@ static void print_batch(FILE *out, const cli_experiment *e) {
 }
 
 /* One thread a device goes without saying where it is to fit into a line. */
-static void print_pipeline(FILE *out, const cli_experiment *e, bool brief) {
-    const cli_settings *s = e->settings;
+static void print_pipeline(FILE *out, const cli_session *e, bool brief) {
+    const cli_run_options *s = e->options;
     const int *balance = cgp_plan_balance(e->plan);
     const int stages = cgp_plan_stages(e->plan);
     fprintf(out, "pipeline     %d %s", stages, stages == 1 ? "stage" : "stages");
@@ -73,16 +74,16 @@ static void print_pipeline(FILE *out, const cli_experiment *e, bool brief) {
     fprintf(out, ", balance ");
     for (int j = 0; j < stages; j++)
         fprintf(out, "%s%d", j ? "," : "", balance[j]);
-    fprintf(out, ", schedule %s, recompute %s, precision %s%s", cli_shown(s->schedule), s->recompute,
-            s->precision, s->deferred_batch_norm ? ", deferred batch norm" : "");
+    fprintf(out, ", schedule %s, recompute %s, precision %s%s", cli_shown(s->schedule),
+            s->recompute, s->precision, s->deferred_batch_norm ? ", deferred batch norm" : "");
     if (!brief || s->threads_per_device > 1)
         fprintf(out, ", %" PRId64 " %s per device", s->threads_per_device,
                 s->threads_per_device == 1 ? "thread" : "threads");
     fputc('\n', out);
 }
 
-static void print_idle_cores(FILE *out, const cli_experiment *e) {
-    const cli_settings *s = e->settings;
+static void print_idle_cores(FILE *out, const cli_session *e) {
+    const cli_run_options *s = e->options;
     const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN),
                   used = cgp_plan_devices(e->plan) * s->threads_per_device;
     if (used < cores)
@@ -92,15 +93,15 @@ static void print_idle_cores(FILE *out, const cli_experiment *e) {
                 cores - used, cores);
 }
 
-void cli_print_configuration(FILE *out, const cli_experiment *e) {
+void cli_print_configuration(FILE *out, const cli_session *e) {
     print_model(out, e);
     print_batch(out, e);
     print_pipeline(out, e, false);
     print_idle_cores(out, e);
     print_optimizer(out, &e->optim);
     print_constants(out, &e->optim);
-    fprintf(out, "             dropout %g, seed %" PRId64 "\n", e->settings->dropout,
-            e->settings->seed);
+    fprintf(out, "             dropout %g, seed %" PRId64 "\n", e->options->dropout,
+            e->options->seed);
 }
 
 /* "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices" */
@@ -120,7 +121,7 @@ static void print_memory_line(FILE *out, const cgp_plan *plan) {
     fputc('\n', out);
 }
 
-void cli_print_summary(FILE *out, const cli_experiment *e, bool known) {
+void cli_print_summary(FILE *out, const cli_session *e, bool known) {
     if (!known) print_model(out, e);
     if (!known) print_batch(out, e);
     print_pipeline(out, e, true);
@@ -246,7 +247,7 @@ cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
     return CGP_OK;
 }
 
-cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
+cgp_status cli_print_plan(FILE *out, const cli_session *e) {
     const cgp_schedule *schedule = cgp_plan_schedule(e->plan);
     cli_print_configuration(out, e);
     fprintf(out, "\nmemory per device\n");
@@ -255,7 +256,7 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
     fprintf(out,
             "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
             "recompute)\n",
-            cli_shown(e->settings->schedule));
+            cli_shown(e->options->schedule));
     CGP_TRY(cli_print_picture(out, schedule, "device"));
     fprintf(out, "simulated bubble %.1f %% (costs in FLOPs)\n",
             100 * cgp_plan_timeline(e->plan)->bubble_makespan);
@@ -264,15 +265,16 @@ cgp_status cli_print_plan(FILE *out, const cli_experiment *e) {
 
 /* --- results --- */
 
-static void print_overhead(FILE *out, double gap, double wake) {
+static void print_overhead(FILE *out, double gap, double wakeup) {
     fprintf(out, "overhead     %.2f us from an action to the next, ", 1e6 * gap);
-    if (isnan(wake))
+    if (isnan(wakeup))
         fprintf(out, "no stage waited for another (median)\n");
     else
-        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n", 1e6 * wake);
+        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n",
+                1e6 * wakeup);
 }
 
-void cli_print_result(FILE *out, const cli_experiment *e) {
+void cli_print_result(FILE *out, const cli_session *e) {
     const cli_measures *m = &e->measures;
     const double step = cli_measured(e, m->step), forward = cli_measured(e, m->forward);
     const int64_t planned = cli_planned_bytes(e->plan), allocated = cli_allocated_bytes(e);
@@ -280,7 +282,7 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
     fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n",
             m->loss_first, e->steps_before + 1, m->loss_last, e->steps_before + m->steps);
     fprintf(out, "step         %.4f s with the optimizer, %.2f samples/s (medians%s)\n", step,
-            (double)e->settings->batch / step,
+            (double)e->options->batch / step,
             m->steps > 2 ? " without the first two steps" : "");
     if (isnan(forward))
         fprintf(out, "             forward and backward are not apart in this schedule\n");
@@ -290,7 +292,7 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
     fprintf(out, "bubble       %.1f %% measured, %.1f %% simulated\n",
             100 * cli_measured(e, m->bubble),
             100 * cgp_plan_timeline(e->plan)->bubble_makespan);
-    print_overhead(out, cli_measured(e, m->gap), cli_measured(e, m->wake));
+    print_overhead(out, cli_measured(e, m->gap), cli_measured(e, m->wakeup));
     fprintf(out, "busy        ");
     for (int d = 0; d < cgp_plan_devices(e->plan); d++)
         fprintf(out, " %s %.1f %%", cgp_plan_device_at(e->plan, d)->name,
@@ -303,8 +305,8 @@ void cli_print_result(FILE *out, const cli_experiment *e) {
             cgp_bytes_text(e->resident_growth, text, sizeof text));
 }
 
-void cli_print_result_line(FILE *out, const cli_experiment *e) {
+void cli_print_result_line(FILE *out, const cli_session *e) {
     const double step = cli_measured(e, e->measures.step);
     fprintf(out, "step         %.4f s, %.2f samples/s, bubble %.1f %% (medians)\n", step,
-            (double)e->settings->batch / step, 100 * cli_measured(e, e->measures.bubble));
+            (double)e->options->batch / step, 100 * cli_measured(e, e->measures.bubble));
 }

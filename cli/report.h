@@ -3,13 +3,13 @@
 #ifndef CGPIPE_CLI_REPORT_H
 #define CGPIPE_CLI_REPORT_H
 
-#include "experiment.h"
+#include "session.h"
 
 /* Model, mini-batch, pipeline, optimizer: one line each. */
-void cli_print_configuration(FILE *out, const cli_experiment *e);
+void cli_print_configuration(FILE *out, const cli_session *e);
 
 /* The most important of it, and the memory, in at most 7 lines; 2 where all that a run keeps is `known`. */
-void cli_print_summary(FILE *out, const cli_experiment *e, bool known);
+void cli_print_summary(FILE *out, const cli_session *e, bool known);
 
 /* A row per device and one for all, the total also in bytes. */
 void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model);
@@ -27,23 +27,23 @@ CGP_MUST_CHECK cgp_status cli_print_timeline(FILE *out, const cgp_schedule *sche
 double cli_timeline_column(double until);
 
 /* Configuration, memory and whether this machine has it, schedule, simulated bubble. */
-CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_experiment *e);
+CGP_MUST_CHECK cgp_status cli_print_plan(FILE *out, const cli_session *e);
 
 /* Median time of a step, samples/s, bubble: a line. */
-void cli_print_result_line(FILE *out, const cli_experiment *e);
+void cli_print_result_line(FILE *out, const cli_session *e);
 
 /* Median times, samples/s, bubble, busy share per device, planned and allocated bytes. */
-void cli_print_result(FILE *out, const cli_experiment *e);
+void cli_print_result(FILE *out, const cli_session *e);
 
 /* The keys that a plan knows; with those that a run adds. Owned by the caller. */
-json_t *cli_plan_json(const cli_experiment *e);
-CGP_MUST_CHECK cgp_status cli_run_json(const cli_experiment *e, json_t **out);
+json_t *cli_plan_json(const cli_session *e);
+CGP_MUST_CHECK cgp_status cli_run_json(const cli_session *e, json_t **out);
 
 /* A number, or null where it is not finite. */
 json_t *cli_real_json(double value);
 
-/* Fail early if the folder of the JSON file cannot be written. */
-CGP_MUST_CHECK cgp_status cli_json_check(const cli_settings *settings);
+/* Fail early if the directory of the JSON file cannot be written. */
+CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
 
 /* Replace a file by `object`, whole or not at all. Takes `object` over. */
 CGP_MUST_CHECK cgp_status cli_json_replace(const char *path, json_t *object);
@@ -54,6 +54,6 @@ CGP_MUST_CHECK cgp_status cli_json_replace_at(int directory, const char *name, c
 
 /* Write to --json FILE, whole or not at all, or to standard output; nothing if not asked for.
  * Takes `object` over. */
-CGP_MUST_CHECK cgp_status cli_json_write(const cli_settings *settings, json_t *object);
+CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t *object);
 
 #endif

@@ -25,7 +25,7 @@
 /* The checkpoint has its own seed and optimizer; data and dropout follow the seed. Weights that were
  * converted have neither, nor are there options but dropout. */
 static cgp_status check_same(const training *t, const json_t *options) {
-    const cli_settings *s = &t->settings;
+    const cli_run_options *s = &t->options;
     const json_t *seed = json_object_get(options, "seed");
     const char *optimizer = json_string_value(json_object_get(options, "optimizer"));
     if (seed && cli_given(s, CLI_OPTION_SEED) && json_integer_value(seed) != s->seed)
@@ -44,38 +44,38 @@ static cgp_status check_same(const training *t, const json_t *options) {
 static cgp_status inherit(training *t) {
     const json_t *options = json_object_get(t->before, "options");
     CGP_TRY(check_same(t, options));
-    if (cli_settings_inherit(&t->settings, options) != CGP_OK)
-        return cgp_fail(CGP_EFORMAT, "%s: %s", t->folder.record, cgp_message());
-    if (!t->settings.operand) t->settings.operand = cli_record_model(t->before);
+    if (cli_run_options_inherit(&t->options, options) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", t->directory.record, cgp_message());
+    if (!t->options.operand) t->options.operand = cli_record_model(t->before);
     return CGP_OK;
 }
 
-cgp_status cli_resume_settings(training *t) {
-    cli_settings *s = &t->settings;
+cgp_status cli_resume_options(training *t) {
+    cli_run_options *s = &t->options;
     if (!s->resume) return CGP_OK;
-    if (cli_folder_has_record(&t->folder)) {
-        CGP_TRY(cli_record_read(&t->folder, &t->before));
+    if (cli_directory_has_record(&t->directory)) {
+        CGP_TRY(cli_record_read(&t->directory, &t->before));
         CGP_TRY(inherit(t));
-    } else if (cli_folder_has_run(&t->folder)) {
+    } else if (cli_directory_has_run(&t->directory)) {
         return cgp_fail(
             CGP_EFORMAT,
-            "run folder %s: has parts of a run but no run.json (--overwrite deletes "
+            "run directory %s: has parts of a run but no run.json (--overwrite deletes "
             "them and starts anew)",
-            t->folder.path);
+            t->directory.path);
     } else if (!s->operand || s->data.count == 0 || s->from_step >= 0) {
         return cgp_fail(CGP_EINVAL,
                         "--resume: %s has no run yet (MODEL and --data start one; or another "
                         "--run)",
-                        t->folder.path);
+                        t->directory.path);
     }
-    return cli_settings_settle(s);
+    return cli_run_options_resolve(s);
 }
 
 cgp_status cli_resume_check_model(const training *t) {
-    const char *before = t->before ? cli_record_model(t->before) : t->experiment.model_text;
-    if (strcmp(before, t->experiment.model_text) == 0) return CGP_OK;
+    const char *before = t->before ? cli_record_model(t->before) : t->session.model_spec;
+    if (strcmp(before, t->session.model_spec) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "%s: the run has the model %s (leave it out, or another --run)",
-                    t->settings.operand, before);
+                    t->options.operand, before);
 }
 
 /* --- note --- */
@@ -94,21 +94,21 @@ static void device_kinds(const cgp_plan *plan, char *text, size_t size) {
 }
 
 static json_t *make_note(const training *t) {
-    const cli_experiment *e = &t->experiment;
+    const cli_session *e = &t->session;
     char kinds[64];
     device_kinds(e->plan, kinds, sizeof kinds);
     json_t *note = json_object();
     json_object_set_new(note, "program", json_string("cgpipe " CGP_VERSION));
-    json_object_set_new(note, "model", json_string(e->model_text));
+    json_object_set_new(note, "model", json_string(e->model_spec));
     json_object_set_new(note, "position", json_integer(e->position));
     json_object_set_new(note, "data", json_string(t->identity));
-    json_object_set_new(note, "batch", json_integer(t->settings.batch));
+    json_object_set_new(note, "batch", json_integer(t->options.batch));
     json_object_set_new(note, "microbatch", json_integer(cgp_plan_microbatch(e->plan)));
     json_object_set_new(note, "threads_per_device",
-                        json_integer(t->settings.threads_per_device));
+                        json_integer(t->options.threads_per_device));
     json_object_set_new(note, "devices", json_string(kinds));
-    json_object_set_new(note, "precision", json_string(t->settings.precision));
-    json_object_set_new(note, "steps", json_integer(t->settings.steps));
+    json_object_set_new(note, "precision", json_string(t->options.precision));
+    json_object_set_new(note, "steps", json_integer(t->options.steps));
     if (t->record) cli_record_note(note, t->record);
     return note;
 }
@@ -116,7 +116,7 @@ static json_t *make_note(const training *t) {
 cgp_status cli_resume_save(training *t) {
     json_t *note = make_note(t);
     char *text = json_dumps(note, JSON_COMPACT);
-    const int64_t keep = t->settings.keep < INT_MAX ? t->settings.keep : INT_MAX;
+    const int64_t keep = t->options.keep < INT_MAX ? t->options.keep : INT_MAX;
     cgp_save_options options = cgp_save_options_default();
     options.keep = (int)keep;
     options.note = text;
@@ -125,11 +125,11 @@ cgp_status cli_resume_save(training *t) {
     if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     cgp_status status = cli_metrics_sync(&t->metrics);
     if (status == CGP_OK)
-        status = cli_folder_save(&t->folder, t->experiment.pipeline, &options);
+        status = cli_directory_save(&t->directory, t->session.pipeline, &options);
     if (status == CGP_ESTATE) /* gradients do not wait, so it is the check */
-        status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --rate or --clip may help",
-                          cli_experiment_steps(&t->experiment), cgp_message());
-    if (status == CGP_OK) t->saved = cli_experiment_steps(&t->experiment);
+        status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
+                          cli_session_steps(&t->session), cgp_message());
+    if (status == CGP_OK) t->saved = cli_session_steps(&t->session);
     free(text);
     return status;
 }
@@ -147,8 +147,8 @@ static void warn_rounding(const training *t, const json_t *note, const json_t *n
     fprintf(t->out, "warning      ");
     if (devices)
         fprintf(t->out, "devices: %s before, %s now%s",
-                json_is_string(had) ? cli_shown(json_string_value(had)) : "?", json_string_value(has),
-                before != after ? "; " : "");
+                json_is_string(had) ? cli_shown(json_string_value(had)) : "?",
+                json_string_value(has), before != after ? "; " : "");
     if (before != after)
         fprintf(t->out, "samples in a micro-batch: %lld before, %lld now", (long long)before,
                 (long long)after);
@@ -156,7 +156,7 @@ static void warn_rounding(const training *t, const json_t *note, const json_t *n
 }
 
 static void warn_numbers(const training *t, const json_t *note) {
-    const cli_settings *s = &t->settings;
+    const cli_run_options *s = &t->options;
     const json_int_t batch = json_integer_value(json_object_get(note, "batch"));
     const json_int_t steps = json_integer_value(json_object_get(note, "steps"));
     const char *precision = json_string_value(json_object_get(note, "precision"));
@@ -167,7 +167,7 @@ static void warn_numbers(const training *t, const json_t *note) {
         fprintf(t->out,
                 "warning      precision: %s before, %s now: other rounding from here on\n",
                 precision ? cli_shown(precision) : "f32", s->precision);
-    if (steps != s->steps && strcmp(s->rate_schedule, "cosine") == 0)
+    if (steps != s->steps && strcmp(s->lr_schedule, "cosine") == 0)
         fprintf(t->out,
                 "warning      steps: %lld before, %lld now: the rate follows another cosine\n",
                 (long long)steps, (long long)s->steps);
@@ -177,11 +177,11 @@ static void warn_numbers(const training *t, const json_t *note) {
 
 static cgp_status check_data(training *t, const json_t *note) {
     const char *before = json_string_value(json_object_get(note, "data"));
-    t->experiment.position = json_integer_value(json_object_get(note, "position"));
+    t->session.position = json_integer_value(json_object_get(note, "position"));
     if (before && strcmp(before, t->identity) == 0) return CGP_OK;
-    if (t->settings.new_data) {
+    if (t->options.new_data) {
         fprintf(t->out, "warning      data: not those of the run: read from their beginning\n");
-        t->experiment.position = 0;
+        t->session.position = 0;
         return CGP_OK;
     }
     return cgp_fail(
@@ -203,7 +203,7 @@ static bool is_converted(const json_t *note) {
 /* run.json is the one record of a run; each checkpoint knows what it said. */
 static cgp_status check_record(const training *t, const json_t *note) {
     bool checked = false;
-    CGP_TRY(cli_record_check(&t->folder, t->before, note, &t->settings, &checked));
+    CGP_TRY(cli_record_check(&t->directory, t->before, note, &t->options, &checked));
     if (!checked)
         fprintf(t->out,
                 "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
@@ -218,9 +218,9 @@ static cgp_status take_note(training *t, const char *text) {
         json_decref(note);
         return cgp_fail(
             CGP_EFORMAT,
-            "run folder %s: the checkpoint has no note of cgpipe train (it was saved "
+            "run directory %s: the checkpoint has no note of cgpipe train (it was saved "
             "by another program)",
-            t->folder.path);
+            t->directory.path);
     }
     const bool trained = !is_converted(note);
     cgp_status status = trained ? check_record(t, note) : CGP_OK;
@@ -236,17 +236,17 @@ static cgp_status take_note(training *t, const char *text) {
 }
 
 cgp_status cli_resume_load(training *t) {
-    cli_experiment *e = &t->experiment;
-    const int64_t from = t->settings.from_step;
+    cli_session *e = &t->session;
+    const int64_t from = t->options.from_step;
     char *note = NULL;
-    if (!t->settings.resume || !t->before) return CGP_OK;
+    if (!t->options.resume || !t->before) return CGP_OK;
     if (cli_record_starts(t->before) > 0)
-        cli_options_print_changes(t->out, &t->settings, json_object_get(t->before, "options"));
-    if (from < 0 && cli_folder_newest(&t->folder) == CLI_NO_STEP) return CGP_OK;
-    CGP_TRY(cli_folder_load(&t->folder, from, e->pipeline, &note));
+        cli_options_print_changes(t->out, &t->options, json_object_get(t->before, "options"));
+    if (from < 0 && cli_directory_newest(&t->directory) == CLI_NO_STEP) return CGP_OK;
+    CGP_TRY(cli_directory_load(&t->directory, from, e->pipeline, &note));
     e->steps_before = t->resumed = t->saved = cgp_pipeline_updates(e->pipeline);
     fprintf(t->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", t->resumed,
-            t->settings.steps);
+            t->options.steps);
     const cgp_status status = take_note(t, note);
     free(note);
     return status;

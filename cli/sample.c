@@ -4,8 +4,8 @@
 #include "commands.h"
 
 #include "common.h"
-#include "experiment.h"
-#include "folder.h"
+#include "session.h"
+#include "run_directory.h"
 #include "published.h"
 #include "record.h"
 #include "sampler.h"
@@ -18,10 +18,10 @@
 #include <unistd.h>
 
 typedef struct sample {
-    const cli_settings *settings;
-    cli_folder folder;
+    const cli_run_options *options;
+    cli_directory directory;
     json_t *record;
-    cgp_named_model named;
+    cgp_model_spec spec;
     cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
     cli_sampler sampler;
     cgp_weights *weights;
@@ -30,22 +30,22 @@ typedef struct sample {
 
 /* What can be said before weights are read. */
 static cgp_status prepare(sample *s) {
-    const cli_settings *settings = s->settings;
-    CGP_TRY(cli_record_read(&s->folder, &s->record));
-    if (cli_model_parse(&s->named, cli_record_model(s->record), 256) != CGP_OK)
-        return cgp_fail(CGP_EFORMAT, "%s: %s", s->folder.record, cgp_message());
-    s->sampling = (cli_sampling){.prompt = settings->prompt,
-                                 .length = settings->length,
-                                 .temperature = settings->temperature,
-                                 .top_k = settings->top_k,
-                                 .seed = (uint64_t)settings->seed,
+    const cli_run_options *options = s->options;
+    CGP_TRY(cli_record_read(&s->directory, &s->record));
+    if (cli_model_parse(&s->spec, cli_record_model(s->record), 256) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", s->directory.record, cgp_message());
+    s->sampling = (cli_sampling){.prompt = options->prompt,
+                                 .length = options->length,
+                                 .temperature = options->temperature,
+                                 .top_k = options->top_k,
+                                 .seed = (uint64_t)options->seed,
                                  .out = stdout,
                                  .escape = isatty(STDOUT_FILENO) == 1};
-    CGP_TRY(cli_model_expect_gpt2(&s->named, "sample"));
-    if (settings->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, settings->tokenizer));
-    CGP_TRY(cli_sampling_check(&s->sampling, &s->named.gpt2, s->tokenizer));
-    return cli_sampler_plan(&s->sampler, &s->named.gpt2, s->tokenizer,
-                            (int)settings->threads_per_device);
+    CGP_TRY(cli_model_expect_gpt2(&s->spec, "sample"));
+    if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
+    CGP_TRY(cli_sampling_check(&s->sampling, &s->spec.gpt2, s->tokenizer));
+    return cli_sampler_plan(&s->sampler, &s->spec.gpt2, s->tokenizer,
+                            (int)options->threads_per_device);
 }
 
 /* The model that a note of cgpipe train tells; NULL if it is no such note. */
@@ -62,10 +62,10 @@ static cgp_status other_model(const char *path, const char *expected, const char
                     got);
 }
 
-/* What a checkpoint in `folder` says of its model. */
-static cgp_status check_note(const char *path, const char *folder, const char *expected) {
+/* What a checkpoint in `directory` says of its model. */
+static cgp_status check_note(const char *path, const char *directory, const char *expected) {
     char *note = NULL;
-    const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, folder);
+    const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
     if (status == CGP_EIO) return CGP_OK; /* no checkpoint's file */
     CGP_TRY(status);
     json_t *model = model_of_note(note);
@@ -78,16 +78,16 @@ static cgp_status check_note(const char *path, const char *folder, const char *e
 }
 
 /* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does: config.json
- * in its folder, or the note of the checkpoint that it is in. A folder of weights is no checkpoint. */
+ * in its directory, or the note of the checkpoint that it is in. A directory of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
-    char expected[CLI_MODEL_TEXT], got[CLI_MODEL_TEXT];
-    CGP_TRY(cgp_named_model_text(&s->named, expected, sizeof expected));
+    char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
+    CGP_TRY(cgp_model_spec_text(&s->spec, expected, sizeof expected));
     CGP_TRY(cli_published_model(path, got));
     if (*got && strcmp(got, expected) != 0) return other_model(path, expected, got);
-    char *folder = cli_published_folder(path);
-    const bool is_file = strcmp(folder, path) != 0;
-    const cgp_status status = is_file ? check_note(path, folder, expected) : CGP_OK;
-    free(folder);
+    char *directory = cli_published_directory(path);
+    const bool is_file = strcmp(directory, path) != 0;
+    const cgp_status status = is_file ? check_note(path, directory, expected) : CGP_OK;
+    free(directory);
     return status;
 }
 
@@ -100,29 +100,30 @@ static cgp_status load_file(sample *s, const char *path) {
 
 static cgp_status load_checkpoint(sample *s) {
     CGP_TRY(cli_sampler_start(&s->sampler));
-    return cli_folder_load(&s->folder, s->settings->from_step, s->sampler.pipeline, NULL);
+    return cli_directory_load(&s->directory, s->options->from_step, s->sampler.pipeline, NULL);
 }
 
 static cgp_status run(sample *s) {
-    const char *path = s->settings->weights;
+    const char *path = s->options->weights;
     CGP_TRY(path ? load_file(s, path) : load_checkpoint(s));
     CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
     if (s->sampling.escape) fputc('\n', stdout);
     return CGP_OK;
 }
 
-int cli_sample(const cli_settings *settings) {
-    sample s = {.settings = settings};
-    if (!settings->operand)
+int cli_sample(const cli_run_options *options) {
+    sample s = {.options = options};
+    if (!options->operand)
         return cli_report(
-            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the folder of cgpipe train)"), true);
-    cli_folder_name(&s.folder, settings->operand);
+            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"),
+            true);
+    cli_directory_name(&s.directory, options->operand);
     int code = cli_report(prepare(&s), true);
     if (code == CLI_OK) code = cli_report(run(&s), false);
     cgp_weights_close(s.weights);
     cli_sampler_release(&s.sampler);
     cgp_tokenizer_destroy(s.tokenizer);
     json_decref(s.record);
-    cli_folder_close(&s.folder);
+    cli_directory_close(&s.directory);
     return code;
 }

@@ -16,32 +16,32 @@
 
 cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_options *gpt2,
                               const cgp_tokenizer *tokenizer) {
-    const int64_t tokens = tokenizer ? cgp_tokenizer_vocabulary(tokenizer) : 0;
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 0;
     if (!*sampling->prompt)
         return cgp_fail(CGP_EINVAL, "--prompt: expected at least one character, got none");
-    if (tokens > gpt2->vocabulary)
+    if (tokens > gpt2->vocab)
         return cgp_fail(CGP_EINVAL,
                         "--tokenizer: has %" PRId64
                         " tokens, expected at most the vocabulary of the model, %" PRId64
                         " (the tokenizer that its data were made with)",
-                        tokens, gpt2->vocabulary);
+                        tokens, gpt2->vocab);
     if (tokenizer) return CGP_OK;
     for (const char *c = sampling->prompt; *c; c++) {
-        if ((unsigned char)*c >= gpt2->vocabulary)
+        if ((unsigned char)*c >= gpt2->vocab)
             return cgp_fail(CGP_EINVAL,
                             "--prompt: byte %d is not in the vocabulary of %" PRId64
                             " (another --prompt)",
-                            (unsigned char)*c, gpt2->vocabulary);
+                            (unsigned char)*c, gpt2->vocab);
     }
     return CGP_OK;
 }
 
 cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2,
                             cgp_tokenizer *tokenizer, int threads) {
-    const int64_t tokens = tokenizer ? cgp_tokenizer_vocabulary(tokenizer) : 256;
-    *s = (cli_sampler){
-        .sequence = gpt2->sequence, .vocabulary = gpt2->vocabulary, .tokenizer = tokenizer};
-    s->choices = (int)(tokens < s->vocabulary ? tokens : s->vocabulary);
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
+    *s =
+        (cli_sampler){.sequence = gpt2->sequence, .vocab = gpt2->vocab, .tokenizer = tokenizer};
+    s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);
     cgp_gpt2_options inference = *gpt2;
     inference.loss = false;
     inference.dropout = 0;
@@ -54,7 +54,7 @@ cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2,
 
 cgp_status cli_sampler_start(cli_sampler *s) {
     s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
-    s->logits = cli_calloc((size_t)(s->sequence * s->vocabulary), sizeof *s->logits);
+    s->logits = cli_calloc((size_t)(s->sequence * s->vocab), sizeof *s->logits);
     s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
     return cgp_pipeline_create(&s->pipeline, s->plan, 0);
 }
@@ -168,8 +168,7 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
                               s->tokens};
     const cgp_tensor output = {
-        CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocabulary}),
-        s->logits};
+        CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
     const cgp_tensor *const inputs[1] = {&input};
     uint64_t state = sampling->seed;
     int64_t used = 0;
@@ -177,7 +176,7 @@ cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
     CGP_TRY(push_prompt(s, sampling->prompt, &used));
     for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
         CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
-        const float *last = s->logits + (used - 1) * s->vocabulary;
+        const float *last = s->logits + (used - 1) * s->vocab;
         const int token = choose(s, last, sampling, next_uniform(&state));
         if (token < 0)
             return cgp_fail(CGP_EDEVICE,

@@ -14,7 +14,7 @@ typedef struct cli_sampler {
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
-    int64_t sequence, vocabulary;
+    int64_t sequence, vocab;
     int32_t *tokens;          /* [1, T] */
     float *logits;            /* [1, T, V] */
     double *weights;          /* [2, choices]: weights, and room to sort them */

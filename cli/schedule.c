@@ -13,10 +13,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_ROWS = 1000 }; /* of a picture */
+enum { MAX_ROWS = 1000 }; /* of a picture */
 
 typedef struct drawing {
-    const cli_settings *settings;
+    const cli_run_options *options;
     cgp_schedule *schedule;
     const cgp_edge *edges; /* of the schedule */
     int n_edges;
@@ -34,7 +34,7 @@ static double *repeat(double value, int count) {
 
 /* --- making --- */
 
-static cgp_status check_settings(const cli_settings *s) {
+static cgp_status check_options(const cli_run_options *s) {
     static const cli_option_id sizes[] = {CLI_OPTION_STAGES, CLI_OPTION_CHUNKS,
                                           CLI_OPTION_VIRTUAL, CLI_OPTION_GROUP};
     CGP_TRY(cli_schedule_check_outputs(s));
@@ -55,13 +55,13 @@ static cgp_status check_settings(const cli_settings *s) {
 
 /* The cost of an option on every stage, owned by the caller; NULL if it is not given, which stands for
  * what a device takes, shared out over its stages. */
-static double *cost_on(const cli_settings *s, cli_option_id id, double value, int stages) {
+static double *cost_on(const cli_run_options *s, cli_option_id id, double value, int stages) {
     return cli_given(s, id) ? repeat(value, stages) : NULL;
 }
 
 /* Take the three of them, where there are as many stages. */
 static void take_costs(drawing *d, int stages) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     free(d->forward);
     free(d->input);
     free(d->weight);
@@ -72,7 +72,7 @@ static void take_costs(drawing *d, int stages) {
 
 /* The greedy schedules take the costs that are simulated. */
 static cgp_status generate(drawing *d) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     const cgp_schedule_info *info = cgp_schedule_info_find(s->operand);
     cgp_schedule_options options = cgp_schedule_options_default();
     options.virtual_stages = (int)s->virtual_stages;
@@ -89,7 +89,7 @@ static cgp_status generate(drawing *d) {
 }
 
 static cgp_status make(drawing *d) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
     CGP_TRY(cgp_recompute_parse(&recompute, s->recompute));
     CGP_TRY(s->check ? cli_schedule_read(&d->schedule, s->check) : generate(d));
@@ -110,12 +110,12 @@ static cgp_status make(drawing *d) {
 /* Draw where it is wrong; the message stays that of the check. */
 static cgp_status check(drawing *d) {
     const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
-    char *grid = status == CGP_EINVAL ? cgp_schedule_draw_fault(d->schedule) : NULL;
+    char *grid = status == CGP_EINVAL ? cgp_schedule_draw_diagnostic(d->schedule) : NULL;
     if (!grid) return status;
     int device = 0;
     for (char *line = strtok(grid, "\n"); line; line = strtok(NULL, "\n"))
-        fprintf(cli_text(d->settings), "device:%-3d %s\n", device++, line);
-    fflush(cli_text(d->settings));
+        fprintf(cli_text(d->options), "device:%-3d %s\n", device++, line);
+    fflush(cli_text(d->options));
     free(grid);
     return status;
 }
@@ -126,7 +126,7 @@ static bool is_local(const drawing *d, int edge) {
 }
 
 static cgp_status simulate(drawing *d) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     take_costs(d, cgp_schedule_stages(d->schedule));
     d->latency = repeat(s->latency, d->n_edges);
     d->transfer = repeat(s->transfer, d->n_edges);
@@ -146,15 +146,15 @@ static cgp_status simulate(drawing *d) {
 /* --- telling --- */
 
 /* Stages of the device that has most. */
-static int most_stages(const cgp_schedule *schedule) {
-    int most = 0;
+static int max_stages(const cgp_schedule *schedule) {
+    int max = 0;
     int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
     for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
         const int count = ++counts[cgp_schedule_device_of(schedule, j)];
-        most = count > most ? count : most;
+        max = count > max ? count : max;
     }
     free(counts);
-    return most;
+    return max;
 }
 
 static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
@@ -171,7 +171,7 @@ static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
 
 /* "F 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
 static void print_cost(const drawing *d, FILE *out, char letter, const double *given) {
-    const int devices = cgp_schedule_devices(d->schedule), v = most_stages(d->schedule);
+    const int devices = cgp_schedule_devices(d->schedule), v = max_stages(d->schedule);
     if (!given && devices * (int64_t)v != cgp_schedule_stages(d->schedule))
         fprintf(out, "%c 1/v, ", letter);
     else
@@ -179,7 +179,7 @@ static void print_cost(const drawing *d, FILE *out, char letter, const double *g
 }
 
 static void print_figures(const drawing *d, FILE *out) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     const cgp_schedule_timeline *t = &d->timeline;
     fprintf(out, "\ncosts        ");
     print_cost(d, out, 'F', d->forward);
@@ -199,16 +199,16 @@ static void print_figures(const drawing *d, FILE *out) {
     fprintf(out, "\nbuffers      edge: least (no deadlock), free (no sender waits)\n");
     for (int i = 0; i < d->n_edges; i++)
         fprintf(out, "             %d->%d: %d, %d\n", d->edges[i].from, d->edges[i].to,
-                d->report.least_capacity[i], t->free_capacity[i]);
+                d->report.min_capacity[i], t->free_capacity[i]);
 }
 
 static cgp_status print(const drawing *d) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     const bool taken = s->csv || s->csv_transfers || (s->svg && strcmp(s->svg, "-") == 0) ||
                        (s->trace_json && strcmp(s->trace_json, "-") == 0);
     if (taken) return CGP_OK; /* standard output is for one thing */
     FILE *out = cli_text(s);
-    if (cgp_schedule_devices(d->schedule) <= MOST_ROWS)
+    if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
         CGP_TRY(cli_print_picture(out, d->schedule, "device"));
     else
         fprintf(out, "%d devices are too many to draw\n", cgp_schedule_devices(d->schedule));
@@ -244,13 +244,13 @@ static json_t *critical_json(const cgp_schedule_timeline *t) {
 }
 
 static json_t *to_json(const drawing *d) {
-    const cli_settings *s = d->settings;
+    const cli_run_options *s = d->options;
     const cgp_schedule_timeline *t = &d->timeline;
     json_t *o = json_object(), *edges = json_array();
     json_object_set_new(o, "schedule", json_string(cgp_schedule_name(d->schedule)));
     json_object_set_new(o, "stages", json_integer(cgp_schedule_devices(d->schedule)));
     json_object_set_new(o, "chunks", json_integer(cgp_schedule_chunks(d->schedule)));
-    json_object_set_new(o, "virtual", json_integer(most_stages(d->schedule)));
+    json_object_set_new(o, "virtual", json_integer(max_stages(d->schedule)));
     json_object_set_new(o, "recompute", json_string(s->recompute));
     json_object_set_new(o, "makespan", cli_real_json(t->makespan));
     json_object_set_new(o, "span", cli_real_json(t->span));
@@ -264,16 +264,16 @@ static json_t *to_json(const drawing *d) {
         json_array_append_new(edges,
                               list_of((const int[]){d->edges[i].from, d->edges[i].to}, 2));
     json_object_set_new(o, "edges", edges);
-    json_object_set_new(o, "least_capacity", list_of(d->report.least_capacity, d->n_edges));
+    json_object_set_new(o, "min_capacity", list_of(d->report.min_capacity, d->n_edges));
     json_object_set_new(o, "free_capacity", list_of(t->free_capacity, d->n_edges));
     return o;
 }
 
 static cgp_status tell(drawing *d) {
-    CGP_TRY(cli_json_check(d->settings));
+    CGP_TRY(cli_json_check(d->options));
     CGP_TRY(print(d));
-    CGP_TRY(cli_schedule_write(d->settings, d->schedule, &d->timeline));
-    return cli_json_write(d->settings, to_json(d));
+    CGP_TRY(cli_schedule_write(d->options, d->schedule, &d->timeline));
+    return cli_json_write(d->options, to_json(d));
 }
 
 /* --- --list --- */
@@ -289,26 +289,26 @@ static json_t *info_json(const cgp_schedule_info *info) {
     return o;
 }
 
-static cgp_status list_schedules(const cli_settings *settings) {
+static cgp_status list_schedules(const cli_run_options *run_options) {
     const cgp_schedule_info *info;
-    CGP_TRY(cli_json_check(settings));
+    CGP_TRY(cli_json_check(run_options));
     json_t *list = json_array(), *root = json_object();
     json_object_set_new(root, "schedules", list);
     for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
-        fprintf(cli_text(settings), "%-15s %s\n", info->name, info->when);
+        fprintf(cli_text(run_options), "%-15s %s\n", info->name, info->when);
         json_array_append_new(list, info_json(info));
     }
-    return cli_json_write(settings, root);
+    return cli_json_write(run_options, root);
 }
 
-int cli_schedule(const cli_settings *settings) {
-    drawing d = {.settings = settings};
-    if (settings->list) return cli_report(list_schedules(settings), false);
-    if (settings->compare) return cli_compare(settings);
-    const bool named = settings->check == NULL; /* what is wrong is then the command line */
-    int code = cli_report(check_settings(settings), true);
-    if (code == CLI_OK) code = cli_report(make(&d), named);
-    if (code == CLI_OK) code = cli_report(simulate(&d), named);
+int cli_schedule(const cli_run_options *run_options) {
+    drawing d = {.options = run_options};
+    if (run_options->list) return cli_report(list_schedules(run_options), false);
+    if (run_options->compare) return cli_compare(run_options);
+    const bool spec = run_options->check == NULL; /* what is wrong is then the command line */
+    int code = cli_report(check_options(run_options), true);
+    if (code == CLI_OK) code = cli_report(make(&d), spec);
+    if (code == CLI_OK) code = cli_report(simulate(&d), spec);
     if (code == CLI_OK) code = cli_report(tell(&d), false);
     cgp_schedule_timeline_release(&d.timeline);
     cgp_schedule_report_release(&d.report);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /* A row of 2^24 actions is a tenth of that: a typing error must not eat all memory. */
-enum { MOST_MIB = 256 };
+enum { MAX_MIB = 256 };
 
 /* --- reading --- */
 
@@ -20,19 +20,19 @@ static cgp_status unreadable(const char *path, const char *why) {
 
 /* All bytes of an open file, however it tells its size. */
 static cgp_status read_bytes(FILE *file, const char *path, char **out, size_t *size) {
-    size_t used = 0, room = 0;
+    size_t used = 0, capacity = 0;
     char *bytes = NULL;
     for (;;) {
-        if (used == room) {
-            room = room ? 2 * room : 1 << 16;
-            char *grown = room > (size_t)MOST_MIB << 20 ? NULL : realloc(bytes, room);
+        if (used == capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            char *grown = capacity > (size_t)MAX_MIB << 20 ? NULL : realloc(bytes, capacity);
             if (!grown) {
                 free(bytes);
                 return unreadable(path, "too large");
             }
             bytes = grown;
         }
-        const size_t got = fread(bytes + used, 1, room - used, file);
+        const size_t got = fread(bytes + used, 1, capacity - used, file);
         used += got;
         if (got == 0) break;
     }
@@ -73,7 +73,7 @@ static bool is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
 }
 
-cgp_status cli_schedule_check_outputs(const cli_settings *s) {
+cgp_status cli_schedule_check_outputs(const cli_run_options *s) {
     if (s->csv + s->csv_transfers + is_stdout(s->svg) + is_stdout(s->trace_json) +
             is_stdout(s->json) >
         1)
@@ -94,7 +94,7 @@ cgp_status cli_text_write(const char *path, char *text) {
     return status;
 }
 
-cgp_status cli_schedule_write(const cli_settings *s, const cgp_schedule *schedule,
+cgp_status cli_schedule_write(const cli_run_options *s, const cgp_schedule *schedule,
                               const cgp_schedule_timeline *timeline) {
     char *text = NULL;
     if (s->csv || s->csv_transfers) {

@@ -21,10 +21,10 @@ CGP_MUST_CHECK cgp_status cli_file_read(const char *path, char **bytes, size_t *
 CGP_MUST_CHECK cgp_status cli_text_write(const char *path, char *text);
 
 /* At most one thing goes to standard output. */
-CGP_MUST_CHECK cgp_status cli_schedule_check_outputs(const cli_settings *settings);
+CGP_MUST_CHECK cgp_status cli_schedule_check_outputs(const cli_run_options *options);
 
 /* Print the CSV, if asked for; write the files of --svg and --trace-json. */
-CGP_MUST_CHECK cgp_status cli_schedule_write(const cli_settings *settings,
+CGP_MUST_CHECK cgp_status cli_schedule_write(const cli_run_options *options,
                                              const cgp_schedule *schedule,
                                              const cgp_schedule_timeline *timeline);
 

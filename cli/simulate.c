@@ -17,7 +17,8 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
         for (int i = stage->first_layer; i < stage->first_layer + stage->layers; i++) {
             const cgp_layer_cost *c = &costs->layer[i];
-            const double redo = cgp_recompute_is_selective(recompute) ? c->redo_seconds : 0;
+            const double redo =
+                cgp_recompute_is_selective(recompute) ? c->selective_seconds : 0;
             times[j] += scale * c->forward_seconds;
             times[n + j] += scale * (c->input_seconds + redo);
             times[2 * n + j] += scale * c->weight_seconds;

@@ -3,7 +3,7 @@
 #ifndef CGPIPE_CLI_TABLES_H
 #define CGPIPE_CLI_TABLES_H
 
-#include "experiment.h"
+#include "session.h"
 
 enum { BENCH_CELLS = 9, BENCH_STAGES = 8, BENCH_COLUMNS = 5 };
 
@@ -35,15 +35,15 @@ const bench_table *bench_table_find(const char *name, bool old);
 /* --- a cell as an experiment --- */
 
 /* Options that a table sets may not be given; the JSON file can be written. */
-CGP_MUST_CHECK cgp_status bench_table_check(const cli_settings *settings);
+CGP_MUST_CHECK cgp_status bench_table_check(const cli_run_options *options);
 
 /* The settings of a cell; the balance is by FLOPs until one is set. */
-void bench_cell_settings(cli_settings *own, const cli_settings *settings,
-                         const bench_table *table, const bench_cell *cell);
-void bench_cell_balance(cli_settings *own, const int *balance, int stages);
+void bench_cell_options(cli_run_options *own, const cli_run_options *options,
+                        const bench_table *table, const bench_cell *cell);
+void bench_cell_balance(cli_run_options *own, const int *balance, int stages);
 
 /* Plan a cell with these settings. Release `e` in any case. */
-CGP_MUST_CHECK cgp_status bench_cell_plan(cli_experiment *e, cli_settings *own,
+CGP_MUST_CHECK cgp_status bench_cell_plan(cli_session *e, cli_run_options *own,
                                           const bench_cell *cell);
 
 /* --- what the tables print and write --- */
@@ -55,7 +55,7 @@ void bench_print_balance(FILE *out, const cgp_plan *plan);
 void bench_print_number(FILE *out, int width, int digits, double value); /* NaN: - */
 
 /* The commands. Each returns the exit code and has told of its failure. */
-int cli_bench_memory(const cli_settings *settings, const bench_table *table);
-int cli_bench_speed(const cli_settings *settings, const bench_table *table);
+int cli_bench_memory(const cli_run_options *options, const bench_table *table);
+int cli_bench_speed(const cli_run_options *options, const bench_table *table);
 
 #endif

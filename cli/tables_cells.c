@@ -7,8 +7,8 @@
 
 #include <math.h>
 
-void bench_cell_settings(cli_settings *own, const cli_settings *s, const bench_table *table,
-                         const bench_cell *cell) {
+void bench_cell_options(cli_run_options *own, const cli_run_options *s,
+                        const bench_table *table, const bench_cell *cell) {
     *own = *s;
     own->batch = cell->batch;
     own->chunks = cell->chunks;
@@ -22,17 +22,17 @@ void bench_cell_settings(cli_settings *own, const cli_settings *s, const bench_t
     own->eps = 1e-8;
 }
 
-void bench_cell_balance(cli_settings *own, const int *balance, int stages) {
+void bench_cell_balance(cli_run_options *own, const int *balance, int stages) {
     own->balance = (cli_balance){.layers = {balance, stages}};
 }
 
-cgp_status bench_cell_plan(cli_experiment *e, cli_settings *own, const bench_cell *cell) {
-    cgp_named_model named;
-    *e = (cli_experiment){0};
-    CGP_TRY(cli_model_parse(&named, cell->model, 0));
+cgp_status bench_cell_plan(cli_session *e, cli_run_options *own, const bench_cell *cell) {
+    cgp_model_spec spec;
+    *e = (cli_session){0};
+    CGP_TRY(cli_model_parse(&spec, cell->model, 0));
     if (!cli_given(own, CLI_OPTION_DROPOUT)) own->dropout = NAN;
-    CGP_TRY(cli_model_settle(&named, own));
-    return cli_experiment_plan(e, own, &named);
+    CGP_TRY(cli_model_resolve(&spec, own));
+    return cli_session_plan(e, own, &spec);
 }
 
 json_t *bench_cell_json(const bench_table *table, const bench_cell *cell) {
@@ -80,7 +80,7 @@ void bench_print_number(FILE *out, int width, int digits, double value) {
         fprintf(out, " %*.*f", width, digits, value);
 }
 
-cgp_status bench_table_check(const cli_settings *s) {
+cgp_status bench_table_check(const cli_run_options *s) {
     static const cli_option_id set[] = {
         CLI_OPTION_STAGES, CLI_OPTION_CHUNKS, CLI_OPTION_BALANCE,  CLI_OPTION_RECOMPUTE,
         CLI_OPTION_MODEL,  CLI_OPTION_GRID,   CLI_OPTION_OPTIMIZER};

@@ -22,20 +22,20 @@
 enum { PIECE = 1 << 20, LLM_C_HEADER = 1024, LLM_C_MAGIC = 20240520 };
 
 typedef struct work {
-    const cli_settings *settings;
+    const cli_run_options *options;
     cgp_tokenizer *tokenizer;
     cgp_token_list tokens; /* of the piece at hand */
     uint8_t *piece;        /* [room] */
-    size_t room;
+    size_t capacity;
     uint8_t *kept; /* [n_kept] for --out */
-    size_t n_kept, kept_room;
+    size_t n_kept, kept_capacity;
     int64_t read, made; /* bytes and tokens, or tokens and bytes */
 } work;
 
 /* --- out --- */
 
-static void *grow(void *old, size_t used, size_t room) {
-    void *grown = cli_calloc(room, 1);
+static void *grow(void *old, size_t used, size_t capacity) {
+    void *grown = cli_calloc(capacity, 1);
     if (used > 0) memcpy(grown, old, used);
     free(old);
     return grown;
@@ -43,9 +43,9 @@ static void *grow(void *old, size_t used, size_t room) {
 
 static void keep(work *w, const void *bytes, size_t count) {
     if (count == 0) return;
-    if (w->n_kept + count > w->kept_room) {
-        w->kept_room = 2 * (w->n_kept + count);
-        w->kept = grow(w->kept, w->n_kept, w->kept_room);
+    if (w->n_kept + count > w->kept_capacity) {
+        w->kept_capacity = 2 * (w->n_kept + count);
+        w->kept = grow(w->kept, w->n_kept, w->kept_capacity);
     }
     memcpy(w->kept + w->n_kept, bytes, count);
     w->n_kept += count;
@@ -61,7 +61,7 @@ static cgp_status give_tokens(work *w) {
     for (int64_t i = 0; i < w->tokens.count; i++) {
         const int32_t id = w->tokens.ids[i];
         const uint8_t bytes[2] = {(uint8_t)id, (uint8_t)(id >> 8)};
-        if (w->settings->out)
+        if (w->options->out)
             keep(w, bytes, sizeof bytes);
         else
             printf("%s%" PRId32, w->made + i > 0 ? " " : "", id);
@@ -75,7 +75,7 @@ static cgp_status give_bytes(work *w) {
     char *bytes = NULL;
     int64_t count = 0;
     CGP_TRY(cgp_tokenizer_decode(w->tokenizer, w->tokens.ids, w->tokens.count, &bytes, &count));
-    if (w->settings->out)
+    if (w->options->out)
         keep(w, bytes, (size_t)count);
     else
         fwrite(bytes, 1, (size_t)count, stdout);
@@ -88,9 +88,9 @@ static cgp_status give_bytes(work *w) {
 
 static void add_token(work *w, int32_t id) {
     cgp_token_list *list = &w->tokens;
-    if (list->count == list->room) {
-        list->room = 2 * list->room + 256;
-        list->ids = grow(list->ids, (size_t)list->count * 4, (size_t)list->room * 4);
+    if (list->count == list->capacity) {
+        list->capacity = 2 * list->capacity + 256;
+        list->ids = grow(list->ids, (size_t)list->count * 4, (size_t)list->capacity * 4);
     }
     list->ids[list->count++] = id;
 }
@@ -100,22 +100,23 @@ static void add_token(work *w, int32_t id) {
 static cgp_status encode(work *w, FILE *in, const char *name) {
     size_t used = 0;
     for (bool end = false; !end;) {
-        if (used == w->room) {
-            w->room = w->room ? 2 * w->room : PIECE;
-            w->piece = grow(w->piece, used, w->room);
+        if (used == w->capacity) {
+            w->capacity = w->capacity ? 2 * w->capacity : PIECE;
+            w->piece = grow(w->piece, used, w->capacity);
         }
-        used += fread(w->piece + used, 1, w->room - used, in);
+        used += fread(w->piece + used, 1, w->capacity - used, in);
         if (ferror(in))
             return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
-        end = used < w->room;
-        const size_t cut = end ? used : (size_t)cgp_tokenizer_cut(w->piece, (int64_t)used);
+        end = used < w->capacity;
+        const size_t cut =
+            end ? used : (size_t)cgp_tokenizer_pretokenize(w->piece, (int64_t)used);
         CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
         CGP_TRY(give_tokens(w));
         memmove(w->piece, w->piece + cut, used - cut);
         used -= cut;
         w->read += (int64_t)cut;
     }
-    if (!w->settings->end_of_text) return CGP_OK;
+    if (!w->options->end_of_text) return CGP_OK;
     add_token(w, cgp_tokenizer_end_of_text(w->tokenizer));
     return give_tokens(w);
 }
@@ -174,11 +175,11 @@ static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
 
 static cgp_status take_file(work *w, FILE *in, const char *name) {
     const int64_t before = w->made;
-    if (w->settings->decode)
+    if (w->options->decode)
         return is_tokens(name) ? decode_tokens(w, in, name) : decode_numbers(w, in, name);
     w->made = 0; /* each file has a line */
     CGP_TRY(encode(w, in, name));
-    if (!w->settings->out) putchar('\n');
+    if (!w->options->out) putchar('\n');
     w->made += before;
     return CGP_OK;
 }
@@ -192,16 +193,16 @@ static cgp_status take_path(work *w, const char *path) {
                    : cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
     cgp_status status = CGP_OK;
     if (fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode))
-        status = cgp_fail(CGP_EIO, "%s: is a folder, expected a file", path);
+        status = cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path);
     if (status == CGP_OK) status = take_file(w, in, path);
     fclose(in);
     return status;
 }
 
 /* What can be said before the tokenizer is read. */
-static cgp_status check(const cli_settings *s) {
+static cgp_status check(const cli_run_options *s) {
     if (!s->tokenizer)
-        return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer DIR is missing (a folder with "
+        return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer DIR is missing (a directory with "
                                     "vocab.json and merges.txt)");
     if (s->decode && s->end_of_text)
         return cgp_fail(CGP_EINVAL, "--end-of-text: cannot be with --decode (leave out one)");
@@ -214,10 +215,10 @@ static cgp_status check(const cli_settings *s) {
 }
 
 static cgp_status open_tokenizer(work *w) {
-    const cli_settings *s = w->settings;
+    const cli_run_options *s = w->options;
     if (s->out) CGP_TRY(cli_file_check(s->out));
     CGP_TRY(cli_tokenizer_open(&w->tokenizer, s->tokenizer));
-    const int64_t count = cgp_tokenizer_vocabulary(w->tokenizer);
+    const int64_t count = cgp_tokenizer_vocab_size(w->tokenizer);
     if (s->out && !s->decode && count > 65536)
         return cgp_fail(CGP_EFORMAT,
                         "--out %s: tokens of 2 bytes are below 65536, the vocabulary of %s has "
@@ -230,7 +231,7 @@ static cgp_status open_tokenizer(work *w) {
 }
 
 static cgp_status run(work *w) {
-    const cli_settings *s = w->settings;
+    const cli_run_options *s = w->options;
     char read[CLI_NUMBER], made[CLI_NUMBER];
     CGP_TRY(open_tokenizer(w));
     const double start = cli_seconds();
@@ -242,16 +243,16 @@ static cgp_status run(work *w) {
     CGP_TRY(cgp_file_replace(s->out, w->kept, w->n_kept));
     const int64_t bytes = s->decode ? w->made : w->read;
     const int64_t tokens = s->decode ? w->read : w->made;
-    printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n", cli_shown(s->out),
-           cli_grouped(tokens, made), cli_grouped(bytes, read),
+    printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n",
+           cli_shown(s->out), cli_grouped(tokens, made), cli_grouped(bytes, read),
            tokens > 0 ? (double)bytes / (double)tokens : 0.0,
            seconds > 0 ? 1e-6 * (double)bytes / seconds : 0.0);
     return CGP_OK;
 }
 
-int cli_tokenize(const cli_settings *settings) {
-    work w = {.settings = settings};
-    int code = cli_report(check(settings), true);
+int cli_tokenize(const cli_run_options *options) {
+    work w = {.options = options};
+    int code = cli_report(check(options), true);
     if (code == CLI_OK) code = cli_report(run(&w), false);
     cgp_tokenizer_destroy(w.tokenizer);
     free(w.tokens.ids);

@@ -7,12 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *folder) {
-    const size_t room = strlen(folder) + sizeof "/vocab.json";
-    char *vocabulary = cli_calloc(2, room), *merges = vocabulary + room;
-    snprintf(vocabulary, room, "%s/vocab.json", folder);
-    snprintf(merges, room, "%s/merges.txt", folder);
-    const cgp_status status = cgp_tokenizer_create(out, vocabulary, merges);
-    free(vocabulary);
+cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory) {
+    const size_t capacity = strlen(directory) + sizeof "/vocab.json";
+    char *vocab = cli_calloc(2, capacity), *merges = vocab + capacity;
+    snprintf(vocab, capacity, "%s/vocab.json", directory);
+    snprintf(merges, capacity, "%s/merges.txt", directory);
+    const cgp_status status = cgp_tokenizer_create(out, vocab, merges);
+    free(vocab);
     return status;
 }

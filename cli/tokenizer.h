@@ -5,7 +5,7 @@
 
 #include <cgpipe/tokenizer.h>
 
-/* Read vocab.json and merges.txt of a folder. */
-CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *folder);
+/* Read vocab.json and merges.txt of a directory. */
+CGP_MUST_CHECK cgp_status cli_tokenizer_open(cgp_tokenizer **out, const char *directory);
 
 #endif

@@ -4,18 +4,18 @@
 #ifndef CGPIPE_CLI_TRACE_H
 #define CGPIPE_CLI_TRACE_H
 
-#include "experiment.h"
+#include "session.h"
 
 /* CGP_EINVAL for a name with another end. */
-CGP_MUST_CHECK cgp_status cli_trace_check_names(const cli_settings *settings);
+CGP_MUST_CHECK cgp_status cli_trace_check_names(const cli_run_options *options);
 
-/* Fail early if a folder of the files cannot be written. */
-CGP_MUST_CHECK cgp_status cli_trace_check_folders(const cli_settings *settings);
+/* Fail early if a directory of the files cannot be written. */
+CGP_MUST_CHECK cgp_status cli_trace_check_directories(const cli_run_options *options);
 
 /* Keep the times of the step that has just been run, if they are to be written. */
-CGP_MUST_CHECK cgp_status cli_trace_keep(cli_experiment *e);
+CGP_MUST_CHECK cgp_status cli_trace_keep(cli_session *e);
 
 /* Write the files, each whole or not at all, and tell so in a line. */
-CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_experiment *e);
+CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *e);
 
 #endif

@@ -4,17 +4,17 @@
 #define CGPIPE_CLI_TRAIN_H
 
 #include "data.h"
-#include "experiment.h"
-#include "folder.h"
+#include "session.h"
+#include "run_directory.h"
 #include "metrics.h"
 
 typedef struct training {
-    cli_settings settings;
+    cli_run_options options;
     FILE *out;
     double started; /* cli_seconds() */
-    cli_folder folder;
+    cli_directory directory;
     cli_metrics metrics;
-    cli_experiment experiment;
+    cli_session session;
 
     cgp_data *data;
     cli_data_kind kind;
@@ -29,14 +29,14 @@ typedef struct training {
     int64_t steps_shown; /* of the progress: where its last line stood */
     double seconds_since;
     double drawn, steps_started; /* cli_seconds() */
-    cli_scores validation;       /* the last one */
+    cli_eval_metrics validation; /* the last one */
     cli_data_words words;
 } training;
 
 /* --- resume.c --- */
 
 /* With --resume: read run.json and take over what is not given anew. */
-CGP_MUST_CHECK cgp_status cli_resume_settings(training *t);
+CGP_MUST_CHECK cgp_status cli_resume_options(training *t);
 
 /* Refuse another model than the run's. */
 CGP_MUST_CHECK cgp_status cli_resume_check_model(const training *t);

@@ -8,12 +8,12 @@
 
 /* Room for the largest parameter. */
 static float *make_buffer(const cgp_model *model) {
-    int64_t most = 1;
+    int64_t max = 1;
     for (int i = 0; i < cgp_model_parameters(model); i++) {
         const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, i));
-        most = count > most ? count : most;
+        max = count > max ? count : max;
     }
-    return cli_calloc((size_t)most, sizeof(float));
+    return cli_calloc((size_t)max, sizeof(float));
 }
 
 cgp_status cli_weights_copy(cgp_pipeline *from, cgp_pipeline *to, const cgp_model *model) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What `make install` installs. All paths in it are relative, so that an installed folder can be moved:
+# What `make install` installs. All paths in it are relative, so that an installed directory can be moved:
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
@@ -38,8 +38,8 @@ install(FILES ${PROJECT_BINARY_DIR}/package/cgpipeConfig.cmake ${PROJECT_BINARY_
 file(RELATIVE_PATH CGP_UP_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" CGP_UP_FROM_PC ${CGP_UP_FROM_PC})
 set(CGP_STATIC_LIBS ${LIBRARY_STATIC_FLAGS} ${OPENMP_LIBRARY} -lm -pthread)
-foreach(folder ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
-  list(REMOVE_ITEM CGP_STATIC_LIBS -L${folder})
+foreach(directory ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
+  list(REMOVE_ITEM CGP_STATIC_LIBS -L${directory})
 endforeach()
 list(REVERSE CGP_STATIC_LIBS)
 list(REMOVE_DUPLICATES CGP_STATIC_LIBS)

@@ -6,25 +6,35 @@
 #include <stdio.h>
 #include <stdlib.h>
 enum { HIDDEN = 16, BATCH = 128, STEPS = 600 };
-static cgp_model *model; static cgp_plan *plan; static cgp_pipeline *pipeline; /* freed by main */
-static cgp_status bump_infer(const void *attributes, const cgp_op_type *in, cgp_op_shapes *out) {
+static cgp_model *model;
+static cgp_plan *plan;
+static cgp_pipeline *pipeline; /* freed by main */
+static cgp_status bump_infer(const void *attributes, const cgp_op_type *in,
+                             cgp_op_shapes *out) {
     (void)attributes, out->output = in[0];
     if (in[0].shape.rank == 1 && in[0].shape.dims[0] == HIDDEN) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "expects rows of %d", HIDDEN);
 }
 static cgp_status bump_forward(const cgp_op_run *run) {
     const float *x = run->x[0];
-    for (int64_t i = 0; i < run->n * HIDDEN; i++) ((float *)run->y)[i] = expf(-x[i] * x[i]);
+    for (int64_t i = 0; i < run->n * HIDDEN; i++)
+        ((float *)run->y)[i] = expf(-x[i] * x[i]);
     return CGP_OK;
 }
 static cgp_status bump_backward(const cgp_op_run *run) {
     const float *x = run->x[0], *y = run->y;
-    for (int64_t i = 0; i < run->n * HIDDEN; i++) run->dx[0][i] = -2 * x[i] * y[i] * run->dy[i];
+    for (int64_t i = 0; i < run->n * HIDDEN; i++)
+        run->dx[0][i] = -2 * x[i] * y[i] * run->dy[i];
     return CGP_OK;
 }
-static const cgp_op bump = {.struct_size = sizeof(cgp_op), .name = "bump", .n_inputs = 1,
-    .infer = bump_infer, .forward = bump_forward, .backward_input = bump_backward,
-    .input_needs_x = 1u << 0, .input_needs_y = true};
+static const cgp_op bump = {.struct_size = sizeof(cgp_op),
+                            .name = "bump",
+                            .n_inputs = 1,
+                            .infer = bump_infer,
+                            .forward = bump_forward,
+                            .backward_input = bump_backward,
+                            .input_needs_x = 1u << 0,
+                            .input_needs_y = true};
 static cgp_status train(void) {
     static float x[BATCH], inside[BATCH];
     const cgp_tensor a = {CGP_F32, {2, {BATCH, 1}}, x}, b = {CGP_F32, {2, {BATCH, 1}}, inside};
@@ -46,7 +56,8 @@ static cgp_status train(void) {
     for (int step = 0; step <= STEPS; step++) {
         for (int i = 0; i < BATCH; i++)
             inside[i] = fabsf(x[i] = 2 * (float)rand() / (float)RAND_MAX - 1) < 0.5f;
-        CGP_TRY(cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&a, &b}, 2, &loss[step > 0]));
+        CGP_TRY(
+            cgp_pipeline_step(pipeline, (const cgp_tensor *[]){&a, &b}, 2, &loss[step > 0]));
         CGP_TRY(cgp_optim_step(pipeline));
         if (step % 100 == 0) printf("step %d  loss %.3f\n", step, loss[step > 0]);
     }

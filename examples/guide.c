@@ -92,12 +92,12 @@ static cgp_status test(cgp_pipeline *pipeline, cgp_data *data) {
                                    {CGP_I32, {2, {TESTS, 1}}, labels}};
     const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
     const cgp_tensor output = {CGP_F32, {2, {TESTS, CLASSES}}, logits};
-    cgp_hits hits = {0, 0, 0};
+    cgp_topk hits = {0, 0, 0};
     double loss = 0;
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, TESTS, images, labels));
     CGP_TRY(cgp_pipeline_evaluate(pipeline, inputs, 2, &loss));
     CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, &output));
-    cgp_hits_add(&hits, logits, labels, TESTS, CLASSES);
+    cgp_topk_add(&hits, logits, labels, TESTS, CLASSES);
     printf("validation loss %.3f, %.1f %% right\n", loss,
            100.0 * (double)hits.top1 / (double)hits.samples);
     return CGP_OK;
@@ -115,7 +115,7 @@ static cgp_status draw(const cgp_pipeline *pipeline, const cgp_plan *plan) {
 }
 
 int main(int argc, char **argv) {
-    const char *folder = argc > 1 ? argv[1] : "guide-run";
+    const char *directory = argc > 1 ? argv[1] : "guide-run";
     const int stages = argc > 2 ? atoi(argv[2]) : 2;
     const int64_t last = argc > 3 ? atoll(argv[3]) : 600;
     cgp_shapes_options shapes = cgp_shapes_options_default();
@@ -128,11 +128,11 @@ int main(int argc, char **argv) {
     if (status == CGP_OK) status = cgp_data_shapes(&data, &shapes);
     if (status == CGP_OK) status = plan_it(&plan, model, stages);
     if (status == CGP_OK) status = cgp_pipeline_create(&pipeline, plan, 1); /* 1: the seed */
-    if (status == CGP_OK && argc > 4) status = cgp_pipeline_load(pipeline, folder, NULL);
+    if (status == CGP_OK && argc > 4) status = cgp_pipeline_load(pipeline, directory, NULL);
     if (status == CGP_OK) status = train(pipeline, data, last);
     if (status == CGP_OK) status = draw(pipeline, plan); /* before other runs: the last step */
     if (status == CGP_OK) status = test(pipeline, data);
-    if (status == CGP_OK) status = cgp_pipeline_save(pipeline, folder, 2, NULL);
+    if (status == CGP_OK) status = cgp_pipeline_save(pipeline, directory, 2, NULL);
     if (status != CGP_OK) fprintf(stderr, "guide: %s\n", cgp_message());
     cgp_pipeline_destroy(pipeline);
     cgp_plan_destroy(plan);

@@ -62,7 +62,7 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
 typedef struct part {
     const char *title, *schedule;
     int stages;
-    const char *load_from; /* a folder of checkpoints, or NULL: from the start */
+    const char *load_from; /* a directory of checkpoints, or NULL: from the start */
     const char *save_to;   /* or NULL: the checkpoint is not needed */
     int64_t last;          /* number of updates to stop after */
 } part;
@@ -91,10 +91,10 @@ static cgp_status run_part(const part *p, const cgp_model *model, cgp_data *data
     return status;
 }
 
-static cgp_status run(const char *folder, cgp_model **model, cgp_data **data) {
+static cgp_status run(const char *directory, cgp_model **model, cgp_data **data) {
     const part whole = {"in one go, 2 stages:", "1f1b", 2, NULL, NULL, STEPS};
-    const part first = {"half of it, 2 stages:", "1f1b", 2, NULL, folder, STEPS / 2};
-    const part second = {"the rest, 3 stages:", "gpipe", 3, folder, NULL, STEPS};
+    const part first = {"half of it, 2 stages:", "1f1b", 2, NULL, directory, STEPS / 2};
+    const part second = {"the rest, 3 stages:", "gpipe", 3, directory, NULL, STEPS};
     cgp_shapes_options shapes = cgp_shapes_options_default();
     shapes.size = SIDE;
     char expected[65], got[65];

@@ -24,7 +24,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "shared.h"
+#include "zoo.h"
 
 /* --- genotypes --- */
 
@@ -315,10 +315,10 @@ static void build(cgp_model *model, const cgp_amoebanetd_options *o) {
 /* --- options --- */
 
 static const cgp__key keys[] = {
-    CGP__KEY(cgp_amoebanetd_options, "L", INT, layers, 1, CGP__MOST_LAYERS),
-    CGP__KEY(cgp_amoebanetd_options, "D", INT64, filters, 8, CGP__MOST_WIDTH),
-    CGP__KEY(cgp_amoebanetd_options, "classes", INT64, classes, 1, CGP__MOST_COUNT),
-    CGP__KEY(cgp_amoebanetd_options, "image", INT64, image, 32, CGP__MOST_SIDE),
+    CGP__KEY(cgp_amoebanetd_options, "L", INT, layers, 1, CGP__MAX_LAYERS),
+    CGP__KEY(cgp_amoebanetd_options, "D", INT64, filters, 8, CGP__MAX_WIDTH),
+    CGP__KEY(cgp_amoebanetd_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
+    CGP__KEY(cgp_amoebanetd_options, "image", INT64, image, 32, CGP__MAX_SIDE),
     {.name = "maxpool",
      .kind = CGP__KEY_WORD,
      .offset = offsetof(cgp_amoebanetd_options, maxpool),
@@ -339,7 +339,7 @@ static cgp_status check_multiple(const char *key, int64_t value, int64_t of) {
                     value);
 }
 
-cgp_status cgp__amoebanetd_settle(cgp_amoebanetd_options *o) {
+cgp_status cgp__amoebanetd_resolve(cgp_amoebanetd_options *o) {
     if (o->layers == 0) o->layers = o->old ? 6 : 18;
     if (o->classes == 0) o->classes = o->old ? 10 : 1000;
     CGP_TRY(cgp__keys_check(&cgp__amoebanetd_keys, o));
@@ -354,7 +354,7 @@ cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__amoebanetd_keys, options));
     cgp_amoebanetd_options settled = *options;
-    CGP_TRY(cgp__amoebanetd_settle(&settled));
+    CGP_TRY(cgp__amoebanetd_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "amoebanetd"));
     build(model, &settled);
     return cgp__model_close(out, model);

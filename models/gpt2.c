@@ -24,7 +24,7 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "shared.h"
+#include "zoo.h"
 
 #define EPS 1e-5 /* where the options say 0 */
 #define DEVIATION 0.02
@@ -83,8 +83,7 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
     if (o->loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, window);
 
     cgp_model_layer(model, "wte");
-    cgp_value x =
-        cgp_embedding(model, tokens, "transformer.wte", o->vocabulary, o->width, normal);
+    cgp_value x = cgp_embedding(model, tokens, "transformer.wte", o->vocab, o->width, normal);
     cgp_model_layer(model, "wpe");
     x = cgp_position_embedding(model, x, "transformer.wpe", normal);
     x = cgp_dropout(model, x, o->dropout);
@@ -94,7 +93,7 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
     x = cgp_layer_norm(model, x, "transformer.ln_f", eps_of(o));
     cgp_model_layer(model, "lm_head");
     if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
-    const cgp_linear_options head = {.out = o->vocabulary, .init = normal};
+    const cgp_linear_options head = {.out = o->vocab, .init = normal};
     x = cgp_linear(model, x, "lm_head", head);
 
     cgp_model_output(model, x);
@@ -104,18 +103,18 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
 /* --- options --- */
 
 static const cgp__key keys[] = {
-    CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, CGP__MOST_LAYERS),
-    CGP__KEY(cgp_gpt2_options, "width", INT64, width, 1, CGP__MOST_WIDTH),
-    CGP__KEY(cgp_gpt2_options, "heads", INT64, heads, 1, CGP__MOST_WIDTH),
-    CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocabulary, 1, CGP__MOST_COUNT),
-    CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MOST_COUNT),
+    CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, CGP__MAX_LAYERS),
+    CGP__KEY(cgp_gpt2_options, "width", INT64, width, 1, CGP__MAX_WIDTH),
+    CGP__KEY(cgp_gpt2_options, "heads", INT64, heads, 1, CGP__MAX_WIDTH),
+    CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocab, 1, CGP__MAX_COUNT),
+    CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MAX_COUNT),
     CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
     {.name = "gelu",
      .kind = CGP__KEY_WORD,
      .offset = offsetof(cgp_gpt2_options, gelu),
      .words = {"erf", "tanh"}},
     CGP__KEY(cgp_gpt2_options, "eps", REAL, eps, 0, 0),
-    CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MOST_WIDTH),
+    CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MAX_WIDTH),
 };
 
 const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
@@ -124,7 +123,7 @@ const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
                                   .count = sizeof keys / sizeof keys[0],
                                   .behind_name = -1};
 
-cgp_status cgp__gpt2_settle(cgp_gpt2_options *o) {
+cgp_status cgp__gpt2_resolve(cgp_gpt2_options *o) {
     CGP_TRY(cgp__keys_check(&cgp__gpt2_keys, o));
     if (o->width % o->heads != 0)
         return cgp_fail(CGP_EINVAL,
@@ -143,7 +142,7 @@ cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options settled = *options;
-    CGP_TRY(cgp__gpt2_settle(&settled));
+    CGP_TRY(cgp__gpt2_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "gpt2"));
     build(model, &settled);
     return cgp__model_close(out, model);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* huggingface.c -- the config.json of a Hugging Face folder to GPT-2's options and back.
+/* huggingface.c -- the config.json of a Hugging Face directory to GPT-2's options and back.
  *
  * What it may say is what GPT2Config of Hugging Face's transformers says; what is not there has that
  * class's default, but for the sizes, which every file has. Keys that change nothing in what is computed
@@ -13,13 +13,13 @@
 #include <string.h>
 
 #include "base/json.h"
-#include "shared.h"
+#include "zoo.h"
 #include "weights_files.h"
 
 #define CONFIG "config.json"
 #define LARGEST_CONFIG 1000000 /* bytes */
 #define PRESET_DROPOUT 0.1
-#define PUBLISHED_VOCABULARY 50257 /* the last of it ends a text */
+#define PUBLISHED_VOCAB 50257 /* the last of it ends a text */
 
 /* --- reading --- */
 
@@ -35,12 +35,12 @@ static cgp_status unexpected(const config *c, const char *key, const char *expec
                     value ? cgp__json_show(value, got, sizeof got) : "none");
 }
 
-static cgp_status take_size(const config *c, const char *key, int64_t most, int64_t *out) {
+static cgp_status take_size(const config *c, const char *key, int64_t max, int64_t *out) {
     const json_t *value = json_object_get(c->root, key);
     char expected[64];
-    snprintf(expected, sizeof expected, "a whole number from 1 to %lld", (long long)most);
+    snprintf(expected, sizeof expected, "a whole number from 1 to %lld", (long long)max);
     const json_int_t size = json_is_integer(value) ? json_integer_value(value) : 0;
-    if (size < 1 || size > most) return unexpected(c, key, expected);
+    if (size < 1 || size > max) return unexpected(c, key, expected);
     *out = size;
     return CGP_OK;
 }
@@ -63,18 +63,18 @@ static cgp_status need_flag(const config *c, const char *key, bool needed) {
 static cgp_status take_sizes(const config *c, cgp_gpt2_options *o) {
     int64_t layers = 0;
     const bool old_name = !json_object_get(c->root, "n_positions");
-    CGP_TRY(take_size(c, "n_layer", CGP__MOST_LAYERS, &layers));
+    CGP_TRY(take_size(c, "n_layer", CGP__MAX_LAYERS, &layers));
     o->layers = (int)layers;
-    CGP_TRY(take_size(c, "n_embd", CGP__MOST_WIDTH, &o->width));
-    CGP_TRY(take_size(c, "n_head", CGP__MOST_WIDTH, &o->heads));
-    CGP_TRY(take_size(c, "vocab_size", CGP__MOST_COUNT, &o->vocabulary));
+    CGP_TRY(take_size(c, "n_embd", CGP__MAX_WIDTH, &o->width));
+    CGP_TRY(take_size(c, "n_head", CGP__MAX_WIDTH, &o->heads));
+    CGP_TRY(take_size(c, "vocab_size", CGP__MAX_COUNT, &o->vocab));
     CGP_TRY(take_size(c,
                       old_name && json_object_get(c->root, "n_ctx") ? "n_ctx" : "n_positions",
-                      CGP__MOST_COUNT, &o->sequence));
+                      CGP__MAX_COUNT, &o->sequence));
     const json_t *inner = json_object_get(c->root, "n_inner");
     o->inner = 0;
     if (!inner || json_is_null(inner)) return CGP_OK;
-    return take_size(c, "n_inner", 4 * CGP__MOST_WIDTH, &o->inner);
+    return take_size(c, "n_inner", 4 * CGP__MAX_WIDTH, &o->inner);
 }
 
 static cgp_status take_activation(const config *c, cgp_gpt2_options *o) {
@@ -130,18 +130,18 @@ static cgp_status take_all(const config *c, cgp_gpt2_options *o) {
     CGP_TRY(need_flag(c, "scale_attn_weights", true));
     CGP_TRY(need_flag(c, "scale_attn_by_inverse_layer_idx", false));
     CGP_TRY(need_flag(c, "add_cross_attention", false));
-    if (cgp__gpt2_settle(o) == CGP_OK) return CGP_OK;
+    if (cgp__gpt2_resolve(o) == CGP_OK) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: %s", c->path, cgp_message());
 }
 
-cgp_status cgp_huggingface_read(cgp_gpt2_options *options, const char *folder) {
+cgp_status cgp_huggingface_read(cgp_gpt2_options *options, const char *directory) {
     CGP__NEED(options);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     json_t *root = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options o = *options;
-    char *path = cgp__path_in(folder, CONFIG);
-    if (!path) return cgp__short_of_memory(folder);
+    char *path = cgp__path_in(directory, CONFIG);
+    if (!path) return cgp__short_of_memory(directory);
     cgp_status status = cgp__json_open(&root, path, LARGEST_CONFIG);
     if (status == CGP_OK) status = take_all(&(config){path, root}, &o);
     if (status == CGP_OK) *options = o;
@@ -154,8 +154,7 @@ cgp_status cgp_huggingface_read(cgp_gpt2_options *options, const char *folder) {
 
 /* The end of a text is a token of the published vocabulary only. */
 static json_t *end_of_text(const cgp_gpt2_options *o) {
-    return o->vocabulary == PUBLISHED_VOCABULARY ? json_integer(PUBLISHED_VOCABULARY - 1)
-                                                 : json_null();
+    return o->vocab == PUBLISHED_VOCAB ? json_integer(PUBLISHED_VOCAB - 1) : json_null();
 }
 
 static json_t *make_config(const cgp_gpt2_options *o) {
@@ -166,9 +165,9 @@ static json_t *make_config(const cgp_gpt2_options *o) {
                      "architectures", "GPT2LMHeadModel", "model_type", "gpt2",
                      "activation_function", o->gelu == CGP_GPT2_GELU_TANH ? "gelu_new" : "gelu",
                      "n_layer", o->layers, "n_embd", (json_int_t)o->width, "n_head",
-                     (json_int_t)o->heads, "vocab_size", (json_int_t)o->vocabulary,
-                     "n_positions", (json_int_t)o->sequence, "n_ctx", (json_int_t)o->sequence,
-                     "n_inner", inner, "layer_norm_epsilon", o->eps > 0 ? o->eps : 1e-5,
+                     (json_int_t)o->heads, "vocab_size", (json_int_t)o->vocab, "n_positions",
+                     (json_int_t)o->sequence, "n_ctx", (json_int_t)o->sequence, "n_inner",
+                     inner, "layer_norm_epsilon", o->eps > 0 ? o->eps : 1e-5,
                      "tie_word_embeddings", (int)o->tied, "resid_pdrop", o->dropout,
                      "embd_pdrop", o->dropout, "attn_pdrop", o->dropout, "bos_token_id",
                      end_of_text(o), "eos_token_id", end_of_text(o), "torch_dtype", "float32");
@@ -186,17 +185,17 @@ static cgp_status write_config(const cgp_gpt2_options *o, const char *path) {
 }
 
 cgp_status cgp_huggingface_write(const cgp_gpt2_options *options, cgp_pipeline *pipeline,
-                                 const cgp_model *model, const char *folder) {
+                                 const cgp_model *model, const char *directory) {
     CGP__NEED(options);
     CGP__NEED(pipeline);
     CGP__NEED(model);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options settled = *options;
-    CGP_TRY(cgp__gpt2_settle(&settled));
-    char *weights = cgp__path_in(folder, "model.safetensors");
-    char *path = cgp__path_in(folder, CONFIG);
-    cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(folder);
+    CGP_TRY(cgp__gpt2_resolve(&settled));
+    char *weights = cgp__path_in(directory, "model.safetensors");
+    char *path = cgp__path_in(directory, CONFIG);
+    cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);
     if (status == CGP_OK) status = cgp_weights_save(pipeline, model, weights);
     if (status == CGP_OK) status = write_config(&settled, path);
     free(path);

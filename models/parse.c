@@ -55,13 +55,13 @@ static double real_of(const cgp__key *key, const void *options) {
     return value;
 }
 
-static int64_t least_of(const cgp__key *key) {
-    return key->kind == CGP__KEY_BOOL || key->kind == CGP__KEY_WORD ? 0 : key->least;
+static int64_t min_of(const cgp__key *key) {
+    return key->kind == CGP__KEY_BOOL || key->kind == CGP__KEY_WORD ? 0 : key->min;
 }
 
-static int64_t most_of(const cgp__key *key) {
+static int64_t max_of(const cgp__key *key) {
     if (key->kind == CGP__KEY_BOOL) return 1;
-    if (key->kind != CGP__KEY_WORD) return key->most;
+    if (key->kind != CGP__KEY_WORD) return key->max;
     int64_t words = 0;
     while (key->words[words])
         words++;
@@ -119,7 +119,7 @@ static cgp_status bad_value(const cgp__keys *keys, const cgp__key *key, const ch
                         keys->model, key->name, got);
     return cgp_fail(CGP_EINVAL,
                     "%s: %s: expected a whole number from %" PRId64 " to %" PRId64 ", got %s",
-                    keys->model, key->name, least_of(key), most_of(key), got);
+                    keys->model, key->name, min_of(key), max_of(key), got);
 }
 
 static cgp_status check_real(const cgp__keys *keys, const cgp__key *key, const void *options) {
@@ -137,10 +137,10 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
             continue;
         }
         const int64_t value = value_of(key, options);
-        const int64_t least = key->kind == CGP__KEY_COUNT ? 0 : least_of(key);
+        const int64_t min = key->kind == CGP__KEY_COUNT ? 0 : min_of(key);
         char got[32];
         snprintf(got, sizeof got, "%" PRId64, value);
-        if (value < least || value > most_of(key)) return bad_value(keys, key, got);
+        if (value < min || value > max_of(key)) return bad_value(keys, key, got);
     }
     return CGP_OK;
 }
@@ -153,7 +153,7 @@ static bool parse_whole(const char *text, const cgp__key *key, int64_t *value) {
     errno = 0;
     const long long parsed = strtoll(text, NULL, 10);
     *value = parsed;
-    return errno == 0 && parsed >= least_of(key) && parsed <= most_of(key);
+    return errno == 0 && parsed >= min_of(key) && parsed <= max_of(key);
 }
 
 /* No sign in front, no space, no hexadecimal, no "inf". */
@@ -174,9 +174,9 @@ static bool parse_word(const char *text, const cgp__key *key, int64_t *value) {
 
 /* What the text says so far. */
 typedef struct found {
-    int64_t values[CGP__MOST_KEYS];
-    double reals[CGP__MOST_KEYS];
-    bool seen[CGP__MOST_KEYS];
+    int64_t values[CGP__MAX_KEYS];
+    double reals[CGP__MAX_KEYS];
+    bool seen[CGP__MAX_KEYS];
 } found;
 
 static cgp_status take_value(const cgp__keys *keys, int k, const char *text, found *f) {
@@ -201,7 +201,7 @@ static const char *list_keys(const cgp__keys *keys, char *text, size_t size) {
 }
 
 static cgp_status unknown_key(const cgp__keys *keys, const char *name) {
-    const char *names[CGP__MOST_KEYS];
+    const char *names[CGP__MAX_KEYS];
     char list[256];
     for (int k = 0; k < keys->count; k++)
         names[k] = keys->keys[k].name;

@@ -10,7 +10,7 @@
 
 #include <stddef.h>
 
-#define CGP__MOST_KEYS 12
+#define CGP__MAX_KEYS 12
 
 typedef enum cgp__key_kind {
     CGP__KEY_INT,   /* an int */
@@ -25,7 +25,7 @@ typedef struct cgp__key {
     const char *name;
     cgp__key_kind kind;
     size_t offset;        /* of the field */
-    int64_t least, most;  /* of a whole number; a COUNT's least is 0 in options, 1 in text */
+    int64_t min, max;     /* of a whole number; a COUNT's least is 0 in options, 1 in text */
     const char *words[3]; /* of a WORD, by value, then NULL */
 } cgp__key;
 
@@ -33,7 +33,7 @@ typedef struct cgp__keys {
     const char *model;
     size_t struct_size;
     const cgp__key *keys; /* in the order in which they are written */
-    int count;            /* at most CGP__MOST_KEYS */
+    int count;            /* at most CGP__MAX_KEYS */
     int behind_name;      /* the key that a number behind the name stands for, -1: none */
 } cgp__keys;
 
@@ -41,7 +41,7 @@ typedef struct cgp__keys {
 #define CGP__KEY(options, text, type, field, lowest, highest)                                  \
     {                                                                                          \
         .name = text, .kind = CGP__KEY_##type, .offset = offsetof(options, field),             \
-        .least = lowest, .most = highest                                                       \
+        .min = lowest, .max = highest                                                          \
     }
 
 /* Set what the text names, or nothing. @retval CGP_EINVAL Another model; an unknown key, with the

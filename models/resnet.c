@@ -21,9 +21,9 @@
 #include <math.h>
 #include <stdio.h>
 
-#include "shared.h"
+#include "zoo.h"
 
-#define MOST_DEPTH 1202
+#define MAX_DEPTH 1202
 
 /* --- the family --- */
 
@@ -49,7 +49,7 @@ static bool find_architecture(int depth, architecture *a) {
     }
     const int n = depth > 2 ? (depth - 2) / 6 : 0;
     *a = (architecture){false, false, 3, {n, n, n, 0}};
-    return n >= 1 && depth == 6 * n + 2 && depth <= MOST_DEPTH;
+    return n >= 1 && depth == 6 * n + 2 && depth <= MAX_DEPTH;
 }
 
 /* --- the graph --- */
@@ -172,10 +172,10 @@ static void build(cgp_model *model, const cgp_resnet_options *o, const architect
 /* --- options --- */
 
 static const cgp__key keys[] = {
-    CGP__KEY(cgp_resnet_options, "depth", INT, depth, 8, MOST_DEPTH),
-    CGP__KEY(cgp_resnet_options, "classes", INT64, classes, 1, CGP__MOST_COUNT),
-    CGP__KEY(cgp_resnet_options, "image", INT64, image, 1, CGP__MOST_SIDE),
-    CGP__KEY(cgp_resnet_options, "width", INT64, width, 1, CGP__MOST_WIDTH),
+    CGP__KEY(cgp_resnet_options, "depth", INT, depth, 8, MAX_DEPTH),
+    CGP__KEY(cgp_resnet_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
+    CGP__KEY(cgp_resnet_options, "image", INT64, image, 1, CGP__MAX_SIDE),
+    CGP__KEY(cgp_resnet_options, "width", INT64, width, 1, CGP__MAX_WIDTH),
 };
 
 const cgp__keys cgp__resnet_keys = {.model = "resnet",
@@ -184,13 +184,13 @@ const cgp__keys cgp__resnet_keys = {.model = "resnet",
                                     .count = sizeof keys / sizeof keys[0],
                                     .behind_name = 0};
 
-cgp_status cgp__resnet_settle(cgp_resnet_options *o) {
+cgp_status cgp__resnet_resolve(cgp_resnet_options *o) {
     architecture a;
     if (!find_architecture(o->depth, &a))
         return cgp_fail(CGP_EINVAL,
                         "resnet: depth: expected 18, 34, 50, 101 or 152, or 6 n + 2 (20, 32, "
                         "44, 56, 110, .. %d), got %d",
-                        MOST_DEPTH, o->depth);
+                        MAX_DEPTH, o->depth);
     if (o->classes == 0) o->classes = a.imagenet ? 1000 : 10;
     if (o->image == 0) o->image = a.imagenet ? 224 : 32;
     if (o->width == 0) o->width = a.imagenet ? 64 : 16;
@@ -204,7 +204,7 @@ cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options)
     architecture a;
     CGP_TRY(cgp__keys_check_size(&cgp__resnet_keys, options));
     cgp_resnet_options settled = *options;
-    CGP_TRY(cgp__resnet_settle(&settled));
+    CGP_TRY(cgp__resnet_resolve(&settled));
     (void)find_architecture(settled.depth, &a);
     CGP_TRY(cgp_model_create(&model, "resnet"));
     build(model, &settled, &a);

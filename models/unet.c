@@ -17,9 +17,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-#include "shared.h"
+#include "zoo.h"
 
-#define MOST_DEPTH 10
+#define MAX_DEPTH 10
 #define EPS 1e-5
 #define SLOPE 0.01
 
@@ -111,7 +111,7 @@ static cgp_value build_decoder(network *net, cgp_value x, const cgp_value *skips
 static void build(cgp_model *model, const cgp_unet_options *o) {
     network net = {.model = model, .o = o};
     const int64_t deepest = o->channels << (o->depth - 1);
-    cgp_value skips[MOST_DEPTH];
+    cgp_value skips[MAX_DEPTH];
     cgp_value x = build_encoder(&net, cgp__images(model, o->image), skips);
     x = add_stack(&net, x, "bottleneck.0", deepest, 2 * deepest, deepest);
     x = build_decoder(&net, x, skips);
@@ -127,10 +127,10 @@ static void build(cgp_model *model, const cgp_unet_options *o) {
 /* --- options --- */
 
 static const cgp__key keys[] = {
-    CGP__KEY(cgp_unet_options, "B", INT, convs, 1, CGP__MOST_LAYERS),
-    CGP__KEY(cgp_unet_options, "C", INT64, channels, 2, CGP__MOST_WIDTH),
-    CGP__KEY(cgp_unet_options, "depth", INT, depth, 1, MOST_DEPTH),
-    CGP__KEY(cgp_unet_options, "image", INT64, image, 1, CGP__MOST_SIDE),
+    CGP__KEY(cgp_unet_options, "B", INT, convs, 1, CGP__MAX_LAYERS),
+    CGP__KEY(cgp_unet_options, "C", INT64, channels, 2, CGP__MAX_WIDTH),
+    CGP__KEY(cgp_unet_options, "depth", INT, depth, 1, MAX_DEPTH),
+    CGP__KEY(cgp_unet_options, "image", INT64, image, 1, CGP__MAX_SIDE),
 };
 
 const cgp__keys cgp__unet_keys = {.model = "unet",
@@ -139,18 +139,18 @@ const cgp__keys cgp__unet_keys = {.model = "unet",
                                   .count = sizeof keys / sizeof keys[0],
                                   .behind_name = -1};
 
-cgp_status cgp__unet_settle(cgp_unet_options *o) {
+cgp_status cgp__unet_resolve(cgp_unet_options *o) {
     CGP_TRY(cgp__keys_check(&cgp__unet_keys, o));
     if (o->channels % 2 != 0)
         return cgp_fail(CGP_EINVAL, "unet: C: expected an even number, got %" PRId64,
                         o->channels);
-    const int64_t least = (int64_t)2 << o->depth;
-    if (o->image < least)
+    const int64_t min = (int64_t)2 << o->depth;
+    if (o->image < min)
         return cgp_fail(CGP_EINVAL,
                         "unet: image: expected at least %" PRId64 " for depth=%d, got %" PRId64
                         " (the smallest image has one pixel, and an instance norm of one pixel "
                         "is zero)",
-                        least, o->depth, o->image);
+                        min, o->depth, o->image);
     return cgp__check_dropout("unet", o->dropout);
 }
 
@@ -160,7 +160,7 @@ cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__unet_keys, options));
     cgp_unet_options settled = *options;
-    CGP_TRY(cgp__unet_settle(&settled));
+    CGP_TRY(cgp__unet_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "unet"));
     build(model, &settled);
     return cgp__model_close(out, model);

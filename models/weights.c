@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "shared.h"
+#include "zoo.h"
 #include "weights_files.h"
 
 static const char prefix[] = "transformer.";
@@ -63,20 +63,20 @@ static cgp_shape published_shape(const tensor *t) {
 }
 
 static int64_t largest_of(const cgp_model *model) {
-    int64_t most = 1;
+    int64_t max = 1;
     for (int i = 0; i < count_of(model); i++) {
         const tensor t = tensor_at(model, i);
         const int64_t count = cgp_shape_count(&t.shape);
-        most = count > most ? count : most;
+        max = count > max ? count : max;
     }
-    return most;
+    return max;
 }
 
 /* Two times room for any tensor; NULL with a message. */
-static float *make_room(const cgp_model *model) {
-    float *room = calloc((size_t)largest_of(model), 2 * sizeof *room);
-    if (!room) (void)cgp__short_of_memory("weights");
-    return room;
+static float *ensure_capacity(const cgp_model *model) {
+    float *capacity = calloc((size_t)largest_of(model), 2 * sizeof *capacity);
+    if (!capacity) (void)cgp__short_of_memory("weights");
+    return capacity;
 }
 
 /* Element (o, i, p) of [out, in, pixels] is element (p, i, o) of [pixels, in, out], and back. */
@@ -261,7 +261,8 @@ static cgp_status read_counter(const cgp_weights *w, place at, int32_t *counter)
 }
 
 /* `room`: two times room for the tensor. */
-static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, float *room) {
+static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline,
+                           float *capacity) {
     const tensor t = tensor_at(w->model, i);
     const int state = i - cgp_model_parameters(w->model);
     const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
@@ -270,26 +271,26 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, 
         CGP_TRY(read_counter(w, w->places[i], &counter));
         return cgp_pipeline_set_state(pipeline, state, &counter);
     }
-    CGP_TRY(read_floats(w, w->places[i], room, count));
-    if (state >= 0) return cgp_pipeline_set_state(pipeline, state, room);
-    if (t.convolution) swap_ends(room + count, room, d[3], d[2], d[0] * d[1]);
-    return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? room + count : room);
+    CGP_TRY(read_floats(w, w->places[i], capacity, count));
+    if (state >= 0) return cgp_pipeline_set_state(pipeline, state, capacity);
+    if (t.convolution) swap_ends(capacity + count, capacity, d[3], d[2], d[0] * d[1]);
+    return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? capacity + count : capacity);
 }
 
 /* A head that is tied is not a second weight. */
-static cgp_status check_head(const cgp_weights *w, float *room) {
+static cgp_status check_head(const cgp_weights *w, float *capacity) {
     if (w->head.file < 0) return CGP_OK;
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));
-    CGP_TRY(read_floats(w, w->head, room, count));
-    CGP_TRY(read_floats(w, w->places[w->tied_to], room + count, count));
+    CGP_TRY(read_floats(w, w->head, capacity, count));
+    CGP_TRY(read_floats(w, w->places[w->tied_to], capacity + count, count));
     for (int64_t i = 0; i < count; i++) {
-        if (room[i] != room[count + i])
+        if (capacity[i] != capacity[count + i])
             return cgp_fail(
                 CGP_EFORMAT,
                 "%s: lm_head.weight: expected wte.weight, which the model's head is "
                 "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
                 "false, tied=0 in the model)",
-                path_of(w, w->head), i, (double)room[count + i], (double)room[i]);
+                path_of(w, w->head), i, (double)capacity[count + i], (double)capacity[i]);
     }
     return CGP_OK;
 }
@@ -297,19 +298,19 @@ static cgp_status check_head(const cgp_weights *w, float *room) {
 cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline) {
     CGP__NEED(weights);
     CGP__NEED(pipeline);
-    float *room = make_room(weights->model);
-    if (!room) return CGP_ENOMEM;
-    cgp_status status = check_head(weights, room);
+    float *capacity = ensure_capacity(weights->model);
+    if (!capacity) return CGP_ENOMEM;
+    cgp_status status = check_head(weights, capacity);
     for (int i = 0; i < count_of(weights->model) && status == CGP_OK; i++)
-        status = load_one(weights, i, pipeline, room);
-    free(room);
+        status = load_one(weights, i, pipeline, capacity);
+    free(capacity);
     return status;
 }
 
 /* --- saving --- */
 
 static cgp_status save_one(cgp_pipeline *pipeline, const cgp_model *model, int i,
-                           cgp_safetensors_writer *writer, float *room) {
+                           cgp_safetensors_writer *writer, float *capacity) {
     const tensor t = tensor_at(model, i);
     const int state = i - cgp_model_parameters(model);
     const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
@@ -320,12 +321,12 @@ static cgp_status save_one(cgp_pipeline *pipeline, const cgp_model *model, int i
         return cgp_safetensors_append(writer, &wide, sizeof wide);
     }
     if (state >= 0)
-        CGP_TRY(cgp_pipeline_get_state(pipeline, state, room));
+        CGP_TRY(cgp_pipeline_get_state(pipeline, state, capacity));
     else
-        CGP_TRY(cgp_pipeline_get_parameter(pipeline, i, room));
-    if (t.convolution) swap_ends(room + count, room, d[0] * d[1], d[2], d[3]);
-    return cgp_safetensors_append(writer, t.convolution ? room + count : room,
-                                  (size_t)count * sizeof *room);
+        CGP_TRY(cgp_pipeline_get_parameter(pipeline, i, capacity));
+    if (t.convolution) swap_ends(capacity + count, capacity, d[0] * d[1], d[2], d[3]);
+    return cgp_safetensors_append(writer, t.convolution ? capacity + count : capacity,
+                                  (size_t)count * sizeof *capacity);
 }
 
 static cgp_status create_file(const cgp_model *model, const char *path,
@@ -356,12 +357,12 @@ cgp_status cgp_weights_save(cgp_pipeline *pipeline, const cgp_model *model, cons
     CGP__NEED(path);
     cgp_safetensors_writer *writer = NULL;
     CGP_TRY(check_counters(model));
-    float *room = make_room(model);
-    if (!room) return CGP_ENOMEM;
+    float *capacity = ensure_capacity(model);
+    if (!capacity) return CGP_ENOMEM;
     cgp_status status = create_file(model, path, &writer);
     for (int i = 0; i < count_of(model) && status == CGP_OK; i++)
-        status = save_one(pipeline, model, i, writer, room);
-    free(room);
+        status = save_one(pipeline, model, i, writer, capacity);
+    free(capacity);
     if (status == CGP_OK) return cgp_safetensors_commit(writer);
     cgp_safetensors_abandon(writer);
     return status;

@@ -19,14 +19,14 @@
 #define INDEX "model.safetensors.index.json"
 /* Bytes, for some 100,000 names. A text that means harm takes 150 times its size in memory when it is parsed. */
 #define LARGEST_INDEX 16000000
-#define MOST_FILES 4096
+#define MAX_FILES 4096
 
 /* --- names, memory, JSON --- */
 
-char *cgp__path_in(const char *folder, const char *name) {
-    const size_t size = strlen(folder) + strlen(name) + 2;
+char *cgp__path_in(const char *directory, const char *name) {
+    const size_t size = strlen(directory) + strlen(name) + 2;
     char *path = malloc(size);
-    if (path) snprintf(path, size, "%s/%s", folder, name);
+    if (path) snprintf(path, size, "%s/%s", directory, name);
     return path;
 }
 
@@ -38,14 +38,14 @@ static cgp_status unreadable(const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-static cgp_status measure(int fd, const char *path, size_t most, size_t *size) {
+static cgp_status measure(int fd, const char *path, size_t max, size_t *size) {
     struct stat info;
     if (fstat(fd, &info) != 0) return unreadable(path);
     if (!S_ISREG(info.st_mode))
         return cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
     *size = (size_t)info.st_size;
-    if (*size <= most) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, most, *size);
+    if (*size <= max) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max, *size);
 }
 
 static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size) {
@@ -60,10 +60,10 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
 }
 
 /* A whole file. *text: owned by the caller, also after a failure. */
-static cgp_status read_text(const char *path, size_t most, char **text, size_t *size) {
+static cgp_status read_text(const char *path, size_t max, char **text, size_t *size) {
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
     if (fd < 0) return unreadable(path);
-    cgp_status status = measure(fd, path, most, size);
+    cgp_status status = measure(fd, path, max, size);
     if (status == CGP_OK) {
         *text = malloc(*size + 1);
         status = *text ? read_bytes(fd, path, *text, *size) : cgp__short_of_memory(path);
@@ -72,11 +72,11 @@ static cgp_status read_text(const char *path, size_t most, char **text, size_t *
     return status;
 }
 
-cgp_status cgp__json_open(json_t **out, const char *path, size_t most) {
+cgp_status cgp__json_open(json_t **out, const char *path, size_t max) {
     char *text = NULL;
     size_t size = 0;
     cgp__json_error error;
-    cgp_status status = read_text(path, most, &text, &size);
+    cgp_status status = read_text(path, max, &text, &size);
     json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
     if (status == CGP_OK && !root && error.refused != CGP_OK)
         status = cgp_fail(error.refused, "%s: %s", path, error.reason);
@@ -125,7 +125,7 @@ static bool is_plain_name(const char *name) {
 
 /* An index that is read. `numbers`: the number of each file that is open, by its name. */
 typedef struct index_file {
-    const char *folder, *path;
+    const char *directory, *path;
     json_t *numbers;
 } index_file;
 
@@ -144,15 +144,15 @@ static cgp_status take_entry(cgp__weights_files *f, const index_file *index, con
     if (!name || !is_plain_name(name))
         return cgp_fail(
             CGP_EFORMAT,
-            "%s: weight_map: %.100s: expected the name of a file in its folder, got "
+            "%s: weight_map: %.100s: expected the name of a file in its directory, got "
             "%s",
             path, tensor, cgp__json_show(value, got, sizeof got));
     int at = number_of(index, name);
-    if (at < 0 && f->count == MOST_FILES)
+    if (at < 0 && f->count == MAX_FILES)
         return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path,
-                        MOST_FILES);
+                        MAX_FILES);
     if (at < 0) {
-        CGP_TRY(add_file(f, cgp__path_in(index->folder, name)));
+        CGP_TRY(add_file(f, cgp__path_in(index->directory, name)));
         at = f->count - 1;
         if (json_object_set_new(index->numbers, name, json_integer(at)) != 0)
             return cgp__short_of_memory(path);
@@ -194,19 +194,19 @@ static cgp_status take_map(cgp__weights_files *f, const index_file *index, json_
     return check_files(f, index, map);
 }
 
-static cgp_status open_index(cgp__weights_files *f, const char *folder, const char *path) {
+static cgp_status open_index(cgp__weights_files *f, const char *directory, const char *path) {
     json_t *root = NULL;
     CGP_TRY(cgp__json_open(&root, path, LARGEST_INDEX));
-    const index_file index = {folder, path, json_object()};
+    const index_file index = {directory, path, json_object()};
     const cgp_status status = take_map(f, &index, json_object_get(root, "weight_map"));
     json_decref(index.numbers);
     json_decref(root);
     return status;
 }
 
-/* --- a folder --- */
+/* --- a directory --- */
 
-static bool is_folder(const char *path) {
+static bool is_directory(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
@@ -216,28 +216,28 @@ static bool is_there(const char *path) {
     return lstat(path, &info) == 0;
 }
 
-static cgp_status none_there(const char *folder) {
-    char *other = cgp__path_in(folder, "pytorch_model.bin");
+static cgp_status none_there(const char *directory) {
+    char *other = cgp__path_in(directory, "pytorch_model.bin");
     const bool pickled = other && is_there(other);
     free(other);
-    return cgp_fail(CGP_EIO, "%s: expected " SINGLE " or " INDEX ", got %s", folder,
+    return cgp_fail(CGP_EIO, "%s: expected " SINGLE " or " INDEX ", got %s", directory,
                     pickled ? "pytorch_model.bin (in Python, "
                               "save_pretrained(.., safe_serialization=True) writes the first)"
                             : "neither");
 }
 
-static cgp_status open_folder(cgp__weights_files *f, const char *folder) {
-    char *single = cgp__path_in(folder, SINGLE), *index = cgp__path_in(folder, INDEX);
+static cgp_status open_directory(cgp__weights_files *f, const char *directory) {
+    char *single = cgp__path_in(directory, SINGLE), *index = cgp__path_in(directory, INDEX);
     cgp_status status = CGP_OK;
     if (!single || !index) {
-        status = cgp__short_of_memory(folder);
+        status = cgp__short_of_memory(directory);
     } else if (is_there(single)) {
         status = add_file(f, single);
         single = NULL;
     } else if (is_there(index)) {
-        status = open_index(f, folder, index);
+        status = open_index(f, directory, index);
     } else {
-        status = none_there(folder);
+        status = none_there(directory);
     }
     free(index);
     free(single);
@@ -246,7 +246,7 @@ static cgp_status open_folder(cgp__weights_files *f, const char *folder) {
 
 cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path) {
     *files = (cgp__weights_files){0};
-    if (is_folder(path)) return open_folder(files, path);
+    if (is_directory(path)) return open_directory(files, path);
     char *copy = malloc(strlen(path) + 1);
     if (copy) memcpy(copy, path, strlen(path) + 1);
     return add_file(files, copy);

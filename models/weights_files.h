@@ -17,19 +17,19 @@ typedef struct cgp__weights_files {
     int count;
 } cgp__weights_files;
 
-/* Open a file, or what a folder has. Every tensor comes once, in the file that the index says. On failure
+/* Open a file, or what a directory has. Every tensor comes once, in the file that the index says. On failure
  * too, close them. */
 CGP_MUST_CHECK cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path);
 void cgp__weights_files_close(cgp__weights_files *files);
 
-/* "folder/name"; owned by the caller, NULL when short. */
-char *cgp__path_in(const char *folder, const char *name);
+/* "directory/name"; owned by the caller, NULL when short. */
+char *cgp__path_in(const char *directory, const char *name);
 
 /* "out of memory", about what. Returns CGP_ENOMEM. */
 cgp_status cgp__short_of_memory(const char *what);
 
 /* Read a JSON object from a regular file of at most `most` bytes. No key comes twice. Owned by the caller. */
-CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t most);
+CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t max);
 
 /* A value as it would be written, cut to `size`. Returns `text`. */
 const char *cgp__json_show(const json_t *value, char *text, size_t size);

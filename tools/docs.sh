@@ -3,9 +3,9 @@
 # Make web pages of the public headers and the guide: tools/docs.sh FOLDER        A warning of doxygen is an error.
 set -eu
 command -v doxygen >/dev/null 2>&1 || { echo "docs: needs doxygen (apt-get install doxygen)" >&2; exit 1; }
-folder=$1
-mkdir -p "$folder"
-folder=$(cd "$folder" && pwd)
+directory=$1
+mkdir -p "$directory"
+directory=$(cd "$directory" && pwd)
 cd "$(dirname "$0")/.."
-FOLDER="$folder" VERSION=$(sed -n 's/^#define CGP_VERSION "\(.*\)"/\1/p' include/cgpipe/base.h) doxygen docs/Doxyfile
-echo "$folder/html/index.html"
+FOLDER="$directory" VERSION=$(sed -n 's/^#define CGP_VERSION "\(.*\)"/\1/p' include/cgpipe/base.h) doxygen docs/Doxyfile
+echo "$directory/html/index.html"

@@ -50,9 +50,9 @@ WORDS = ["the", "pipeline", "Stage", "micro", "batch", "I", "we", "don", "GPU", 
 
 def project_text():
     files = []
-    for folder, folders, names in os.walk(ROOT):
-        folders[:] = sorted(f for f in folders if not f.startswith((".", "build")) and f not in ("shared", "data", "corpus"))
-        files += [os.path.join(folder, name) for name in sorted(names) if name.endswith((".c", ".h", ".md", ".py"))]
+    for directory, directories, names in os.walk(ROOT):
+        directories[:] = sorted(f for f in directories if not f.startswith((".", "build")) and f not in ("shared", "data", "corpus"))
+        files += [os.path.join(directory, name) for name in sorted(names) if name.endswith((".c", ".h", ".md", ".py"))]
     return files
 
 
@@ -120,27 +120,27 @@ def strings(files):
 
 
 def main():
-    folder = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "data", "tokenizer")
+    directory = sys.argv[1] if len(sys.argv) > 1 else os.path.join(ROOT, "tests", "data", "tokenizer")
     files = sys.argv[2:] or project_text()
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(directory, exist_ok=True)
     made = train(files)
-    made.model.save(folder)
-    with open(os.path.join(folder, "vocab.json"), encoding="utf-8") as file:
+    made.model.save(directory)
+    with open(os.path.join(directory, "vocab.json"), encoding="utf-8") as file:
         vocabulary = json.load(file)
     vocabulary[SPECIAL] = len(vocabulary)
-    with open(os.path.join(folder, "vocab.json"), "w", encoding="utf-8") as file:
+    with open(os.path.join(directory, "vocab.json"), "w", encoding="utf-8") as file:
         json.dump(vocabulary, file, ensure_ascii=False, separators=(",", ":"))
         file.write("\n")
-    read = Tokenizer(models.BPE.from_file(*(os.path.join(folder, name) for name in ("vocab.json", "merges.txt"))))
+    read = Tokenizer(models.BPE.from_file(*(os.path.join(directory, name) for name in ("vocab.json", "merges.txt"))))
     read.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     read.decoder = decoders.ByteLevel()
     pairs = [[text, read.encode(text).ids] for text in strings([os.path.join(ROOT, "docs", "training.md")])]
     assert all(read.decode(ids) == text for text, ids in pairs if text)
-    with open(os.path.join(folder, "strings.json"), "w", encoding="ascii") as file:
+    with open(os.path.join(directory, "strings.json"), "w", encoding="ascii") as file:
         file.write(json.dumps({"about": f"made by tools/reference_tokens.py with tokenizers {tokenizers.__version__}",
                                "strings": pairs}, separators=(",", ":")).replace("]],[", "]],\n["))
         file.write("\n")
-    print(f"{folder}: {len(vocabulary)} tokens, {len(pairs)} strings, {sum(len(ids) for _, ids in pairs)} tokens in them")
+    print(f"{directory}: {len(vocabulary)} tokens, {len(pairs)} strings, {sum(len(ids) for _, ids in pairs)} tokens in them")
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@
     venv/bin/python tools/reference_weights.py --check gpt2 FOLDER LOGITS     # FOLDER: what cgpipe convert made of a run,
     venv/bin/python tools/reference_weights.py --check resnet FILE LOGITS     # LOGITS: of the case it was made from
 
-Every case is a folder; all weights are random, of seed 1:
+Every case is a directory; all weights are random, of seed 1:
 
     gpt2           GPT2LMHeadModel.save_pretrained() of Hugging Face's transformers, which writes model.safetensors with the
                    safetensors library; tied head, gelu_new
@@ -52,22 +52,22 @@ def make_gpt2(**other):
     return model
 
 
-def write_gpt2(folder, model, dtype=torch.float32, **options):
+def write_gpt2(directory, model, dtype=torch.float32, **options):
     tokens = torch.randint(0, model.config.vocab_size, (3, model.config.n_positions))
     model = model.to(dtype)
-    model.save_pretrained(folder, safe_serialization=True, **options)
+    model.save_pretrained(directory, safe_serialization=True, **options)
     with torch.no_grad():
         logits = model.double()(tokens).logits
-    expect(folder, tokens.int(), logits)
+    expect(directory, tokens.int(), logits)
 
 
-def check_gpt2(folder, inputs):
+def check_gpt2(directory, inputs):
     from transformers import AutoConfig, GPT2LMHeadModel
-    config = AutoConfig.from_pretrained(folder)
-    model, told = GPT2LMHeadModel.from_pretrained(folder, config=config, output_loading_info=True)
+    config = AutoConfig.from_pretrained(directory)
+    model, told = GPT2LMHeadModel.from_pretrained(directory, config=config, output_loading_info=True)
     for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
-        assert not told[kind], f"{folder}: {kind}: {told[kind]}"
-    print(f"{folder}: {type(config).__name__}, {config.activation_function}, {sum(p.numel() for p in model.parameters())} parameters")
+        assert not told[kind], f"{directory}: {kind}: {told[kind]}"
+    print(f"{directory}: {type(config).__name__}, {config.activation_function}, {sum(p.numel() for p in model.parameters())} parameters")
     return model.eval()(inputs.long()).logits
 
 
@@ -116,7 +116,7 @@ def of_images(model, images):
     return model(images.permute(0, 3, 1, 2).to(next(model.parameters()).dtype))
 
 
-def write_resnet(folder):
+def write_resnet(directory):
     torch.manual_seed(1)
     model = ResNet20(4, 7)
     for name, p in model.named_parameters():
@@ -125,12 +125,12 @@ def write_resnet(folder):
     with torch.no_grad():
         for _ in range(3):
             of_images(model, 2 * torch.randn(8, 16, 16, 3))
-    os.makedirs(folder)
-    save_file(model.state_dict(), os.path.join(folder, "resnet20.safetensors"))
+    os.makedirs(directory)
+    save_file(model.state_dict(), os.path.join(directory, "resnet20.safetensors"))
     images = torch.randn(3, 16, 16, 3)
     with torch.no_grad():
         logits = of_images(model.double().eval(), images)
-    expect(folder, images, logits)
+    expect(directory, images, logits)
 
 
 def check_resnet(file, inputs):
@@ -144,23 +144,23 @@ def check_resnet(file, inputs):
 
 # --- both ---
 
-def expect(folder, inputs, outputs):
+def expect(directory, inputs, outputs):
     save_file({"inputs": inputs.contiguous(), "outputs": outputs.float().contiguous()},
-              os.path.join(folder, "expected.safetensors"))
+              os.path.join(directory, "expected.safetensors"))
 
 
 CASES = ("gpt2", "gpt2-shards", "gpt2-f16", "gpt2-bf16", "gpt2-other", "resnet20")
 
 
 def make(root):
-    """Replaces the cases' folders, which have expected.safetensors; whatever else is in `root` is somebody else's."""
+    """Replaces the cases' directories, which have expected.safetensors; whatever else is in `root` is somebody else's."""
     os.makedirs(root, exist_ok=True)
-    folders = [os.path.join(root, case) for case in CASES]
-    for folder in folders:
-        if os.path.lexists(folder) and not os.path.exists(os.path.join(folder, "expected.safetensors")):
-            sys.exit(f"{folder}: is not of this tool, it has no expected.safetensors (another DIR)")
-    for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+    directories = [os.path.join(root, case) for case in CASES]
+    for directory in directories:
+        if os.path.lexists(directory) and not os.path.exists(os.path.join(directory, "expected.safetensors")):
+            sys.exit(f"{directory}: is not of this tool, it has no expected.safetensors (another DIR)")
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)
     write_gpt2(os.path.join(root, "gpt2"), make_gpt2())
     write_gpt2(os.path.join(root, "gpt2-shards"), make_gpt2(), max_shard_size="8KB")
     write_gpt2(os.path.join(root, "gpt2-f16"), make_gpt2(), torch.float16)
@@ -168,12 +168,12 @@ def make(root):
     write_gpt2(os.path.join(root, "gpt2-other"), make_gpt2(tie_word_embeddings=False, activation_function="gelu",
                                                            layer_norm_epsilon=0.01, n_inner=40, n_layer=1))
     write_resnet(os.path.join(root, "resnet20"))
-    for folder in sorted(folders):
-        for file in sorted(os.listdir(folder)):
+    for directory in sorted(directories):
+        for file in sorted(os.listdir(directory)):
             if file == "generation_config.json":
-                os.remove(os.path.join(folder, file))
+                os.remove(os.path.join(directory, file))
                 continue
-            print(os.path.join(folder, file), os.path.getsize(os.path.join(folder, file)))
+            print(os.path.join(directory, file), os.path.getsize(os.path.join(directory, file)))
 
 
 def check(kind, path, expected):

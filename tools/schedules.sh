@@ -9,8 +9,8 @@
 set -eu
 export LC_ALL=C
 program=$1/cgpipe
-folder=$2
-mkdir -p "$folder/schedules"
+directory=$2
+mkdir -p "$directory/schedules"
 list=$(mktemp)
 figures=$(mktemp)
 trap 'rm -f "$list" "$figures"' EXIT
@@ -32,9 +32,9 @@ simulate() {
     v=$(awk -v name="\"$1\"" 'index($0, "\"schedule\": " name) { on = 1 } on && /"virtual":/ { gsub(/[^0-9]/, ""); print; exit }' "$list")
     command="cgpipe schedule $1 --stages 4 --chunks 8"
     # shellcheck disable=SC2086
-    "$program" ${command#cgpipe } --svg "$folder/schedules/$1.svg" --json "$figures" >/dev/null
+    "$program" ${command#cgpipe } --svg "$directory/schedules/$1.svg" --json "$figures" >/dev/null
     peak=$(most peak_slots_per_device | awk -v v="$v" '{ printf "%g", $1 / v }')
-    least=$(most least_capacity)
+    least=$(most min_capacity)
 }
 
 names() {
@@ -92,4 +92,4 @@ TEXT
     done
 }
 
-page >"$folder/schedules.md"
+page >"$directory/schedules.md"

@@ -1,8 +1,8 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
-# Delete what `make install` puts into a folder: tools/uninstall.sh BUILD PREFIX
+# Delete what `make install` puts into a directory: tools/uninstall.sh BUILD PREFIX
 #
-# The same files are installed into a folder of their own first, so that no list of them has to be kept. Folders that are named
+# The same files are installed into a directory of their own first, so that no list of them has to be kept. Directories that are named
 # after cgpipe go when they are empty.
 set -eu
 build=$1
@@ -13,7 +13,7 @@ DESTDIR='' cmake --install "$build" --prefix "$list" >/dev/null
 rm -f "$build/install_manifest.txt"
 cd "$list"
 find . \( -type f -o -type l \) -exec sh -c 'cd "$0" && rm -f -- "$@"' "$prefix" {} +
-find . -depth -type d -path '*cgpipe*' | while IFS= read -r folder; do
-    rmdir "$prefix/$folder" 2>/dev/null || true
+find . -depth -type d -path '*cgpipe*' | while IFS= read -r directory; do
+    rmdir "$prefix/$directory" 2>/dev/null || true
 done
 echo "uninstalled from $prefix"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint.h -- named tensors to disk and back, in the safetensors format; files that appear whole or not at all; and the
- * checkpoints in a run's folder, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
+ * checkpoints in a run's directory, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
  *
  *     RUN/step-00000042/weights.safetensors     parameters, and states (running statistics)
  *     RUN/step-00000042/optimizer.safetensors   <parameter>.<state>; absent if the optimizer has no state
@@ -92,7 +92,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file
  *                                  Header entries and data come in this order.
  * @param[in] metadata  [2 n_metadata] key, value, key, value ... Borrowed. May be NULL.
  *
- * @retval CGP_EIO     The folder is missing or not writable, or `path` is not a regular file; nothing is left behind.
+ * @retval CGP_EIO     The directory is missing or not writable, or `path` is not a regular file; nothing is left behind.
  * @retval CGP_EINVAL  A name twice, not UTF-8, or "__metadata__"; a shape without sense.   @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status
@@ -106,7 +106,7 @@ cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer,
                                                          const void *data, size_t bytes);
 
-/** Sync, rename to `path`, sync the folder, free the writer. On failure the temporary file is gone and the writer freed.
+/** Sync, rename to `path`, sync the directory, free the writer. On failure the temporary file is gone and the writer freed.
  * @retval CGP_EIO     Not written, or not synced.   @retval CGP_ESTATE  Data are missing. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer);
 
@@ -144,10 +144,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * leads nowhere, a checkpoint that a crash left moved away (.cgpipe-*.old) is
  * put back first; then it is the one of the highest step that is whole.
  *
- * @param[out] path    Of the checkpoint's folder. Owned, free() it. May be NULL.
+ * @param[out] path    Of the checkpoint's directory. Owned, free() it. May be NULL.
  * @param[out] step    Optimizer updates before it was saved. May be NULL.
  * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.
- * @param[in]  folder  A run's folder, or one checkpoint's. Borrowed.
+ * @param[in]  directory  A run's directory, or one checkpoint's. Borrowed.
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable.
  * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason, and names the whole checkpoint of the highest step
@@ -156,28 +156,28 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * Threads: any. Cost: reads all files of the checkpoint; after damage, those of checkpoints before it too.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note,
-                                                      const char *folder);
+                                                      const char *directory);
 
 /**
- * Delete what dead processes left half written or half deleted in a folder:
+ * Delete what dead processes left half written or half deleted in a directory:
  *
- *     .cgpipe-*.tmp     files, links, and folders with their files, which nobody has locked
+ *     .cgpipe-*.tmp     files, links, and directories with their files, which nobody has locked
  *     .cgpipe-*.old     the same; but a checkpoint whose step has nothing in its place is put back there
  *     .cgpipe-*.gone    locked or not
  *
- * Everything else stays, also other names that begin with .cgpipe-. A folder in such a folder is deleted if it is empty; if
+ * Everything else stays, also other names that begin with .cgpipe-. A directory in such a directory is deleted if it is empty; if
  * not, both stay, and that is CGP_EIO.
  * What a living process writes is locked (flock) and stays; a killed process loses its locks. Where the file system has no
  * locks, the number of the process in the name decides. Call it when a run starts; cgp_pipeline_save() does too.
  *
- * @param[in] folder  A missing one is clean. Borrowed.
+ * @param[in] directory  A missing one is clean. Borrowed.
  *
- * @retval CGP_EIO     The folder cannot be read, or something in it not be deleted; the rest was.
+ * @retval CGP_EIO     The directory cannot be read, or something in it not be deleted; the rest was.
  * @retval CGP_ENOMEM  Nothing was deleted.
  *
  * Threads: any.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *folder);
+CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_clean(const char *directory);
 
 #ifdef __cplusplus
 }

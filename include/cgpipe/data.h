@@ -22,7 +22,8 @@ typedef struct cgp_data cgp_data;
 
 /** Type and shape of the input or target of one sample, without N. */
 typedef struct cgp_data_field {
-    cgp_dtype dtype; /**< CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
+    cgp_dtype
+        dtype; /**< CGP_I32 tokens [T] and labels [1], CGP_F32 images [H, W, C] and masks [H, W, 1]. */
     cgp_shape shape;
 } cgp_data_field;
 
@@ -30,9 +31,9 @@ typedef struct cgp_text_options {
     size_t struct_size;
     int64_t sequence; /**< T: tokens in a window, >= 1. */
     /** Share of the windows, from the end of the text, kept for validation, 0 <= share < 1. [0.1] */
-    double validation_share;
+    double validation_fraction;
     uint64_t seed; /**< Of the shuffle. */
-    /** [n_validation_paths] files and folders of the validation text, Borrowed: if there are any, validation_share is
+    /** [n_validation_paths] files and directories of the validation text, Borrowed: if there are any, validation_fraction is
      * not used, not even checked, and all windows of `paths` are for training. [NULL] */
     const char *const *validation_paths;
     int n_validation_paths; /**< [0] */
@@ -47,22 +48,22 @@ static inline cgp_text_options cgp_text_options_default(void) {
 /**
  * Read text files as bytes (vocabulary 256) and cut them into windows.
  *
- * The files are joined in the order given. A folder stands for all regular files in it and in its folders, in byte order
+ * The files are joined in the order given. A directory stands for all regular files in it and in its directories, in byte order
  * of their paths, whatever the locale. Left out are names with a leading dot, empty files, and what is no regular file;
- * a link to a file is read, a link to a folder is not followed.
+ * a link to a file is read, a link to a directory is not followed.
  *
  * A window is T bytes and the T that follow each of them (the targets); windows do not overlap but for that one byte. The
- * last windows, `validation_share` of them rounded up, are validation; the others are training. Files for validation of
+ * last windows, `validation_fraction` of them rounded up, are validation; the others are training. Files for validation of
  * its own (`validation_paths`) are joined and cut in the same way. Training windows are visited in an order shuffled anew
  * for each pass by (seed, pass); validation in order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
- * @param[in]  paths    [n_paths] names of regular files and folders. Borrowed.
+ * @param[in]  paths    [n_paths] names of regular files and directories. Borrowed.
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
- * @retval CGP_EIO     A file is missing, unreadable or neither a regular file nor a folder (a pipe), or a folder has a link
+ * @retval CGP_EIO     A file is missing, unreadable or neither a regular file nor a directory (a pipe), or a directory has a link
  *                     that leads nowhere; the message names it.
- * @retval CGP_EINVAL  No path, an empty file, a folder without a file, a bad option, or a text too short for one training
+ * @retval CGP_EINVAL  No path, an empty file, a directory without a file, a bad option, or a text too short for one training
  *                     window (and one validation window if there is to be validation); the message has the bytes needed.
  * @retval CGP_ENOMEM
  *
@@ -74,9 +75,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_text(cgp_data **out, const char *cons
 
 typedef struct cgp_token_options {
     size_t struct_size;
-    int64_t sequence;        /**< T: tokens in a window, >= 1. */
-    int64_t vocabulary;      /**< Tokens are below it, 1 <= vocabulary <= 65536. [65536] */
-    double validation_share; /**< As in cgp_text_options. [0.1] */
+    int64_t sequence;           /**< T: tokens in a window, >= 1. */
+    int64_t vocab;              /**< Tokens are below it, 1 <= vocabulary <= 65536. [65536] */
+    double validation_fraction; /**< As in cgp_text_options. [0.1] */
     const char *const *validation_paths; /**< As in cgp_text_options, but files only. [NULL] */
     int n_validation_paths;              /**< [0] */
     uint64_t seed;                       /**< Of the shuffle. */
@@ -93,7 +94,7 @@ static inline cgp_token_options cgp_token_options_default(void) {
  *
  * A file is either tokens from its first byte (nanoGPT's train.bin) or a shard of llm.c: a header of 256 little-endian
  * int32 (magic 20240520, version 1, number of tokens), then the tokens. The magic tells which; files of both kinds can be
- * mixed. llm.c's other files (4-byte tokens, evaluations) are refused by their magic. No folders: a folder of shards
+ * mixed. llm.c's other files (4-byte tokens, evaluations) are refused by their magic. No directories: a directory of shards
  * often holds training and validation.
  *
  * The files stay open and are read a window at a time, so they may be larger than memory, and must not change while in
@@ -126,7 +127,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_tokens(cgp_data **out, const char *co
  *
  * @retval CGP_EINVAL  vocabulary or sequence < 1 or above INT32_MAX.   @retval CGP_ENOMEM
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary,
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_random(cgp_data **out, int64_t vocab,
                                                   int64_t sequence, uint64_t seed);
 
 /**
@@ -216,7 +217,7 @@ CGP_API const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field)
 
 /** Return the vocabulary (256 for text) and T, 0 where there are no tokens; and the number of samples of a split: for training
  * those of one pass, INT64_MAX if there is no end. */
-CGP_API int64_t cgp_data_vocabulary(const cgp_data *data);
+CGP_API int64_t cgp_data_vocab_size(const cgp_data *data);
 CGP_API int64_t cgp_data_sequence(const cgp_data *data);
 CGP_API int64_t cgp_data_samples(const cgp_data *data, cgp_split split);
 
@@ -247,8 +248,7 @@ CGP_API const char *cgp_data_class_name(const cgp_data *data, int64_t index);
  * Threads: one at a time per data set (it keeps the permutation of the last pass).
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first,
-                                                int64_t count, void *inputs,
-                                                void *targets);
+                                                int64_t count, void *inputs, void *targets);
 
 /**
  * Write the SHA-256 of what fixes the samples: a resumed run whose data has another identity would go on with other data.
@@ -256,12 +256,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_data_read(cgp_data *data, cgp_split split,
  * It is taken over the kind of data set, vocabulary, T, seed, the number of samples of each split, the share for
  * validation or that validation has files of its own, and for each file, in order, its size and its contents: of a text
  * all of them, of a token file the first and the last 64 KiB as they were when it was opened. Names do not count: moved
- * files are the same data. For images over classes, shapes, options and contents; of a folder of classes over the names and
- * sizes of its files, inside the folder. For a set of the caller's own over its name, types, shapes and cgp_data_source.identity.
+ * files are the same data. For images over classes, shapes, options and contents; of a directory of classes over the names and
+ * sizes of its files, inside the directory. For a set of the caller's own over its name, types, shapes and cgp_data_source.identity.
  *
  * @param[out] hex  64 lower-case digits and a 0. Caller's; undefined after a failure.
  *
- * @retval CGP_EIO     A file of a folder of images is not there any more.   @retval CGP_ENOMEM
+ * @retval CGP_EIO     A file of a directory of images is not there any more.   @retval CGP_ENOMEM
  *
  * Threads: one at a time per data set. Cost: reads the memory of a text or of images once; no file is read.
  */

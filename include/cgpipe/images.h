@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.h -- images for training: drawn shapes, CIFAR, MNIST, folders of JPEG and PNG; and how often a model is right.
+/* images.h -- images for training: drawn shapes, CIFAR, MNIST, directories of JPEG and PNG; and how often a model is right.
  *
  * Data sets as in data.h: the input is a picture, f32 [H, W, C], channels red, green, blue; the target a label, i32 [1], or a
  * mask, f32 [H, W, 1]. All are functions of (options, split, position) alone.
@@ -67,14 +67,14 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
 
 /**
  * Read CIFAR-10 (data_batch_1.bin .. data_batch_5.bin, test_batch.bin) or CIFAR-100 (train.bin, test.bin), the "binary version",
- * from a folder. Images are [32, 32, 3]; the test files are the validation split.
+ * from a directory. Images are [32, 32, 3]; the test files are the validation split.
  *
  * A file is any number >= 1 of records: 1 label (CIFAR-100: coarse and fine) and 3 x 1024 bytes, planes red, green, blue. Values
  * are normalised by mean and standard deviation of each channel over the training images. Training images are visited in an
  * order of each pass's own, as in cgp_data_text(); validation in order.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
- * @param[in]  folder   Borrowed.
+ * @param[in]  directory   Borrowed.
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
  * @retval CGP_EIO      A file is missing or unreadable; the message names it.
@@ -86,7 +86,7 @@ static inline cgp_cifar_options cgp_cifar_options_default(void) {
  *
  * Source: Krizhevsky 2009, "Learning multiple layers of features from tiny images".
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_cifar(cgp_data **out, const char *folder,
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_cifar(cgp_data **out, const char *directory,
                                                  const cgp_cifar_options *options);
 
 typedef struct cgp_mnist_options {
@@ -104,7 +104,7 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
 }
 
 /**
- * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a folder: train-images-idx3-ubyte,
+ * Read MNIST's idx files, or those of a set in its form (Fashion-MNIST), from a directory: train-images-idx3-ubyte,
  * train-labels-idx1-ubyte, t10k-images-idx3-ubyte, t10k-labels-idx1-ubyte, gunzipped. The t10k files are the validation split.
  *
  * Normalised, shuffled and kept as by cgp_data_cifar(), which has the parameters and errors too; CGP_EFORMAT also for a magic
@@ -113,16 +113,16 @@ static inline cgp_mnist_options cgp_mnist_options_default(void) {
  *
  * Source: LeCun et al. 1998, http://yann.lecun.com/exdb/mnist.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_mnist(cgp_data **out, const char *directory,
                                                  const cgp_mnist_options *options);
 
 typedef struct cgp_images_options {
     size_t struct_size;
     int64_t size; /**< H = W in pixels, 8 <= size <= 1024. [224] */
     double
-        validation_share; /**< Share of each class's images, the last ones, rounded up; 0 <= share < 1. [0.1] */
+        validation_fraction; /**< Share of each class's images, the last ones, rounded up; 0 <= share < 1. [0.1] */
     const char *
-        validation_folder; /**< Folder of the same classes: all of `folder` is training then. Borrowed. [NULL] */
+        validation_directory; /**< Directory of the same classes: all of `directory` is training then. Borrowed. [NULL] */
     bool
         plain; /**< Training images as validation ones, not cut and mirrored at random. [false] */
     bool strict; /**< A broken image is CGP_EFORMAT; otherwise it is left out. [false] */
@@ -140,14 +140,14 @@ static inline cgp_images_options cgp_images_options_default(void) {
 }
 
 /**
- * Open a folder of folders, one a class, of JPEG and PNG files.
+ * Open a directory of directories, one a class, of JPEG and PNG files.
  *
  *     flowers/aster/001.jpg        class 0
  *     flowers/rose/a.png           class 1       classes in byte order of their names
- *     flowers/rose/more/b.jpeg     class 1       folders in it belong to it
+ *     flowers/rose/more/b.jpeg     class 1       directories in it belong to it
  *
  * Images are files whose names end in .jpg, .jpeg or .png, in any case; what they are is told by their first bytes. Other files,
- * and names with a leading dot, are left out. A link to a class's folder is followed, further down only links to files.
+ * and names with a leading dot, are left out. A link to a class's directory is followed, further down only links to files.
  *
  * Training: a random part of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x size; mirrored half of the time.
  * Validation: the shorter side resized to round(size 256 / 224), the other one in proportion, rounded down, and the middle cut
@@ -166,25 +166,25 @@ static inline cgp_images_options cgp_images_options_default(void) {
  * split, in the order of the list, takes its place. It does not depend on the number of workers.
  *
  * @param[out] out      Owned by the caller, see cgp_data_destroy().
- * @param[in]  folder   Borrowed.
+ * @param[in]  directory   Borrowed.
  * @param[in]  options  Borrowed; NULL for the defaults.
  *
- * @retval CGP_EIO      A folder is missing or unreadable.   @retval CGP_ENOMEM  Also: a thread could not be started.
+ * @retval CGP_EIO      A directory is missing or unreadable.   @retval CGP_ENOMEM  Also: a thread could not be started.
  * @retval CGP_EINVAL   A bad option, no class, a class without an image, or without one for training, other classes in the
- *                      validation folder, fewer training images than `drop_last`.
+ *                      validation directory, fewer training images than `drop_last`.
  *
- * Threads: any. Cost: lists the folder; about 100 bytes a file. Reading decodes; the workers prepare as many samples ahead as the
+ * Threads: any. Cost: lists the directory; about 100 bytes a file. Reading decodes; the workers prepare as many samples ahead as the
  * last cgp_data_read() asked for, where they follow it.
  *
  * Source: He et al. 2016, arXiv:1512.03385 (evaluation); Szegedy et al. 2015, arXiv:1409.4842 (random part).
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_data_images(cgp_data **out, const char *folder,
+CGP_API CGP_MUST_CHECK cgp_status cgp_data_images(cgp_data **out, const char *directory,
                                                   const cgp_images_options *options);
 
 /** How often the label was the largest logit, and among the five largest. */
-typedef struct cgp_hits {
+typedef struct cgp_topk {
     int64_t samples, top1, top5;
-} cgp_hits;
+} cgp_topk;
 
 /**
  * Count where the labels stand among the logits; adds to *hits.
@@ -197,13 +197,13 @@ typedef struct cgp_hits {
  *
  * Threads: any.
  */
-CGP_API void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, int64_t n,
+CGP_API void cgp_topk_add(cgp_topk *hits, const float *logits, const int32_t *labels, int64_t n,
                           int64_t classes);
 
 /** Pixels that are in the predicted and in the true mask, and in either. */
-typedef struct cgp_overlap {
+typedef struct cgp_iou {
     int64_t both, either;
-} cgp_overlap;
+} cgp_iou;
 
 /**
  * Compare predicted masks, logit > 0, with true ones, mask > 0.5; adds to *overlap.
@@ -213,11 +213,10 @@ typedef struct cgp_overlap {
  *
  * Threads: any.
  */
-CGP_API void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *masks,
-                             int64_t n);
+CGP_API void cgp_iou_add(cgp_iou *overlap, const float *logits, const float *masks, int64_t n);
 
 /** Return both / either, over all pixels counted (not a mean over images); 1 if both masks are empty everywhere. */
-CGP_API double cgp_overlap_iou(const cgp_overlap *overlap);
+CGP_API double cgp_iou_value(const cgp_iou *overlap);
 
 #ifdef __cplusplus
 }

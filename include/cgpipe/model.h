@@ -46,7 +46,8 @@ typedef enum cgp_init_kind {
 
 typedef struct cgp_init {
     cgp_init_kind kind;
-    double scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite, whatever the kind. */
+    double
+        scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite, whatever the kind. */
 } cgp_init;
 
 /** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */
@@ -65,7 +66,7 @@ CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype 
 
 /** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocabulary, width]. */
 CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name,
-                                int64_t vocabulary, int64_t width, cgp_init init);
+                                int64_t vocab, int64_t width, cgp_init init);
 
 /** Add a learned vector to each position: x [T, C] -> [T, C]. Parameter `<name>.weight` [T, C]. */
 CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,

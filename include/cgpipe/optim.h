@@ -19,44 +19,45 @@ typedef enum cgp_optim_kind {
 } cgp_optim_kind;
 
 /** How the learning rate goes on after its warm-up. */
-typedef enum cgp_rate_kind {
-    CGP_RATE_CONSTANT,
-    CGP_RATE_COSINE, /**< Half a cosine from the rate down to `least` of it, and constant from there on. */
-    CGP_RATE_STEP,      /**< Times `factor` every `interval` updates. */
-    CGP_RATE_MILESTONES /**< Times `factor` after each of `milestones`. */
-} cgp_rate_kind;
+typedef enum cgp_lr_kind {
+    CGP_LR_CONSTANT,
+    CGP_LR_COSINE, /**< Half a cosine from the rate down to `min_ratio` of it, and constant from there on. */
+    CGP_LR_STEP,      /**< Times `gamma` every `step_size` updates. */
+    CGP_LR_MILESTONES /**< Times `gamma` after each of `milestones`. */
+} cgp_lr_kind;
 
 #define CGP_MAX_MILESTONES 8
 
 /**
- * The learning rate over the updates, as a factor of cgp_optim.rate. A plain value; all zero: constant.
+ * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero: constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with stairs > 0 the rate rises in
- * stairs of so many updates: t is (t - 1) rounded down to a multiple of it. From there on, with s = t - warmup updates
- * behind it: constant 1; cosine least + (1 - least) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step factor^floor(s /
- * interval); milestones factor^(number of milestones m with t > m, counted from the first update).
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with warmup_interval > 0 the rate rises
+ * every warmup_interval updates: t is (t - 1) rounded down to a multiple of it. From there on, with s = t - warmup updates
+ * behind it: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step gamma^floor(s /
+ * step_size); milestones gamma^(number of milestones m with t > m, counted from the first update).
  *
  * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
  */
-typedef struct cgp_rate_schedule {
-    cgp_rate_kind kind;
-    int64_t warmup;   /**< Updates, >= 0. */
-    int64_t steps;    /**< COSINE: the update that has the least rate, > warmup. */
-    double least;     /**< COSINE: 0 <= least <= 1, a share of the rate. */
-    int64_t interval; /**< STEP: updates, >= 1. */
-    double factor;    /**< STEP, MILESTONES: > 0 and <= 1, so that the rate stays finite. */
-    double start;     /**< Share of the rate that the warm-up begins with, 0 <= start <= 1. */
-    int64_t stairs;   /**< Updates from one rise of the warm-up to the next; 0: a straight line. */
-    int n_milestones; /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
+typedef struct cgp_lr_schedule {
+    cgp_lr_kind kind;
+    int64_t warmup;    /**< Updates, >= 0. */
+    int64_t steps;     /**< COSINE: the update with the lowest rate, > warmup. */
+    double min_ratio;  /**< COSINE: 0 <= min_ratio <= 1, a fraction of the rate. */
+    int64_t step_size; /**< STEP: updates, >= 1. */
+    double gamma;      /**< STEP, MILESTONES: > 0 and <= 1, so that the rate stays finite. */
+    double start; /**< Fraction of the rate that the warm-up begins with, 0 <= start <= 1. */
+    int64_t
+        warmup_interval; /**< Updates from one rise of the warm-up to the next; 0: a straight line. */
+    int n_milestones;                       /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
     int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, rising. */
-} cgp_rate_schedule;
+} cgp_lr_schedule;
 
 /**
  * An optimizer and its constants. A plain value; it is copied into the plan.
  *
  * SGD, as PyTorch: g += weight_decay p; buffer = momentum buffer + g; step along g + momentum buffer if nesterov, else along
  * the buffer. Without momentum there is no buffer.
- * AdamW: p -= rate weight_decay p first; then the moments of g with bias correction, p -= rate m / (sqrt(v) + eps).
+ * AdamW: p -= lr weight_decay p first; then the moments of g with bias correction, p -= lr m / (sqrt(v) + eps).
  * Adam: the same, but g += weight_decay p instead of the first step.
  * RMSprop, as PyTorch: g += weight_decay p; v = alpha v + (1 - alpha) g^2; d = g / (sqrt(v) + eps); step along d, or along
  * buffer = momentum buffer + d.
@@ -73,7 +74,7 @@ typedef struct cgp_rate_schedule {
  */
 typedef struct cgp_optim {
     cgp_optim_kind kind;
-    double rate; /**< Learning rate, >= 0. */
+    double lr; /**< Learning rate, >= 0. */
     double weight_decay;
     double momentum;     /**< SGD and RMSprop, 0 <= momentum < 1. */
     bool nesterov;       /**< SGD, needs momentum. */
@@ -82,21 +83,21 @@ typedef struct cgp_optim {
     double alpha;        /**< RMSprop, 0 <= alpha < 1. */
     double clip_norm;    /**< Largest norm of all gradients, > 0; 0: no limit. */
     bool decay_all;      /**< Weight decay of norms and biases too, as PyTorch's default. */
-    cgp_rate_schedule schedule; /**< Of the rate. */
+    cgp_lr_schedule schedule; /**< Of the rate. */
 } cgp_optim;
 
 /** SGD: rate, momentum, Nesterov or not, weight decay. */
-static inline cgp_optim cgp_optim_sgd(double rate, double momentum, bool nesterov,
+static inline cgp_optim cgp_optim_sgd(double lr, double momentum, bool nesterov,
                                       double weight_decay) {
-    const cgp_rate_schedule constant = {CGP_RATE_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
-    cgp_optim optim = {CGP_OPTIM_SGD, rate,    weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
+    const cgp_lr_schedule constant = {CGP_LR_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
+    cgp_optim optim = {CGP_OPTIM_SGD, lr,      weight_decay, momentum, nesterov, 0, 0, 0, 0, 0,
                        false,         constant};
     return optim;
 }
 
 /** AdamW with beta 0.9 and 0.999, eps 1e-8. */
-static inline cgp_optim cgp_optim_adamw(double rate, double weight_decay) {
-    cgp_optim optim = cgp_optim_sgd(rate, 0, false, weight_decay);
+static inline cgp_optim cgp_optim_adamw(double lr, double weight_decay) {
+    cgp_optim optim = cgp_optim_sgd(lr, 0, false, weight_decay);
     optim.kind = CGP_OPTIM_ADAMW;
     optim.beta1 = 0.9;
     optim.beta2 = 0.999;
@@ -105,15 +106,15 @@ static inline cgp_optim cgp_optim_adamw(double rate, double weight_decay) {
 }
 
 /** Adam with beta 0.9 and 0.999, eps 1e-8. */
-static inline cgp_optim cgp_optim_adam(double rate, double weight_decay) {
-    cgp_optim optim = cgp_optim_adamw(rate, weight_decay);
+static inline cgp_optim cgp_optim_adam(double lr, double weight_decay) {
+    cgp_optim optim = cgp_optim_adamw(lr, weight_decay);
     optim.kind = CGP_OPTIM_ADAM;
     return optim;
 }
 
 /** RMSprop with alpha 0.99, eps 1e-8. */
-static inline cgp_optim cgp_optim_rmsprop(double rate, double momentum, double weight_decay) {
-    cgp_optim optim = cgp_optim_sgd(rate, momentum, false, weight_decay);
+static inline cgp_optim cgp_optim_rmsprop(double lr, double momentum, double weight_decay) {
+    cgp_optim optim = cgp_optim_sgd(lr, momentum, false, weight_decay);
     optim.kind = CGP_OPTIM_RMSPROP;
     optim.alpha = 0.99;
     optim.eps = 1e-8;
@@ -127,13 +128,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, cons
 CGP_API const char *cgp_optim_kind_name(cgp_optim_kind kind);
 
 /** Parse "constant", "cosine" or "step". @retval CGP_EINVAL with the nearest name. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_rate_kind_parse(cgp_rate_kind *out, const char *text);
+CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char *text);
 
-/** Return the name that cgp_rate_kind_parse() takes. Static. */
-CGP_API const char *cgp_rate_kind_name(cgp_rate_kind kind);
+/** Return the name that cgp_lr_kind_parse() takes. Static. */
+CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 
 /** Return the learning rate of update number `update`, from 1. @param[in] optim One that cgp_optim_check() accepts. */
-CGP_API double cgp_optim_rate_at(const cgp_optim *optim, int64_t update);
+CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
 /** Check the constants that the kind and its schedule use, and that none at all is NaN. @retval CGP_EINVAL The message names
  * the one that is wrong and its range. */

@@ -48,7 +48,7 @@ typedef struct cgp_layer_cost {
     double
         recompute_seconds; /**< R: forward again of all ops whose results backward needs, in this layer or another. */
     double
-        redo_seconds; /**< What `+selective` adds to B: forward again of the ops that are cheap to redo. */
+        selective_seconds; /**< What `+selective` adds to B: forward again of the ops that are cheap to redo. */
     double flops[3]; /**< Of F, I, W; the losses' included. */
     int64_t
         parameter_bytes; /**< f32 elements; a parameter that layers share counts where it is used first. */

@@ -42,7 +42,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_create(cgp_pipeline **out, const 
  *
  * Threads: any.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_check_memory(const cgp_plan *plan,
+                                                            int64_t *available);
 
 /** Stop the workers and free everything. Accepts NULL. Legal in every state, after a failure too. */
 CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
@@ -66,7 +67,7 @@ CGP_API void cgp_pipeline_destroy(cgp_pipeline *pipeline);
  * @retval CGP_OK        The step ran; gradients are complete on every stage, also where they or the loss are not finite.
  * @retval CGP_EINVAL    An input does not fit the model, an integer is out of range, or the loss counts nothing; nothing
  *                       ran, gradients unchanged.
- * @retval CGP_ESTATE    The plan is for inference or has `loss_outside`, or the pipeline has failed before.
+ * @retval CGP_ESTATE    The plan is for inference or has `external_loss`, or the pipeline has failed before.
  * @retval CGP_ENOMEM    Lists or kernels for a size met for the first time could not be made, or (CGP_ELIMIT) not inside the
  *                       planned memory; nothing ran, gradients unchanged.
  * @retval CGP_EDEVICE   A device failed; the message names stage, micro-batch, layer and op. Gradients are undefined,
@@ -82,7 +83,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
                                                     int n_inputs, double *loss);
 
 /**
- * Run forward of one mini-batch, for a loss that the caller computes; planned with `loss_outside`.
+ * Run forward of one mini-batch, for a loss that the caller computes; planned with `external_loss`.
  *
  * Dropout is on. cgp_pipeline_backward() is due next, and changes the states: the two take the place of cgp_pipeline_step(). The
  * loss is the caller's, and so it is to look whether it is finite.
@@ -91,7 +92,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_step(cgp_pipeline *pipeline,
  *                       returns (or the pipeline is destroyed), as backward reads them again.
  * @param[out] output    [N, ...] f32, as cgp_model_output_shape(), all micro-batches in order. Caller's.
  *
- * Otherwise as cgp_pipeline_step(). @retval CGP_ESTATE also: not planned with `loss_outside`, or cgp_pipeline_backward()
+ * Otherwise as cgp_pipeline_step(). @retval CGP_ESTATE also: not planned with `external_loss`, or cgp_pipeline_backward()
  * is due.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline,
@@ -150,28 +151,29 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipelin
 CGP_API const char *cgp_pipeline_report(const cgp_pipeline *pipeline);
 
 /**
- * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step in a run's folder.
+ * Save weights, states, optimizer state, number of steps and seed as the checkpoint of this step in a run's directory.
  *
  * Everything is named by the model, nothing by the layout: it can be loaded by a pipeline with other stages, balance,
  * schedule, recomputation or micro-batches, and training goes on bit for bit (with the same size of micro-batch). The files
- * are written to a temporary folder, synced, and renamed to `folder/step-00000042`; then `folder/latest` points to it, and
- * older ones beyond `keep` are deleted; one that cannot be is logged as a warning. Killed at any moment, the folder holds whole
- * checkpoints only. `folder` may be a link; below it none is followed.
+ * are written to a temporary directory, synced, and renamed to `directory/step-00000042`; then `directory/latest` points to it, and
+ * older ones beyond `keep` are deleted; one that cannot be is logged as a warning. Killed at any moment, the directory holds whole
+ * checkpoints only. `directory` may be a link; below it none is followed.
  *
  * A plan for inference saves its weights and states alone, as step 0: the start of a training, which every plan of the model
- * can load, whatever its optimizer and seed. A folder with checkpoints of a training, of a step above 0, is refused.
+ * can load, whatever its optimizer and seed. A directory with checkpoints of a training, of a step above 0, is refused.
  *
- * @param[in] folder  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
+ * @param[in] directory  Made if missing (its parent is not).   @param[in] keep  Checkpoints to keep, >= 1; 0: all.
  * @param[in] note    A text of the caller's, returned by cgp_pipeline_load(): where the data stand, e.g. NULL: none.
  *
- * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the folder not be synced,
+ * @retval CGP_EIO     Not written; what was there is untouched. (If only `latest` could not be set, or the directory not be synced,
  *                     the checkpoint is there; the message says so.)   @retval CGP_ENOMEM  Likewise.
  * @retval CGP_EINVAL  `keep` < 0, or `note` or the name of a parameter or state is not UTF-8.
  * @retval CGP_ESTATE  Gradients wait for cgp_optim_step(); cgp_pipeline_backward() is due; the pipeline has failed; or it is one
- *                     for inference and the folder has a training's checkpoints.
+ *                     for inference and the directory has a training's checkpoints.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder,
-                                                    int keep, const char *note);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save(cgp_pipeline *pipeline,
+                                                    const char *directory, int keep,
+                                                    const char *note);
 
 /** How cgp_pipeline_save_with() saves. */
 typedef struct cgp_save_options {
@@ -192,7 +194,7 @@ static inline cgp_save_options cgp_save_options_default(void) {
 /**
  * Save as cgp_pipeline_save() does, with options.
  *
- * @param[in] directory  As `folder` of cgp_pipeline_save().
+ * @param[in] directory  As `directory` of cgp_pipeline_save().
  * @param[in] options    Borrowed; NULL for the defaults.
  *
  * @retval CGP_ESTATE  Also, with `check_finite`: not all is finite. The message names the first such tensor of the files, what
@@ -210,7 +212,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
  *
  * Everything is checked before anything is changed: SHA-256 of every file, names, shapes, the optimizer.
  *
- * @param[in]  folder  A run's folder (its latest checkpoint), or one checkpoint's.
+ * @param[in]  directory  A run's directory (its latest checkpoint), or one checkpoint's.
  * @param[out] note    The text given to cgp_pipeline_save(), "" if none. Owned, free() it. May be NULL.
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable. If reading fails after everything had been read and checked once, the
@@ -222,8 +224,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline,
  * For an inference plan the optimizer's state is left out. What an inference plan saved has none: the pipeline's becomes zero, and
  * its seed stays.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder,
-                                                    char **note);
+CGP_API CGP_MUST_CHECK cgp_status cgp_pipeline_load(cgp_pipeline *pipeline,
+                                                    const char *directory, char **note);
 
 /**
  * Run forward only, dropout off, and return the loss. Parameters, states and gradients are unchanged; batch norms use the
@@ -305,7 +307,7 @@ typedef struct cgp_pipeline_times {
      * before; median, NaN if there is none, or no memory to sort them. A transfer starts when it has its buffer. */
     double gap_seconds;
     /** From the end of a SEND to the start of the RECV that waited for it; median, NaN if none did, or likewise. */
-    double wake_seconds;
+    double wakeup_seconds;
 } cgp_pipeline_times;
 
 /**
@@ -340,7 +342,7 @@ CGP_API cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline,
  * @param[out] out  Filled on success only; free with cgp_schedule_timeline_release().
  *
  * @retval CGP_ESTATE  The last run was none of these lists: no step yet, one of fewer samples than planned, an evaluation or
- *                     prediction, a step in two calls (`loss_outside`), or one that failed. The message says which.
+ *                     prediction, a step in two calls (`external_loss`), or one that failed. The message says which.
  * @retval CGP_ENOMEM
  *
  * Cost: O(actions).

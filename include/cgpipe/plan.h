@@ -59,9 +59,9 @@ typedef struct cgp_plan_options {
         *devices;           /**< [n] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
     int threads_per_device; /**< T >= 1 [1] */
     int64_t
-        device_memory; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
+        memory_limit; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
     bool
-        loss_outside; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
+        external_loss; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
                             model has no loss; the schedule is gpipe. */
     cgp_precision precision; /**< [f32] */
     bool
@@ -128,7 +128,7 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor `loss_outside`
+ * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor `external_loss`
  *                      is set), or no parameter.
  * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM

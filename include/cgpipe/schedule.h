@@ -34,7 +34,8 @@ typedef struct cgp_action {
     int stage;      /**< 0..n-1: who computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
     int edge; /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
-    bool paired; /**< F, before lowering: goes with the next B or I of the list (dualpipe-v). Both wait for what either
+    bool
+        overlapped; /**< F, before lowering: goes with the next B or I of the list (dualpipe-v). Both wait for what either
                       needs, and send when both are done. */
 } cgp_action;
 
@@ -83,9 +84,9 @@ typedef enum cgp_placement {
 
 /** What is known of a schedule before it is made. Strings are static. */
 typedef struct cgp_schedule_info {
-    const char *name; /**< "zb-h1" */
-    const char *when; /**< When to use it, in a line. */
-    const char *rule; /**< How it is made, in two lines. */
+    const char *name;   /**< "zb-h1" */
+    const char *when;   /**< When to use it, in a line. */
+    const char *rule;   /**< How it is made, in two lines. */
     int virtual_stages; /**< v without `virtual_stages` in the options. */
     bool any_virtual;   /**< Other v than that are possible. */
     bool has_backward;
@@ -103,10 +104,11 @@ typedef struct cgp_schedule_options {
     int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
     int group; /**< interleaved, interleaved-zb: micro-batches that go round together, n..m [0: n]. */
     cgp_placement placement; /**< forward-only [loop]; of the others it is given. */
-    const double *forward; /**< [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
+    const double *
+        forward; /**< [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
     const double *backward_input;  /**< [stages] of I [NULL: 1]. */
     const double *backward_weight; /**< [stages] of W [NULL: 1]. */
-    double latency; /**< zb-1p, zb-2p: time of a message between devices [0]. */
+    double latency;                /**< zb-1p, zb-2p: time of a message between devices [0]. */
 } cgp_schedule_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -189,7 +191,7 @@ CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *co
 
 /** The two dialects of PyTorch's CSV. */
 typedef enum cgp_csv {
-    CGP_CSV_COMPUTE,   /**< F B I W only (and R, which PyTorch does not know); a column per tick. */
+    CGP_CSV_COMPUTE, /**< F B I W only (and R, which PyTorch does not know); a column per tick. */
     CGP_CSV_TRANSFERS, /**< The transfers, too; only for stages that send to their neighbours. */
 } cgp_csv;
 
@@ -235,7 +237,7 @@ typedef struct cgp_schedule_report {
                               1 in a forward schedule, where a micro-batch ends with its F. */
     int *peak_slots; /**< [devices] The same, summed over the device's stages at one time. */
     int *
-        least_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
+        min_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
                               any edge it does, whatever the costs. A receive has a buffer from its posting until
                               its message is taken. Where several vectors are so, the largest entry of this one is
                               the least that would do for all edges alike. */
@@ -270,10 +272,13 @@ typedef struct cgp_schedule_costs {
     const double *backward_input;  /**< [stages] I [1 / v]. */
     const double *backward_weight; /**< [stages] W [1 / v]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
-    const double *latency;         /**< [edges] From the end of SEND until the message can be taken [0]. */
-    const double *transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
+    const double
+        *latency; /**< [edges] From the end of SEND until the message can be taken [0]. */
+    const double *
+        transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
                                  way, one message of an edge at a time, while devices compute. */
-    bool transfers_block;   /**< Not overlapped: the receiver takes that time, on its device, before the action that waits. */
+    bool
+        transfers_block; /**< Not overlapped: the receiver takes that time, on its device, before the action that waits. */
     const int *
         capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; the taking of a message frees one. A receive
                        that is posted has one [unbounded]. */
@@ -307,11 +312,14 @@ typedef struct cgp_schedule_timeline {
         **ready; /**< [devices][actions of the device] Measured, else NULL. Of a transfer: when the other side let go of its
                       buffer, or message (0: before the step), and when this side had it; what was given after `start` was
                       waited for, and from `ready` to `end` it is copied. Of others: 0, and start. */
-    bool **critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
+    bool **
+        critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
                           in which each one starts when the one before ends or its message comes. One of several.
                           Measured: back from the last to end, from a transfer that waited to the one that it waited for,
                           from any other action to the one before it on its device. */
-    double critical_path[CGP_ACTION_R + 1]; /**< By kind: compute time on it. The rest of the makespan is messages, and,
+    double critical_path
+        [CGP_ACTION_R +
+         1]; /**< By kind: compute time on it. The rest of the makespan is messages, and,
                           measured, what is between actions. */
 } cgp_schedule_timeline;
 
@@ -423,12 +431,12 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_trace(cgp_schedule **out,
 
 /** What the time of a device, from 0 to the measured makespan, went into. Each moment is in one of them. */
 typedef enum cgp_schedule_part {
-    CGP_PART_COMPUTE,   /**< F, B, I, W and R run. */
-    CGP_PART_BUBBLE,    /**< Idle as in a simulation where all stages cost the same: for each kind of action their mean. */
+    CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
+    CGP_PART_BUBBLE, /**< Idle as in a simulation where all stages cost the same: for each kind of action their mean. */
     CGP_PART_IMBALANCE, /**< Idle beyond that in a simulation of the stages as they are: medians of kind and stage. */
     CGP_PART_VARIATION, /**< Idle beyond that in a simulation where each action takes as long as it took. */
-    CGP_PART_COPY,      /**< Transfers copy: from having the buffer, or message, to their end. */
-    CGP_PART_WAKE, /**< What was waited for is there, but not noticed: from the other side's giving to this side's having. */
+    CGP_PART_COPY,   /**< Transfers copy: from having the buffer, or message, to their end. */
+    CGP_PART_WAKEUP, /**< What was waited for is there, but not noticed: from the other side's giving to this side's having. */
     CGP_PART_OTHER, /**< The rest: waiting because of copies and wake-ups elsewhere or for a free buffer; time between
                          actions; workers that start later than the first, or end before the last. */
     CGP_PARTS
@@ -440,12 +448,14 @@ CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
 /** A measured step beside its plan. Arrays are owned; free with cgp_schedule_comparison_release(). */
 typedef struct cgp_schedule_comparison {
     int devices;
-    double (*parts)[CGP_PARTS]; /**< [devices] Seconds, none below 0; those of a device add up to the measured makespan, but
+    double (*parts)
+        [CGP_PARTS]; /**< [devices] Seconds, none below 0; those of a device add up to the measured makespan, but
                                      for rounding. Simulated idle time counts as far as the device was idle: what it
                                      copied in its bubble is copy. */
-    double equal_makespan; /**< Simulated, all stages the same. */
+    double equal_makespan;  /**< Simulated, all stages the same. */
     double varied_makespan; /**< Simulated, each action as long as it took. */
-    cgp_schedule_timeline planned; /**< Simulated, the stages as they are: each action takes the median of its kind on its
+    cgp_schedule_timeline
+        planned; /**< Simulated, the stages as they are: each action takes the median of its kind on its
                                         stage. In all simulations messages take no time. */
 } cgp_schedule_comparison;
 
@@ -469,9 +479,9 @@ CGP_API void cgp_schedule_comparison_release(cgp_schedule_comparison *comparison
 
 /** Draw two steps of a schedule as cgp_schedule_svg() does, the planned one above the measured one, to one scale. Parameters
  * and errors as there. */
-CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(
-    const cgp_schedule *schedule, const cgp_schedule_timeline *planned,
-    const cgp_schedule_timeline *measured, char **out);
+CGP_API CGP_MUST_CHECK cgp_status
+cgp_schedule_compare_svg(const cgp_schedule *schedule, const cgp_schedule_timeline *planned,
+                         const cgp_schedule_timeline *measured, char **out);
 
 /**
  * Draw where a schedule is wrong: the compute actions of each device in the order of its list, those in brackets that break
@@ -486,7 +496,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_compare_svg(
  * @return Text with a newline after each row, to be freed by the caller with free(); NULL if nothing is wrong or memory is
  *         short. If something is, cgp_message() says what.
  */
-CGP_API char *cgp_schedule_draw_fault(const cgp_schedule *schedule);
+CGP_API char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule);
 
 /** Write an action as "2F0" or "1SEND_F3" to `text` of `size` bytes; returns `text`. Threads: any. */
 CGP_API char *cgp_action_text(const cgp_action *action, char *text, size_t size);

@@ -22,9 +22,9 @@ typedef struct cgp_tokenizer cgp_tokenizer;
 
 /** Tokens, a list that grows. Begins as {NULL, 0, 0}; setting `count` to 0 uses its memory again. */
 typedef struct cgp_token_list {
-    int32_t *ids;  /**< [count], 0 <= id < vocabulary. Owned by the caller, free() it. */
-    int64_t count; /**< How many there are. */
-    int64_t room;  /**< How many there is memory for. */
+    int32_t *ids;     /**< [count], 0 <= id < vocab_size. Owned by the caller, free() it. */
+    int64_t count;    /**< How many there are. */
+    int64_t capacity; /**< How many there is memory for. */
 } cgp_token_list;
 
 /**
@@ -38,7 +38,7 @@ typedef struct cgp_token_list {
  * vocabulary; no line is there twice. Lines that begin with "#version" are skipped; CR LF ends a line as LF does.
  *
  * @param[out] out         Owned by the caller, see cgp_tokenizer_destroy().
- * @param[in]  vocabulary  Path of vocab.json. Borrowed.
+ * @param[in]  vocab       Path of vocab.json. Borrowed.
  * @param[in]  merges      Path of merges.txt. Borrowed.
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
@@ -49,15 +49,14 @@ typedef struct cgp_token_list {
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2; Sennrich et al. 2016,
  * arXiv:1508.07909; the file formats of Hugging Face's tokenizers.
  */
-CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out,
-                                                       const char *vocabulary,
+CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocab,
                                                        const char *merges);
 
 /** Free a tokenizer. Accepts NULL. */
 CGP_API void cgp_tokenizer_destroy(cgp_tokenizer *tokenizer);
 
 /** Return the number of tokens; ids are below it. */
-CGP_API int64_t cgp_tokenizer_vocabulary(const cgp_tokenizer *tokenizer);
+CGP_API int64_t cgp_tokenizer_vocab_size(const cgp_tokenizer *tokenizer);
 
 /** Return the id of the token "<|endoftext|>", which ends a document, -1 if the vocabulary has none. In a
  * text these are thirteen characters like all others, which no merges of GPT-2 make one token. */
@@ -80,7 +79,7 @@ CGP_API int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer);
  *
  * @param[in]     tokenizer  Borrowed.
  * @param[in]     bytes      [count], any bytes, 0 too. Borrowed.
- * @param[in]     count      Bytes, at most INT32_MAX; see cgp_tokenizer_cut() for longer texts.
+ * @param[in]     count      Bytes, at most INT32_MAX; see cgp_tokenizer_pretokenize() for longer texts.
  * @param[in,out] tokens     List to append to; as it was after a failure, but for its room.
  *
  * @retval CGP_EINVAL  A negative count, or one above INT32_MAX.
@@ -103,7 +102,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
  *
  * Threads: any. Cost: reads backwards as far as the place.
  */
-CGP_API int64_t cgp_tokenizer_cut(const void *bytes, int64_t count);
+CGP_API int64_t cgp_tokenizer_pretokenize(const void *bytes, int64_t count);
 
 /**
  * Join the bytes of tokens.
@@ -111,7 +110,7 @@ CGP_API int64_t cgp_tokenizer_cut(const void *bytes, int64_t count);
  * What comes out is UTF-8 only if the tokens end where characters do.
  *
  * @param[in]  tokenizer  Borrowed.
- * @param[in]  ids        [n_ids], 0 <= id < vocabulary. Borrowed.
+ * @param[in]  ids        [n_ids], 0 <= id < vocab_size. Borrowed.
  * @param[out] bytes      [count] and a 0 after them. Owned by the caller, free() it.
  * @param[out] count      Bytes.
  *

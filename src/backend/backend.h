@@ -47,7 +47,7 @@
  * the rows of a sample, both per channel.
  *
  * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
- * (running.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
+ * (running_stats.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
  * training forward normalises with the state and saves nothing, and backward is not run.
  *
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
@@ -88,7 +88,7 @@ typedef enum cgp__op_kind {
     CGP__OP_BATCH_NORM,
     CGP__OP_INSTANCE_NORM,
     CGP__OP_KINDS,
-    CGP__OP_OWN = CGP__OP_KINDS /* from outside the library: see cgp__own */
+    CGP__OP_CUSTOM = CGP__OP_KINDS /* from outside the library: see cgp__custom */
 } cgp__op_kind;
 
 typedef enum cgp__direction {
@@ -103,13 +103,13 @@ typedef enum cgp__direction {
 #define CGP__MAX_PARAMS 4
 #define CGP__MAX_STATE 4
 
-typedef struct cgp__own cgp__own;
+typedef struct cgp__custom cgp__custom;
 
 /* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
  * when their bytes are. */
-typedef struct cgp__geometry {
-    const cgp__own *own; /* OWN: one use of it in a model */
-    int64_t rows;        /* rows of one sample: all its dimensions but the last */
+typedef struct cgp__op_attributes {
+    const cgp__custom *custom; /* OWN: one use of it in a model */
+    int64_t rows;              /* rows of one sample: all its dimensions but the last */
     int64_t in,
         out; /* width of a row before and after; vocabulary or classes where the table says so */
     int64_t heads;
@@ -128,12 +128,12 @@ typedef struct cgp__geometry {
     int32_t has_bias;
     int32_t
         in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
-} cgp__geometry;
+} cgp__op_attributes;
 
 typedef struct cgp__kernel_spec {
     cgp__op_kind op;
     cgp__direction direction;
-    cgp__geometry geometry;
+    cgp__op_attributes attributes;
     int64_t n;      /* samples */
     uint32_t add;   /* bit k: dx[k] is added to instead of overwritten */
     cgp_dtype type; /* of x, y, dy and dx: CGP_F32 or CGP_BF16 */
@@ -141,17 +141,17 @@ typedef struct cgp__kernel_spec {
 
 /* Specs are compared as bytes, so they have no padding. */
 _Static_assert(sizeof(cgp__kernel_spec) ==
-                   2 * sizeof(cgp__op_kind) + sizeof(cgp__geometry) + 16,
+                   2 * sizeof(cgp__op_kind) + sizeof(cgp__op_attributes) + 16,
                "padding");
 
 /* Memory that kernels after this one read, in the order in which they come to it. To bring it nearer meanwhile is left to
  * the backend; it changes no result. */
-typedef struct cgp__soon {
+typedef struct cgp__prefetch {
     const void *at;
     int64_t bytes;
-} cgp__soon;
+} cgp__prefetch;
 
-#define CGP__MAX_SOON 8
+#define CGP__MAX_PREFETCH 8
 
 /* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
 typedef struct cgp__kernel_args {
@@ -159,7 +159,7 @@ typedef struct cgp__kernel_args {
     void *y; /* written by forward, read by backward */
     float *saved[CGP__MAX_SAVED];
     void *state[CGP__MAX_STATE]; /* as the op's table lists it */
-    void *pending;               /* NULL: nothing is collected */
+    void *accumulator;           /* NULL: nothing is collected */
     const float *param[CGP__MAX_PARAMS];
     const void *dy;
     void *dx[CGP__MAX_INPUTS];
@@ -173,8 +173,8 @@ typedef struct cgp__kernel_args {
     int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
     double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
     float loss_scale; /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
-    const cgp__soon *soon;
-    int n_soon; /* LINEAR: <= MAX_SOON; others: 0 */
+    const cgp__prefetch *prefetch;
+    int n_prefetch; /* LINEAR: <= MAX_SOON; others: 0 */
 } cgp__kernel_args;
 
 /* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column
@@ -191,7 +191,7 @@ typedef struct cgp__kernel cgp__kernel;
 typedef void cgp__part_of(const void *work, int64_t begin, int64_t end, int thread);
 
 /* A device in host memory, as ops from outside see it. */
-typedef struct cgp__own_host {
+typedef struct cgp__custom_host {
     cgp__device *device;
     int threads;
     void (*share)(cgp__device *device, int64_t items, int64_t block, cgp__part_of *part,
@@ -199,12 +199,12 @@ typedef struct cgp__own_host {
     void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n); /* as of a backend */
     void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
-} cgp__own_host;
+} cgp__custom_host;
 
-/* One use of an op from outside the library (op/own.c): backends whose memory is the host's run it so. */
-struct cgp__own {
+/* One use of an op from outside the library (op/custom/custom.c): backends whose memory is the host's run it so. */
+struct cgp__custom {
     int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
-    cgp_status (*run)(const cgp__own_host *host, const cgp__kernel_spec *spec,
+    cgp_status (*run)(const cgp__custom_host *host, const cgp__kernel_spec *spec,
                       const cgp__kernel_args *args);
     void (*commit)(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
 };
@@ -224,8 +224,8 @@ typedef struct cgp__update {
     const float *grad;
     float *state[2]; /* SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment.
                         RMSPROP: mean square; momentum buffer or NULL */
-    double rate, weight_decay; /* constants in double: 1 - 0.999f would be off by 5e-5 */
-    double momentum;           /* SGD, RMSPROP */
+    double lr, weight_decay; /* constants in double: 1 - 0.999f would be off by 5e-5 */
+    double momentum;         /* SGD, RMSPROP */
     bool nesterov;
     double beta1, beta2, eps;             /* ADAM, ADAMW; eps: RMSPROP too */
     double correction1, correction2_sqrt; /* ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */

@@ -31,7 +31,8 @@ cgp_status cgp__missing(const char *function, const char *argument);
 
 /* --- log: one line on standard error; the library never writes to standard output --- */
 
-void cgp__log(cgp_log_level level, const char *room, const char *format, ...) CGP_PRINTF(3, 4);
+void cgp__log(cgp_log_level level, const char *module, const char *format, ...)
+    CGP_PRINTF(3, 4);
 
 /* --- memory: zeroed, NULL when short (the caller reports with cgp__no_memory) --- */
 
@@ -64,11 +65,11 @@ void cgp__index_release(cgp__index *index);
 /* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
 int64_t cgp__memory_available(void);
 
-static inline int64_t cgp__least(int64_t a, int64_t b) {
+static inline int64_t cgp__min(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-static inline int64_t cgp__most(int64_t a, int64_t b) {
+static inline int64_t cgp__max(int64_t a, int64_t b) {
     return a > b ? a : b;
 }
 

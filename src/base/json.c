@@ -27,17 +27,23 @@ static bool are_equal(const json_error_t *a, const json_error_t *b) {
 }
 
 /* For one string: its buffer, one of twice the size that it grows into, and the value. */
-static bool is_room(size_t length) {
-    void *room = cgp__calloc(length, 4);
-    const bool is = room != NULL;
-    free(room);
+static bool has_capacity(size_t length) {
+    void *capacity = cgp__calloc(length, 4);
+    const bool is = capacity != NULL;
+    free(capacity);
     return is;
 }
 
 /* --- what a text takes: values are many times larger than what is written of them, [] 45 times and {} 77 times (jansson 2.14,
  * glibc) --- */
 
-enum { OBJECT_BYTES = 240, ARRAY_BYTES = 144, STRING_BYTES = 72, ITEM_BYTES = 40, DEEPEST = 64 };
+enum {
+    OBJECT_BYTES = 240,
+    ARRAY_BYTES = 144,
+    STRING_BYTES = 72,
+    ITEM_BYTES = 40,
+    DEEPEST = 64
+};
 
 /* Bytes from the quote at `at` to the one that ends the string. */
 static size_t string_length(const char *text, size_t length, size_t at) {
@@ -59,7 +65,7 @@ static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
             i += string;
         } else if (c == '{' || c == '[') {
             bytes += c == '{' ? OBJECT_BYTES : ARRAY_BYTES;
-            *deep = cgp__most(*deep, ++depth);
+            *deep = cgp__max(*deep, ++depth);
         } else if (c == '}' || c == ']') {
             depth--;
         } else if (c == ',') {
@@ -70,20 +76,20 @@ static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
 }
 
 static bool is_within_limits(const char *text, size_t length, cgp__json_error *error) {
-    int64_t most = 0, deep = 0;
-    error->refused = cgp__limit_get(CGP__LIMIT_JSON, &most);
+    int64_t max = 0, deep = 0;
+    error->refused = cgp__limit_get(CGP__LIMIT_JSON, &max);
     if (error->refused != CGP_OK) {
         snprintf(error->reason, sizeof error->reason, "%s", cgp_message());
         return false;
     }
     const int64_t bytes = memory_of(text, length, &deep);
-    if (bytes <= most && deep <= DEEPEST) return true;
+    if (bytes <= max && deep <= DEEPEST) return true;
     error->refused = CGP_EFORMAT;
-    if (bytes > most)
+    if (bytes > max)
         snprintf(error->reason, sizeof error->reason,
-                 "expected JSON that takes at most %" PRId64 " MiB of memory, got one of %" PRId64
-                 "%s",
-                 most >> 20, bytes >> 20, cgp__limit_hint(CGP__LIMIT_JSON));
+                 "expected JSON that takes at most %" PRId64
+                 " MiB of memory, got one of %" PRId64 "%s",
+                 max >> 20, bytes >> 20, cgp__limit_hint(CGP__LIMIT_JSON));
     else
         snprintf(error->reason, sizeof error->reason,
                  "expected JSON nested at most %d deep, got %" PRId64, DEEPEST, deep);
@@ -93,7 +99,7 @@ static bool is_within_limits(const char *text, size_t length, cgp__json_error *e
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) {
     json_error_t errors[2];
     *error = (cgp__json_error){.byte = 0};
-    if (!is_within_limits(text, length, error) || !is_room(length)) return NULL;
+    if (!is_within_limits(text, length, error) || !has_capacity(length)) return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[0]);
     json_t *again = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[1]);
     const bool same = root && again && json_equal(root, again);

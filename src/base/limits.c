@@ -12,11 +12,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LIMIT(name, most) {name, most, " (CGP_LIMITS=" name "=N allows more)"}
+#define LIMIT(name, max)                                                                       \
+    { name, max, " (CGP_LIMITS=" name "=N allows more)" }
 
 static const struct {
     const char *name;
-    int64_t most;
+    int64_t max;
     const char *hint;
 } limits[] = {
     [CGP__LIMIT_HEADER] = LIMIT("header", 32000000),
@@ -45,24 +46,26 @@ static cgp_status parse(const char *text, size_t length, int64_t values[COUNT]) 
     for (int i = 0; i < COUNT; i++)
         names[i] = limits[i].name;
     CGP_TRY(cgp__parse_name(&which, item, "CGP_LIMITS",
-                            "header, json, pixels, image-memory, chunks or scans", names, COUNT));
+                            "header, json, pixels, image-memory, chunks or scans", names,
+                            COUNT));
     errno = 0;
     values[which] = strtoll(number, &end, 10);
     if (errno == 0 && end != number && *end == '\0' && values[which] >= 1) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"",
-                    item, number);
+    return cgp_fail(CGP_EINVAL,
+                    "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"", item,
+                    number);
 }
 
-cgp_status cgp__limit_get(cgp__limit limit, int64_t *most) {
+cgp_status cgp__limit_get(cgp__limit limit, int64_t *max) {
     int64_t values[COUNT];
     const char *text = getenv("CGP_LIMITS");
     for (int i = 0; i < COUNT; i++)
-        values[i] = limits[i].most;
+        values[i] = limits[i].max;
     while (text && *text) {
         const size_t length = strcspn(text, ",");
         CGP_TRY(parse(text, length, values));
         text += length + (text[length] == ',');
     }
-    *most = values[limit];
+    *max = values[limit];
     return CGP_OK;
 }

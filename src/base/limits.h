@@ -17,7 +17,7 @@ typedef enum cgp__limit {
 } cgp__limit;
 
 /* CGP_EINVAL: CGP_LIMITS is not what it should be. */
-cgp_status cgp__limit_get(cgp__limit limit, int64_t *most);
+cgp_status cgp__limit_get(cgp__limit limit, int64_t *max);
 
 /* "(CGP_LIMITS=scans=N allows more)", as messages end. Static. */
 const char *cgp__limit_hint(cgp__limit limit);

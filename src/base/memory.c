@@ -33,16 +33,16 @@ char *cgp__format(const char *format, ...) {
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     if (need <= *capacity) return true;
     if (need == INT_MAX) return false;
-    int room = *capacity ? *capacity : 8;
-    while (room < need)
-        room = room > INT_MAX / 2 ? INT_MAX - 1 : 2 * room;
-    void *old, *grown = cgp__calloc((size_t)room, bytes);
+    int grown_to = *capacity ? *capacity : 8;
+    while (grown_to < need)
+        grown_to = grown_to > INT_MAX / 2 ? INT_MAX - 1 : 2 * grown_to;
+    void *old, *grown = cgp__calloc((size_t)grown_to, bytes);
     if (!grown) return false;
     memcpy(&old, array, sizeof old); /* array is a T **; its type is the caller's */
     if (old) memcpy(grown, old, (size_t)*capacity * bytes);
     free(old);
     memcpy(array, &grown, sizeof grown);
-    *capacity = room;
+    *capacity = grown_to;
     return true;
 }
 

@@ -59,7 +59,7 @@ static int current_log_level(void) {
     return level;
 }
 
-void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
+void cgp__log(cgp_log_level level, const char *module, const char *format, ...) {
     if ((int)level > current_log_level()) return;
     char text[1024];
     va_list args;
@@ -67,5 +67,5 @@ void cgp__log(cgp_log_level level, const char *room, const char *format, ...) {
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     char shown[sizeof text];
-    fprintf(stderr, "cgpipe: [%s] %s\n", room, cgp_escape(text, shown, sizeof shown));
+    fprintf(stderr, "cgpipe: [%s] %s\n", module, cgp_escape(text, shown, sizeof shown));
 }

@@ -63,7 +63,7 @@ static cgp_status check_all(int fd, const char *path, char *block, int64_t bytes
     size_t got = 0;
     for (int64_t b = 0; b < (int64_t)json_array_size(digests); b++) {
         const int64_t begin = b * CGP__BLOCK_BYTES;
-        const size_t due = (size_t)cgp__least(bytes - begin, CGP__BLOCK_BYTES);
+        const size_t due = (size_t)cgp__min(bytes - begin, CGP__BLOCK_BYTES);
         CGP_TRY(cgp__read_at(fd, path, begin, block, due, &got));
         CGP_TRY(cgp__digest(block, got, hex));
         const char *expected = json_string_value(json_array_get(digests, (size_t)b));
@@ -80,7 +80,7 @@ static cgp_status report(const char *path, int64_t bytes, const findings *found)
     if (found->bad == 0 && found->file_bytes == bytes) return CGP_OK;
     if (found->bad > 0) {
         begin = found->first * CGP__BLOCK_BYTES;
-        end = cgp__least(bytes, begin + CGP__BLOCK_BYTES);
+        end = cgp__min(bytes, begin + CGP__BLOCK_BYTES);
     }
     if (found->file_bytes != bytes)
         snprintf(size, sizeof size, "; the file has %" PRId64 " bytes, expected %" PRId64,

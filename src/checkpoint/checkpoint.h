@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- the files of one step in a folder of their own: all of them whole, or no folder.
+/* checkpoint.h -- the files of one step in a directory of their own: all of them whole, or no directory.
  * Knows no model.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256
  *     RUN/latest                            a link to the step that was saved last
  *     RUN/.cgpipe-step-00000042-7-0.tmp/    what process 7 is writing
  *
- * A run's folder belongs to one writing process at a time; readers may come at any moment. Its path may be a link. Below it
+ * A run's directory belongs to one writing process at a time; readers may come at any moment. Its path may be a link. Below it
  * everything goes by descriptor, and no link is followed, but for `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
@@ -21,7 +21,7 @@ enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
 /* What checkpoint.json says besides the files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
-    int64_t step;         /* optimizer updates; names the folder */
+    int64_t step;         /* optimizer updates; names the directory */
     int64_t dropout_step; /* of the mini-batch that comes next, in the key of dropout */
     uint64_t seed;
     const char *optimizer;
@@ -37,12 +37,12 @@ typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 /* CGP_EINVAL: it is not UTF-8. Commit checks it too, when everything else is written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
-/* Make the run's folder if it is missing, clean it, and open a temporary folder in it. CGP_EIO:
+/* Make the run's directory if it is missing, clean it, and open a temporary directory in it. CGP_EIO:
  * not possible, or `latest` is there and is no link. */
-cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
+cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step);
 
-/* The highest step that has a checkpoint in the run's folder; -1: there is none. */
+/* The highest step that has a checkpoint in the run's directory; -1: there is none. */
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
 
 /* The path of a file that is written, for messages; owned by the caller, NULL when short. */
@@ -77,7 +77,7 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep);
 
-/* Delete the temporary folder and free. Accepts NULL. */
+/* Delete the temporary directory and free. Accepts NULL. */
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 /* --- reading --- */
@@ -86,7 +86,7 @@ typedef struct cgp__checkpoint cgp__checkpoint;
 
 /* Find and check as cgp_checkpoint_find() does. All files stay open: whoever deletes or replaces
  * the checkpoint now does not disturb its reader. */
-cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder);
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory);
 
 /* Borrowed until close. */
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* checkpoint_read.c -- find a checkpoint and check all of it before anybody believes any of it.
  *
- * One checkpoint's folder is opened once and its files relative to it, so that they all belong
+ * One checkpoint's directory is opened once and its files relative to it, so that they all belong
  * together, whatever a process that trains does to the names meanwhile. The path that the caller
  * gives may be a link, but not under the name of a checkpoint. No link is followed in a run or in a
  * checkpoint but `latest`, whose target is read and has to be the name of a checkpoint. */
@@ -27,7 +27,7 @@ enum { LONGEST_MANIFEST = 1 << 28, SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2
 
 struct cgp__checkpoint {
     char *path;
-    int folder; /* file descriptors */
+    int directory; /* file descriptors */
     int files[CGP__CHECKPOINT_FILES];
     cgp__manifest manifest;
 };
@@ -37,7 +37,7 @@ void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
     for (int f = 0; f < CGP__CHECKPOINT_FILES; f++) {
         if (checkpoint->files[f] >= 0) close(checkpoint->files[f]);
     }
-    if (checkpoint->folder >= 0) close(checkpoint->folder);
+    if (checkpoint->directory >= 0) close(checkpoint->directory);
     cgp__manifest_release(&checkpoint->manifest);
     free(checkpoint->path);
     free(checkpoint);
@@ -51,32 +51,32 @@ static char *path_of(const cgp__checkpoint *checkpoint, const char *name) {
 
 static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
                             const char *path, int *fd) {
-    return cgp__open_regular(checkpoint->folder, name, path, "a file of the checkpoint",
+    return cgp__open_regular(checkpoint->directory, name, path, "a file of the checkpoint",
                              CGP_EFORMAT, fd);
 }
 
 /* All of a file, which is at most `most` bytes. */
-static cgp_status read_all(int fd, const char *path, size_t most, char **text, size_t *length) {
+static cgp_status read_all(int fd, const char *path, size_t max, char **text, size_t *length) {
     struct stat info;
     if (fstat(fd, &info))
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    if (info.st_size > (off_t)most)
+    if (info.st_size > (off_t)max)
         return cgp_fail(CGP_EFORMAT,
                         "%s: damaged between byte 0 and %lld (expected at most %zu bytes)",
-                        path, (long long)info.st_size, most);
+                        path, (long long)info.st_size, max);
     *text = cgp__calloc((size_t)info.st_size, 1);
     if (!*text) return cgp__no_memory(path, (size_t)info.st_size);
     return cgp__read_at(fd, path, 0, *text, (size_t)info.st_size, length);
 }
 
 /* *text is to be freed, also after a failure. */
-static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, size_t most,
+static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, size_t max,
                             char **text, size_t *length) {
     int fd = -1;
     char *path = path_of(checkpoint, name);
     if (!path) return cgp__no_memory(checkpoint->path, 64);
     cgp_status status = open_file(checkpoint, name, path, &fd);
-    if (status == CGP_OK) status = read_all(fd, path, most, text, length);
+    if (status == CGP_OK) status = read_all(fd, path, max, text, length);
     if (fd >= 0) close(fd);
     free(path);
     return status;
@@ -89,7 +89,7 @@ static cgp_status check_step(const cgp__checkpoint *checkpoint) {
     if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s/" CGP__MANIFEST ": is of step %" PRId64
-                    ", in the folder of step %" PRId64,
+                    ", in the directory of step %" PRId64,
                     checkpoint->path, checkpoint->manifest.info.step, named);
 }
 
@@ -140,27 +140,28 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
     return status;
 }
 
-/* A checkpoint to open: its name in an open folder (a run's, where links are not followed), or a path of the caller's
+/* A checkpoint to open: its name in an open directory (a run's, where links are not followed), or a path of the caller's
  * (AT_FDCWD, where they are). `path` is for messages, its last part for the step. */
 typedef struct place {
-    int folder;
+    int directory;
     const char *name, *path;
 } place;
 
 static int flags_of(const place *p) {
-    return p->folder == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW;
+    return p->directory == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW;
 }
 
-static cgp_status open_folder(cgp__checkpoint *checkpoint, const place *p) {
+static cgp_status open_directory(cgp__checkpoint *checkpoint, const place *p) {
     struct stat info;
-    const int links = p->folder == AT_FDCWD ? 0 : O_NOFOLLOW;
-    checkpoint->folder = openat(p->folder, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
-    if (checkpoint->folder >= 0) return CGP_OK;
+    const int links = p->directory == AT_FDCWD ? 0 : O_NOFOLLOW;
+    checkpoint->directory =
+        openat(p->directory, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
+    if (checkpoint->directory >= 0) return CGP_OK;
     const int reason = errno;
-    if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", checkpoint->path);
-    if (links && fstatat(p->folder, p->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such directory", checkpoint->path);
+    if (links && fstatat(p->directory, p->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISLNK(info.st_mode))
-        return cgp_fail(CGP_EFORMAT, "%s: is a link, expected the folder of a checkpoint",
+        return cgp_fail(CGP_EFORMAT, "%s: is a link, expected the directory of a checkpoint",
                         checkpoint->path);
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(reason));
 }
@@ -168,22 +169,22 @@ static cgp_status open_folder(cgp__checkpoint *checkpoint, const place *p) {
 /* Tell whether the name leads to another directory by now, or to none. */
 static bool has_moved(const cgp__checkpoint *checkpoint, const place *p) {
     struct stat opened, now;
-    if (fstatat(p->folder, p->name, &now, flags_of(p))) return errno == ENOENT;
-    return checkpoint->folder >= 0 && fstat(checkpoint->folder, &opened) == 0 &&
+    if (fstatat(p->directory, p->name, &now, flags_of(p))) return errno == ENOENT;
+    return checkpoint->directory >= 0 && fstat(checkpoint->directory, &opened) == 0 &&
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's folder and check everything in it. *moved: it failed because somebody
+/* Open a checkpoint's directory and check everything in it. *moved: it failed because somebody
  * deleted or replaced it meanwhile. */
 static cgp_status open_one(cgp__checkpoint **out, const place *p, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
     *moved = false;
     if (!checkpoint) return cgp__no_memory(p->path, sizeof *checkpoint);
-    checkpoint->folder = -1;
+    checkpoint->directory = -1;
     for (int f = 0; f < CGP__CHECKPOINT_FILES; f++)
         checkpoint->files[f] = -1;
     checkpoint->path = cgp__strdup(p->path);
-    cgp_status status = checkpoint->path ? open_folder(checkpoint, p)
+    cgp_status status = checkpoint->path ? open_directory(checkpoint, p)
                                          : cgp__no_memory(p->path, strlen(p->path));
     if (status == CGP_OK) status = read_manifest(checkpoint);
     for (int f = 0; f < checkpoint->manifest.n_files && status == CGP_OK; f++)
@@ -199,11 +200,11 @@ static cgp_status open_one(cgp__checkpoint **out, const place *p, bool *moved) {
 
 /* --- the checkpoints of a run --- */
 
-/* A run's folder. */
-typedef struct run_folder {
+/* A run's directory. */
+typedef struct run_directory {
     int fd; /* O_PATH: its names are looked up, also where one may not list it */
     const char *path;
-} run_folder;
+} run_directory;
 
 /* What is told where no whole one was found: only who could look knows that there is none. */
 static const char *before(bool looked) {
@@ -211,7 +212,7 @@ static const char *before(bool looked) {
                   : "; whether there is a whole checkpoint before it could not be found out";
 }
 
-static cgp_status open_in(cgp__checkpoint **out, const run_folder *run, const char *name,
+static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const char *name,
                           bool *moved) {
     char *path = cgp__format("%s/%s", run->path, name);
     *moved = false;
@@ -224,7 +225,7 @@ static cgp_status open_in(cgp__checkpoint **out, const run_folder *run, const ch
 /* Open the checkpoint of the highest step below `below` that is whole. Those passed over are
  * logged. If none is, the failure is that of the highest, and *looked whether all of them could be
  * read; CGP_EIO if there are none at all. */
-static cgp_status open_newest(cgp__checkpoint **out, const run_folder *run, int64_t below,
+static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
                               bool *looked) {
     int64_t *steps = NULL;
     int count = 0, unread = 0;
@@ -252,7 +253,7 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_folder *run, int6
 }
 
 /* Add to the message of a damaged checkpoint which one is whole before it. */
-static cgp_status offer(cgp_status status, const run_folder *run, int64_t step) {
+static cgp_status offer(cgp_status status, const run_directory *run, int64_t step) {
     char message[1024];
     bool looked = false;
     cgp__checkpoint *other = NULL;
@@ -267,7 +268,7 @@ static cgp_status offer(cgp_status status, const run_folder *run, int64_t step) 
 }
 
 /* Open the checkpoint of a step by its name in its run. */
-static cgp_status open_step(cgp__checkpoint **out, const run_folder *run, const place *p,
+static cgp_status open_step(cgp__checkpoint **out, const run_directory *run, const place *p,
                             bool *moved) {
     const int64_t step = cgp__step_of_name(p->name);
     const cgp_status status = open_one(out, p, moved);
@@ -275,22 +276,22 @@ static cgp_status open_step(cgp__checkpoint **out, const run_folder *run, const 
     return offer(status, run, step);
 }
 
-/* *found: whether an open folder has an entry; stays if it has been found already. */
-static void look_for(int folder, const char *name, bool *found) {
+/* *found: whether an open directory has an entry; stays if it has been found already. */
+static void look_for(int directory, const char *name, bool *found) {
     struct stat info;
-    if (!*found) *found = fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    if (!*found) *found = fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
-static cgp_status open_run_folder(run_folder *run, const char *path) {
-    *run = (run_folder){open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), path};
+static cgp_status open_run_directory(run_directory *run, const char *path) {
+    *run = (run_directory){open(path, O_PATH | O_DIRECTORY | O_CLOEXEC), path};
     if (run->fd >= 0) return CGP_OK;
-    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such folder", path);
+    if (errno == ENOENT) return cgp_fail(CGP_EIO, "%s: no such directory", path);
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-/* Read where `latest` leads: *name is the checkpoint's, "" if there is none there. A folder by that name, which a copy that
+/* Read where `latest` leads: *name is the checkpoint's, "" if there is none there. A directory by that name, which a copy that
  * follows links makes, is the checkpoint itself. */
-static cgp_status read_latest(const run_folder *run, cgp__step_name *name) {
+static cgp_status read_latest(const run_directory *run, cgp__step_name *name) {
     struct stat info;
     char target[sizeof name->text];
     name->text[0] = '\0';
@@ -310,7 +311,7 @@ static cgp_status read_latest(const run_folder *run, cgp__step_name *name) {
     return CGP_OK;
 }
 
-static cgp_status open_latest(cgp__checkpoint **out, const run_folder *run, bool *moved) {
+static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, bool *moved) {
     bool looked = false;
     cgp__step_name name;
     *moved = false;
@@ -336,17 +337,17 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_folder *run, bool
 
 /* Open a checkpoint whose name in its run the path says: there it is no link. */
 static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
-    run_folder run;
+    run_directory run;
     const char *slash = strrchr(path, '/');
-    char *folder = cgp__folder_of(path);
-    if (!folder) return cgp__no_memory(path, strlen(path));
-    cgp_status status = open_run_folder(&run, folder);
+    char *directory = cgp__directory_of(path);
+    if (!directory) return cgp__no_memory(path, strlen(path));
+    cgp_status status = open_run_directory(&run, directory);
     if (status == CGP_OK) {
         const place p = {run.fd, slash ? slash + 1 : path, path};
         status = open_step(out, &run, &p, moved);
         close(run.fd);
     }
-    free(folder);
+    free(directory);
     return status;
 }
 
@@ -356,12 +357,12 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     cgp_status status = open_one(out, &(place){AT_FDCWD, path, path}, moved);
     char *slash = real ? strrchr(real, '/') : NULL;
     const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
-    run_folder run;
+    run_directory run;
     if (status == CGP_OK || *moved || step < 0) return status;
     slash[slash == real] = '\0'; /* the slash of the root stays */
     char message[1024];
     snprintf(message, sizeof message, "%s", cgp_message());
-    if (open_run_folder(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);
+    if (open_run_directory(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);
     status = offer(status, &run, step);
     close(run.fd);
     return status;
@@ -376,8 +377,8 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
     if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
     const char *slash = real ? strrchr(real, '/') : NULL;
     bool one = slash && cgp__step_of_name(slash + 1) >= 0;
-    run_folder run;
-    cgp_status status = open_run_folder(&run, path);
+    run_directory run;
+    cgp_status status = open_run_directory(&run, path);
     if (status == CGP_OK) {
         look_for(run.fd, CGP__MANIFEST, &one);
         look_for(run.fd, CGP__MANIFEST_SUM, &one);
@@ -388,11 +389,11 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
     return status;
 }
 
-cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *folder) {
+cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory) {
     cgp_status status = CGP_OK;
     bool moved = true;
-    char *path = cgp__without_slashes(folder);
-    if (!path) return cgp__no_memory(folder, strlen(folder));
+    char *path = cgp__without_slashes(directory);
+    if (!path) return cgp__no_memory(directory, strlen(directory));
     for (int attempt = 0; moved && attempt < 100; attempt++)
         status = open_path(out, path, &moved);
     free(path);
@@ -435,11 +436,11 @@ static cgp_status copy_text(char **out, const char *text) {
     return *out ? CGP_OK : cgp__no_memory("checkpoint", strlen(text));
 }
 
-cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *folder) {
-    CGP__NEED(folder);
+cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *directory) {
+    CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
     char *path_copy = NULL, *note_copy = NULL;
-    CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));
+    CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
     const cgp__checkpoint_info *info = &checkpoint->manifest.info;
     cgp_status status = path ? copy_text(&path_copy, checkpoint->path) : CGP_OK;
     if (status == CGP_OK && note) status = copy_text(&note_copy, info->note);

@@ -3,7 +3,7 @@
  *
  *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked
  *     add      files, each synced when it was written
- *     commit   checkpoint.json and checkpoint.sha256; sync the temporary folder
+ *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
  *              rename it to RUN/step-00000042; sync RUN        now it exists
  *              rename a new link to RUN/latest; sync RUN       now a run goes on from it
  *              rename older ones to .gone; sync RUN; delete them
@@ -30,26 +30,26 @@
 #include <unistd.h>
 
 struct cgp__checkpoint_writer {
-    char *folder; /* of the run */
-    int run;      /* open: the same; all names below are in it */
-    bool made;    /* by us */
+    char *directory; /* of the run */
+    int run;         /* open: the same; all names below are in it */
+    bool made;       /* by us */
     int64_t step;
     cgp__step_name final; /* step-00000042 */
     char *temporary;      /* NULL while there is nothing to delete */
-    int lock; /* the folder that is written, open and locked until it has its name */
+    int lock; /* the directory that is written, open and locked until it has its name */
     json_t *files;
 };
 
 static void release(cgp__checkpoint_writer *writer) {
     if (writer->temporary &&
-        cgp__entry_remove(writer->run, writer->folder, writer->temporary) != CGP_OK)
+        cgp__entry_remove(writer->run, writer->directory, writer->temporary) != CGP_OK)
         cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
-    if (writer->made) (void)rmdir(writer->folder); /* fails if there is something in it */
+    if (writer->made) (void)rmdir(writer->directory); /* fails if there is something in it */
     json_decref(writer->files);
     free(writer->temporary);
-    free(writer->folder);
+    free(writer->directory);
     free(writer);
 }
 
@@ -63,9 +63,9 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
 
 /* --- create --- */
 
-static cgp_status make_folder(cgp__checkpoint_writer *writer) {
-    if (mkdir(writer->folder, 0777) == 0) {
-        char *parent = cgp__folder_of(writer->folder);
+static cgp_status make_directory(cgp__checkpoint_writer *writer) {
+    if (mkdir(writer->directory, 0777) == 0) {
+        char *parent = cgp__directory_of(writer->directory);
         const int fd = parent ? open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
         writer->made = true;
         const int reason = fd < 0 ? (parent ? errno : 0) : cgp__sync_directory(fd);
@@ -73,24 +73,26 @@ static cgp_status make_folder(cgp__checkpoint_writer *writer) {
         free(parent);
         if (reason == 0 || reason == EACCES)
             return CGP_OK; /* one may write but not read there */
-        return cgp_fail(CGP_EIO, "%s: its folder cannot be synced (%s)", writer->folder,
+        return cgp_fail(CGP_EIO, "%s: its directory cannot be synced (%s)", writer->directory,
                         strerror(reason));
     }
     if (errno == EEXIST) return CGP_OK;
     if (errno == ENOENT)
         return cgp_fail(CGP_EIO,
-                        "%s: cannot be made: the folder that it is to be in is missing",
-                        writer->folder);
-    return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->folder, strerror(errno));
+                        "%s: cannot be made: the directory that it is to be in is missing",
+                        writer->directory);
+    return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", writer->directory, strerror(errno));
 }
 
-static cgp_status open_folder(cgp__checkpoint_writer *writer) {
-    CGP_TRY(make_folder(writer));
-    writer->run = open(writer->folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+static cgp_status open_directory(cgp__checkpoint_writer *writer) {
+    CGP_TRY(make_directory(writer));
+    writer->run = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (writer->run >= 0) return CGP_OK;
     if (errno == ENOTDIR || errno == ENOENT) /* ENOENT: a link that leads nowhere */
-        return cgp_fail(CGP_EIO, "%s: is not a folder, expected that of a run", writer->folder);
-    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(errno));
+        return cgp_fail(CGP_EIO, "%s: is not a directory, expected that of a run",
+                        writer->directory);
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
+                    strerror(errno));
 }
 
 /* Find out before anything is written. */
@@ -100,13 +102,14 @@ static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
         fstatat(writer->run, CGP__LATEST, &info, AT_SYMLINK_NOFOLLOW) ? errno : 0;
     if (reason == ENOENT || (reason == 0 && S_ISLNK(info.st_mode))) return CGP_OK;
     if (reason)
-        return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be read (%s)", writer->folder,
+        return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be read (%s)", writer->directory,
                         strerror(reason));
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": expected a link to a checkpoint, got %s",
-                    writer->folder, S_ISDIR(info.st_mode) ? "a folder" : "something else");
+                    writer->directory,
+                    S_ISDIR(info.st_mode) ? "a directory" : "something else");
 }
 
-/* 0 if a new folder is ours under its name and locked, EAGAIN if cgp_checkpoint_clean() was faster,
+/* 0 if a new directory is ours under its name and locked, EAGAIN if cgp_checkpoint_clean() was faster,
  * or errno. A file system without locks gives none to either. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
@@ -116,7 +119,7 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a folder and lock it. 0, EAGAIN if another name is to be tried, or errno; nothing is left
+/* Make a directory and lock it. 0, EAGAIN if another name is to be tried, or errno; nothing is left
  * then. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
@@ -133,7 +136,7 @@ static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
     int reason = EAGAIN;
     for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
         char *name = cgp__temporary_name(writer->final.text, CGP__WRITTEN);
-        if (!name) return cgp__no_memory(writer->folder, 64);
+        if (!name) return cgp__no_memory(writer->directory, 64);
         reason = make_locked(writer->run, name, &writer->lock);
         if (reason == 0)
             writer->temporary = name;
@@ -141,28 +144,29 @@ static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
             free(name);
     }
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->folder, strerror(reason));
+    return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
+                    strerror(reason));
 }
 
-cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *folder,
+cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step) {
     if (step > CGP__MAX_STEP)
         return cgp_fail(CGP_EINVAL,
                         "%s: step %" PRId64 ": no checkpoint beyond step %" PRId64
                         " can be named",
-                        folder, step, CGP__MAX_STEP);
+                        directory, step, CGP__MAX_STEP);
     cgp__checkpoint_writer *writer = cgp__calloc(1, sizeof *writer);
-    if (!writer) return cgp__no_memory(folder, sizeof *writer);
+    if (!writer) return cgp__no_memory(directory, sizeof *writer);
     writer->lock = writer->run = -1;
     writer->step = step;
     writer->final = cgp__step_name_of(step);
-    writer->folder = cgp__without_slashes(folder);
+    writer->directory = cgp__without_slashes(directory);
     writer->files = json_array();
-    cgp_status status = writer->folder && writer->files
-                            ? open_folder(writer)
-                            : cgp__no_memory(folder, strlen(folder));
+    cgp_status status = writer->directory && writer->files
+                            ? open_directory(writer)
+                            : cgp__no_memory(directory, strlen(directory));
     if (status == CGP_OK) status = check_latest(writer);
-    if (status == CGP_OK && cgp__run_clean(writer->run, writer->folder) != CGP_OK)
+    if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory) != CGP_OK)
         cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
@@ -175,7 +179,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *fold
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step) {
     int64_t *steps = NULL;
     int count = 0;
-    CGP_TRY(cgp__steps_list(writer->run, writer->folder, &steps, &count));
+    CGP_TRY(cgp__steps_list(writer->run, writer->directory, &steps, &count));
     *step = count > 0 ? steps[count - 1] : -1;
     free(steps);
     return CGP_OK;
@@ -184,7 +188,7 @@ cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t 
 /* --- files --- */
 
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
-    return cgp__format("%s/%s/%s", writer->folder, writer->temporary, name);
+    return cgp__format("%s/%s/%s", writer->directory, writer->temporary, name);
 }
 
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer) {
@@ -196,7 +200,7 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
     int fd = -1;
     json_t *digests = NULL;
     char *path = cgp__checkpoint_file(writer, name);
-    if (!path) return cgp__no_memory(writer->folder, 64);
+    if (!path) return cgp__no_memory(writer->directory, 64);
     cgp_status status =
         cgp__open_regular(writer->lock, name, path, "a file of the checkpoint", CGP_EIO, &fd);
     if (status == CGP_OK) status = cgp__blocks_digest(fd, path, &bytes, &digests);
@@ -215,7 +219,7 @@ static cgp_status write_text(const cgp__checkpoint_writer *writer, const char *n
     char *path = cgp__checkpoint_file(writer, name);
     const cgp_status status =
         path ? cgp_file_replace_at(writer->lock, name, path, text, strlen(text))
-             : cgp__no_memory(writer->folder, 64);
+             : cgp__no_memory(writer->directory, 64);
     free(path);
     return status;
 }
@@ -224,7 +228,7 @@ static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
                                  const cgp__checkpoint_info *info) {
     char hex[65], sum[128];
     char *text = NULL;
-    CGP_TRY(cgp__manifest_write(writer->folder, info, writer->files, &text));
+    CGP_TRY(cgp__manifest_write(writer->directory, info, writer->files, &text));
     cgp_status status = cgp__digest(text, strlen(text), hex);
     snprintf(sum, sizeof sum, CGP__SUM_LINE, hex);
     if (status == CGP_OK) status = write_text(writer, CGP__MANIFEST, text);
@@ -240,7 +244,7 @@ static cgp_status sync_directory(int directory, const char *path) {
 }
 
 static cgp_status sync_run(const cgp__checkpoint_writer *writer) {
-    return sync_directory(writer->run, writer->folder);
+    return sync_directory(writer->run, writer->directory);
 }
 
 /* Both names exist. 0, or -1 and errno. */
@@ -295,7 +299,7 @@ static cgp_status take_place(cgp__checkpoint_writer *writer) {
     }
     if (result) {
         free(old);
-        return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->folder,
+        return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->directory,
                         writer->final.text, strerror(errno));
     }
     free(writer->temporary);
@@ -308,7 +312,7 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
         char *link = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
-        if (!link) return cgp__no_memory(writer->folder, 64);
+        if (!link) return cgp__no_memory(writer->directory, 64);
         (void)unlinkat(writer->run, link, 0); /* left by a dead process of the same number */
         result = symlinkat(writer->final.text, writer->run, link);
         if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
@@ -318,7 +322,7 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     }
     if (result == 0) return sync_run(writer);
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be pointed to the new %s (%s)",
-                    writer->folder, writer->final.text, strerror(reason));
+                    writer->directory, writer->final.text, strerror(reason));
 }
 
 /* Take a checkpoint's name from it; what it has then is owned by the caller, NULL if that failed. */
@@ -326,9 +330,9 @@ static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
     const cgp__step_name name = cgp__step_name_of(step);
     char *to = cgp__temporary_name(name.text, CGP__DELETED);
     if (!to) {
-        (void)cgp__no_memory(writer->folder, 64);
+        (void)cgp__no_memory(writer->directory, 64);
     } else if (rename_in(writer->run, name.text, to)) {
-        (void)cgp_fail(CGP_EIO, "%s/%s: cannot be renamed (%s)", writer->folder, name.text,
+        (void)cgp_fail(CGP_EIO, "%s/%s: cannot be renamed (%s)", writer->directory, name.text,
                        strerror(errno));
         free(to);
         to = NULL;
@@ -346,7 +350,7 @@ static void warn_kept(int64_t step) {
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     char **names = cgp__calloc((size_t)count, sizeof *names);
-    if (!names) return cgp__no_memory(writer->folder, (size_t)count * sizeof *names);
+    if (!names) return cgp__no_memory(writer->directory, (size_t)count * sizeof *names);
     for (int i = 0; i < count; i++) {
         names[i] = move_away(writer, steps[i]);
         if (!names[i]) warn_kept(steps[i]);
@@ -354,7 +358,7 @@ static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64
     const cgp_status status = sync_run(writer);
     for (int i = 0; i < count; i++) {
         if (status == CGP_OK && names[i] &&
-            cgp__entry_remove(writer->run, writer->folder, names[i]) != CGP_OK)
+            cgp__entry_remove(writer->run, writer->directory, names[i]) != CGP_OK)
             warn_kept(steps[i]);
         free(names[i]);
     }
@@ -365,7 +369,7 @@ static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64
 static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
     int64_t *steps = NULL;
     int count = 0, older = 0;
-    CGP_TRY(cgp__steps_list(writer->run, writer->folder, &steps, &count));
+    CGP_TRY(cgp__steps_list(writer->run, writer->directory, &steps, &count));
     while (older < count && steps[older] < writer->step)
         older++;
     const int surplus = keep > 0 ? older - (keep - 1) : 0;
@@ -377,7 +381,7 @@ static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep) {
     cgp_status status = write_manifest(writer, info);
-    if (status == CGP_OK) status = sync_directory(writer->lock, writer->folder);
+    if (status == CGP_OK) status = sync_directory(writer->lock, writer->directory);
     if (status == CGP_OK) status = take_place(writer);
     if (status == CGP_OK) status = point_latest(writer);
     if (status != CGP_OK) {
@@ -385,7 +389,7 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
         return status;
     }
     writer->made = false;
-    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->folder, writer->final.text);
+    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->directory, writer->final.text);
     if (delete_older(writer, keep) != CGP_OK)
         cgp__log(CGP_LOG_WARN, "checkpoint", "warning: old checkpoints stay: %s",
                  cgp_message());

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* file.c -- replace a file whole or not at all; and read one.
  *
- *     create   folder/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it
+ *     create   directory/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it
  *     write    to it
- *     commit   fsync it, rename it to the path, fsync the folder
+ *     commit   fsync it, rename it to the path, fsync the directory
  *
  * A reader sees the old file or the new one at any moment, also after a crash. Only a killed
  * process leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The
  * temporary name does not contain the final one, so that it fits wherever the final one does. The
- * folder is open from create to commit, and all names are relative to it. */
+ * directory is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -29,19 +29,19 @@
 struct cgp__file {
     pid_t process; /* that writes it */
     int fd;
-    int folder;      /* open: that of the file */
+    int directory;   /* open: that of the file */
     char *name;      /* as the caller wrote it, for messages */
     char *path;      /* of what is replaced: `name`, or where that link leads */
-    char *entry;     /* its name in `folder` */
-    char *temporary; /* a name in `folder`; NULL while there is none to delete */
+    char *entry;     /* its name in `directory` */
+    char *temporary; /* a name in `directory`; NULL while there is none to delete */
     bool failed;     /* a write failed: the temporary file is not what it should be */
 };
 
 static void release(cgp__file *file) {
     if (file->fd >= 0) close(file->fd);
     if (file->temporary && file->process == getpid())
-        unlinkat(file->folder, file->temporary, 0);
-    if (file->folder >= 0) close(file->folder);
+        unlinkat(file->directory, file->temporary, 0);
+    if (file->directory >= 0) close(file->directory);
     free(file->temporary);
     free(file->entry);
     free(file->path);
@@ -53,11 +53,11 @@ void cgp__file_abandon(cgp__file *file) {
     if (file) release(file);
 }
 
-/* Refuse what a rename would destroy: a folder, a device (think of root and /dev/null). */
+/* Refuse what a rename would destroy: a directory, a device (think of root and /dev/null). */
 static cgp_status check_kind(const cgp__file *file, mode_t mode) {
     if (S_ISREG(mode)) return CGP_OK;
     if (S_ISDIR(mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected a file to replace", file->name);
+        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file to replace", file->name);
     if (S_ISLNK(mode))
         return cgp_fail(CGP_EIO, "%s: is a link, which is not followed here (put a file there)",
                         file->name);
@@ -87,28 +87,28 @@ static cgp_status find_target(cgp__file *file) {
     return exists ? check_kind(file, info.st_mode) : CGP_OK;
 }
 
-char *cgp__folder_of(const char *path) {
+char *cgp__directory_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return cgp__strdup(".");
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Open the folder of file->path, in which everything happens from here on. */
-static cgp_status open_folder(cgp__file *file) {
+/* Open the directory of file->path, in which everything happens from here on. */
+static cgp_status open_directory(cgp__file *file) {
     const char *slash = strrchr(file->path, '/');
-    char *folder = cgp__folder_of(file->path);
+    char *directory = cgp__directory_of(file->path);
     file->entry = cgp__strdup(slash ? slash + 1 : file->path);
     cgp_status status =
-        folder && file->entry ? CGP_OK : cgp__no_memory(file->name, strlen(file->path) + 1);
+        directory && file->entry ? CGP_OK : cgp__no_memory(file->name, strlen(file->path) + 1);
     if (status == CGP_OK) {
-        file->folder = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (file->folder < 0 && errno == ENOENT)
-            status = cgp_fail(CGP_EIO, "%s: no such folder %s", file->name, folder);
-        else if (file->folder < 0)
-            status = cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)", file->name, folder,
-                              strerror(errno));
+        file->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (file->directory < 0 && errno == ENOENT)
+            status = cgp_fail(CGP_EIO, "%s: no such directory %s", file->name, directory);
+        else if (file->directory < 0)
+            status = cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)", file->name,
+                              directory, strerror(errno));
     }
-    free(folder);
+    free(directory);
     return status;
 }
 
@@ -128,10 +128,11 @@ static cgp_status open_temporary(cgp__file *file) {
         char *name =
             cgp__format(".cgpipe-%ld-%u.tmp", (long)getpid(), atomic_fetch_add(&counter, 1));
         if (!name) return cgp__no_memory(file->name, 64);
-        file->fd = openat(file->folder, name,
+        file->fd = openat(file->directory, name,
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         reason = file->fd >= 0 ? lock(file->fd) : errno;
-        if (file->fd >= 0 && reason != EAGAIN) file->temporary = name; /* release() deletes it */
+        if (file->fd >= 0 && reason != EAGAIN)
+            file->temporary = name; /* release() deletes it */
         if (reason == 0) return CGP_OK;
         if (!file->temporary) free(name);
         if (file->fd >= 0) close(file->fd);
@@ -139,11 +140,12 @@ static cgp_status open_temporary(cgp__file *file) {
         /* EEXIST: left by a dead process of the same number. The next name may be free. */
         if (reason != EAGAIN && reason != EEXIST) break;
     }
-    char *folder = cgp__folder_of(file->path);
-    const cgp_status status = folder ? cgp_fail(CGP_EIO, "%s: cannot write in folder %s (%s)",
-                                                file->name, folder, strerror(reason))
-                                     : cgp__no_memory(file->name, strlen(file->path) + 1);
-    free(folder);
+    char *directory = cgp__directory_of(file->path);
+    const cgp_status status = directory
+                                  ? cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)",
+                                             file->name, directory, strerror(reason))
+                                  : cgp__no_memory(file->name, strlen(file->path) + 1);
+    free(directory);
     return status;
 }
 
@@ -151,7 +153,7 @@ static cgp_status new_file(cgp__file **out, const char *name) {
     cgp__file *file = cgp__calloc(1, sizeof *file);
     if (!file) return cgp__no_memory(name, sizeof *file);
     file->process = getpid();
-    file->fd = file->folder = -1;
+    file->fd = file->directory = -1;
     file->name = cgp__strdup(name);
     *out = file;
     return file->name ? CGP_OK : cgp__no_memory(name, strlen(name) + 1);
@@ -171,14 +173,14 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     cgp__file *file = NULL;
     cgp_status status = new_file(&file, path);
     if (status == CGP_OK) status = find_target(file);
-    if (status == CGP_OK) status = open_folder(file);
+    if (status == CGP_OK) status = open_directory(file);
     return finish_create(out, file, status);
 }
 
 /* Check what stands at file->entry now. Anything that comes there later is replaced by a rename, which follows no link. */
 static cgp_status check_entry(const cgp__file *file) {
     struct stat info;
-    if (fstatat(file->folder, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(file->directory, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
         return check_kind(file, info.st_mode);
     if (errno == ENOENT) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
@@ -194,8 +196,8 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
         if (!file->path || !file->entry) status = cgp__no_memory(path, strlen(path) + 1);
     }
     if (status == CGP_OK) {
-        file->folder = fcntl(directory, F_DUPFD_CLOEXEC, 0);
-        if (file->folder < 0)
+        file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
+        if (file->directory < 0)
             status = cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(errno));
     }
     if (status == CGP_OK) status = check_entry(file);
@@ -205,17 +207,18 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
 /* fork() gives the file to two processes; one of them writes it. */
 static cgp_status check_process(const cgp__file *file) {
     if (file->process == getpid()) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "%s: expected a call of process %ld, which writes it, got one of %ld",
+    return cgp_fail(CGP_ESTATE,
+                    "%s: expected a call of process %ld, which writes it, got one of %ld",
                     file->name, (long)file->process, (long)getpid());
 }
 
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
-    const size_t most = (size_t)1 << 30; /* Linux writes at most 2 GB at once */
+    const size_t max = (size_t)1 << 30; /* Linux writes at most 2 GB at once */
     const char *from = data;
     CGP_TRY(check_process(file));
     if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
     while (bytes > 0) {
-        const ssize_t done = write(file->fd, from, bytes < most ? bytes : most);
+        const ssize_t done = write(file->fd, from, bytes < max ? bytes : max);
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) {
             file->failed = true;
@@ -239,13 +242,13 @@ static cgp_status put_in_place(cgp__file *file) {
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
     /* It stays open, and locked, until it has its name. What is synced cannot fail to close. */
-    if (renameat(file->folder, file->temporary, file->folder, file->entry))
+    if (renameat(file->directory, file->temporary, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     free(file->temporary);
     file->temporary = NULL;
-    const int reason = cgp__sync_directory(file->folder);
+    const int reason = cgp__sync_directory(file->directory);
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: is replaced, but its folder cannot be synced (%s)",
+    return cgp_fail(CGP_EIO, "%s: is replaced, but its directory cannot be synced (%s)",
                     file->name, strerror(reason));
 }
 
@@ -286,11 +289,11 @@ cgp_status cgp_file_replace_at(int directory, const char *name, const char *path
 /* --- reading --- */
 
 /* O_NONBLOCK: a named pipe must not make us wait for its writer. */
-cgp_status cgp__open_regular(int folder, const char *name, const char *path,
+cgp_status cgp__open_regular(int directory, const char *name, const char *path,
                              const char *expected, cgp_status damage, int *fd) {
     struct stat info;
-    const int links = folder == AT_FDCWD ? 0 : O_NOFOLLOW;
-    const int opened = openat(folder, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
+    const int links = directory == AT_FDCWD ? 0 : O_NOFOLLOW;
+    const int opened = openat(directory, name, O_RDONLY | O_CLOEXEC | O_NONBLOCK | links);
     const int reason = opened < 0 || fstat(opened, &info) ? errno : 0;
     if (reason == 0 && S_ISREG(info.st_mode)) {
         *fd = opened;
@@ -304,14 +307,14 @@ cgp_status cgp__open_regular(int folder, const char *name, const char *path,
         return cgp_fail(damage, "%s: is not a regular file, expected %s", path, expected);
     if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
     return cgp_fail(damage, "%s: is %s, expected %s", path,
-                    S_ISDIR(info.st_mode) ? "a folder" : "not a regular file", expected);
+                    S_ISDIR(info.st_mode) ? "a directory" : "not a regular file", expected);
 }
 
 cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t bytes,
                         size_t *got) {
-    const size_t most = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
+    const size_t max = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
     for (*got = 0; *got < bytes;) {
-        const size_t due = bytes - *got < most ? bytes - *got : most;
+        const size_t due = bytes - *got < max ? bytes - *got : max;
         const ssize_t done = pread(fd, (char *)data + *got, due, at + (int64_t)*got);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0)

@@ -4,7 +4,7 @@
  *     {
  *      "format": "cgpipe checkpoint",
  *      "version": 1,
- *      "step": 42,                         optimizer updates; names the folder
+ *      "step": 42,                         optimizer updates; names the directory
  *      "dropout_step": 42,                 in the key of dropout, for the mini-batch that comes next
  *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
  *      "optimizer": "adamw",

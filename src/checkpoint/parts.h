@@ -53,7 +53,7 @@ cgp_status cgp__manifest_parse(cgp__manifest *manifest, const char *path, const 
                                size_t length);
 void cgp__manifest_release(cgp__manifest *manifest);
 
-/* --- run_folder.c: names in a run's folder --- */
+/* --- run_directory.c: names in a run's directory --- */
 
 typedef struct cgp__step_name {
     char text[32];
@@ -66,8 +66,8 @@ char *cgp__without_slashes(const char *path);
 cgp__step_name cgp__step_name_of(int64_t step); /* "step-00000042" */
 int64_t cgp__step_of_name(const char *name);    /* -1: is no such name */
 
-/* In what follows, `run` is a descriptor of a run's folder, in which names are looked up without following links; `path`
- * is that of the folder, for messages. */
+/* In what follows, `run` is a descriptor of a run's directory, in which names are looked up without following links; `path`
+ * is that of the directory, for messages. */
 
 /* The steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
@@ -78,10 +78,10 @@ char *cgp__temporary_name(const char *what, const char *ending);
 #define CGP__REPLACED ".old" /* to be put back, if its step has nothing in its place */
 #define CGP__DELETED ".gone"
 
-/* Delete an entry of a folder and what is in it; of a link, the link. */
+/* Delete an entry of a directory and what is in it; of a link, the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* cgp_checkpoint_clean() of an open folder. */
+/* cgp_checkpoint_clean() of an open directory. */
 cgp_status cgp__run_clean(int run, const char *path);
 
 /* Put the checkpoints back that a dead process had moved away, where none took their place. */

@@ -210,11 +210,12 @@ static cgp_status read_header(cgp_safetensors *file) {
         return damaged(
             file, 0, "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
             LONGEST_HEADER, length);
-    int64_t most = 0;
-    CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &most));
-    if (length > (uint64_t)most)
-        return damaged(file, 0, "expected a header of at most %" PRId64 " bytes, got %" PRIu64 "%s",
-                       most, length, cgp__limit_hint(CGP__LIMIT_HEADER));
+    int64_t max = 0;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &max));
+    if (length > (uint64_t)max)
+        return damaged(file, 0,
+                       "expected a header of at most %" PRId64 " bytes, got %" PRIu64 "%s", max,
+                       length, cgp__limit_hint(CGP__LIMIT_HEADER));
     if (length > (uint64_t)(file->file_bytes - LENGTH_BYTES))
         return damaged(file, 0,
                        "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64,
@@ -244,9 +245,9 @@ static cgp_status check_metadata(const cgp_safetensors *file, json_t *metadata) 
 static cgp_status parse_entries(cgp_safetensors *file) {
     const char *name = NULL;
     json_t *json = NULL;
-    const size_t most = json_object_size(file->header);
-    file->entries = cgp__calloc(most, sizeof *file->entries);
-    if (!file->entries) return cgp__no_memory(file->path, most * sizeof *file->entries);
+    const size_t max = json_object_size(file->header);
+    file->entries = cgp__calloc(max, sizeof *file->entries);
+    if (!file->entries) return cgp__no_memory(file->path, max * sizeof *file->entries);
     json_object_foreach(file->header, name, json) {
         if (strcmp(name, "__metadata__") == 0) {
             CGP_TRY(check_metadata(file, json));

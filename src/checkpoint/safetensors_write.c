@@ -68,7 +68,8 @@ static cgp_status add_metadata(json_t *header, const char *path, const char *con
     for (int i = 0; i < count; i++) {
         const char *key = metadata[2 * i], *value = metadata[2 * i + 1];
         if (!key || !value)
-            return cgp_fail(CGP_EINVAL, "%s: metadata: expected keys with values, got NULL", path);
+            return cgp_fail(CGP_EINVAL, "%s: metadata: expected keys with values, got NULL",
+                            path);
         CGP_TRY(check_key(path, "metadata key", object, key));
         if (!cgp__is_utf8(value))
             return cgp_fail(CGP_EINVAL, "%s: metadata of key \"%s\" are not UTF-8 text", path,
@@ -90,8 +91,9 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
     if (!name)
         return cgp_fail(CGP_EINVAL, "%s: expected a name for each tensor, got NULL", path);
     if (cgp_dtype_bytes(type) == 0)
-        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": expected an element type, got number %d",
-                        path, name, (int)type);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: tensor \"%s\": expected an element type, got number %d", path,
+                        name, (int)type);
     if (strcmp(name, "__metadata__") == 0)
         return cgp_fail(CGP_EINVAL, "%s: a tensor cannot be called __metadata__", path);
     CGP_TRY(check_key(path, "tensor", header, name));
@@ -182,8 +184,9 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
     if (count > 0) CGP__NEED(shapes);
     if (n_metadata > 0) CGP__NEED(metadata);
     if (count < 0 || n_metadata < 0)
-        return cgp_fail(CGP_EINVAL, "%s: expected 0 or more tensors and metadata, got %d and %d",
-                        path, count, n_metadata);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected 0 or more tensors and metadata, got %d and %d", path,
+                        count, n_metadata);
     const cgp__tensor_list tensors = {count, names, types, shapes, metadata, n_metadata};
     return cgp__safetensors_create_at(out, AT_FDCWD, path, path, &tensors);
 }

@@ -132,20 +132,20 @@ static void measure(cgp__arrays *arrays) {
     }
 }
 
-static cgp_status load(cgp__arrays *arrays, const char *folder,
+static cgp_status load(cgp__arrays *arrays, const char *directory,
                        const cgp__arrays_options *options, cgp__arrays_reader *reader) {
-    CGP_TRY(reader(arrays, folder));
+    CGP_TRY(reader(arrays, directory));
     const int64_t n = arrays->splits[CGP_SPLIT_TRAIN].n;
     if (n > UINT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, folder, UINT32_MAX,
-                        n);
+        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, directory,
+                        UINT32_MAX, n);
     for (int s = 0; s < 2; s++)
         arrays->base.samples[s] = arrays->splits[s].n;
     measure(arrays);
     return cgp__order_make(&arrays->order, options->name, (uint32_t)n, options->seed);
 }
 
-cgp_status cgp__arrays_create(cgp_data **out, const char *folder,
+cgp_status cgp__arrays_create(cgp_data **out, const char *directory,
                               const cgp__arrays_options *options, cgp__arrays_reader *reader) {
     static const cgp__data_kind kind = {
         .name = "labelled images", .fill = fill, .identify = identify, .destroy = destroy};
@@ -159,7 +159,7 @@ cgp_status cgp__arrays_create(cgp_data **out, const char *folder,
     arrays->shift = options->shift;
     cgp__data_set_images(&arrays->base, options->size, options->size, options->out_channels,
                          options->classes);
-    const cgp_status status = load(arrays, folder, options, reader);
+    const cgp_status status = load(arrays, directory, options, reader);
     if (status == CGP_OK)
         *out = &arrays->base;
     else

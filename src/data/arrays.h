@@ -29,11 +29,11 @@ typedef struct cgp__arrays_options {
     uint64_t seed;
 } cgp__arrays_options;
 
-/* Read the files of `folder` into splits, with cgp__array_grow(). */
-typedef cgp_status cgp__arrays_reader(cgp__arrays *arrays, const char *folder);
+/* Read the files of `directory` into splits, with cgp__array_grow(). */
+typedef cgp_status cgp__arrays_reader(cgp__arrays *arrays, const char *directory);
 
 /* Make a data set of what `reader` reads. Each split has an image then. */
-cgp_status cgp__arrays_create(cgp_data **out, const char *folder,
+cgp_status cgp__arrays_create(cgp_data **out, const char *directory,
                               const cgp__arrays_options *options, cgp__arrays_reader *reader);
 
 /* Make room for `more` images, after the `n` there are. */

@@ -71,7 +71,7 @@ static cgp_status read_path(cgp__arrays *arrays, cgp_split split, const char *pa
     return status;
 }
 
-static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
+static cgp_status read_files(cgp__arrays *arrays, const char *directory) {
     static const char *const ten[] = {"data_batch_1.bin", "data_batch_2.bin",
                                       "data_batch_3.bin", "data_batch_4.bin",
                                       "data_batch_5.bin", "test_batch.bin"};
@@ -80,7 +80,7 @@ static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
     const char *const *names = is_ten ? ten : hundred;
     const int n = is_ten ? 6 : 2;
     for (int i = 0; i < n; i++) {
-        char *path = cgp__format("%s/%s", folder, names[i]);
+        char *path = cgp__format("%s/%s", directory, names[i]);
         if (!path) return cgp__no_memory("cifar", 1);
         const cgp_split split = i < n - 1 ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION;
         const cgp_status status = read_path(arrays, split, path);
@@ -90,10 +90,10 @@ static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
     return CGP_OK;
 }
 
-cgp_status cgp_data_cifar(cgp_data **out, const char *folder,
+cgp_status cgp_data_cifar(cgp_data **out, const char *directory,
                           const cgp_cifar_options *options) {
     CGP__NEED(out);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     const cgp_cifar_options defaults = cgp_cifar_options_default();
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options)
@@ -112,5 +112,5 @@ cgp_status cgp_data_cifar(cgp_data **out, const char *folder,
                                         .classes = options->classes,
                                         .shift = options->augment ? SHIFT : 0,
                                         .seed = options->seed};
-    return cgp__arrays_create(out, folder, &common, read_files);
+    return cgp__arrays_create(out, directory, &common, read_files);
 }

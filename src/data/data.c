@@ -16,19 +16,20 @@ static bool left_behind(const cgp_data *data) {
 
 static cgp_status check_process(const cgp_data *data, const char *function) {
     if (!left_behind(data)) return CGP_OK;
-    return cgp_fail(CGP_ESTATE,
-                    "%s: data: expected a call of process %ld, which has its threads, got one of "
-                    "%ld (after a fork make another set, or one without threads)",
-                    function, (long)data->process, (long)getpid());
+    return cgp_fail(
+        CGP_ESTATE,
+        "%s: data: expected a call of process %ld, which has its threads, got one of "
+        "%ld (after a fork make another set, or one without threads)",
+        function, (long)data->process, (long)getpid());
 }
 
 void cgp_data_destroy(cgp_data *data) {
     if (data && !left_behind(data)) data->kind->destroy(data);
 }
 
-int64_t cgp_data_vocabulary(const cgp_data *data) {
+int64_t cgp_data_vocab_size(const cgp_data *data) {
     CGP__NEED_OR(data, 0);
-    return data->vocabulary;
+    return data->vocab;
 }
 
 int64_t cgp_data_sequence(const cgp_data *data) {
@@ -57,9 +58,9 @@ int64_t cgp__data_share(double share, int64_t n) {
     return (int64_t)ceil(share * (double)n * (1.0 - 1e-12));
 }
 
-void cgp__data_set_tokens(cgp_data *data, int64_t vocabulary, int64_t sequence) {
+void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence) {
     const cgp_data_field field = {CGP_I32, cgp_shape_make(1, &sequence)};
-    data->vocabulary = vocabulary;
+    data->vocab = vocab;
     data->sequence = sequence;
     data->fields[0] = data->fields[1] = field;
 }
@@ -137,7 +138,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
         hash,
         "cgpipe data 1\nkind %s\nvocabulary %" PRId64 "\nsequence %" PRId64
         "\ntraining %" PRId64 "\nvalidation %" PRId64 "\n",
-        data->kind->name, data->vocabulary, data->sequence, data->samples[CGP_SPLIT_TRAIN],
+        data->kind->name, data->vocab, data->sequence, data->samples[CGP_SPLIT_TRAIN],
         data->samples[CGP_SPLIT_VALIDATION]));
     return data->kind->identify(data, hash);
 }

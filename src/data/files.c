@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c -- regular files that are read at offsets, and folders of them.
+/* files.c -- regular files that are read at offsets, and directories of them.
  *
- * A folder is walked with a list of the folders still to see, so that its depth costs no stack:
+ * A directory is walked with a list of the directories still to see, so that its depth costs no stack:
  *
  *     to see: notes        files:
  *     to see: notes/b      files: notes/c.txt notes/a.txt      (in the order of the disk)
  *     to see:              files: notes/c.txt notes/a.txt notes/b/x.txt
  *                  sorted: notes/a.txt notes/b/x.txt notes/c.txt
  *
- * Links to folders are not followed: each folder is seen once, whatever the links say. */
+ * Links to directories are not followed: each directory is seen once, whatever the links say. */
 #include "data/files.h"
 #include "base/base.h"
 
@@ -48,7 +48,7 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd,
     close(opened);
     if (failed) return unreadable(path, failed);
     if (S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a folder, expected %s", path, expected);
+        return cgp_fail(CGP_EIO, "%s: is a directory, expected %s", path, expected);
     return cgp_fail(CGP_EIO, "%s: is not a regular file (pipes and devices have no length)",
                     path);
 }
@@ -73,16 +73,16 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
     return CGP_OK;
 }
 
-cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t most,
+cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
                                uint8_t **bytes, int64_t *size) {
     int fd = -1;
     int64_t count = 0;
     uint8_t *read = NULL;
     CGP_TRY(cgp__data_file_open(path, expected, &fd, &count));
     cgp_status status = CGP_OK;
-    if (count > most)
+    if (count > max)
         status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64,
-                          path, most, count);
+                          path, max, count);
     else if (!(read = cgp__calloc((size_t)count, 1)))
         status = cgp__no_memory(path, (size_t)count);
     if (status == CGP_OK) status = cgp__data_file_read(path, fd, 0, read, count);
@@ -134,15 +134,15 @@ static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* --- folders --- */
+/* --- directories --- */
 
-/* Sort an entry in: a file, a folder to see, or nothing. Takes `path`, its whole name. */
+/* Sort an entry in: a file, a directory to see, or nothing. Takes `path`, its whole name. */
 static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_files *files,
-                            cgp__data_files *folders) {
+                            cgp__data_files *directories) {
     struct stat info, link;
     if (!path) return append(files, NULL);
     const bool seen = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
-    if (seen && S_ISDIR(link.st_mode)) return append(folders, path);
+    if (seen && S_ISDIR(link.st_mode)) return append(directories, path);
     const bool reached = seen && fstatat(fd, name, &info, 0) == 0;
     if (reached && S_ISREG(info.st_mode) && (info.st_size > 0 || files->empty_too))
         return append(files, path);
@@ -156,26 +156,26 @@ static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_file
     return status;
 }
 
-/* What is done with an entry of an open folder; `path`, its whole name, is taken. */
+/* What is done with an entry of an open directory; `path`, its whole name, is taken. */
 typedef cgp_status see(int fd, const char *name, char *path, cgp__data_files *files,
-                       cgp__data_files *folders);
+                       cgp__data_files *directories);
 
-static cgp_status see_folder(const char *folder, see *see_each, cgp__data_files *files,
-                             cgp__data_files *folders) {
-    DIR *list = opendir(folder);
-    if (!list) return unreadable(folder, errno);
-    const char *joint = folder[strlen(folder) - 1] == '/' ? "" : "/";
+static cgp_status see_directory(const char *directory, see *see_each, cgp__data_files *files,
+                                cgp__data_files *directories) {
+    DIR *list = opendir(directory);
+    if (!list) return unreadable(directory, errno);
+    const char *joint = directory[strlen(directory) - 1] == '/' ? "" : "/";
     cgp_status status = CGP_OK;
     while (status == CGP_OK) {
         errno = 0; /* readdir returns NULL at the end and for an error alike */
         const struct dirent *entry = readdir(list);
         if (!entry) {
-            if (errno) status = unreadable(folder, errno);
+            if (errno) status = unreadable(directory, errno);
             break;
         }
         if (entry->d_name[0] == '.') continue;
-        char *path = cgp__format("%s%s%s", folder, joint, entry->d_name);
-        status = see_each(dirfd(list), entry->d_name, path, files, folders);
+        char *path = cgp__format("%s%s%s", directory, joint, entry->d_name);
+        status = see_each(dirfd(list), entry->d_name, path, files, directories);
     }
     closedir(list);
     return status;
@@ -185,39 +185,40 @@ static void sort_from(cgp__data_files *names, int first) {
     qsort(names->items + first, (size_t)(names->n - first), sizeof *names->items, by_bytes);
 }
 
-/* Keep folders, also behind links. */
+/* Keep directories, also behind links. */
 static cgp_status see_subfolder(int fd, const char *name, char *path, cgp__data_files *files,
-                                cgp__data_files *folders) {
+                                cgp__data_files *directories) {
     struct stat info;
     (void)files;
-    if (!path) return append(folders, NULL);
-    if (fstatat(fd, name, &info, 0) == 0 && S_ISDIR(info.st_mode)) return append(folders, path);
+    if (!path) return append(directories, NULL);
+    if (fstatat(fd, name, &info, 0) == 0 && S_ISDIR(info.st_mode))
+        return append(directories, path);
     free(path);
     return CGP_OK;
 }
 
-cgp_status cgp__data_folders_find(cgp__data_files *folders, const char *path) {
-    const int before = folders->n;
-    CGP_TRY(see_folder(path, see_subfolder, NULL, folders));
-    if (folders->n > before) sort_from(folders, before);
+cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path) {
+    const int before = directories->n;
+    CGP_TRY(see_directory(path, see_subfolder, NULL, directories));
+    if (directories->n > before) sort_from(directories, before);
     return CGP_OK;
 }
 
-static cgp_status walk(const char *folder, cgp__data_files *files) {
-    cgp__data_files folders = {0};
+static cgp_status walk(const char *directory, cgp__data_files *files) {
+    cgp__data_files directories = {0};
     const int before = files->n;
-    cgp_status status = append(&folders, cgp__strdup(folder));
-    while (status == CGP_OK && folders.n > 0) {
-        char *next = folders.items[--folders.n];
-        status = see_folder(next, see_entry, files, &folders);
+    cgp_status status = append(&directories, cgp__strdup(directory));
+    while (status == CGP_OK && directories.n > 0) {
+        char *next = directories.items[--directories.n];
+        status = see_directory(next, see_entry, files, &directories);
         free(next);
     }
-    cgp__data_files_release(&folders);
+    cgp__data_files_release(&directories);
     if (status != CGP_OK) return status;
     if (files->n == before)
         return cgp_fail(CGP_EINVAL,
                         "%s: has no file to read (hidden and empty files are left out)",
-                        folder);
+                        directory);
     sort_from(files, before);
     return CGP_OK;
 }

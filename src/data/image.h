@@ -19,7 +19,7 @@ typedef struct cgp__image_file {
     const char *path; /* for messages */
     const uint8_t *bytes;
     size_t size;
-    int64_t most_pixels;
+    int64_t max_pixels;
 } cgp__image_file;
 
 /* --- image.c --- */

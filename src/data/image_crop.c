@@ -11,9 +11,9 @@
 
 #include <math.h>
 
-#define LEAST_AREA 0.08
-#define LEAST_RATIO (3.0 / 4)
-#define MOST_RATIO (4.0 / 3)
+#define MIN_AREA 0.08
+#define MIN_RATIO (3.0 / 4)
+#define MAX_RATIO (4.0 / 3)
 
 /* Counters of the draws. A try takes two. */
 enum { TRIES = 10, DRAW_X = 2 * TRIES, DRAW_Y, DRAW_MIRROR };
@@ -33,8 +33,8 @@ static cgp__crop box(int64_t x, int64_t y, int64_t width, int64_t height, int64_
 static cgp__crop largest(int64_t width, int64_t height, int64_t size) {
     const double ratio = (double)width / (double)height;
     int64_t w = width, h = height;
-    if (ratio < LEAST_RATIO) h = llround((double)width / LEAST_RATIO);
-    if (ratio > MOST_RATIO) w = llround((double)height * MOST_RATIO);
+    if (ratio < MIN_RATIO) h = llround((double)width / MIN_RATIO);
+    if (ratio > MAX_RATIO) w = llround((double)height * MAX_RATIO);
     h = h < height ? h : height;
     w = w < width ? w : width;
     return box((width - w) / 2, (height - h) / 2, w, h, size);
@@ -43,9 +43,9 @@ static cgp__crop largest(int64_t width, int64_t height, int64_t size) {
 static cgp__crop random_box(int64_t width, int64_t height, int64_t size, cgp__rng_key key) {
     for (uint64_t i = 0; i < TRIES; i++) {
         const double area =
-            cgp__data_uniform(key, 2 * i, LEAST_AREA, 1) * (double)width * (double)height;
+            cgp__data_uniform(key, 2 * i, MIN_AREA, 1) * (double)width * (double)height;
         const double ratio =
-            exp(cgp__data_uniform(key, 2 * i + 1, log(LEAST_RATIO), log(MOST_RATIO)));
+            exp(cgp__data_uniform(key, 2 * i + 1, log(MIN_RATIO), log(MAX_RATIO)));
         const int64_t w = llround(sqrt(area * ratio)), h = llround(sqrt(area / ratio));
         if (w < 1 || h < 1 || w > width || h > height) continue;
         return box((int64_t)cgp__rng_below(key, DRAW_X, (uint32_t)(width - w + 1)),

@@ -23,9 +23,9 @@ typedef struct jpeg_job {
     jmp_buf back;
     const cgp__image_file *file;
     cgp__image *image;
-    uint8_t *row;      /* [width, 4], of CMYK */
-    int64_t most_scans, most_bytes; /* a file with thousands of scans decodes for hours */
-    cgp_status status; /* of a failure of ours */
+    uint8_t *row;                 /* [width, 4], of CMYK */
+    int64_t max_scans, max_bytes; /* a file with thousands of scans decodes for hours */
+    cgp_status status;            /* of a failure of ours */
     char told[JMSG_LENGTH_MAX];
 } jpeg_job;
 
@@ -40,7 +40,7 @@ static void on_error(j_common_ptr info) {
         job->status = cgp_fail(CGP_EFORMAT,
                                "%s: expected a JPEG that takes at most %" PRId64
                                " MiB to decode, got a progressive one of more%s",
-                               job->file->path, job->most_bytes >> 20,
+                               job->file->path, job->max_bytes >> 20,
                                cgp__limit_hint(CGP__LIMIT_IMAGE_MEMORY));
     longjmp(job->back, 1);
 }
@@ -62,9 +62,9 @@ static void on_output(j_common_ptr info) {
 
 static void on_progress(j_common_ptr info) {
     jpeg_job *job = info->client_data;
-    if (job->info.input_scan_number <= job->most_scans) return;
+    if (job->info.input_scan_number <= job->max_scans) return;
     job->status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " scans, got more%s",
-                           job->file->path, job->most_scans, cgp__limit_hint(CGP__LIMIT_SCANS));
+                           job->file->path, job->max_scans, cgp__limit_hint(CGP__LIMIT_SCANS));
     longjmp(job->back, 1);
 }
 
@@ -83,7 +83,7 @@ static void take_cmyk(jpeg_job *job, uint8_t *out) {
     }
 }
 
-static cgp_status make_room(jpeg_job *job, bool cmyk) {
+static cgp_status ensure_capacity(jpeg_job *job, bool cmyk) {
     CGP_TRY(
         cgp__image_make(job->image, job->file, job->info.image_width, job->info.image_height));
     if (!cmyk) return CGP_OK;
@@ -97,11 +97,11 @@ static bool decode(jpeg_job *job) {
     if (setjmp(job->back)) return false;
     jpeg_create_decompress(info);
     info->progress = &job->progress;
-    info->mem->max_memory_to_use = (long)job->most_bytes;
+    info->mem->max_memory_to_use = (long)job->max_bytes;
     jpeg_mem_src(info, job->file->bytes, job->file->size);
     jpeg_read_header(info, TRUE);
     const bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
-    job->status = make_room(job, cmyk);
+    job->status = ensure_capacity(job, cmyk);
     if (job->status != CGP_OK) return false;
     info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(info);
@@ -125,8 +125,8 @@ cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) 
     CGP_TRY(cgp__limit_get(CGP__LIMIT_IMAGE_MEMORY, &bytes));
     jpeg_job *job = cgp__calloc(1, sizeof *job);
     if (!job) return cgp__no_memory(file->path, sizeof *job);
-    job->most_scans = scans;
-    job->most_bytes = bytes;
+    job->max_scans = scans;
+    job->max_bytes = bytes;
     job->file = file;
     job->image = out;
     job->info.err = jpeg_std_error(&job->errors);

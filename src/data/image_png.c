@@ -71,24 +71,24 @@ static bool is_pixels(const uint8_t *type) {
 
 static cgp_status check_chunks(const cgp__image_file *file) {
     enum { SIGNATURE = 8, LENGTH_TYPE_CRC = 12 };
-    int64_t most = 0, n = 0, size = (int64_t)file->size;
-    CGP_TRY(cgp__limit_get(CGP__LIMIT_CHUNKS, &most));
+    int64_t max = 0, n = 0, size = (int64_t)file->size;
+    CGP_TRY(cgp__limit_get(CGP__LIMIT_CHUNKS, &max));
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
          at += LENGTH_TYPE_CRC + number_at(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
         if (memcmp(file->bytes + at + 4, "IEND", 4) == 0)
             break; /* bytes behind it are no chunks */
     }
-    if (n <= most) return CGP_OK;
+    if (n <= max) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected at most %" PRId64 " chunks besides the pixels, got %" PRId64
                     "%s",
-                    file->path, most, n, cgp__limit_hint(CGP__LIMIT_CHUNKS));
+                    file->path, max, n, cgp__limit_hint(CGP__LIMIT_CHUNKS));
 }
 
 /* --- decoding --- */
 
-static cgp_status make_room(png_job *job) {
+static cgp_status ensure_capacity(png_job *job) {
     const int64_t height = png_get_image_height(job->png, job->info);
     CGP_TRY(cgp__image_make(job->image, job->file, png_get_image_width(job->png, job->info),
                             height));
@@ -108,7 +108,7 @@ static bool decode(png_job *job) {
     /* Texts, profiles and all else that changes no pixel are skipped, not inflated: a megabyte of them can be a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
-    job->status = make_room(job);
+    job->status = ensure_capacity(job);
     if (job->status != CGP_OK) return false;
     png_set_expand(job->png); /* palettes, and gray of 1, 2, 4 bits */
     png_set_scale_16(job->png);

@@ -16,7 +16,7 @@
 
 enum {
     SIDE = 28,
-    MOST_SIZE = 1024,
+    MAX_SIZE = 1024,
     CLASSES = 10,
     MAGIC_IMAGES = 0x803,
     MAGIC_LABELS = 0x801,
@@ -116,11 +116,11 @@ static cgp_status read_split(cgp__arrays *arrays, cgp_split split, const char *i
     return status;
 }
 
-static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
+static cgp_status read_files(cgp__arrays *arrays, const char *directory) {
     static const char *const names[] = {"train", "t10k"};
     for (int s = 0; s < 2; s++) {
-        char *images = cgp__format("%s/%s-images-idx3-ubyte", folder, names[s]);
-        char *labels = cgp__format("%s/%s-labels-idx1-ubyte", folder, names[s]);
+        char *images = cgp__format("%s/%s-images-idx3-ubyte", directory, names[s]);
+        char *labels = cgp__format("%s/%s-labels-idx1-ubyte", directory, names[s]);
         const cgp_status status = images && labels
                                       ? read_split(arrays, (cgp_split)s, images, labels)
                                       : cgp__no_memory("mnist", 1);
@@ -131,10 +131,10 @@ static cgp_status read_files(cgp__arrays *arrays, const char *folder) {
     return CGP_OK;
 }
 
-cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
+cgp_status cgp_data_mnist(cgp_data **out, const char *directory,
                           const cgp_mnist_options *options) {
     CGP__NEED(out);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     const cgp_mnist_options defaults = cgp_mnist_options_default();
     if (!options) options = &defaults;
     if (options->struct_size != sizeof *options)
@@ -142,9 +142,9 @@ cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
                         "mnist options: expected struct_size %zu, got %zu (start from "
                         "cgp_mnist_options_default())",
                         sizeof *options, options->struct_size);
-    if (options->size < SIDE || options->size > MOST_SIZE)
+    if (options->size < SIDE || options->size > MAX_SIZE)
         return cgp_fail(CGP_EINVAL, "mnist: size is between %d and %d pixels, got %" PRId64,
-                        SIDE, MOST_SIZE, options->size);
+                        SIDE, MAX_SIZE, options->size);
     if (options->channels != 1 && options->channels != 3)
         return cgp_fail(CGP_EINVAL, "mnist: channels are 1 or 3, got %" PRId64,
                         options->channels);
@@ -156,5 +156,5 @@ cgp_status cgp_data_mnist(cgp_data **out, const char *folder,
                                         .classes = CLASSES,
                                         .shift = 0,
                                         .seed = options->seed};
-    return cgp__arrays_create(out, folder, &common, read_files);
+    return cgp__arrays_create(out, directory, &common, read_files);
 }

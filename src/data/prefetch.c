@@ -23,7 +23,7 @@
 #include <string.h>
 
 /* Of a ring, its slots too: a sample may be smaller than its slot. */
-#define MOST_BYTES ((size_t)256 << 20)
+#define MAX_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
 
@@ -147,9 +147,9 @@ static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
 /* A slot for each sample of a batch, as far as memory is well spent; one a thread in any case. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
     const size_t bytes = p->source.input_bytes + p->source.target_bytes + sizeof(slot);
-    const int64_t most = (int64_t)(MOST_BYTES / bytes), least = p->n_threads;
-    const int64_t n = count < most ? count : most;
-    return n > least ? n : least;
+    const int64_t max = (int64_t)(MAX_BYTES / bytes), min = p->n_threads;
+    const int64_t n = count < max ? count : max;
+    return n > min ? n : min;
 }
 
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {

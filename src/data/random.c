@@ -20,7 +20,7 @@ static void draw(const noise_data *noise, int64_t position, uint32_t id, int32_t
     const cgp__rng_key key =
         cgp__rng_derive(noise->seed, CGP__RNG_DATA, (uint64_t)position, id);
     for (int64_t t = 0; t < noise->base.sequence; t++)
-        out[t] = (int32_t)cgp__rng_below(key, (uint64_t)t, (uint32_t)noise->base.vocabulary);
+        out[t] = (int32_t)cgp__rng_below(key, (uint64_t)t, (uint32_t)noise->base.vocab);
 }
 
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *tokens,
@@ -40,21 +40,20 @@ static void destroy(cgp_data *data) {
     free(data);
 }
 
-cgp_status cgp_data_random(cgp_data **out, int64_t vocabulary, int64_t sequence,
-                           uint64_t seed) {
+cgp_status cgp_data_random(cgp_data **out, int64_t vocab, int64_t sequence, uint64_t seed) {
     CGP__NEED(out);
     static const cgp__data_kind kind = {
         .name = "random", .fill = fill, .identify = identify, .destroy = destroy};
-    if (vocabulary < 1 || vocabulary > INT32_MAX)
+    if (vocab < 1 || vocab > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "random data: vocabulary is between 1 and %d, got %" PRId64,
-                        INT32_MAX, vocabulary);
+                        INT32_MAX, vocab);
     if (sequence < 1 || sequence > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "random data: sequence is between 1 and %d, got %" PRId64,
                         INT32_MAX, sequence);
     noise_data *noise = cgp__calloc(1, sizeof *noise);
     if (!noise) return cgp__no_memory("random data", sizeof *noise);
     noise->base.kind = &kind;
-    cgp__data_set_tokens(&noise->base, vocabulary, sequence);
+    cgp__data_set_tokens(&noise->base, vocab, sequence);
     noise->base.samples[CGP_SPLIT_TRAIN] = INT64_MAX;
     noise->base.samples[CGP_SPLIT_VALIDATION] = INT64_MAX;
     noise->seed = seed;

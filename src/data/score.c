@@ -16,7 +16,7 @@ static int64_t rank_of(const float *logits, int32_t label, int64_t classes) {
     return before;
 }
 
-void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, int64_t n,
+void cgp_topk_add(cgp_topk *hits, const float *logits, const int32_t *labels, int64_t n,
                   int64_t classes) {
     CGP__NEED_OR(hits, );
     if (n > 0) CGP__NEED_OR(logits, );
@@ -30,7 +30,7 @@ void cgp_hits_add(cgp_hits *hits, const float *logits, const int32_t *labels, in
     }
 }
 
-void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *masks, int64_t n) {
+void cgp_iou_add(cgp_iou *overlap, const float *logits, const float *masks, int64_t n) {
     CGP__NEED_OR(overlap, );
     if (n > 0) CGP__NEED_OR(logits, );
     if (n > 0) CGP__NEED_OR(masks, );
@@ -41,7 +41,7 @@ void cgp_overlap_add(cgp_overlap *overlap, const float *logits, const float *mas
     }
 }
 
-double cgp_overlap_iou(const cgp_overlap *overlap) {
+double cgp_iou_value(const cgp_iou *overlap) {
     CGP__NEED_OR(overlap, NAN);
     return overlap->either > 0 ? (double)overlap->both / (double)overlap->either : 1;
 }

@@ -18,10 +18,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { STROKES = 4, CHANNELS = 3, LEAST_SIZE = 16, MOST_SIZE = 1024 };
+enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 
-#define LEAST_CONTRAST 0.35
-#define MOST_CONTRAST 0.55
+#define MIN_CONTRAST 0.35
+#define MAX_CONTRAST 0.55
 #define DARKEST 0.2
 #define LIGHTEST 0.8
 #define TINT 0.15        /* of a channel, before their mean is taken off */
@@ -102,7 +102,7 @@ static scene draw_scene(const shapes_data *shapes, cgp_split split, int64_t posi
     const double angle = draw(&d, 0, 2 * M_PI);
     s.cosine = cos(angle);
     s.sine = sin(angle);
-    const double contrast = draw(&d, LEAST_CONTRAST, MOST_CONTRAST);
+    const double contrast = draw(&d, MIN_CONTRAST, MAX_CONTRAST);
     const double dark = draw(&d, DARKEST, LIGHTEST - contrast);
     const bool lighter = draw(&d, 0, 1) < LIGHTER;
     s.background = draw_colour(&d, lighter ? dark : dark + contrast);
@@ -202,9 +202,9 @@ static cgp_status check_options(const cgp_shapes_options *options) {
                         "shapes options: expected struct_size %zu, got %zu (start from "
                         "cgp_shapes_options_default())",
                         sizeof *options, options->struct_size);
-    if (options->size < LEAST_SIZE || options->size > MOST_SIZE)
+    if (options->size < MIN_SIZE || options->size > MAX_SIZE)
         return cgp_fail(CGP_EINVAL, "shapes: size is between %d and %d pixels, got %" PRId64,
-                        LEAST_SIZE, MOST_SIZE, options->size);
+                        MIN_SIZE, MAX_SIZE, options->size);
     if (options->validation < 0)
         return cgp_fail(CGP_EINVAL, "shapes: validation is at least 0 samples, got %" PRId64,
                         options->validation);

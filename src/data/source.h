@@ -28,11 +28,11 @@ typedef struct cgp__data_kind {
 /* First member of every kind. */
 struct cgp_data {
     const cgp__data_kind *kind;
-    pid_t process; /* that has its threads; 0: it has none */
-    cgp_data_field fields[2];     /* input, target */
-    int64_t vocabulary, sequence; /* of tokens; otherwise 0 */
-    int64_t classes;              /* of labels; otherwise 0 */
-    int64_t samples[2];           /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
+    pid_t process;            /* that has its threads; 0: it has none */
+    cgp_data_field fields[2]; /* input, target */
+    int64_t vocab, sequence;  /* of tokens; otherwise 0 */
+    int64_t classes;          /* of labels; otherwise 0 */
+    int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     bool wraps; /* training starts over after samples[CGP_SPLIT_TRAIN], in a new order */
 };
 
@@ -56,7 +56,7 @@ static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double 
 int64_t cgp__data_share(double share, int64_t n);
 
 /* Make input and target T tokens each. */
-void cgp__data_set_tokens(cgp_data *data, int64_t vocabulary, int64_t sequence);
+void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
 
 /* Make the input images [H, W, C], and the target a label below `classes`, or, where that is 0, a
  * mask. */

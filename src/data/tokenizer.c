@@ -25,7 +25,7 @@ typedef struct met_word {
 } met_word;
 
 struct cgp_tokenizer {
-    cgp__vocabulary vocabulary;
+    cgp__vocab vocab;
     cgp__cutter *cutter;
     cgp__merger merger;
     met_word *met; /* [CACHE_WORDS], each at the place of its hash; the latest stays */
@@ -33,21 +33,20 @@ struct cgp_tokenizer {
 
 /* --- life --- */
 
-static cgp_status fill(cgp_tokenizer *t, const char *vocabulary, const char *merges) {
-    CGP_TRY(cgp__vocabulary_read(&t->vocabulary, vocabulary, merges));
+static cgp_status fill(cgp_tokenizer *t, const char *vocab, const char *merges) {
+    CGP_TRY(cgp__vocab_read(&t->vocab, vocab, merges));
     CGP_TRY(cgp__cutter_create(&t->cutter));
     t->met = cgp__calloc(CACHE_WORDS, sizeof *t->met);
     return t->met ? CGP_OK : cgp__no_memory("tokenizer", CACHE_WORDS * sizeof *t->met);
 }
 
-cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocabulary,
-                                const char *merges) {
+cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocab, const char *merges) {
     CGP__NEED(out);
-    CGP__NEED(vocabulary);
+    CGP__NEED(vocab);
     CGP__NEED(merges);
     cgp_tokenizer *t = cgp__calloc(1, sizeof *t);
     if (!t) return cgp__no_memory("tokenizer", sizeof *t);
-    const cgp_status status = fill(t, vocabulary, merges);
+    const cgp_status status = fill(t, vocab, merges);
     if (status == CGP_OK)
         *out = t;
     else
@@ -60,32 +59,33 @@ void cgp_tokenizer_destroy(cgp_tokenizer *t) {
     free(t->met);
     cgp__merger_release(&t->merger);
     cgp__cutter_destroy(t->cutter);
-    cgp__vocabulary_release(&t->vocabulary);
+    cgp__vocab_release(&t->vocab);
     free(t);
 }
 
-int64_t cgp_tokenizer_vocabulary(const cgp_tokenizer *tokenizer) {
+int64_t cgp_tokenizer_vocab_size(const cgp_tokenizer *tokenizer) {
     CGP__NEED_OR(tokenizer, 0);
-    return tokenizer->vocabulary.size;
+    return tokenizer->vocab.size;
 }
 
 int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer) {
     CGP__NEED_OR(tokenizer, -1);
-    return tokenizer->vocabulary.end_of_text;
+    return tokenizer->vocab.end_of_text;
 }
 
 /* --- encoding --- */
 
 /* Room for `more` tokens at the end of the list. */
-static cgp_status make_room(cgp_token_list *tokens, int64_t more) {
-    if (tokens->count + more <= tokens->room) return CGP_OK;
-    const int64_t room = cgp__most(cgp__most(2 * tokens->room, 256), tokens->count + more);
-    int32_t *ids = cgp__calloc((size_t)room, sizeof *ids);
-    if (!ids) return cgp__no_memory("list of tokens", (size_t)room * sizeof *ids);
+static cgp_status ensure_capacity(cgp_token_list *tokens, int64_t more) {
+    if (tokens->count + more <= tokens->capacity) return CGP_OK;
+    const int64_t capacity =
+        cgp__max(cgp__max(2 * tokens->capacity, 256), tokens->count + more);
+    int32_t *ids = cgp__calloc((size_t)capacity, sizeof *ids);
+    if (!ids) return cgp__no_memory("list of tokens", (size_t)capacity * sizeof *ids);
     if (tokens->count > 0) memcpy(ids, tokens->ids, (size_t)tokens->count * sizeof *ids);
     free(tokens->ids);
     tokens->ids = ids;
-    tokens->room = room;
+    tokens->capacity = capacity;
     return CGP_OK;
 }
 
@@ -110,14 +110,14 @@ static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t siz
                               cgp_token_list *tokens) {
     met_word *met = size <= WORD_BYTES ? place_of(t, word, size) : NULL;
     int64_t count = 0;
-    CGP_TRY(make_room(tokens, cgp__most(size, WORD_TOKENS)));
+    CGP_TRY(ensure_capacity(tokens, cgp__max(size, WORD_TOKENS)));
     int32_t *ids = tokens->ids + tokens->count;
     if (met && met->size == size && memcmp(met->bytes, word, (size_t)size) == 0) {
         memcpy(ids, met->ids, sizeof met->ids);
         tokens->count += met->count;
         return CGP_OK;
     }
-    CGP_TRY(cgp__merger_run(&t->merger, &t->vocabulary, word, size, ids, &count));
+    CGP_TRY(cgp__merger_run(&t->merger, &t->vocab, word, size, ids, &count));
     if (met) keep(met, word, size, ids, count);
     tokens->count += count;
     return CGP_OK;
@@ -141,8 +141,8 @@ static cgp_status encode(cgp_tokenizer *t, const uint8_t *bytes, int64_t count,
         CGP_TRY(encode_text(t, bytes + at, good, tokens));
         at += good;
         if (at == count) break;
-        CGP_TRY(make_room(tokens, 1));
-        tokens->ids[tokens->count++] = t->vocabulary.of_byte[bytes[at++]];
+        CGP_TRY(ensure_capacity(tokens, 1));
+        tokens->ids[tokens->count++] = t->vocab.of_byte[bytes[at++]];
     }
     return CGP_OK;
 }
@@ -163,7 +163,7 @@ cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes, int
     return status;
 }
 
-int64_t cgp_tokenizer_cut(const void *bytes, int64_t count) {
+int64_t cgp_tokenizer_pretokenize(const void *bytes, int64_t count) {
     if (count > 0) CGP__NEED_OR(bytes, 0);
     const uint8_t *text = bytes;
     for (int64_t at = count - 1; at > 0; at--) {
@@ -175,13 +175,13 @@ int64_t cgp_tokenizer_cut(const void *bytes, int64_t count) {
 
 /* --- decoding --- */
 
-cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer, const int32_t *ids, int64_t n_ids,
-                                char **bytes, int64_t *count) {
+cgp_status cgp_tokenizer_decode(const cgp_tokenizer *tokenizer, const int32_t *ids,
+                                int64_t n_ids, char **bytes, int64_t *count) {
     CGP__NEED(tokenizer);
     if (n_ids > 0) CGP__NEED(ids);
     CGP__NEED(bytes);
     CGP__NEED(count);
-    const cgp__vocabulary *v = &tokenizer->vocabulary;
+    const cgp__vocab *v = &tokenizer->vocab;
     int64_t size = 0;
     for (int64_t i = 0; i < n_ids; i++) {
         if (ids[i] < 0 || ids[i] >= v->size)

@@ -62,17 +62,17 @@ static const token_file *file_at(const token_row *row, int64_t at) {
 /* Read `count` tokens from token `at` of the row, all of one file, into the piece. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at,
                              int64_t count) {
-    const int64_t vocabulary = data->windows.base.vocabulary;
+    const int64_t vocab = data->windows.base.vocab;
     const int64_t offset = file->header + 2 * (at - file->first);
     uint8_t *piece = data->piece;
     CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, piece, 2 * count));
     for (int64_t i = 0; i < count; i++) {
         const int token = piece[2 * i] | piece[2 * i + 1] << 8;
-        if (token >= vocabulary)
+        if (token >= vocab)
             return cgp_fail(CGP_EFORMAT,
                             "%s: at byte %" PRId64 ": expected a token below %" PRId64
                             ", got %d (a larger vocabulary, or files of its own tokenizer)",
-                            file->path, offset + 2 * i, vocabulary, token);
+                            file->path, offset + 2 * i, vocab, token);
     }
     return CGP_OK;
 }
@@ -226,10 +226,10 @@ static cgp_status check_options(const cgp_token_options *options) {
                         "token options: expected struct_size %zu, got %zu (start from "
                         "cgp_token_options_default())",
                         sizeof *options, options->struct_size);
-    if (options->vocabulary < 1 || options->vocabulary > 65536)
+    if (options->vocab < 1 || options->vocab > 65536)
         return cgp_fail(CGP_EINVAL,
                         "token options: vocabulary is between 1 and 65536, got %" PRId64,
-                        options->vocabulary);
+                        options->vocab);
     return CGP_OK;
 }
 
@@ -262,9 +262,9 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
         .options = "token options",
         .unit = "tokens",
         .more = "more tokens",
-        .vocabulary = options->vocabulary,
+        .vocab = options->vocab,
         .sequence = options->sequence,
-        .share = options->validation_share,
+        .share = options->validation_fraction,
         .seed = options->seed,
         .paths = {paths, options->validation_paths},
         .n_paths = {n_paths, options->n_validation_paths},

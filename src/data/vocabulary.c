@@ -19,9 +19,9 @@
 #include <string.h>
 
 enum {
-    MOST_BYTES = 1 << 30, /* of a file */
-    LINE_BYTES = 4096,    /* the longest line of merges, with its end */
-    PRINTABLE = 256       /* the first character that stands for another byte */
+    MAX_BYTES = 1 << 30, /* of a file */
+    LINE_BYTES = 4096,   /* the longest line of merges, with its end */
+    PRINTABLE = 256      /* the first character that stands for another byte */
 };
 
 static const char end_of_text[] = "<|endoftext|>";
@@ -82,7 +82,7 @@ static cgp_status read_object(json_t **out, const char *path) {
     int64_t size = 0;
     cgp__json_error error;
     cgp_status status = CGP_OK;
-    CGP_TRY(cgp__data_file_load(path, "a vocabulary (vocab.json)", MOST_BYTES, &text, &size));
+    CGP_TRY(cgp__data_file_load(path, "a vocabulary (vocab.json)", MAX_BYTES, &text, &size));
     json_t *root = cgp__json_read((const char *)text, (size_t)size, &error);
     if (!root)
         status = not_json(path, text, size, &error);
@@ -99,7 +99,7 @@ static cgp_status read_object(json_t **out, const char *path) {
 }
 
 /* Put the length of a token, one more than it is, where its end will be: 0 is none yet. */
-static cgp_status measure_token(cgp__vocabulary *v, const char *key, const json_t *value,
+static cgp_status measure_token(cgp__vocab *v, const char *key, const json_t *value,
                                 const char *path) {
     const int64_t length = token_bytes(key, NULL), id = json_integer_value(value);
     if (length < 1)
@@ -122,7 +122,7 @@ static cgp_status measure_token(cgp__vocabulary *v, const char *key, const json_
 }
 
 /* Which token is which byte. */
-static cgp_status find_bytes(cgp__vocabulary *v, const char *path) {
+static cgp_status find_bytes(cgp__vocab *v, const char *path) {
     for (int i = 0; i < 256; i++)
         v->of_byte[i] = -1;
     for (int32_t id = 0; id < v->size; id++) {
@@ -138,7 +138,7 @@ static cgp_status find_bytes(cgp__vocabulary *v, const char *path) {
     return CGP_OK;
 }
 
-static cgp_status take_tokens(cgp__vocabulary *v, json_t *tokens, const char *path) {
+static cgp_status take_tokens(cgp__vocab *v, json_t *tokens, const char *path) {
     const size_t n = json_object_size(tokens);
     const char *key = NULL;
     json_t *value = NULL;
@@ -205,7 +205,7 @@ static cgp_status find_token(const merges *m, const char *token, int32_t *id) {
 }
 
 /* Take the row as a merge, the next in rank. */
-static cgp_status take_row(cgp__vocabulary *v, merges *m) {
+static cgp_status take_row(cgp__vocab *v, merges *m) {
     cgp__pair pair = {.rank = m->rank++};
     char *space = strchr(m->row, ' ');
     if (!space || space == m->row || !space[1] || strchr(space + 1, ' '))
@@ -215,7 +215,7 @@ static cgp_status take_row(cgp__vocabulary *v, merges *m) {
     CGP_TRY(find_token(m, space + 1, &pair.right));
     memmove(space, space + 1, strlen(space + 1) + 1);
     CGP_TRY(find_token(m, m->row, &pair.made));
-    cgp__pair *slot = cgp__vocabulary_slot(v, pair.left, pair.right);
+    cgp__pair *slot = cgp__vocab_slot(v, pair.left, pair.right);
     if (slot->made >= 0)
         return cgp_fail(CGP_EFORMAT,
                         "%s: line %" PRId64 ": the merge to \"%s\" is there twice (damaged)",
@@ -225,7 +225,7 @@ static cgp_status take_row(cgp__vocabulary *v, merges *m) {
 }
 
 /* Free slots for as many merges as there are lines, and as many again. */
-static cgp_status make_slots(cgp__vocabulary *v, const merges *m) {
+static cgp_status make_slots(cgp__vocab *v, const merges *m) {
     uint64_t lines = 1, slots = 16;
     for (int64_t i = 0; i < m->size; i++)
         lines += m->text[i] == '\n';
@@ -239,11 +239,11 @@ static cgp_status make_slots(cgp__vocabulary *v, const merges *m) {
     return CGP_OK;
 }
 
-static cgp_status take_merges(cgp__vocabulary *v, const json_t *tokens, const char *path) {
+static cgp_status take_merges(cgp__vocab *v, const json_t *tokens, const char *path) {
     static const char version[] = "#version";
     uint8_t *text = NULL;
     merges m = {.path = path, .tokens = tokens};
-    CGP_TRY(cgp__data_file_load(path, "merges (merges.txt)", MOST_BYTES, &text, &m.size));
+    CGP_TRY(cgp__data_file_load(path, "merges (merges.txt)", MAX_BYTES, &text, &m.size));
     m.text = text;
     cgp_status status = make_slots(v, &m);
     while (status == CGP_OK && m.at < m.size) {
@@ -257,8 +257,7 @@ static cgp_status take_merges(cgp__vocabulary *v, const json_t *tokens, const ch
 
 /* --- both --- */
 
-cgp_status cgp__vocabulary_read(cgp__vocabulary *v, const char *tokens_path,
-                                const char *merges_path) {
+cgp_status cgp__vocab_read(cgp__vocab *v, const char *tokens_path, const char *merges_path) {
     json_t *tokens = NULL;
     CGP_TRY(read_object(&tokens, tokens_path));
     cgp_status status = take_tokens(v, tokens, tokens_path);
@@ -267,9 +266,9 @@ cgp_status cgp__vocabulary_read(cgp__vocabulary *v, const char *tokens_path,
     return status;
 }
 
-void cgp__vocabulary_release(cgp__vocabulary *v) {
+void cgp__vocab_release(cgp__vocab *v) {
     free(v->pairs);
     free(v->starts);
     free(v->bytes);
-    *v = (cgp__vocabulary){0};
+    *v = (cgp__vocab){0};
 }

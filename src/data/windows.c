@@ -30,7 +30,8 @@ static cgp_status check_paths(const cgp__window_options *options) {
     for (int r = 0; r < 2; r++) {
         for (int i = 0; i < options->n_paths[r]; i++) {
             if (!options->paths[r][i])
-                return cgp_fail(CGP_EINVAL, "%s: expected the name of a file at index %d, got NULL",
+                return cgp_fail(CGP_EINVAL,
+                                "%s: expected the name of a file at index %d, got NULL",
                                 options->name, i);
         }
     }
@@ -44,7 +45,7 @@ cgp_status cgp__windows_check(const cgp__window_options *options) {
     CGP_TRY(check_paths(options));
     const bool fits = options->share >= 0 && options->share < 1; /* false for NaN too */
     if (!fits && options->n_paths[1] == 0)
-        return cgp_fail(CGP_EINVAL, "%s: validation_share is at least 0 and below 1, got %g",
+        return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g",
                         options->options, options->share);
     return CGP_OK;
 }
@@ -84,7 +85,7 @@ static cgp_status count_windows(const cgp__window_options *options, int row, int
 cgp_status cgp__windows_cut(cgp__windows *windows, const cgp__window_options *options,
                             const int64_t tokens[2]) {
     int64_t *samples = windows->base.samples, n = 0;
-    cgp__data_set_tokens(&windows->base, options->vocabulary, options->sequence);
+    cgp__data_set_tokens(&windows->base, options->vocab, options->sequence);
     windows->base.wraps = true;
     windows->apart = options->n_paths[1] > 0;
     windows->share = windows->apart ? 0 : options->share;

@@ -15,7 +15,7 @@ typedef struct cgp__window_options {
     const char *options; /* "text options" */
     const char *unit;    /* "bytes" */
     const char *more;    /* "a longer text" */
-    int64_t vocabulary, sequence;
+    int64_t vocab, sequence;
     double share;
     uint64_t seed;
     const char *const *paths[2]; /* of each row; borrowed */

@@ -25,13 +25,13 @@ int64_t cgp__utf8_length(const uint8_t *text, int64_t size);
 typedef struct cgp__merger {
     struct cgp__symbol *symbols; /* [room] */
     struct cgp__merge *heap;     /* [3 room] */
-    int64_t room, waiting;       /* waiting: merges in the heap */
+    int64_t capacity, waiting;   /* waiting: merges in the heap */
 } cgp__merger;
 
 /* Merge a word of 1 <= size <= INT32_MAX bytes: ids[0 .. *count - 1], for which there is room for `size`.
  */
-cgp_status cgp__merger_run(cgp__merger *merger, const cgp__vocabulary *vocabulary,
-                           const uint8_t *word, int64_t size, int32_t *ids, int64_t *count);
+cgp_status cgp__merger_run(cgp__merger *merger, const cgp__vocab *vocab, const uint8_t *word,
+                           int64_t size, int32_t *ids, int64_t *count);
 void cgp__merger_release(cgp__merger *merger);
 
 #endif

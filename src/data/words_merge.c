@@ -54,18 +54,18 @@ static merge take(cgp__merger *m) {
 /* --- symbols --- */
 
 /* Put in the merge of a symbol and the next, if they have one. */
-static void put_pair(cgp__merger *m, const cgp__vocabulary *v, int32_t position) {
+static void put_pair(cgp__merger *m, const cgp__vocab *v, int32_t position) {
     const symbol *left = &m->symbols[position];
     if (left->next < 0) return;
-    const cgp__pair *pair = cgp__vocabulary_slot(v, left->id, m->symbols[left->next].id);
+    const cgp__pair *pair = cgp__vocab_slot(v, left->id, m->symbols[left->next].id);
     if (pair->made >= 0) put(m, (merge){pair->rank, position, pair->made});
 }
 
-static void apply(cgp__merger *m, const cgp__vocabulary *v, merge chosen) {
+static void apply(cgp__merger *m, const cgp__vocab *v, merge chosen) {
     symbol *left = &m->symbols[chosen.position];
     if (left->id < 0 || left->next < 0) return;
     symbol *right = &m->symbols[left->next];
-    if (cgp__vocabulary_slot(v, left->id, right->id)->made != chosen.made) return;
+    if (cgp__vocab_slot(v, left->id, right->id)->made != chosen.made) return;
     left->id = chosen.made;
     left->next = right->next;
     right->id = -1;
@@ -74,23 +74,23 @@ static void apply(cgp__merger *m, const cgp__vocabulary *v, merge chosen) {
     put_pair(m, v, chosen.position);
 }
 
-static cgp_status make_room(cgp__merger *m, int64_t size) {
-    if (size <= m->room) return CGP_OK;
-    int64_t room = m->room ? m->room : 64;
-    while (room < size)
-        room *= 2;
+static cgp_status ensure_capacity(cgp__merger *m, int64_t size) {
+    if (size <= m->capacity) return CGP_OK;
+    int64_t capacity = m->capacity ? m->capacity : 64;
+    while (capacity < size)
+        capacity *= 2;
     cgp__merger_release(m);
-    m->symbols = cgp__calloc((size_t)room, sizeof *m->symbols);
-    m->heap = cgp__calloc((size_t)room, 3 * sizeof *m->heap);
-    m->room = m->symbols && m->heap ? room : 0;
-    if (m->room > 0) return CGP_OK;
+    m->symbols = cgp__calloc((size_t)capacity, sizeof *m->symbols);
+    m->heap = cgp__calloc((size_t)capacity, 3 * sizeof *m->heap);
+    m->capacity = m->symbols && m->heap ? capacity : 0;
+    if (m->capacity > 0) return CGP_OK;
     cgp__merger_release(m);
-    return cgp__no_memory("tokenizer: a word", (size_t)room * 3 * sizeof *m->heap);
+    return cgp__no_memory("tokenizer: a word", (size_t)capacity * 3 * sizeof *m->heap);
 }
 
-cgp_status cgp__merger_run(cgp__merger *m, const cgp__vocabulary *v, const uint8_t *word,
+cgp_status cgp__merger_run(cgp__merger *m, const cgp__vocab *v, const uint8_t *word,
                            int64_t size, int32_t *ids, int64_t *count) {
-    CGP_TRY(make_room(m, size));
+    CGP_TRY(ensure_capacity(m, size));
     m->waiting = 0;
     for (int32_t i = 0; i < size; i++)
         m->symbols[i] = (symbol){v->of_byte[word[i]], i - 1, i + 1 < size ? i + 1 : -1};

@@ -2,7 +2,7 @@
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
  * cgpipe/model.h). */
 #include "model/builder.h"
-#include "op/own.h"
+#include "op/custom/custom.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -44,9 +44,9 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
         free(model->inputs[i]);
-    for (int i = 0; i < model->n_own; i++)
-        free(model->own[i]);
-    free(model->own);
+    for (int i = 0; i < model->n_custom; i++)
+        free(model->custom[i]);
+    free(model->custom);
     for (int i = 0; i < model->n_ties; i++)
         free(model->ties[i].name);
     free(model->ties);
@@ -102,12 +102,13 @@ bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *
     for (int i = 0; i < n; i++) {
         const int kind = (int)inits[i].kind;
         if (kind < 0 || kind > CGP_INIT_UNIFORM)
-            cgp__builder_stick(model, CGP_EINVAL, op, "init: expected a cgp_init_kind, got number %d",
-                               kind);
-        else if (!(inits[i].scale >= 0 && isfinite((float)inits[i].scale)))
             cgp__builder_stick(model, CGP_EINVAL, op,
-                               "init: expected a scale of 0 or more that is finite as f32, got %g",
-                               inits[i].scale);
+                               "init: expected a cgp_init_kind, got number %d", kind);
+        else if (!(inits[i].scale >= 0 && isfinite((float)inits[i].scale)))
+            cgp__builder_stick(
+                model, CGP_EINVAL, op,
+                "init: expected a scale of 0 or more that is finite as f32, got %g",
+                inits[i].scale);
         else
             continue;
         return false;
@@ -115,8 +116,9 @@ bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *
     return true;
 }
 
-static bool grow_or_stick(cgp_model *model, void *array, int *room, int need, size_t bytes) {
-    if (cgp__grow(array, room, need, bytes)) return true;
+static bool grow_or_stick(cgp_model *model, void *array, int *capacity, int need,
+                          size_t bytes) {
+    if (cgp__grow(array, capacity, need, bytes)) return true;
     cgp__builder_stick(model, CGP_ENOMEM, "model", "out of memory (%d entries of %zu bytes)",
                        need, bytes);
     return false;
@@ -166,7 +168,7 @@ void cgp_model_layer(cgp_model *model, const char *name) {
     if (!cgp__builder_open(model, "layer") || !cgp__builder_takes_name(model, "layer", name))
         return;
     const int n = model->n_layers;
-    if (!grow_or_stick(model, &model->layers, &model->layers_room, n + 1,
+    if (!grow_or_stick(model, &model->layers, &model->layers_capacity, n + 1,
                        sizeof *model->layers))
         return;
     model->layers[n] = strdup_or_stick(model, name);
@@ -175,7 +177,7 @@ void cgp_model_layer(cgp_model *model, const char *name) {
 
 static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, int input) {
     const int n = model->n_values;
-    if (!grow_or_stick(model, &model->values, &model->values_room, n + 1,
+    if (!grow_or_stick(model, &model->values, &model->values_capacity, n + 1,
                        sizeof *model->values))
         return cgp__no_value;
     model->values[n] = (cgp__value_info){.type = *type, .node = node, .input = input};
@@ -217,9 +219,9 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         return cgp__no_value;
     }
     const int n = model->n_inputs;
-    if (!grow_or_stick(model, &model->inputs, &model->inputs_room, n + 1,
+    if (!grow_or_stick(model, &model->inputs, &model->inputs_capacity, n + 1,
                        sizeof *model->inputs) ||
-        !grow_or_stick(model, &model->input_values, &model->input_values_room, n + 1,
+        !grow_or_stick(model, &model->input_values, &model->input_values_capacity, n + 1,
                        sizeof *model->input_values))
         return cgp__no_value;
     const cgp__type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
@@ -261,7 +263,7 @@ static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_pa
         find_name(model, CGP__NAMES_STATE, name) >= 0)
         cgp__builder_stick(model, CGP_EINVAL, node->op->name,
                            "parameter %s exists already (cgp_model_tie shares one)", name);
-    else if (grow_or_stick(model, &model->params, &model->params_room, n + 1,
+    else if (grow_or_stick(model, &model->params, &model->params_capacity, n + 1,
                            sizeof *model->params) &&
              add_name(model, CGP__NAMES_PARAMETER, n, name)) {
         model->params[n] = (cgp__parameter){
@@ -297,7 +299,8 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     CGP__NEED_OR(model, );
     CGP__NEED_STUCK(model, name, );
     CGP__NEED_STUCK(model, existing, );
-    if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name)) return;
+    if (!cgp__builder_open(model, "tie") || !cgp__builder_takes_name(model, "tie", name))
+        return;
     const int through = find_name(model, CGP__NAMES_TIE, existing);
     const int parameter = through >= 0 && model->ties[through].used
                               ? model->ties[through].parameter
@@ -314,7 +317,7 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
         return;
     }
     const int n = model->n_ties;
-    if (!grow_or_stick(model, &model->ties, &model->ties_room, n + 1, sizeof *model->ties))
+    if (!grow_or_stick(model, &model->ties, &model->ties_capacity, n + 1, sizeof *model->ties))
         return;
     model->ties[n] = (cgp__tie){.name = strdup_or_stick(model, name), .parameter = parameter};
     if (!model->ties[n].name) return;
@@ -328,7 +331,7 @@ static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *i
     node->first_state = model->n_states;
     node->n_state = inferred->n_state;
     for (int k = 0; k < inferred->n_state; k++) {
-        if (!grow_or_stick(model, &model->states, &model->states_room, model->n_states + 1,
+        if (!grow_or_stick(model, &model->states, &model->states_capacity, model->n_states + 1,
                            sizeof *model->states))
             return false;
         cgp__state *state = &model->states[model->n_states];
@@ -400,17 +403,17 @@ cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_val
                            "has parameters or state, expected a name for them");
         return cgp__no_value;
     }
-    cgp_init own_inits[CGP__MAX_PARAMS];
-    if (attributes->own) inits = cgp__own_inits(attributes->own, own_inits);
+    cgp_init custom_inits[CGP__MAX_PARAMS];
+    if (attributes->custom) inits = cgp__custom_inits(attributes->custom, custom_inits);
     if (!cgp__builder_takes_name(model, op->name, name) ||
         (inits && !cgp__builder_takes_inits(model, op->name, inits, inferred.n_params)))
         return cgp__no_value;
-    node.geometry = inferred.geometry;
+    node.attributes = inferred.attributes;
     node.n_saved = inferred.n_saved;
     node.n_params = inferred.n_params;
-    node.pending_bytes = inferred.pending_bytes;
+    node.accumulator_bytes = inferred.accumulator_bytes;
     memcpy(node.saved, inferred.saved, sizeof node.saved);
-    if (!grow_or_stick(model, &model->nodes, &model->nodes_room, model->n_nodes + 1,
+    if (!grow_or_stick(model, &model->nodes, &model->nodes_capacity, model->n_nodes + 1,
                        sizeof *model->nodes) ||
         !add_params(model, &node, &inferred, name, inits) ||
         !add_states(model, &node, &inferred, name))

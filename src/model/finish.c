@@ -123,13 +123,14 @@ static void mark_gradients(cgp_model *model) {
             depends = depends || model->values[node->inputs[k]].has_grad;
         if (node->output >= 0)
             model->values[node->output].has_grad =
-                depends && node->on_loss && model->values[node->output].type.dtype == CGP_F32;
+                depends && node->requires_grad &&
+                model->values[node->output].type.dtype == CGP_F32;
     }
 }
 
 /* Mark the losses, or the maker of the output if there is none, and their ancestors.
  * wanted[]: scratch of n_nodes. */
-static void mark_on_loss(cgp_model *model, bool *wanted) {
+static void mark_requires_grad(cgp_model *model, bool *wanted) {
     memset(wanted, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
         wanted[i] = true;
@@ -137,9 +138,9 @@ static void mark_on_loss(cgp_model *model, bool *wanted) {
     mark_needed(model, wanted, true);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        node->on_loss = wanted[i];
+        node->requires_grad = wanted[i];
         for (int k = 0; k < node->n_params; k++)
-            model->params[node->params[k]].on_loss |= wanted[i];
+            model->params[node->params[k]].requires_grad |= wanted[i];
     }
 }
 
@@ -169,7 +170,7 @@ static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *n
     keep_parameters(model, number);
     keep_states(model);
     if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
-    mark_on_loss(model, wanted);
+    mark_requires_grad(model, wanted);
     mark_gradients(model);
     return CGP_OK;
 }
@@ -204,7 +205,7 @@ cgp_status cgp_model_finish(cgp_model *model) {
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp__direction direction) {
     if (direction == CGP__FORWARD) return true;
-    if (!node->on_loss) return false;
+    if (!node->requires_grad) return false;
     if (direction == CGP__BACKWARD_WEIGHT)
         return node->n_params > 0 && !node->op->weight_in_input;
     if (node->op->weight_in_input && node->n_params > 0) return true;

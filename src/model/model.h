@@ -18,7 +18,7 @@ typedef struct cgp__value_info {
 
 typedef struct cgp__node {
     const cgp__op *op;
-    cgp__geometry geometry;
+    cgp__op_attributes attributes;
     int layer;
     uint32_t id; /* of its random numbers: place in the order of building, whatever was left out
                     later */
@@ -29,9 +29,10 @@ typedef struct cgp__node {
     int params[CGP__MAX_PARAMS];
     int uses[CGP__MAX_PARAMS]; /* of them, in the model's uses; known after finish */
     int first_state;           /* of its n_state in the model's, in their order */
-    int64_t pending_bytes;
+    int64_t accumulator_bytes;
     double loss_weight; /* of a loss, in the sum of all */
-    bool on_loss; /* what is trained depends on it: the losses, or the output of a model without
+    bool
+        requires_grad; /* what is trained depends on it: the losses, or the output of a model without
                      one; known after finish */
 } cgp__node;
 
@@ -41,7 +42,7 @@ typedef struct cgp__parameter {
     cgp_init init;
     bool decays;           /* where weight decay spares norms and biases: is neither */
     int first_use, n_uses; /* in the model's uses; known after finish */
-    bool on_loss;          /* a node that uses it is; known after finish */
+    bool requires_grad;    /* a node that uses it is; known after finish */
 } cgp__parameter;
 
 /* What a node keeps across steps: its state k, `name` = `<node's name>.<suffix>`. */
@@ -87,7 +88,8 @@ struct cgp_model {
     char *error;
 
     int n_values, n_nodes, n_params, n_states, n_layers, n_inputs;
-    int values_room, nodes_room, params_room, states_room, layers_room, inputs_room;
+    int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
+        inputs_capacity;
     cgp__value_info *values;
     cgp__node *nodes; /* in order; layers ascend; losses come last */
     cgp__parameter *params;
@@ -95,16 +97,16 @@ struct cgp_model {
     char **layers;
     char **inputs; /* names */
     int *input_values;
-    int input_values_room;
+    int input_values_capacity;
 
     cgp__use *uses; /* by parameter, then in order of the nodes; known after finish */
     int n_uses;
     cgp__tie *ties;
-    int n_ties, ties_room;
-    struct cgp__own_use **own; /* uses of ops from outside, [n_own] */
-    int n_own, own_room;
+    int n_ties, ties_capacity;
+    struct cgp__custom_use **custom; /* uses of ops from outside, [n_custom] */
+    int n_custom, custom_capacity;
     cgp__stash *stashes; /* in order of their calls */
-    int n_stashes, stashes_room;
+    int n_stashes, stashes_capacity;
     cgp__index names[CGP__NAMES], stash_names; /* while it is built */
 
     int n_losses; /* the last n_losses nodes, once the model is finished */

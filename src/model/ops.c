@@ -2,11 +2,11 @@
 /* ops.c -- the builder's calls for each op: attributes of a node. */
 #include "model/builder.h"
 
-cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocabulary,
+cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64_t vocab,
                         int64_t width, cgp_init init) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
-    const cgp__attributes attributes = {.size = vocabulary, .width = width};
+    const cgp__attributes attributes = {.size = vocab, .width = width};
     return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes, &init);
 }
 
@@ -31,7 +31,8 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
     const cgp__attributes attributes = {
         .size = options.out, .bias = options.bias, .in_out = options.in_out};
     const cgp_init inits[2] = {options.init, options.bias_init};
-    if (cgp__builder_open(model, "linear") && !cgp__builder_takes_inits(model, "linear", inits, 2))
+    if (cgp__builder_open(model, "linear") &&
+        !cgp__builder_takes_inits(model, "linear", inits, 2))
         return cgp__no_value; /* the bias's counts without a bias, too: it was given */
     return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes, inits);
 }
@@ -90,7 +91,8 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                     options.padding.right},
     };
     const cgp_init inits[2] = {options.init, options.bias_init};
-    if (cgp__builder_open(model, "conv2d") && !cgp__builder_takes_inits(model, "conv2d", inits, 2))
+    if (cgp__builder_open(model, "conv2d") &&
+        !cgp__builder_takes_inits(model, "conv2d", inits, 2))
         return cgp__no_value; /* the bias's counts without a bias, too: it was given */
     return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes, inits);
 }

@@ -55,7 +55,7 @@ static bool has_name(cgp_model *model, const char *op, const char *name) {
 static void add(cgp_model *model, const char *space, const char *name, cgp_value value) {
     const int n = model->n_stashes;
     cgp__stash stash = {.value = value.id, .layer = model->n_layers - 1};
-    if (cgp__grow(&model->stashes, &model->stashes_room, n + 1, sizeof *model->stashes)) {
+    if (cgp__grow(&model->stashes, &model->stashes_capacity, n + 1, sizeof *model->stashes)) {
         stash.space = cgp__strdup(space);
         stash.name = cgp__strdup(name);
     }

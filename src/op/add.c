@@ -7,7 +7,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     (void)attributes;
     char first[192], second[192];
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    out->geometry.slope = 1.0f;
+    out->attributes.slope = 1.0f;
     CGP_TRY(cgp__op_check("input", &inputs[1], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     if (!cgp_shape_equal(&inputs[0].shape, &inputs[1].shape))
         return cgp_fail(CGP_EINVAL, "expects two inputs of one shape, got %s and %s",
@@ -17,8 +17,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 }
 
 /* One sum per element. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    return direction == CGP__FORWARD ? (double)geometry->rows * (double)geometry->out : 0.0;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    return direction == CGP__FORWARD ? (double)attributes->rows * (double)attributes->out : 0.0;
 }
 
 const cgp__op cgp__op_add = {

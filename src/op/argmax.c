@@ -15,19 +15,19 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     if (cgp__op_width(x) > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "expects rows of at most %d, got %" PRId64, INT32_MAX,
                         cgp__op_width(x));
-    out->geometry.rows = cgp__op_rows(x);
-    out->geometry.in = cgp__op_width(x);
-    out->geometry.out = 1;
+    out->attributes.rows = cgp__op_rows(x);
+    out->attributes.in = cgp__op_width(x);
+    out->attributes.out = 1;
     out->output.dtype = CGP_I32;
-    out->output.high = out->geometry.in;
+    out->output.high = out->attributes.in;
     out->output.shape =
         x->rank == 1 ? cgp_shape_make(1, (int64_t[]){1}) : cgp__op_shape_rows(x);
     return CGP_OK;
 }
 
 /* One comparison per element. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    return direction == CGP__FORWARD ? (double)geometry->rows * (double)geometry->in : 0.0;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    return direction == CGP__FORWARD ? (double)attributes->rows * (double)attributes->in : 0.0;
 }
 
 const cgp__op cgp__op_argmax = {

@@ -30,14 +30,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
     CGP_TRY(check_heads(qkv, attributes->heads));
-    CGP_TRY(cgp__op_check_share(attributes->p));
-    out->geometry.rows = qkv->dims[0];
-    out->geometry.in = qkv->dims[1];
-    out->geometry.out = qkv->dims[1] / 3;
-    out->geometry.heads = attributes->heads;
-    out->geometry.p = (float)attributes->p;
+    CGP_TRY(cgp__op_check_probability(attributes->p));
+    out->attributes.rows = qkv->dims[0];
+    out->attributes.in = qkv->dims[1];
+    out->attributes.out = qkv->dims[1] / 3;
+    out->attributes.heads = attributes->heads;
+    out->attributes.p = (float)attributes->p;
     out->output.dtype = CGP_F32;
-    out->output.shape = cgp__op_shape_width(qkv, out->geometry.out);
+    out->output.shape = cgp__op_shape_width(qkv, out->attributes.out);
     out->n_saved = 1;
     out->saved[0].dtype = CGP_F32;
     out->saved[0].shape = cgp_shape_make(2, (int64_t[]){attributes->heads, qkv->dims[0]});
@@ -47,12 +47,12 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 /* Only the T (T + 1) / 2 pairs of the causal half count. Over a pair, each of the products is C
  * multiply-adds: forward q k and p v; input half q k again, dy v, dq, dk, dv. An exp and the
  * sums around it count 12 per pair and head. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double rows = (double)geometry->rows, pairs = rows * (rows + 1.0) / 2.0;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double rows = (double)attributes->rows, pairs = rows * (rows + 1.0) / 2.0;
     const double products[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};
     const double scores =
-        direction == CGP__BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)geometry->heads;
-    return pairs * (2.0 * products[direction] * (double)geometry->out + scores);
+        direction == CGP__BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)attributes->heads;
+    return pairs * (2.0 * products[direction] * (double)attributes->out + scores);
 }
 
 const cgp__op cgp__op_attention = {
@@ -63,6 +63,6 @@ const cgp__op cgp__op_attention = {
     .input_needs_x = 1u << 0,
     .input_needs_saved = 1u << 0,
     .input_needs_y = true,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

@@ -18,15 +18,15 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 
 /* Per logit: forward, an exp and a log (10 each), three sums and a product; input half, an exp, a division and two
  * more. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     const double each[CGP__DIRECTIONS] = {24.0, 13.0, 0.0};
     return each[direction] * elements;
 }
 
-static int64_t count_targets(const cgp__geometry *geometry, const void *targets,
+static int64_t count_targets(const cgp__op_attributes *attributes, const void *targets,
                              int64_t count) {
-    (void)geometry;
+    (void)attributes;
     (void)targets;
     return count;
 }

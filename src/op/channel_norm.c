@@ -9,18 +9,18 @@
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022. Deferred: torchgpipe. */
 #include "op/rules.h"
 
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 static cgp_status infer_norm(const cgp__attributes *attributes, const cgp__type *inputs,
                              cgp__inferred *out) {
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
     CGP_TRY(cgp__op_check_eps(attributes->eps));
-    out->geometry.eps = (float)attributes->eps;
-    out->geometry.slope = 1.0f;
+    out->attributes.eps = (float)attributes->eps;
+    out->attributes.slope = 1.0f;
     out->n_saved = 2;
     for (int k = 0; k < 2; k++) {
         out->saved[k].dtype = CGP_F32;
-        out->saved[k].shape = cgp_shape_make(1, &out->geometry.out);
+        out->saved[k].shape = cgp_shape_make(1, &out->attributes.out);
     }
     return CGP_OK;
 }
@@ -34,8 +34,8 @@ static cgp_status infer_batch(const cgp__attributes *attributes, const cgp__type
         return cgp_fail(CGP_EINVAL,
                         "expects a momentum from 0 to 1 (or -1, a cumulative average), got %g",
                         attributes->momentum);
-    out->geometry.momentum = momentum;
-    const cgp_shape channels = cgp_shape_make(1, &out->geometry.out);
+    out->attributes.momentum = momentum;
+    const cgp_shape channels = cgp_shape_make(1, &out->attributes.out);
     out->n_params = 2;
     for (int k = 0; k < 2; k++) {
         out->saved[k].whole = true;
@@ -47,7 +47,7 @@ static cgp_status infer_batch(const cgp__attributes *attributes, const cgp__type
     out->state[1] = (cgp__op_state){"running_var", CGP_F32, channels, 1.0f};
     out->state[2] = (cgp__op_state){"num_batches_tracked", CGP_I32,
                                     cgp_shape_make(1, (int64_t[]){1}), 0.0f};
-    out->pending_bytes = cgp__running_bytes(out->geometry.out);
+    out->accumulator_bytes = cgp__running_stats_bytes(out->attributes.out);
     return CGP_OK;
 }
 
@@ -59,8 +59,8 @@ static cgp_status infer_instance(const cgp__attributes *attributes, const cgp__t
 
 /* Per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Input half: 4 for the two sums (h and a
  * multiply-add), 5 for dx. Once a channel is not counted. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     const double each[CGP__DIRECTIONS] = {6.0, 9.0, 0.0};
     return each[direction] * elements;
 }

@@ -7,7 +7,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
                         cgp__inferred *out) {
     char first[192], other[192];
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    cgp__geometry *g = &out->geometry;
+    cgp__op_attributes *g = &out->attributes;
     g->parts[0] = g->in;
     for (int k = 1; k < attributes->n_inputs; k++) {
         CGP_TRY(cgp__op_check("input", &inputs[k], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
@@ -27,8 +27,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    (void)geometry;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    (void)attributes;
     (void)direction;
     return 0.0;
 }
@@ -39,6 +39,6 @@ const cgp__op cgp__op_concat = {
     .n_inputs = 2,
     .infer = infer,
     .cheap = true,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

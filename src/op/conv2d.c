@@ -9,7 +9,7 @@
 static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out) {
     CGP_TRY(cgp__op_infer_windows(attributes, &inputs[0], true, out));
-    cgp__geometry *g = &out->geometry;
+    cgp__op_attributes *g = &out->attributes;
     if (attributes->size < 1)
         return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, attributes->size);
     const int64_t window = (int64_t)g->kernel_height * g->kernel_width;
@@ -31,10 +31,11 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 
 /* A multiply-add counts 2, those with padding included, in each direction; one sum per element
  * of y for the bias, forward and in the weight half. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double outputs = (double)geometry->rows * (double)geometry->out;
-    const double bias = geometry->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
-    return 2.0 * cgp__op_window_elements(geometry) * (double)geometry->out + bias;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double outputs = (double)attributes->rows * (double)attributes->out;
+    const double bias =
+        attributes->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
+    return 2.0 * cgp__op_window_elements(attributes) * (double)attributes->out + bias;
 }
 
 const cgp__op cgp__op_conv2d = {
@@ -43,6 +44,6 @@ const cgp__op cgp__op_conv2d = {
     .n_inputs = 1,
     .infer = infer,
     .weight_needs_x = 1u << 0,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

@@ -36,9 +36,9 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
                         "expects an ignored target that the graph never makes, got %" PRId64
                         " (it makes 0 to %" PRId64 ")",
                         attributes->ignore, inputs[1].high - 1);
-    out->geometry.rows = cgp__op_rows(logits);
-    out->geometry.in = cgp__op_width(logits);
-    out->geometry.ignore = attributes->ignore;
+    out->attributes.rows = cgp__op_rows(logits);
+    out->attributes.in = cgp__op_width(logits);
+    out->attributes.ignore = attributes->ignore;
     out->n_saved = 1;
     out->saved[0].dtype = CGP_F32;
     out->saved[0].shape = cgp__op_shape_rows(logits);
@@ -47,17 +47,17 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 
 /* Per logit: forward, a maximum, a difference, an exp (10) and a sum; input half, a difference,
  * an exp and a product. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->in;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->in;
     const double each[CGP__DIRECTIONS] = {13.0, 12.0, 0.0};
     return each[direction] * elements;
 }
 
-static bool valid(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
-                  int64_t *bad, int64_t *high) {
-    *high = geometry->in;
+static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
+                  int64_t count, int64_t *bad, int64_t *high) {
+    *high = attributes->in;
     for (int64_t i = 0; k == 1 && i < count; i++) {
-        if (data[i] != geometry->ignore && (data[i] < 0 || data[i] >= geometry->in)) {
+        if (data[i] != attributes->ignore && (data[i] < 0 || data[i] >= attributes->in)) {
             *bad = i;
             return false;
         }
@@ -65,12 +65,12 @@ static bool valid(const cgp__geometry *geometry, int k, const int32_t *data, int
     return true;
 }
 
-static int64_t count_targets(const cgp__geometry *geometry, const void *targets,
+static int64_t count_targets(const cgp__op_attributes *attributes, const void *targets,
                              int64_t count) {
     const int32_t *ids = targets;
     int64_t counted = 0;
     for (int64_t i = 0; i < count; i++)
-        counted += ids[i] != geometry->ignore;
+        counted += ids[i] != attributes->ignore;
     return counted;
 }
 

@@ -8,18 +8,18 @@
 static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out) {
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    CGP_TRY(cgp__op_check_share(attributes->p));
-    const int64_t elements = out->geometry.rows * out->geometry.out;
+    CGP_TRY(cgp__op_check_probability(attributes->p));
+    const int64_t elements = out->attributes.rows * out->attributes.out;
     if (elements > (int64_t)1 << 34) /* the mask's counter is element / 4 in 32 bits */
         return cgp_fail(CGP_EINVAL, "expects a sample of at most 2^34 elements, got %" PRId64,
                         elements);
-    out->geometry.p = (float)attributes->p;
+    out->attributes.p = (float)attributes->p;
     return CGP_OK;
 }
 
 /* Per element 2, a comparison and a product, and 25 for a quarter of a Philox block. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_WEIGHT ? 0.0 : 27.0 * elements;
 }
 

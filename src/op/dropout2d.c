@@ -8,14 +8,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
                         cgp__inferred *out) {
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
     CGP_TRY(cgp__op_check_image(&inputs[0]));
-    CGP_TRY(cgp__op_check_share(attributes->p));
-    out->geometry.p = (float)attributes->p;
+    CGP_TRY(cgp__op_check_probability(attributes->p));
+    out->attributes.p = (float)attributes->p;
     return CGP_OK;
 }
 
 /* A product per element; the mask is one row's. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_WEIGHT ? 0.0 : elements;
 }
 

@@ -7,44 +7,44 @@
 
 static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out) {
-    const int64_t vocabulary = attributes->size, width = attributes->width;
+    const int64_t vocab = attributes->size, width = attributes->width;
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("ids", &inputs[0], CGP_I32, 0, CGP__MAX_SAMPLE_RANK - 1));
-    if (vocabulary < 1 || width < 1)
+    if (vocab < 1 || width < 1)
         return cgp_fail(CGP_EINVAL,
                         "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64,
-                        vocabulary, width);
-    if (inputs[0].high > vocabulary)
+                        vocab, width);
+    if (inputs[0].high > vocab)
         return cgp_fail(CGP_EINVAL,
                         "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64,
-                        vocabulary, inputs[0].high - 1);
+                        vocab, inputs[0].high - 1);
     const int64_t rows = cgp_shape_count(&inputs[0].shape);
-    CGP_TRY(cgp__op_check_size("weight", vocabulary, width));
+    CGP_TRY(cgp__op_check_size("weight", vocab, width));
     CGP_TRY(cgp__op_check_size("output", rows, width));
-    out->geometry.rows = rows;
-    out->geometry.in = vocabulary;
-    out->geometry.out = width;
+    out->attributes.rows = rows;
+    out->attributes.in = vocab;
+    out->attributes.out = width;
     out->output.dtype = CGP_F32;
     out->output.shape = cgp__op_shape_append(&inputs[0].shape, width);
     out->n_params = 1;
     out->params[0].suffix = "weight";
     out->params[0].decays = true;
-    out->params[0].shape = cgp_shape_make(2, (int64_t[]){vocabulary, width});
+    out->params[0].shape = cgp_shape_make(2, (int64_t[]){vocab, width});
     return CGP_OK;
 }
 
 /* Forward only copies; it counts one per element, like the sum in the weight half, so that a
  * layer of an embedding alone is not free to a balance. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_INPUT ? 0.0 : elements;
 }
 
-static bool valid(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
-                  int64_t *bad, int64_t *high) {
-    *high = geometry->in;
+static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
+                  int64_t count, int64_t *bad, int64_t *high) {
+    *high = attributes->in;
     for (int64_t i = 0; k == 0 && i < count; i++) {
-        if (data[i] < 0 || data[i] >= geometry->in) {
+        if (data[i] < 0 || data[i] >= attributes->in) {
             *bad = i;
             return false;
         }

@@ -6,14 +6,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
                         cgp__inferred *out) {
     (void)attributes;
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    out->geometry.in = out->geometry.out *= out->geometry.rows;
-    out->geometry.rows = 1;
-    out->output.shape = cgp_shape_make(1, &out->geometry.out);
+    out->attributes.in = out->attributes.out *= out->attributes.rows;
+    out->attributes.rows = 1;
+    out->output.shape = cgp_shape_make(1, &out->attributes.out);
     return CGP_OK;
 }
 
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    (void)geometry;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    (void)attributes;
     (void)direction;
     return 0.0;
 }

@@ -12,13 +12,13 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define MOST_SIDE (1 << 20)   /* of an image */
-#define MOST_WINDOW (1 << 15) /* of a kernel, stride or padding */
+#define MAX_SIDE (1 << 20)   /* of an image */
+#define MAX_WINDOW (1 << 15) /* of a kernel, stride or padding */
 
 cgp_status cgp__op_check_image(const cgp__type *type) {
     char text[192];
     CGP_TRY(cgp__op_check("image", type, CGP_F32, 3, 3));
-    if (type->shape.dims[0] > MOST_SIDE || type->shape.dims[1] > MOST_SIDE)
+    if (type->shape.dims[0] > MAX_SIDE || type->shape.dims[1] > MAX_SIDE)
         return cgp_fail(CGP_EINVAL, "expects an image of at most 2^20 x 2^20 pixels, got %s",
                         cgp_shape_text(&type->shape, text, sizeof text));
     return CGP_OK;
@@ -35,22 +35,22 @@ static cgp_status check_range(const char *what, const int *values, int n, int lo
 
 /* Windows along one side; 0: none fits. */
 static int64_t windows(int64_t side, int front, int behind, int kernel, int stride) {
-    const int64_t room = side + front + behind - kernel;
-    return room < 0 ? 0 : room / stride + 1;
+    const int64_t capacity = side + front + behind - kernel;
+    return capacity < 0 ? 0 : capacity / stride + 1;
 }
 
 cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
                               int64_t channels) {
-    if (height > MOST_SIDE || width > MOST_SIDE)
+    if (height > MAX_SIDE || width > MAX_SIDE)
         return cgp_fail(CGP_EINVAL,
                         "expects an output of at most 2^20 x 2^20 pixels, got %" PRId64
                         " x %" PRId64,
                         height, width);
     CGP_TRY(cgp__op_check_size("output", height * width, channels));
-    out->geometry.out_height = (int32_t)height;
-    out->geometry.out_width = (int32_t)width;
-    out->geometry.rows = height * width;
-    out->geometry.out = channels;
+    out->attributes.out_height = (int32_t)height;
+    out->attributes.out_width = (int32_t)width;
+    out->attributes.rows = height * width;
+    out->attributes.out = channels;
     out->output.dtype = CGP_F32;
     out->output.shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return CGP_OK;
@@ -60,9 +60,9 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp__type *imag
                                  cgp__inferred *out) {
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check_image(image));
-    CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MOST_WINDOW));
-    CGP_TRY(check_range("a stride", a->stride, 2, 1, MOST_WINDOW));
-    if (crops) CGP_TRY(check_range("padding", a->padding, 4, -MOST_WINDOW, MOST_WINDOW));
+    CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
+    CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
+    if (crops) CGP_TRY(check_range("padding", a->padding, 4, -MAX_WINDOW, MAX_WINDOW));
     for (int i = 0; !crops && i < 4; i++)
         CGP_TRY(check_range("padding (less than the kernel)", &a->padding[i], 1, 0,
                             a->kernel[i / 2] - 1));
@@ -77,7 +77,7 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp__type *imag
                         "pixels, got %" PRId64 " x %" PRId64,
                         a->kernel[0], a->kernel[1], dims[0] + a->padding[0] + a->padding[1],
                         dims[1] + a->padding[2] + a->padding[3]);
-    cgp__geometry *g = &out->geometry;
+    cgp__op_attributes *g = &out->attributes;
     g->height = (int32_t)dims[0];
     g->width = (int32_t)dims[1];
     g->in = dims[2];
@@ -90,6 +90,6 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp__type *imag
     return cgp__op_set_output(out, height, width, dims[2]);
 }
 
-double cgp__op_window_elements(const cgp__geometry *g) {
+double cgp__op_window_elements(const cgp__op_attributes *g) {
     return (double)g->rows * (double)g->in * (double)g->kernel_height * (double)g->kernel_width;
 }

@@ -9,14 +9,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     static const char *const suffixes[] = {"weight", "bias"};
     CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
     CGP_TRY(cgp__op_check_eps(attributes->eps));
-    out->geometry.eps = (float)attributes->eps;
+    out->attributes.eps = (float)attributes->eps;
     out->n_saved = 2;
     out->n_params = 2;
     for (int k = 0; k < 2; k++) {
         out->saved[k].dtype = CGP_F32;
         out->saved[k].shape = cgp__op_shape_rows(&inputs[0].shape);
         out->params[k].suffix = suffixes[k];
-        out->params[k].shape = cgp_shape_make(1, &out->geometry.out);
+        out->params[k].shape = cgp_shape_make(1, &out->attributes.out);
     }
     return CGP_OK;
 }
@@ -24,8 +24,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 /* Per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Input half: 5 for
  * the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Once a row is not
  * counted. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     const double each[CGP__DIRECTIONS] = {8.0, 13.0, 0.0};
     return each[direction] * elements;
 }

@@ -6,16 +6,16 @@
 #include <inttypes.h>
 #include <string.h>
 
-static void set_params(const cgp__geometry *geometry, cgp__inferred *out) {
-    const int64_t out_in[] = {geometry->out, geometry->in};
-    const int64_t in_out[] = {geometry->in, geometry->out};
-    out->n_params = geometry->has_bias ? 2 : 1;
+static void set_params(const cgp__op_attributes *attributes, cgp__inferred *out) {
+    const int64_t out_in[] = {attributes->out, attributes->in};
+    const int64_t in_out[] = {attributes->in, attributes->out};
+    out->n_params = attributes->has_bias ? 2 : 1;
     out->params[0].suffix = "weight";
     out->params[0].decays = true;
-    out->params[0].shape = cgp_shape_make(2, geometry->in_out ? in_out : out_in);
-    if (geometry->has_bias) {
+    out->params[0].shape = cgp_shape_make(2, attributes->in_out ? in_out : out_in);
+    if (attributes->has_bias) {
         out->params[1].suffix = "bias";
-        out->params[1].shape = cgp_shape_make(1, &geometry->out);
+        out->params[1].shape = cgp_shape_make(1, &attributes->out);
     }
 }
 
@@ -28,23 +28,24 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
         return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, attributes->size);
     CGP_TRY(cgp__op_check_size("weight", attributes->size, cgp__op_width(x)));
     CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), attributes->size));
-    out->geometry.rows = cgp__op_rows(x);
-    out->geometry.in = cgp__op_width(x);
-    out->geometry.out = attributes->size;
-    out->geometry.has_bias = attributes->bias;
-    out->geometry.in_out = attributes->in_out;
+    out->attributes.rows = cgp__op_rows(x);
+    out->attributes.in = cgp__op_width(x);
+    out->attributes.out = attributes->size;
+    out->attributes.has_bias = attributes->bias;
+    out->attributes.in_out = attributes->in_out;
     out->output.dtype = CGP_F32;
     out->output.shape = cgp__op_shape_width(x, attributes->size);
-    set_params(&out->geometry, out);
+    set_params(&out->attributes, out);
     return CGP_OK;
 }
 
 /* A multiply-add counts 2: 2 rows in out for the product of each direction, and one sum per
  * element of y for the bias, forward and in the weight half. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double outputs = (double)geometry->rows * (double)geometry->out;
-    const double bias = geometry->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
-    return 2.0 * outputs * (double)geometry->in + bias;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double outputs = (double)attributes->rows * (double)attributes->out;
+    const double bias =
+        attributes->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
+    return 2.0 * outputs * (double)attributes->in + bias;
 }
 
 const cgp__op cgp__op_linear = {
@@ -53,6 +54,6 @@ const cgp__op cgp__op_linear = {
     .n_inputs = 1,
     .infer = infer,
     .weight_needs_x = 1u << 0,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

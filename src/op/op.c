@@ -7,7 +7,7 @@
 #include <math.h>
 #include <string.h>
 
-_Static_assert(sizeof(cgp__geometry) ==
+_Static_assert(sizeof(cgp__op_attributes) ==
                    (6 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
                "geometries are compared by their bytes: no padding");
 
@@ -78,7 +78,7 @@ cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns) {
     return CGP_OK;
 }
 
-cgp_status cgp__op_check_share(double p) {
+cgp_status cgp__op_check_probability(double p) {
     if (!(p >= 0.0 && (float)p < 1.0f))
         return cgp_fail(CGP_EINVAL, "expects 0 <= p < 1, got %g", p);
     return CGP_OK;
@@ -120,8 +120,8 @@ cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width) {
 cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out) {
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("input", input, CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
-    out->geometry.rows = cgp__op_rows(&input->shape);
-    out->geometry.in = out->geometry.out = cgp__op_width(&input->shape);
+    out->attributes.rows = cgp__op_rows(&input->shape);
+    out->attributes.in = out->attributes.out = cgp__op_width(&input->shape);
     out->output = *input;
     return CGP_OK;
 }

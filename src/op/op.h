@@ -29,9 +29,9 @@ typedef struct cgp__attributes {
     bool bias, in_out;
     bool global; /* AVERAGE_POOL: one window, and [C] instead of [1,1,C] */
     int n_inputs;
-    struct cgp__own_use *own; /* OWN: what is to be inferred */
-    int kernel[2], stride[2]; /* height, width. UPSAMPLE: stride */
-    int padding[4];           /* top, bottom, left, right */
+    struct cgp__custom_use *custom; /* OWN: what is to be inferred */
+    int kernel[2], stride[2];       /* height, width. UPSAMPLE: stride */
+    int padding[4];                 /* top, bottom, left, right */
 } cgp__attributes;
 
 typedef struct cgp__op_parameter {
@@ -50,18 +50,18 @@ typedef struct cgp__op_state {
 
 /* What follows from attributes and input types. */
 typedef struct cgp__inferred {
-    cgp__geometry geometry;
+    cgp__op_attributes attributes;
     cgp__type output; /* not for a loss */
     int n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     cgp__op_parameter params[CGP__MAX_PARAMS];
     cgp__op_state state[CGP__MAX_STATE];
-    int64_t pending_bytes; /* to collect what a step changes in the state */
+    int64_t accumulator_bytes; /* to collect what a step changes in the state */
 } cgp__inferred;
 
 /* Where the gradient of an input is made. */
 typedef enum cgp__dx {
-    CGP__DX_OWN,      /* its own memory */
+    CGP__DX_SEPARATE, /* its own memory */
     CGP__DX_IN_PLACE, /* may overwrite dy */
     CGP__DX_SAME,     /* is dy: nothing is computed */
     CGP__DX_OVER_X,   /* may overwrite x[0] (a loss, over its logits) */
@@ -89,16 +89,16 @@ typedef struct cgp__op {
     cgp__dx dx;
 
     /* Floating-point operations of a direction for one sample. */
-    double (*flops)(const cgp__geometry *geometry, cgp__direction direction);
+    double (*flops)(const cgp__op_attributes *attributes, cgp__direction direction);
 
     /* Check `count` integers of input k on the host before anything runs; NULL: anything goes.
      * `bad` gets the place of the first that is out of range (data[*bad]), `high` the end of
      * the range: 0 <= data[i] < high. */
-    bool (*valid)(const cgp__geometry *geometry, int k, const int32_t *data, int64_t count,
-                  int64_t *bad, int64_t *high);
+    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data,
+                  int64_t count, int64_t *bad, int64_t *high);
 
     /* Losses: how many of `count` targets count. OWN: `count` is the samples. */
-    int64_t (*count)(const cgp__geometry *geometry, const void *targets, int64_t count);
+    int64_t (*count)(const cgp__op_attributes *attributes, const void *targets, int64_t count);
 } cgp__op;
 
 /* The table of a kind. */

@@ -11,8 +11,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return cgp__op_infer_windows(&a, &inputs[0], true, out);
 }
 
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    (void)geometry;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    (void)attributes;
     (void)direction;
     return 0.0;
 }
@@ -23,6 +23,6 @@ const cgp__op cgp__op_pad = {
     .n_inputs = 1,
     .infer = infer,
     .cheap = true,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

@@ -15,13 +15,13 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
         }
     }
     CGP_TRY(cgp__op_infer_windows(&a, &inputs[0], false, out));
-    if (a.global) out->output.shape = cgp_shape_make(1, &out->geometry.out);
+    if (a.global) out->output.shape = cgp_shape_make(1, &out->attributes.out);
     return CGP_OK;
 }
 
 /* One comparison or sum per element of a window. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    return direction == CGP__BACKWARD_WEIGHT ? 0.0 : cgp__op_window_elements(geometry);
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    return direction == CGP__BACKWARD_WEIGHT ? 0.0 : cgp__op_window_elements(attributes);
 }
 
 const cgp__op cgp__op_max_pool = {
@@ -30,7 +30,7 @@ const cgp__op cgp__op_max_pool = {
     .n_inputs = 1,
     .infer = infer,
     .input_needs_x = 1u << 0,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };
 
@@ -39,6 +39,6 @@ const cgp__op cgp__op_average_pool = {
     .kind = CGP__OP_AVERAGE_POOL,
     .n_inputs = 1,
     .infer = infer,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

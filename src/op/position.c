@@ -15,8 +15,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 }
 
 /* One sum per element, forward and in the weight half. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_INPUT ? 0.0 : elements;
 }
 

@@ -9,13 +9,13 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     const float slope = (float)attributes->slope;
     if (!(slope >= 0.0f && slope <= 1.0f))
         return cgp_fail(CGP_EINVAL, "expects a slope from 0 to 1, got %g", attributes->slope);
-    out->geometry.slope = slope;
+    out->attributes.slope = slope;
     return CGP_OK;
 }
 
 /* A comparison and a product per element. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_WEIGHT ? 0.0 : 2.0 * elements;
 }
 

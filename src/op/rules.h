@@ -18,7 +18,7 @@ cgp_status cgp__op_check(const char *what, const cgp__type *type, cgp_dtype dtyp
 cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns);
 
 /* 0 <= p < 1, as a float too. */
-cgp_status cgp__op_check_share(double p);
+cgp_status cgp__op_check_probability(double p);
 
 /* eps > 0 and finite, as a float too. */
 cgp_status cgp__op_check_eps(double eps);
@@ -48,6 +48,6 @@ cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
                               int64_t channels);
 
 /* Multiply-adds of windows for one sample, each element of a window once: rows x in x kernel. */
-double cgp__op_window_elements(const cgp__geometry *geometry);
+double cgp__op_window_elements(const cgp__op_attributes *attributes);
 
 #endif

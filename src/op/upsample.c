@@ -15,7 +15,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
             return cgp_fail(CGP_EINVAL, "expects a scale from 1 to 1024, got %d",
                             attributes->stride[i]);
     }
-    cgp__geometry *g = &out->geometry;
+    cgp__op_attributes *g = &out->attributes;
     g->height = (int32_t)dims[0];
     g->width = (int32_t)dims[1];
     g->in = dims[2];
@@ -26,8 +26,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 }
 
 /* Forward copies, the input half adds. */
-static double flops(const cgp__geometry *geometry, cgp__direction direction) {
-    const double elements = (double)geometry->rows * (double)geometry->out;
+static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
+    const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_INPUT ? elements : 0.0;
 }
 
@@ -37,6 +37,6 @@ const cgp__op cgp__op_upsample = {
     .n_inputs = 1,
     .infer = infer,
     .cheap = true,
-    .dx = CGP__DX_OWN,
+    .dx = CGP__DX_SEPARATE,
     .flops = flops,
 };

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* optim.c -- optimizers as constants; the elementwise updates are the backend's. For parameter
- * p with gradient g at update t, g having been scaled and `rate` being that of update t:
+ * p with gradient g at update t, g having been scaled and `lr` being that of update t:
  *
  *   SGD      g += weight_decay p;  b = momentum b + g
- *            p -= rate (nesterov ? g + momentum b : b)                (b = g without momentum)
- *   AdamW    p -= rate weight_decay p
+ *            p -= lr (nesterov ? g + momentum b : b)                (b = g without momentum)
+ *   AdamW    p -= lr weight_decay p
  *            m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
- *            p -= rate / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
+ *            p -= lr / (1 - beta1^t) m / (sqrt(v) / sqrt(1 - beta2^t) + eps)
  *   Adam     g += weight_decay p;  m, v and p as AdamW, without its first line
  *   RMSprop  g += weight_decay p;  v = alpha v + (1 - alpha) g^2
  *            b = momentum b + g / (sqrt(v) + eps)
- *            p -= rate b */
+ *            p -= lr b */
 #include "optim/optim.h"
 
 #include "base/base.h"
@@ -56,7 +56,7 @@ typedef struct constant {
 } constant;
 
 static const constant constants[] = {
-    {"rate", offsetof(cgp_optim, rate), ALL, 0, INFINITY, "[0, inf)"},
+    {"lr", offsetof(cgp_optim, lr), ALL, 0, INFINITY, "[0, inf)"},
     {"weight_decay", offsetof(cgp_optim, weight_decay), ALL, 0, INFINITY, "[0, inf)"},
     {"momentum", offsetof(cgp_optim, momentum), SGD | RMSPROP, 0, 1, "[0, 1)"},
     {"beta1", offsetof(cgp_optim, beta1), ADAMW | ADAM, 0, 1, "[0, 1)"},
@@ -87,7 +87,7 @@ cgp_status cgp_optim_check(const cgp_optim *optim) {
         return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs momentum above 0, got 0");
     if (optim->nesterov && optim->kind == CGP_OPTIM_RMSPROP)
         return cgp_fail(CGP_EINVAL, "optimizer: nesterov needs sgd, got rmsprop");
-    return cgp__rate_check(&optim->schedule);
+    return cgp__lr_check(&optim->schedule);
 }
 
 int cgp_optim_states(const cgp_optim *optim) {
@@ -103,7 +103,7 @@ void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *upd
                                              [CGP_OPTIM_ADAM] = CGP__UPDATE_ADAM,
                                              [CGP_OPTIM_RMSPROP] = CGP__UPDATE_RMSPROP};
     update->rule = rules[optim->kind];
-    update->rate = cgp_optim_rate_at(optim, step);
+    update->lr = cgp_optim_lr_at(optim, step);
     update->weight_decay = optim->weight_decay;
     update->momentum = optim->momentum;
     update->nesterov = optim->nesterov;

@@ -11,7 +11,7 @@
  * n and gradient_scale stay as they are. */
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update);
 
-/* rate.c: the part of cgp_optim_check() that is the schedule's. */
-cgp_status cgp__rate_check(const cgp_rate_schedule *schedule);
+/* lr_schedule.c: the part of cgp_optim_check() that is the schedule's. */
+cgp_status cgp__lr_check(const cgp_lr_schedule *schedule);
 
 #endif

@@ -34,10 +34,9 @@ static void mark_read(const cgp_model *model, bool *read) {
 
 /* Whether backward reads what a node saved. */
 static bool saves(const cgp_model *model, const cgp__node *node) {
-    return node->n_saved > 0 &&
-           (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT) ||
-            (node->op->weight_needs_saved &&
-             cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)));
+    return node->n_saved > 0 && (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT) ||
+                                 (node->op->weight_needs_saved &&
+                                  cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)));
 }
 
 /* R: the nodes that make what backward reads, and those that make what these need. */
@@ -73,7 +72,7 @@ static cgp__kernel_spec spec_of(const cgp__node *node, cgp__direction direction,
     memset(&spec, 0, sizeof spec); /* compared as bytes */
     spec.op = node->op->kind;
     spec.direction = direction;
-    spec.geometry = node->geometry;
+    spec.attributes = node->attributes;
     spec.n = n;
     spec.type = type;
     return spec;
@@ -175,14 +174,14 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
         if (!kernels->has[d]) continue;
         cost->flops[d] +=
-            node->op->flops(&node->geometry, (cgp__direction)d) * (double)kernels->spec[d].n;
+            node->op->flops(&node->attributes, (cgp__direction)d) * (double)kernels->spec[d].n;
     }
     cost->forward_seconds += seconds[CGP__FORWARD];
     if (kernels->has[CGP__BACKWARD_INPUT]) cost->input_seconds += seconds[CGP__BACKWARD_INPUT];
     if (kernels->has[CGP__BACKWARD_WEIGHT])
         cost->weight_seconds += seconds[CGP__BACKWARD_WEIGHT];
     if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP__FORWARD];
-    if (m->redone[i]) cost->redo_seconds += seconds[CGP__FORWARD];
+    if (m->redone[i]) cost->selective_seconds += seconds[CGP__FORWARD];
     return CGP_OK;
 }
 

@@ -123,7 +123,7 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
         if (node->op->is_loss) continue;
         for (int d = 0; d < CGP__DIRECTIONS; d++) {
             if (cgp__node_has_direction(model, node, (cgp__direction)d))
-                flops += node->op->flops(&node->geometry, (cgp__direction)d);
+                flops += node->op->flops(&node->attributes, (cgp__direction)d);
         }
     }
     return flops;

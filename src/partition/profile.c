@@ -13,7 +13,7 @@
 #include <string.h>
 
 #define SHORT_NS 20000000 /* a kernel's runs take together at least so long ... */
-#define MOST_RUNS 101     /* ... or are so many, if more are not asked for */
+#define MAX_RUNS 101      /* ... or are so many, if more are not asked for */
 #define BLOCK 65536       /* floats drawn; data repeat them */
 #define PIECES (3 * CGP__MAX_INPUTS + CGP__MAX_SAVED + CGP__MAX_STATE + 2 * CGP__MAX_PARAMS + 8)
 
@@ -30,9 +30,9 @@ typedef struct profiler {
     cgp__device *device;
     float *block; /* [BLOCK] in -1 .. 1 */
     int32_t *integers;
-    double *runs; /* [MOST_RUNS or repeats] */
+    double *runs; /* [MAX_RUNS or repeats] */
     known *known;
-    int n_known, known_room;
+    int n_known, known_capacity;
     cgp__index known_index; /* by hash_of() */
     struct {
         void *memory;
@@ -86,7 +86,7 @@ static cgp_status drawn(profiler *p, cgp_dtype type, int64_t count, int64_t high
 static int64_t high_of(const cgp__node *node, int k) {
     const int32_t too_high = INT32_MAX;
     int64_t bad = 0, high = 1;
-    if (!node->op->valid || node->op->valid(&node->geometry, k, &too_high, 1, &bad, &high))
+    if (!node->op->valid || node->op->valid(&node->attributes, k, &too_high, 1, &bad, &high))
         return 1;
     return high;
 }
@@ -133,19 +133,19 @@ static cgp_status make_kept(profiler *p, const cgp_model *model, const cgp__node
                       &args->state[k]));
         fill_state(p, state, args->state[k]);
     }
-    return piece(p, node->pending_bytes, &args->pending);
+    return piece(p, node->accumulator_bytes, &args->accumulator);
 }
 
 static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
                                  cgp__kernel_args *args) {
-    int64_t most = 0;
+    int64_t max = 0;
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
         int64_t bytes = 0;
         if (!kernels->has[d]) continue;
         CGP_TRY(p->backend->workspace(&kernels->spec[d], p->options->threads, &bytes));
-        most = bytes > most ? bytes : most;
+        max = bytes > max ? bytes : max;
     }
-    return piece(p, most, &args->workspace);
+    return piece(p, max, &args->workspace);
 }
 
 static cgp_status make_operands(profiler *p, const cgp_model *model,
@@ -181,10 +181,10 @@ static int by_size(const void *a, const void *b) {
 static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_args *args,
                             double *seconds) {
     CGP_TRY(p->backend->kernel_run(kernel, args));
-    const int repeats = p->options->repeats, most = repeats > MOST_RUNS ? repeats : MOST_RUNS;
+    const int repeats = p->options->repeats, max = repeats > MAX_RUNS ? repeats : MAX_RUNS;
     int64_t sum = 0;
     int n = 0;
-    while (n < repeats || (repeats > 1 && sum < SHORT_NS && n < most)) {
+    while (n < repeats || (repeats > 1 && sum < SHORT_NS && n < max)) {
         const int64_t start = cgp__now_ns();
         CGP_TRY(p->backend->kernel_run(kernel, args));
         const int64_t took = cgp__now_ns() - start;
@@ -219,7 +219,7 @@ static bool find_known(const profiler *p, const cgp__node_kernels *kernels, int 
 static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
                           cgp__kernel_args *args, double *seconds) {
     cgp__kernel *kernel = NULL;
-    if (!cgp__grow(&p->known, &p->known_room, p->n_known + 1, sizeof *p->known))
+    if (!cgp__grow(&p->known, &p->known_capacity, p->n_known + 1, sizeof *p->known))
         return cgp__no_memory("profile", sizeof *p->known);
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
     args->first = d == CGP__FORWARD; /* most micro-batches add to gradients of parameters */
@@ -295,7 +295,7 @@ static cgp_status check(const cgp_model *model, const cgp_profile_options *o) {
 
 static cgp_status begin(profiler *p) {
     const size_t runs =
-        (size_t)(p->options->repeats > MOST_RUNS ? p->options->repeats : MOST_RUNS);
+        (size_t)(p->options->repeats > MAX_RUNS ? p->options->repeats : MAX_RUNS);
     p->block = cgp__calloc(BLOCK, sizeof *p->block);
     p->integers = cgp__calloc(BLOCK, sizeof *p->integers);
     p->runs = cgp__calloc(runs, sizeof *p->runs);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program) {
-    const cgp__program *const all[CGP__PROGRAMS] = {&stage->light, &stage->forward,
+    const cgp__program *const all[CGP__PROGRAMS] = {&stage->forward_nosave, &stage->forward,
                                                     &stage->recompute, &stage->backward};
     return all[program];
 }
@@ -37,8 +37,9 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
 /* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan
  * that never recomputes has no light program and uses the other one with any saved slot. */
 static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
-    const bool has_light = plan->inference || plan->recomputes;
-    return has_light && (run->forward_only || recomputed) ? CGP__LIGHT : CGP__FORWARD_SAVED;
+    const bool has_forward_nosave = plan->inference || plan->recomputes;
+    return has_forward_nosave && (run->forward_only || recomputed) ? CGP__FORWARD_NOSAVE
+                                                                   : CGP__FORWARD_SAVED;
 }
 
 /* What a list has met so far: [stages] a forward, an input half of backward, a weight half; [stages x
@@ -171,8 +172,8 @@ static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
     if (status == CGP_OK) status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
     const int64_t losses = (int64_t)run->chunks * plan->model->n_losses;
     if (status == CGP_OK &&
-        (losses > INT_MAX / 2 ||
-         !cgp__grow(&pipeline->losses, &pipeline->losses_room, (int)losses, sizeof(double))))
+        (losses > INT_MAX / 2 || !cgp__grow(&pipeline->losses, &pipeline->losses_capacity,
+                                            (int)losses, sizeof(double))))
         status = cgp__no_memory("losses", (size_t)losses * sizeof(double));
     return status;
 }
@@ -186,7 +187,7 @@ cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_o
             return CGP_OK;
         }
     }
-    if (!cgp__grow(&pipeline->runs, &pipeline->runs_room, pipeline->n_runs + 1,
+    if (!cgp__grow(&pipeline->runs, &pipeline->runs_capacity, pipeline->n_runs + 1,
                    sizeof *pipeline->runs))
         return cgp__no_memory("lists", sizeof *pipeline->runs);
     cgp__run *run = cgp__calloc(1, sizeof *run);

@@ -139,7 +139,7 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
             (long long)n, plan->model->layers[node->layer], node->op->name, (long long)bytes,
             (long long)call->workspace_bytes);
     }
-    if (!cgp__grow(&worker->cache, &worker->cache_room, worker->n_cache + 1,
+    if (!cgp__grow(&worker->cache, &worker->cache_capacity, worker->n_cache + 1,
                    sizeof *worker->cache))
         return cgp__no_memory("kernels", sizeof *worker->cache);
     CGP_TRY(backend->kernel_create(worker->device, &spec, out));
@@ -153,7 +153,8 @@ static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
     for (*index = 0; *index < worker->n_sets; ++*index) {
         if (worker->sets[*index].samples == n) return CGP_OK;
     }
-    if (!cgp__grow(&worker->sets, &worker->sets_room, worker->n_sets + 1, sizeof *worker->sets))
+    if (!cgp__grow(&worker->sets, &worker->sets_capacity, worker->n_sets + 1,
+                   sizeof *worker->sets))
         return cgp__no_memory("kernels", sizeof *worker->sets);
     cgp__kernel **kernels = cgp__calloc((size_t)worker->n_calls, sizeof(cgp__kernel *));
     if (!kernels)

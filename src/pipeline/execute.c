@@ -6,21 +6,21 @@
 #include <stdio.h>
 
 /* The worker, the action, and where each arena begins for it. */
-typedef struct scene {
+typedef struct context {
     cgp__worker *worker;
     const cgp_plan *plan;
     const cgp__run_context *context;
     const cgp__bound_action *bound;
     const cgp__stage_plan *stage;
     char *base[CGP__ARENAS];
-} scene;
+} execution;
 
-static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *context,
-                      const cgp__bound_action *bound) {
+static void set_execution(execution *s, cgp__worker *worker, const cgp__run_context *context,
+                          const cgp__bound_action *bound) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const cgp__stage_plan *stage = &plan->stages[bound->action.stage];
-    *s = (scene){
+    *s = (execution){
         .worker = worker, .plan = plan, .context = context, .bound = bound, .stage = stage};
     s->base[CGP__PARAMETERS] = worker->memory + device->parameters;
     s->base[CGP__GRADIENTS] = worker->memory + device->gradients;
@@ -34,7 +34,7 @@ static void set_scene(scene *s, cgp__worker *worker, const cgp__run_context *con
                                    bound->saved_slot * stage->info.saved_slot_bytes;
 }
 
-static void *at(const scene *s, cgp__place place) {
+static void *at(const execution *s, cgp__place place) {
     if (place.arena == CGP__NOWHERE) return NULL;
     const cgp_model *model = s->plan->model;
     const bool host = place.arena == CGP__HOST;
@@ -47,30 +47,29 @@ static void *at(const scene *s, cgp__place place) {
 }
 
 /* Addresses of what later calls read. */
-static int find_soon(const scene *s, const cgp__call *call, cgp__soon *soon) {
-    for (int i = 0; i < call->n_soon; i++)
-        soon[i] = (cgp__soon){at(s, call->soon[i].place), call->soon[i].bytes};
-    return call->n_soon;
+static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetch *prefetch) {
+    for (int i = 0; i < call->n_prefetch; i++)
+        prefetch[i] = (cgp__prefetch){at(s, call->prefetch[i].place), call->prefetch[i].bytes};
+    return call->n_prefetch;
 }
 
-static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
+static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__kernel *kernel) {
     const cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp__node *node = &s->plan->model->nodes[call->node];
     double unused;
-    cgp__soon soon[CGP__MAX_SOON];
-    cgp__kernel_args args = {.y = at(s, call->y),
-                             .dy = at(s, call->dy),
-                             .workspace = at(s, call->workspace),
-                             .first = call->direction == CGP__BACKWARD_WEIGHT
-                                          ? s->bound->first_weight
-                                          : s->bound->first,
-                             .pending = s->context->training ? at(s, call->pending) : NULL,
-                             .training = s->context->training,
-                             .again = s->bound->program == CGP__RECOMPUTE ||
-                                      s->bound->program == CGP__BACKWARD,
-                             .deferred = s->plan->deferred_batch_norm,
-                             .sample = s->bound->first_sample,
-                             .loss = &unused};
+    cgp__prefetch prefetch[CGP__MAX_PREFETCH];
+    cgp__kernel_args args = {
+        .y = at(s, call->y),
+        .dy = at(s, call->dy),
+        .workspace = at(s, call->workspace),
+        .first =
+            call->direction == CGP__BACKWARD_WEIGHT ? s->bound->first_weight : s->bound->first,
+        .accumulator = s->context->training ? at(s, call->accumulator) : NULL,
+        .training = s->context->training,
+        .again = s->bound->program == CGP__RECOMPUTE || s->bound->program == CGP__BACKWARD,
+        .deferred = s->plan->deferred_batch_norm,
+        .sample = s->bound->first_sample,
+        .loss = &unused};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
         args.x[k] = at(s, call->x[k]);
         args.dx[k] = at(s, call->dx[k]);
@@ -83,9 +82,9 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);
     }
-    args.soon = soon;
-    args.n_soon = find_soon(s, call, soon);
-    if (node->geometry.p > 0 || node->geometry.own)
+    args.prefetch = prefetch;
+    args.n_prefetch = find_prefetch(s, call, prefetch);
+    if (node->attributes.p > 0 || node->attributes.custom)
         args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
                                    node->id);
     if (node->op->is_loss) {
@@ -99,7 +98,7 @@ static cgp_status run_kernel(const scene *s, const cgp__call *call, cgp__kernel 
 }
 
 /* What is the caller's is f32. */
-static void copy_values(const scene *s, const cgp__call *call) {
+static void copy_values(const execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_dtype type = cgp__plan_activation_type(s->plan);
     if (call->dy.arena == CGP__HOST &&
@@ -111,7 +110,7 @@ static void copy_values(const scene *s, const cgp__call *call) {
 }
 
 /* One call of a program: a copy, or a kernel (but no loss that nobody wants). */
-static cgp_status run_call(const scene *s, const cgp__call *call, cgp__kernel *kernel) {
+static cgp_status run_call(const execution *s, const cgp__call *call, cgp__kernel *kernel) {
     if (call->node < 0) {
         copy_values(s, call);
         return CGP_OK;
@@ -122,7 +121,7 @@ static cgp_status run_call(const scene *s, const cgp__call *call, cgp__kernel *k
 
 /* Put the words that every message begins with before cgp_message(): stage, micro-batch, action,
  * and layer and op if they are known. */
-static cgp_status fail_in_action(const scene *s, const cgp__call *call) {
+static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
     const cgp_model *model = s->plan->model;
     const cgp_action *action = &s->bound->action;
     char text[32], place[512] = "";
@@ -137,7 +136,7 @@ static cgp_status fail_in_action(const scene *s, const cgp__call *call) {
 }
 
 /* Time spent in a call since `start_ns`. */
-static void note_time(const scene *s, const cgp__call *call, int64_t start_ns) {
+static void note_time(const execution *s, const cgp__call *call, int64_t start_ns) {
     if (call->node < 0 || s->bound->samples != s->plan->microbatch) return;
     cgp__node_time *time =
         &s->worker->node_times[call->node * CGP__DIRECTIONS + (int)call->direction];
@@ -146,7 +145,7 @@ static void note_time(const scene *s, const cgp__call *call, int64_t start_ns) {
 }
 
 /* *stopped: the run was given up meanwhile; nothing that the caller owns may be touched then. */
-static cgp_status compute(const scene *s, bool *stopped) {
+static cgp_status compute(const execution *s, bool *stopped) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
     const int first =
@@ -167,7 +166,7 @@ static cgp_status compute(const scene *s, bool *stopped) {
 }
 
 /* The rows of the model's output that this action made, to the caller. */
-static void give_output(const scene *s) {
+static void give_output(const execution *s) {
     const cgp__place place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
     const cgp_tensor *output = s->context->output;
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
@@ -181,12 +180,12 @@ static void give_output(const scene *s) {
 }
 
 /* false once the run is stopped. */
-static bool transfer(const scene *s, cgp__channel *channel, bool send, cgp__event *event) {
+static bool transfer(const execution *s, cgp__channel *channel, bool send, cgp__event *event) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
     const int microbatch = s->bound->action.microbatch;
-    void *out = send ? cgp__channel_acquire(channel, &event->given_ns) : NULL;
-    const void *in = send ? NULL : cgp__channel_take(channel, microbatch, &event->given_ns);
+    void *out = send ? cgp__channel_acquire(channel, &event->released_ns) : NULL;
+    const void *in = send ? NULL : cgp__channel_take(channel, microbatch, &event->released_ns);
     event->ready_ns = cgp__now_ns();
     if (!out && !in) return false;
     for (int i = 0; i < edge->n_parts; i++) {
@@ -194,7 +193,7 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send, cgp__even
         const size_t bytes = (size_t)(part->sample_bytes * s->bound->samples);
         if (send)
             backend->copy(s->worker->device, (char *)out + part->offset,
-                          at(s, part->from[s->bound->program != CGP__LIGHT]), bytes);
+                          at(s, part->from[s->bound->program != CGP__FORWARD_NOSAVE]), bytes);
         else
             backend->copy(s->worker->device, at(s, part->to), (const char *)in + part->offset,
                           bytes);
@@ -208,7 +207,7 @@ static bool transfer(const scene *s, cgp__channel *channel, bool send, cgp__even
 }
 
 /* Wait or fail as CGP_FAULT asks; a failure is that of the action's first kernel, if it has one. */
-static cgp_status meet_faults(const scene *s, bool *stopped) {
+static cgp_status meet_faults(const execution *s, bool *stopped) {
     const cgp_action *action = &s->bound->action;
     const bool transfers = action->edge >= 0;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
@@ -219,7 +218,7 @@ static cgp_status meet_faults(const scene *s, bool *stopped) {
 }
 
 /* *stopped: the action was not ended, as another worker failed and has told why. */
-static cgp_status run_action(const scene *s, cgp__event *event, bool *stopped) {
+static cgp_status run_action(const execution *s, cgp__event *event, bool *stopped) {
     cgp_pipeline *pipeline = s->worker->pipeline;
     const cgp_action *action = &s->bound->action;
     if (pipeline->n_faults > 0) CGP_TRY(meet_faults(s, stopped));
@@ -252,8 +251,8 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     cgp__run_range(&context, worker->index, &begin, &end);
     for (int i = begin; i < end && !stopped; i++) {
         const cgp_action *action = &actions[i].action;
-        scene s;
-        set_scene(&s, worker, &context, &actions[i]);
+        execution s;
+        set_execution(&s, worker, &context, &actions[i]);
         const int64_t start = cgp__now_ns();
         cgp__event event = {.start_ns = start,
                             .ready_ns = start,

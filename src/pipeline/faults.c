@@ -77,7 +77,7 @@ static cgp_status add_fault(cgp_pipeline *pipeline, const char *text) {
     cgp__log(CGP_LOG_WARN, "pipeline", "CGP_FAULT: %s: %s %s", text,
              all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
              effects[fault.effect]);
-    if (!cgp__grow(&pipeline->faults, &pipeline->faults_room, pipeline->n_faults + 1,
+    if (!cgp__grow(&pipeline->faults, &pipeline->faults_capacity, pipeline->n_faults + 1,
                    sizeof *pipeline->faults))
         return cgp__no_memory("faults", sizeof *pipeline->faults);
     pipeline->faults[pipeline->n_faults++] = fault;
@@ -112,12 +112,12 @@ static bool sleep_until(cgp_pipeline *pipeline, int64_t deadline_ns) {
 }
 
 /* 0 .. `most` seconds, a function of the action's place and the step. */
-static double drawn_delay(const cgp_pipeline *pipeline, const cgp_action *action, double most) {
+static double drawn_delay(const cgp_pipeline *pipeline, const cgp_action *action, double max) {
     const uint32_t counter[4] = {(uint32_t)action->stage, (uint32_t)action->microbatch,
                                  (uint32_t)action->kind, (uint32_t)pipeline->step};
     uint32_t out[4];
     cgp__philox(out, counter, (cgp__rng_key){0xFA, 0x017});
-    return most * out[0] / 4294967296.0;
+    return max * out[0] / 4294967296.0;
 }
 
 /* When an action may go on that meets this fault now. */

@@ -18,7 +18,7 @@ static void sum_squares(cgp__worker *worker) {
     for (int p = 0; p < plan->model->n_params; p++) {
         const cgp__parameter *param = &plan->model->params[p];
         const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
-        if (!param->on_loss || owner->device != worker->index) continue;
+        if (!param->requires_grad || owner->device != worker->index) continue;
         pipeline->squares[p] = plan->devices[worker->index].backend->sum_squares(
             worker->device, cgp__gradient_of(worker, owner), cgp_shape_count(&param->shape));
         if (cgp__is_stopped(pipeline)) return; /* timed out: the plan may be gone */

@@ -49,7 +49,7 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
             int64_t bad = 0, high = 0;
             if (node->inputs[j] != model->input_values[k] || !node->op->valid ||
                 (node->op->is_loss && !with_loss) ||
-                node->op->valid(&node->geometry, j, tensor->data, count, &bad, &high))
+                node->op->valid(&node->attributes, j, tensor->data, count, &bad, &high))
                 continue;
             const int64_t row = count / tensor->shape.dims[0];
             return cgp_fail(CGP_EINVAL,
@@ -93,17 +93,19 @@ cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples
 /* How many targets of a loss count; those that the graph makes itself all do, if the loss does not say. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
-    const bool own = loss->op->kind == CGP__OP_OWN;
+    const bool custom = loss->op->kind == CGP__OP_CUSTOM;
     const int input = loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
     const int64_t targets =
-        own ? samples
-            : samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
-    *count = input < 0 && !own ? targets
-                               : loss->op->count(&loss->geometry,
-                                                 input < 0 ? NULL : inputs[input]->data, targets);
+        custom ? samples
+               : samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
+    *count = input < 0 && !custom
+                 ? targets
+                 : loss->op->count(&loss->attributes, input < 0 ? NULL : inputs[input]->data,
+                                   targets);
     if (*count > 0) return CGP_OK;
-    if (own)
-        return cgp_fail(CGP_EINVAL, "loss %s: expected a count above 0 of %lld samples, got %lld",
+    if (custom)
+        return cgp_fail(CGP_EINVAL,
+                        "loss %s: expected a count above 0 of %lld samples, got %lld",
                         loss->op->name, (long long)samples, (long long)*count);
     return cgp_fail(CGP_EINVAL,
                     "input %s: the loss counts nothing, all %lld targets are ignored",

@@ -8,7 +8,7 @@
 
 #include "partition/partition.h"
 
-static cgp_status room(cgp_pipeline *pipeline) {
+static cgp_status capacity(cgp_pipeline *pipeline) {
     const size_t cells = (size_t)pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         cgp__worker *worker = &pipeline->workers[d];
@@ -22,7 +22,7 @@ static cgp_status room(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     CGP__PIPELINE(pipeline);
-    cgp_status status = measure ? room(pipeline) : CGP_OK;
+    cgp_status status = measure ? capacity(pipeline) : CGP_OK;
     if (measure && status == CGP_OK) return CGP_OK;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         free(pipeline->workers[d].node_times);

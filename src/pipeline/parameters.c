@@ -38,7 +38,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter));
-    if (pipeline->outside_run && !pipeline->failed)
+    if (pipeline->external_run && !pipeline->failed)
         return cgp_fail(
             CGP_ESTATE,
             "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",

@@ -24,17 +24,17 @@ cgp_status cgp_pipeline_check_memory(const cgp_plan *plan, int64_t *available) {
 
 /* Where every device has cores of its own, who waits keeps its core so long before it sleeps: a
  * thread that sleeps is woken up in some 50 us or more, often longer than it had to wait. */
-#define AWAKE_NS 20000000
+#define SPIN_NS 20000000
 
 static cgp_status create_channels(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
-    const int64_t awake_ns = cgp__devices_have_cores(plan) ? AWAKE_NS : 0;
+    const int64_t spin_ns = cgp__devices_have_cores(plan) ? SPIN_NS : 0;
     for (int e = 0; e < plan->n_edges; e++) {
         const cgp__edge_plan *edge = &plan->edges[e];
         char *memory =
             pipeline->workers[plan->stages[edge->edge.from].info.device].memory + edge->offset;
         CGP_TRY(cgp__channel_create(&pipeline->channels[e], memory, edge->bytes, edge->capacity,
-                                    awake_ns));
+                                    spin_ns));
     }
     return CGP_OK;
 }
@@ -46,12 +46,12 @@ static cgp_status allocate_losses(cgp_pipeline *pipeline) {
     pipeline->loss_sums = cgp__calloc(losses, sizeof *pipeline->loss_sums);
     pipeline->loss_scales = cgp__calloc(losses, sizeof *pipeline->loss_scales);
     pipeline->squares = cgp__calloc((size_t)model->n_params, sizeof *pipeline->squares);
-    pipeline->outside_inputs = cgp__calloc(inputs, sizeof *pipeline->outside_inputs);
-    pipeline->outside_list = cgp__calloc(inputs, sizeof(cgp_tensor *));
+    pipeline->external_inputs = cgp__calloc(inputs, sizeof *pipeline->external_inputs);
+    pipeline->external_list = cgp__calloc(inputs, sizeof(cgp_tensor *));
     if (pipeline->loss_counts && pipeline->loss_sums && pipeline->loss_scales &&
-        pipeline->squares && pipeline->outside_inputs && pipeline->outside_list)
+        pipeline->squares && pipeline->external_inputs && pipeline->external_list)
         return CGP_OK;
-    return cgp__no_memory("pipeline", inputs * sizeof *pipeline->outside_inputs);
+    return cgp__no_memory("pipeline", inputs * sizeof *pipeline->external_inputs);
 }
 
 static cgp_status build(cgp_pipeline *pipeline) {
@@ -72,10 +72,11 @@ static cgp_status build(cgp_pipeline *pipeline) {
 
 cgp_status cgp__pipeline_check_process(const cgp_pipeline *pipeline, const char *function) {
     if (pipeline->process == getpid()) return CGP_OK;
-    return cgp_fail(CGP_ESTATE,
-                    "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
-                    "(after a fork make another one)",
-                    function, (long)pipeline->process, (long)getpid());
+    return cgp_fail(
+        CGP_ESTATE,
+        "%s: pipeline: expected a call of process %ld, which made it, got one of %ld "
+        "(after a fork make another one)",
+        function, (long)pipeline->process, (long)getpid());
 }
 
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
@@ -98,7 +99,8 @@ cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_
 }
 
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
-    if (!pipeline || pipeline->process != getpid()) return; /* fork() leaves the workers behind */
+    if (!pipeline || pipeline->process != getpid())
+        return; /* fork() leaves the workers behind */
     const cgp_plan *plan = pipeline->plan;
     bool all_started = pipeline->workers != NULL;
     for (int d = 0; pipeline->workers && d < plan->n_devices; d++)
@@ -115,8 +117,8 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__workers_deinit(pipeline);
     free(pipeline->report);
     free(pipeline->faults);
-    free(pipeline->outside_list);
-    free(pipeline->outside_inputs);
+    free(pipeline->external_list);
+    free(pipeline->external_inputs);
     free(pipeline->squares);
     free(pipeline->loss_scales);
     free(pipeline->loss_sums);
@@ -187,18 +189,18 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
 }
 
 const char *cgp__pipeline_due(const cgp_pipeline *pipeline) {
-    if (!pipeline->plan->loss_outside) return "cgp_pipeline_step";
-    return pipeline->outside_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
+    if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
+    return pipeline->external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
 }
 
 cgp_status cgp__pipeline_check_idle(const cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->outside_run) return CGP_OK;
+    if (!pipeline->external_run) return CGP_OK;
     return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
 }
 
 cgp_status cgp__pipeline_end_step(cgp_pipeline *pipeline, double loss) {
-    CGP_TRY(cgp__pipeline_sum_shared(pipeline));
+    CGP_TRY(cgp__pipeline_sum_tied(pipeline));
     CGP_TRY(cgp__finite_decide(pipeline, loss));
     if (pipeline->refusal == CGP__ACCEPTED) CGP_TRY(cgp__pipeline_commit_states(pipeline));
     pipeline->step++;
@@ -215,9 +217,10 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
         return cgp_fail(
             CGP_ESTATE,
             "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
-    if (pipeline->plan->loss_outside)
-        return cgp_fail(CGP_ESTATE,
-                        "pipeline: is planned with loss_outside (cgp_pipeline_forward is due)");
+    if (pipeline->plan->external_loss)
+        return cgp_fail(
+            CGP_ESTATE,
+            "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
     CGP_TRY(cgp__inputs_check_batch(pipeline, samples));

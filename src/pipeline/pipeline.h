@@ -19,7 +19,7 @@
 #include "transport/transport.h"
 
 /* The programs of a stage, as indices. */
-enum { CGP__LIGHT, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
+enum { CGP__FORWARD_NOSAVE, CGP__FORWARD_SAVED, CGP__RECOMPUTE, CGP__BACKWARD, CGP__PROGRAMS };
 
 /* An action with all that a worker needs to know, so that nothing is looked up in a step. */
 typedef struct cgp__bound_action {
@@ -83,9 +83,9 @@ struct cgp__worker {
     int n_calls;     /* of all programs of its stages */
     int *first_call; /* [stages x programs] */
     cgp__kernel_set *sets;
-    int n_sets, sets_room;
+    int n_sets, sets_capacity;
     cgp__cached_kernel *cache; /* one kernel for all calls of one spec */
-    int n_cache, cache_room;
+    int n_cache, cache_capacity;
     cgp__trace trace;
     int64_t trace_start;        /* trace.written when the last step began */
     cgp__node_time *node_times; /* [nodes x directions]; NULL: not measured (layer_times.c) */
@@ -144,27 +144,27 @@ struct cgp_pipeline {
     cgp__worker *workers;    /* [devices] */
     cgp__channel **channels; /* [edges] */
     cgp__run **runs;         /* one for each size met */
-    int n_runs, runs_room;
+    int n_runs, runs_capacity;
     double *losses; /* [micro-batches of the largest run][losses of the model] sums */
-    int losses_room;
-    int64_t *loss_counts;            /* [losses] of the mini-batch */
-    double *loss_sums;               /* [losses] over its micro-batches */
-    float *loss_scales;              /* [losses] weight / count */
-    double *squares;                 /* [params] sums of their gradients' squares, to clip */
-    cgp_tensor *outside_inputs;      /* [inputs] of the forward whose backward is due ... */
-    const cgp_tensor **outside_list; /* [inputs] ... as execute.c wants them */
-    const cgp__run *outside_run;     /* ... and its lists; NULL: forward is due */
-    int64_t step, updates;           /* steps and optimizer updates done */
-    double step_loss, step_norm;     /* of the last step; the norm NaN without clip_norm */
-    double gradient_norm;            /* the same, of the last cgp_optim_step() */
-    cgp__refusal refusal;            /* of the last step */
+    int losses_capacity;
+    int64_t *loss_counts;             /* [losses] of the mini-batch */
+    double *loss_sums;                /* [losses] over its micro-batches */
+    float *loss_scales;               /* [losses] weight / count */
+    double *squares;                  /* [params] sums of their gradients' squares, to clip */
+    cgp_tensor *external_inputs;      /* [inputs] of the forward whose backward is due ... */
+    const cgp_tensor **external_list; /* [inputs] ... as execute.c wants them */
+    const cgp__run *external_run;     /* ... and its lists; NULL: forward is due */
+    int64_t step, updates;            /* steps and optimizer updates done */
+    double step_loss, step_norm;      /* of the last step; the norm NaN without clip_norm */
+    double gradient_norm;             /* the same, of the last cgp_optim_step() */
+    cgp__refusal refusal;             /* of the last step */
     int refused_by;
     bool has_gradients;  /* for an update */
     bool left_gradients; /* for cgp_pipeline_get_gradient() */
     bool failed;
     char failure[1024];
     cgp__fault *faults; /* of CGP_FAULT */
-    int n_faults, faults_room;
+    int n_faults, faults_capacity;
 
     pthread_mutex_t lock;
     pthread_cond_t work, done, released; /* the last: faults that hold a worker let it go */
@@ -172,7 +172,7 @@ struct cgp_pipeline {
     void *argument;
     cgp__run_context context; /* of cgp__job_run */
     cgp__update constants;    /* of the update */
-    int pending;              /* workers that the caller waits for */
+    int accumulator;          /* workers that the caller waits for */
     bool quit, release;
     atomic_bool stopped;  /* a run has failed: no worker touches the plan or the caller's memory
                              any more */
@@ -281,8 +281,8 @@ static inline const float *cgp__gradient_of(const cgp__worker *worker, const cgp
     return (const float *)(const void *)(worker->memory + device->gradients + copy->gradient);
 }
 
-/* shared.c: add up the gradients of parameters with several uses, after the last backward. */
-cgp_status cgp__pipeline_sum_shared(cgp_pipeline *pipeline);
+/* tied.c: add up the gradients of parameters with several uses, after the last backward. */
+cgp_status cgp__pipeline_sum_tied(cgp_pipeline *pipeline);
 
 /* states.c: set a device's states to their start; put what a step collected in all states. */
 void cgp__states_begin(cgp__worker *worker);

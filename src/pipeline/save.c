@@ -81,7 +81,7 @@ static char *name_of(const tensor_set *set, int i) {
 }
 
 /* For any tensor of the weights' set, so for any of the optimizer's. */
-static void *room_for_one(const tensor_set *weights, size_t *bytes) {
+static void *buffer_for_one(const tensor_set *weights, size_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < count_of(weights); i++) {
         const tensor_info tensor = info_at(weights, i);
@@ -159,7 +159,7 @@ static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
 static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
     const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
     size_t bytes = 0;
-    void *data = room_for_one(&weights, &bytes);
+    void *data = buffer_for_one(&weights, &bytes);
     if (!data) return cgp__no_memory("checkpoint", bytes);
     cgp_status status = write_set(pipeline, &weights, writer, data);
     if (status == CGP_OK && states.per_parameter > 0)
@@ -257,23 +257,25 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
 
 /* Weights alone are step 0: beside later steps they would take `latest` from a training. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
-                                    const cgp__checkpoint_writer *writer, const char *folder) {
+                                    const cgp__checkpoint_writer *writer,
+                                    const char *directory) {
     int64_t newest = -1;
     if (!pipeline->plan->inference) return CGP_OK;
     CGP_TRY(cgp__checkpoint_newest(writer, &newest));
     if (newest <= 0) return CGP_OK;
-    return cgp_fail(CGP_ESTATE, "%s: has checkpoints of a training (save into another folder)",
-                    folder);
+    return cgp_fail(CGP_ESTATE,
+                    "%s: has checkpoints of a training (save into another directory)",
+                    directory);
 }
 
-cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *folder, int keep,
+cgp_status cgp_pipeline_save(cgp_pipeline *pipeline, const char *directory, int keep,
                              const char *note) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     cgp_save_options options = cgp_save_options_default();
     options.keep = keep;
     options.note = note;
-    return cgp_pipeline_save_with(pipeline, folder, &options);
+    return cgp_pipeline_save_with(pipeline, directory, &options);
 }
 
 cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
@@ -440,7 +442,7 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     cgp_safetensors *files[2] = {NULL, NULL};
     int *index[2] = {NULL, NULL};
     size_t bytes = 0;
-    void *data = room_for_one(&sets[0], &bytes);
+    void *data = buffer_for_one(&sets[0], &bytes);
     char *text = cgp__strdup(info->note);
     cgp_status status = data && text ? check_optimizer(pipeline, checkpoint)
                                      : cgp__no_memory("checkpoint", bytes);
@@ -466,12 +468,12 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
     return status;
 }
 
-cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *folder, char **note) {
+cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory, char **note) {
     CGP__PIPELINE(pipeline);
-    CGP__NEED(folder);
+    CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
     CGP_TRY(cgp__pipeline_check_idle(pipeline));
-    CGP_TRY(cgp__checkpoint_open(&checkpoint, folder));
+    CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
     const cgp_status status = load(pipeline, checkpoint, note);
     cgp__checkpoint_close(checkpoint);
     return status;

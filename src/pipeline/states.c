@@ -55,7 +55,7 @@ static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kerne
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP__FORWARD};
-    cgp__kernel_args args = {.pending = memory_at(worker, plan->pending[i]),
+    cgp__kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
                              .training = true,
                              .deferred = plan->deferred_batch_norm};
     for (int k = 0; k < node->n_state; k++)
@@ -74,7 +74,7 @@ static void commit_node(cgp__worker *worker, int i) {
 int cgp__states_find_nonfinite(cgp__worker *worker) {
     const cgp_plan *plan = worker->pipeline->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
-        if (plan->pending[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
+        if (plan->accumulator[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
         cgp__kernel_spec spec;
         const cgp__kernel_args args = commit_args(worker, i, &spec);
         const int first = plan->model->nodes[i].first_state;
@@ -91,7 +91,7 @@ static cgp_status commit_device(cgp__worker *worker, void *unused) {
     if (cgp__is_stopped(worker->pipeline)) return CGP_OK; /* timed out: the plan may be gone */
     const cgp_plan *plan = worker->pipeline->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
-        if (plan->pending[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index)
+        if (plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index)
             commit_node(worker, i);
         if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
     }
@@ -106,7 +106,7 @@ cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline) {
 const float *cgp__state_data(const cgp__worker *worker, int state) {
     const cgp_plan *plan = worker->pipeline->plan;
     const cgp__state *s = &plan->model->states[state];
-    const bool ours = plan->model->nodes[s->node].op->kind != CGP__OP_OWN;
+    const bool ours = plan->model->nodes[s->node].op->kind != CGP__OP_CUSTOM;
     if (!ours || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
     return (const float *)(const void *)memory_at(worker, plan->state[state]);
@@ -143,7 +143,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check(pipeline, state));
-    if (pipeline->outside_run && !pipeline->failed)
+    if (pipeline->external_run && !pipeline->failed)
         return cgp_fail(CGP_ESTATE,
                         "state %d: a forward has run with it (cgp_pipeline_backward is due)",
                         state);

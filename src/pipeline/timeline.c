@@ -14,7 +14,7 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
     const cgp__run_context *last = &pipeline->context;
     if (pipeline->failed) return none("one that failed");
     if (!last->run) return none("none");
-    if (last->part != CGP__WHOLE) return none("one in two calls (loss_outside)");
+    if (last->part != CGP__WHOLE) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
     if (last->run->samples == pipeline->plan->batch) return CGP_OK;
     return cgp_fail(
@@ -45,8 +45,8 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         const cgp__worker *worker = &pipeline->workers[d];
         if (cgp__trace_written(&worker->trace) > worker->trace_start)
-            first = cgp__least(first,
-                               cgp__trace_event(&worker->trace, worker->trace_start)->start_ns);
+            first = cgp__min(first,
+                             cgp__trace_event(&worker->trace, worker->trace_start)->start_ns);
     }
     return first;
 }
@@ -65,7 +65,7 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
             const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start + i);
             t->start[d][i] = seconds_from(first, event->start_ns);
             t->end[d][i] = seconds_from(first, event->end_ns);
-            t->given[d][i] = seconds_from(first, event->given_ns);
+            t->given[d][i] = seconds_from(first, event->released_ns);
             t->ready[d][i] = seconds_from(first, event->ready_ns);
         }
     }

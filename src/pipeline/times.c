@@ -28,19 +28,20 @@ static double median_seconds(int64_t *ns, int64_t n) {
 }
 
 /* Which durations of a run are collected. */
-typedef enum overhead { GAPS, WAKES } overhead;
+typedef enum overhead { GAPS, WAKEUPS } overhead;
 
 /* The duration that event k of a trace adds; -1: none. What was there when the action before it
  * ended did not wait; what came after its own start did. */
 static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
     const cgp__event *event = cgp__trace_event(&worker->trace, k);
     const bool receives = event->kind == CGP_ACTION_RECV_F || event->kind == CGP_ACTION_RECV_B;
-    if (which == WAKES)
-        return receives && event->given_ns > event->start_ns ? event->ready_ns - event->given_ns
-                                                             : -1;
+    if (which == WAKEUPS)
+        return receives && event->released_ns > event->start_ns
+                   ? event->ready_ns - event->released_ns
+                   : -1;
     if (k == worker->trace_start) return -1;
     const int64_t before = cgp__trace_event(&worker->trace, k - 1)->end_ns;
-    return event->given_ns <= before ? event->ready_ns - before : -1;
+    return event->released_ns <= before ? event->ready_ns - before : -1;
 }
 
 /* The median over all devices; NaN if there is none, or no memory. */
@@ -73,13 +74,13 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
         int64_t sum = 0;
         for (int64_t k = pipeline->workers[d].trace_start; k < trace->written; k++) {
             const cgp__event *event = &trace->events[k & (trace->capacity - 1)];
-            start = cgp__least(start, event->start_ns);
-            end = cgp__most(end, event->end_ns);
+            start = cgp__min(start, event->start_ns);
+            end = cgp__max(end, event->end_ns);
             if (is_compute(event->kind)) sum += event->end_ns - event->start_ns;
             if (event->kind == CGP_ACTION_F)
-                last_forward = cgp__most(last_forward, event->end_ns);
+                last_forward = cgp__max(last_forward, event->end_ns);
             if (event->kind == CGP_ACTION_B || event->kind == CGP_ACTION_I)
-                first_backward = cgp__least(first_backward, event->start_ns);
+                first_backward = cgp__min(first_backward, event->start_ns);
         }
         total += (double)sum;
         if (busy) busy[d] = (double)sum;
@@ -90,7 +91,7 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
     times.seconds = (double)(end - start) * 1e-9;
     times.bubble = 1 - total / (n * (double)(end - start));
     times.gap_seconds = median_overhead(pipeline, GAPS);
-    times.wake_seconds = median_overhead(pipeline, WAKES);
+    times.wakeup_seconds = median_overhead(pipeline, WAKEUPS);
     if (first_backward == INT64_MAX) {
         times.forward_seconds = times.seconds;
         times.backward_seconds = 0;

@@ -16,7 +16,7 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
         const cgp__parameter *param = &plan->model->params[copy->parameter];
-        if (copy->device != worker->index || !param->on_loss) continue;
+        if (copy->device != worker->index || !param->requires_grad) continue;
         const bool decays = param->decays || plan->optim.decay_all;
         update.weight_decay = decays ? decay : 0;
         update.n = cgp_shape_count(&param->shape);

@@ -40,8 +40,8 @@ static void *worker_main(void *argument) {
         pthread_mutex_lock(&pipeline->lock);
         pipeline->back_ns = cgp__now_ns();
         worker->busy = false;
-        if (!worker->stuck) pipeline->pending--;
-        if (worker->stuck || pipeline->pending == 0) pthread_cond_signal(&pipeline->done);
+        if (!worker->stuck) pipeline->accumulator--;
+        if (worker->stuck || pipeline->accumulator == 0) pthread_cond_signal(&pipeline->done);
         worker->stuck = false;
     }
     pthread_mutex_unlock(&pipeline->lock);
@@ -108,7 +108,7 @@ static void hand_out(cgp_pipeline *pipeline, cgp__job *job, void *argument) {
         worker->handed = true;
         worker->status = CGP_OK;
         if (job == cgp__job_run) worker->trace_start = cgp__trace_written(&worker->trace);
-        pipeline->pending++;
+        pipeline->accumulator++;
     }
     pthread_cond_broadcast(&pipeline->work);
 }
@@ -116,7 +116,7 @@ static void hand_out(cgp_pipeline *pipeline, cgp__job *job, void *argument) {
 /* Wait for those who come back of themselves, and go on without the others. */
 static void leave_stuck(cgp_pipeline *pipeline) {
     const int64_t deadline = cgp__now_ns() + GRACE_NS;
-    while (pipeline->pending > 0 &&
+    while (pipeline->accumulator > 0 &&
            cgp__wait_until(&pipeline->done, &pipeline->lock, deadline)) {
     }
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
@@ -126,13 +126,13 @@ static void leave_stuck(cgp_pipeline *pipeline) {
         if (worker->stuck && !cgp__watchdog_computes(pipeline, worker))
             pipeline->shares_stuck = true;
     }
-    pipeline->pending = 0;
+    pipeline->accumulator = 0;
 }
 
 /* false if the job has timed out. Who wakes up long after the deadline was asleep with the whole
  * process (Ctrl-Z, a suspended machine): the workers get their time anew. */
 static bool wait_for_all(cgp_pipeline *pipeline) {
-    while (pipeline->pending > 0) {
+    while (pipeline->accumulator > 0) {
         const int64_t deadline = cgp__watchdog_deadline(pipeline);
         if (cgp__now_ns() < deadline) {
             (void)cgp__wait_until(&pipeline->done, &pipeline->lock, deadline);

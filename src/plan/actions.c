@@ -50,7 +50,7 @@ static cgp_status place_table(cgp_plan *plan, const cgp_plan_options *o) {
 
 static const char *name_of(const cgp_plan_options *o) {
     if (o->inference) return "forward-only";
-    return o->schedule ? o->schedule : o->loss_outside ? "gpipe" : "1f1b";
+    return o->schedule ? o->schedule : o->external_loss ? "gpipe" : "1f1b";
 }
 
 /* Unknown names are told, with the nearest, where the table is made. */
@@ -135,7 +135,7 @@ static int forward_group(const cgp_plan *plan) {
     for (int e = 0; e < plan->n_edges; e++) {
         const cgp__edge_plan *edge = &plan->edges[e];
         if (edge->edge.from < edge->edge.to && edge->capacity > 0)
-            group = cgp__least(group, edge->capacity);
+            group = cgp__min(group, edge->capacity);
     }
     return group;
 }
@@ -189,8 +189,8 @@ static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
                                       .recompute = costs + 3 * n};
     CGP_TRY(cgp_schedule_simulate(plan->schedule, &given, &plan->timeline));
     for (int e = 0; e < plan->n_edges; e++) {
-        const int most = plan->timeline.free_capacity[e];
-        plan->edges[e].capacity = most > 2 ? most : 2;
+        const int max = plan->timeline.free_capacity[e];
+        plan->edges[e].capacity = max > 2 ? max : 2;
     }
     return CGP_OK;
 }

@@ -113,10 +113,10 @@ static void build_tree(stack *s) {
     }
     for (int p = s->leaves - 1; p > 0; p--) {
         const bounds a = s->tree[2 * p], b = s->tree[2 * p + 1];
-        s->tree[p] = (bounds){(int)cgp__least(a.first_start, b.first_start),
-                              (int)cgp__most(a.last_start, b.last_start),
-                              (int)cgp__least(a.first_end, b.first_end),
-                              (int)cgp__most(a.last_end, b.last_end)};
+        s->tree[p] = (bounds){(int)cgp__min(a.first_start, b.first_start),
+                              (int)cgp__max(a.last_start, b.last_start),
+                              (int)cgp__min(a.first_end, b.first_end),
+                              (int)cgp__max(a.last_end, b.last_end)};
     }
 }
 
@@ -266,7 +266,7 @@ static int64_t lowest_gap(attempt *a, const pieces *taken, const cgp__item *item
     do {
         before = offset;
         for (; i < taken->n && taken->list[i].begin < offset + item->bytes; i++)
-            offset = cgp__most(offset, taken->list[i].end);
+            offset = cgp__max(offset, taken->list[i].end);
         if (!slot) return offset;
         offset = lift_over_stack(&a->below, item, offset, &a->steps);
         offset = lift_over_stack(&a->hung, item, offset, &a->steps);
@@ -297,7 +297,7 @@ static int64_t place_others(attempt *a, int (*compare)(const void *, const void 
     lifetimes_clear(&a->placed);
     sort(a, compare);
     for (int i = 0; i < a->n && bytes < enough; i++) {
-        if (!a->order[i]->saved) bytes = cgp__most(bytes, place(a, a->order[i]));
+        if (!a->order[i]->saved) bytes = cgp__max(bytes, place(a, a->order[i]));
     }
     return bytes;
 }
@@ -333,8 +333,8 @@ static void hang_gradients(attempt *a, cgp__layout_turns turns) {
             highest--;
         depth += item->bytes;
         hung++;
-        if (highest >= 0) top = cgp__most(top, depth + end_of(a->below.items[highest]));
-        top = cgp__most(top, depth);
+        if (highest >= 0) top = cgp__max(top, depth + end_of(a->below.items[highest]));
+        top = cgp__max(top, depth);
     }
     depth = 0;
     a->hung.n = hung;

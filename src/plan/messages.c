@@ -17,7 +17,7 @@
 /* --- readers --- */
 
 static bool hands_back(const cgp__node *node) {
-    return node->on_loss && node->op->dx != CGP__DX_NONE;
+    return node->requires_grad && node->op->dx != CGP__DX_NONE;
 }
 
 /* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so
@@ -96,7 +96,8 @@ static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
         if (plan->edges[e].edge.from == edge.from && plan->edges[e].edge.to == edge.to)
             return e;
     }
-    if (!cgp__grow(&plan->edges, &plan->edges_room, plan->n_edges + 1, sizeof *plan->edges) ||
+    if (!cgp__grow(&plan->edges, &plan->edges_capacity, plan->n_edges + 1,
+                   sizeof *plan->edges) ||
         !cgp__index_add(index, hash, plan->n_edges))
         return -1;
     plan->edges[plan->n_edges] = (cgp__edge_plan){.edge = edge};
@@ -107,7 +108,7 @@ static cgp_status add_part(cgp_plan *plan, cgp__index *index, int from, int to, 
     const int e = find_edge(plan, index, (cgp_edge){from, to});
     if (e < 0) return cgp__no_memory("plan: edges", sizeof *plan->edges);
     cgp__edge_plan *edge = &plan->edges[e];
-    if (!cgp__grow(&edge->parts, &edge->parts_room, edge->n_parts + 1, sizeof *edge->parts))
+    if (!cgp__grow(&edge->parts, &edge->parts_capacity, edge->n_parts + 1, sizeof *edge->parts))
         return cgp__no_memory("plan: messages", sizeof *edge->parts);
     const int64_t sample_bytes = cgp__plan_value_bytes(plan, value, 1);
     edge->parts[edge->n_parts++] =

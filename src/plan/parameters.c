@@ -25,17 +25,18 @@ const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device)
     return NULL;
 }
 
-bool cgp__plan_is_shared(const cgp_plan *plan, int parameter) {
+bool cgp__plan_is_tied(const cgp_plan *plan, int parameter) {
     const cgp__parameter *param = &plan->model->params[parameter];
     int uses = 0;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++)
-        uses += plan->model->nodes[plan->model->uses[u].node].on_loss;
+        uses += plan->model->nodes[plan->model->uses[u].node].requires_grad;
     return uses > 1 || plan->first_copy[parameter + 1] - plan->first_copy[parameter] > 1;
 }
 
 /* Add a copy of parameter p on a device that has none yet. */
 static cgp_status add_copy(cgp_plan *plan, int p, int device) {
-    if (!cgp__grow(&plan->copies, &plan->copies_room, plan->n_copies + 1, sizeof *plan->copies))
+    if (!cgp__grow(&plan->copies, &plan->copies_capacity, plan->n_copies + 1,
+                   sizeof *plan->copies))
         return cgp__no_memory("plan: parameters", sizeof *plan->copies);
     cgp_plan_device *info = &plan->devices[device].info;
     plan->copies[plan->n_copies++] = (cgp__copy){p, device, info->parameter_bytes, -1};
@@ -44,11 +45,12 @@ static cgp_status add_copy(cgp_plan *plan, int p, int device) {
 }
 
 /* Copies for the uses that backward reaches, or for the others. */
-static cgp_status place_copies(cgp_plan *plan, int p, bool on_loss) {
+static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     const cgp__parameter *param = &plan->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         const int node = plan->model->uses[u].node, device = cgp__plan_device_of(plan, node);
-        if (plan->model->nodes[node].on_loss != on_loss || cgp__plan_copy(plan, p, device))
+        if (plan->model->nodes[node].requires_grad != requires_grad ||
+            cgp__plan_copy(plan, p, device))
             continue;
         CGP_TRY(add_copy(plan, p, device));
         plan->first_copy[p + 1] = plan->n_copies;
@@ -76,7 +78,7 @@ static void place_gradients(cgp_plan *plan, int p) {
     const cgp__parameter *param = &plan->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         const int node = plan->model->uses[u].node, device = cgp__plan_device_of(plan, node);
-        if (!plan->model->nodes[node].on_loss) continue;
+        if (!plan->model->nodes[node].requires_grad) continue;
         plan->use_gradient[u] = new_buffer(plan, p, device);
         for (int c = plan->first_copy[p]; c < plan->first_copy[p + 1]; c++) {
             if (plan->copies[c].device == device && plan->copies[c].gradient < 0)

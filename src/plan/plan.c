@@ -15,12 +15,12 @@
 #include "optim/optim.h"
 
 /* A model whose loss is the caller's: gpipe, all forwards and then all backwards. */
-static cgp_status check_loss_outside(const cgp_plan_options *o, const cgp_model *model) {
+static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
     if (o->inference)
-        return cgp_fail(CGP_EINVAL, "plan options: loss_outside trains, inference does not");
+        return cgp_fail(CGP_EINVAL, "plan options: external_loss trains, inference does not");
     if (model->n_losses > 0)
         return cgp_fail(CGP_EINVAL,
-                        "model %s: has a loss of its own (loss_outside needs a model with "
+                        "model %s: has a loss of its own (external_loss needs a model with "
                         "cgp_model_output and no loss)",
                         model->name);
     if (model->values[model->output].type.dtype != CGP_F32)
@@ -59,15 +59,15 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if (o->precision != CGP_PRECISION_F32 && o->precision != CGP_PRECISION_BF16)
         return cgp_fail(CGP_EINVAL, "precision: expected f32 or bf16, got number %d",
                         (int)o->precision);
-    if (o->device_memory < 0)
+    if (o->memory_limit < 0)
         return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld",
-                        (long long)o->device_memory);
-    if (!o->inference && !o->loss_outside && model->n_losses == 0)
+                        (long long)o->memory_limit);
+    if (!o->inference && !o->external_loss && model->n_losses == 0)
         return cgp_fail(CGP_EINVAL,
                         "model %s: has no loss to train (plan with `inference`, or with "
-                        "`loss_outside`)",
+                        "`external_loss`)",
                         model->name);
-    if (o->loss_outside) CGP_TRY(check_loss_outside(o, model));
+    if (o->external_loss) CGP_TRY(check_external_loss(o, model));
     if (!o->inference && model->n_params == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no parameter to train", model->name);
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
@@ -111,10 +111,10 @@ static cgp_status allocate(cgp_plan *plan) {
     plan->first_copy = cgp__calloc((size_t)plan->model->n_params + 1, sizeof *plan->first_copy);
     plan->use_gradient = cgp__calloc((size_t)plan->model->n_uses, sizeof *plan->use_gradient);
     plan->state = cgp__calloc((size_t)plan->model->n_states, sizeof *plan->state);
-    plan->pending = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->pending);
+    plan->accumulator = cgp__calloc((size_t)plan->model->n_nodes, sizeof *plan->accumulator);
     if (!plan->balance || !plan->stages || !plan->device_stages || !plan->devices ||
         !plan->node_stage || !plan->first_copy || !plan->use_gradient || !plan->state ||
-        !plan->pending)
+        !plan->accumulator)
         return cgp__no_memory("plan", n * sizeof *plan->stages);
     return CGP_OK;
 }
@@ -129,7 +129,8 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
         cgp__device_plan *device = &plan->devices[d];
         const char *name = o->devices ? o->devices[d] : "cpu";
         if (!name)
-            return cgp_fail(CGP_EINVAL, "devices: expected cpu or ref for device %d, got NULL", d);
+            return cgp_fail(CGP_EINVAL, "devices: expected cpu or ref for device %d, got NULL",
+                            d);
         CGP_TRY(cgp__backend_find(name, &device->backend));
         device->name = cgp__format("%s:%d", name, d);
         if (!device->name) return cgp__no_memory("plan", strlen(name));
@@ -187,7 +188,7 @@ static void add_up(cgp_plan *plan) {
     for (int j = 0; j < plan->n_stages; j++) {
         cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
         info->workspace_bytes =
-            cgp__most(info->workspace_bytes, plan->stages[j].workspace_bytes);
+            cgp__max(info->workspace_bytes, plan->stages[j].workspace_bytes);
     }
     for (int d = 0; d < plan->n_devices; d++) {
         cgp__device_plan *device = &plan->devices[d];
@@ -266,7 +267,7 @@ static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     CGP_TRY(cgp__plan_programs(plan));
     CGP_TRY(cgp__plan_actions(plan, o));
     add_up(plan);
-    return check_limit(plan, o->device_memory);
+    return check_limit(plan, o->memory_limit);
 }
 
 cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
@@ -280,7 +281,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
     plan->model = model;
     plan->optim = options->optim;
     plan->inference = options->inference;
-    plan->loss_outside = options->loss_outside;
+    plan->external_loss = options->external_loss;
     plan->deferred_batch_norm = options->deferred_batch_norm;
     plan->recompute = options->inference ? CGP_RECOMPUTE_NEVER : options->recompute;
     plan->recomputes = cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER;
@@ -298,7 +299,7 @@ cgp_status cgp_plan_create(cgp_plan **out, const cgp_model *model,
 void cgp_plan_destroy(cgp_plan *plan) {
     if (!plan) return;
     for (int j = 0; plan->stages && j < plan->n_stages; j++) {
-        free(plan->stages[j].light.calls);
+        free(plan->stages[j].forward_nosave.calls);
         free(plan->stages[j].forward.calls);
         free(plan->stages[j].recompute.calls);
         free(plan->stages[j].backward.calls);
@@ -317,7 +318,7 @@ void cgp_plan_destroy(cgp_plan *plan) {
     free(plan->first_reader);
     free(plan->readers);
     free(plan->edges);
-    free(plan->pending);
+    free(plan->accumulator);
     free(plan->state);
     free(plan->use_gradient);
     free(plan->first_copy);

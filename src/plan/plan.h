@@ -67,16 +67,16 @@ typedef struct cgp__call {
     uint32_t add;
     int64_t copy_count;
     cgp__place x[CGP__MAX_INPUTS], y, saved[CGP__MAX_SAVED], param[CGP__MAX_PARAMS];
-    cgp__place state[CGP__MAX_STATE], pending; /* NOWHERE: collects nothing */
+    cgp__place state[CGP__MAX_STATE], accumulator; /* NOWHERE: collects nothing */
     cgp__place dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
     int64_t workspace_bytes;
-    cgp__operand soon[CGP__MAX_SOON]; /* what later calls read (programs_soon.c) */
-    int n_soon;
+    cgp__operand prefetch[CGP__MAX_PREFETCH]; /* what later calls read (programs_prefetch.c) */
+    int n_prefetch;
 } cgp__call;
 
 typedef struct cgp__program {
     cgp__call *calls;
-    int n, room;
+    int n, capacity;
     int n_input; /* of a backward in two halves: so many calls are I, those behind them W */
 } cgp__program;
 
@@ -93,7 +93,7 @@ typedef struct cgp__part {
 typedef struct cgp__edge_plan {
     cgp_edge edge;
     cgp__part *parts;
-    int n_parts, parts_room;
+    int n_parts, parts_capacity;
     int64_t bytes;  /* of one message of a full micro-batch */
     int capacity;   /* buffers */
     int64_t offset; /* of the buffers, in the memory of the sender's device */
@@ -110,7 +110,7 @@ typedef struct cgp__stage_plan {
     cgp_plan_stage info;
     int number;              /* among the stages of its device */
     int first_node, n_nodes; /* the loss is one of the last stage's */
-    cgp__program light, forward, recompute, backward;
+    cgp__program forward_nosave, forward, recompute, backward;
     cgp__place output[2]; /* of the model's output, by program as in a part; NOWHERE if made
                              elsewhere */
     bool inputs_in_input, inputs_in_weight,
@@ -137,25 +137,25 @@ typedef struct cgp__copy {
 struct cgp_plan {
     const cgp_model *model;
     cgp_optim optim;
-    bool inference, loss_outside, deferred_batch_norm;
+    bool inference, external_loss, deferred_batch_norm;
     cgp_recompute recompute;
     cgp_precision precision;
     bool recomputes; /* there are R: by `recompute`, or in the schedule's own table */
     bool splits;     /* there are I and W: backward is laid out in two halves */
     int threads;
     int64_t batch, microbatch;
-    int chunks, n_stages, n_devices, n_edges, edges_room;
+    int chunks, n_stages, n_devices, n_edges, edges_capacity;
     int *balance;
     int *node_stage;      /* [nodes] */
     cgp__reader *readers; /* by value, then ascending */
     int *first_reader;    /* [values + 1] */
     cgp__copy *copies; /* by parameter, then in order of the first use that backward reaches */
-    int n_copies, copies_room;
+    int n_copies, copies_capacity;
     int *first_copy; /* [params + 1] the first one is the owner's */
     int64_t
-        *use_gradient; /* [model uses] its gradient buffer, in the gradients of its device */
-    int64_t *state;    /* [model states] offset in the state of its node's device */
-    int64_t *pending;  /* [nodes] likewise; -1: nothing is collected */
+        *use_gradient;    /* [model uses] its gradient buffer, in the gradients of its device */
+    int64_t *state;       /* [model states] offset in the state of its node's device */
+    int64_t *accumulator; /* [nodes] likewise; -1: nothing is collected */
     cgp__stage_plan *stages;
     int *device_stages; /* [stages] those of device 0, those of device 1 .. */
     cgp__device_plan *devices;
@@ -167,7 +167,7 @@ struct cgp_plan {
     cgp_schedule *schedule;
     cgp_schedule_timeline timeline;
     struct cgp__workspace_memo *memo;
-    int n_memo, memo_room;
+    int n_memo, memo_capacity;
     cgp__index memo_index;
     /* Of the loops that could grow faster than the model: a test compares them. */
     int64_t steps;
@@ -229,7 +229,7 @@ const cgp__copy *cgp__plan_copy(const cgp_plan *plan, int parameter, int device)
 int cgp__plan_device_of(const cgp_plan *plan, int node);
 
 /* Whether a parameter has several uses that make a gradient. */
-bool cgp__plan_is_shared(const cgp_plan *plan, int parameter);
+bool cgp__plan_is_tied(const cgp_plan *plan, int parameter);
 
 /* What would make the plan smaller, for a message. */
 const char *cgp__plan_advice(const cgp_plan *plan);

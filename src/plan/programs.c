@@ -14,7 +14,7 @@ typedef struct cgp__workspace_memo {
 } cgp__workspace_memo;
 
 int cgp__builder_item(cgp__stage_builder *b, int64_t bytes, int moment) {
-    if (!cgp__grow(&b->items, &b->items_room, b->n_items + 1, sizeof *b->items)) return -1;
+    if (!cgp__grow(&b->items, &b->items_capacity, b->n_items + 1, sizeof *b->items)) return -1;
     b->items[b->n_items] = (cgp__item){.bytes = bytes, .start = moment, .end = moment};
     return b->n_items++;
 }
@@ -30,8 +30,8 @@ cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int
     memset(&spec, 0, sizeof spec); /* compared as bytes */
     spec.op = node->op->kind;
     spec.direction = call->direction;
-    spec.geometry = node->geometry;
-    if (call->relu) spec.geometry.slope = call->relu->geometry.slope;
+    spec.attributes = node->attributes;
+    if (call->relu) spec.attributes.slope = call->relu->attributes.slope;
     spec.n = n;
     spec.add = call->add;
     spec.type = cgp__plan_activation_type(plan);
@@ -58,7 +58,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
         }
     }
     CGP_TRY(plan->devices[device].backend->workspace(&spec, plan->threads, bytes));
-    if (!cgp__grow(&plan->memo, &plan->memo_room, plan->n_memo + 1, sizeof *plan->memo) ||
+    if (!cgp__grow(&plan->memo, &plan->memo_capacity, plan->n_memo + 1, sizeof *plan->memo) ||
         !cgp__index_add(&plan->memo_index, hash, plan->n_memo))
         return cgp__no_memory("plan", sizeof *plan->memo);
     plan->memo[plan->n_memo++] = (cgp__workspace_memo){spec, device, *bytes};
@@ -68,7 +68,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
                              cgp__direction direction, uint32_t add, int moment,
                              cgp__call **out) {
-    if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
+    if (!cgp__grow(&program->calls, &program->capacity, program->n + 1, sizeof *program->calls))
         return cgp__no_memory("plan: calls", sizeof *program->calls);
     cgp__call *call = &program->calls[program->n++];
     *call = (cgp__call){.node = node, .direction = direction, .add = add};
@@ -145,11 +145,12 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
     for (int i = 0; i < forward->n && status == CGP_OK; i++) {
         const cgp__call *call = &forward->calls[i];
         cgp__call again = *call;
-        again.pending = (cgp__place){CGP__NOWHERE, 0};
+        again.accumulator = (cgp__place){CGP__NOWHERE, 0};
         if (i < b->n_converts ? !converts_needed(b, call, calls, needed)
                               : !needed[i - b->n_converts])
             continue;
-        if (!cgp__grow(&program->calls, &program->room, program->n + 1, sizeof *program->calls))
+        if (!cgp__grow(&program->calls, &program->capacity, program->n + 1,
+                       sizeof *program->calls))
             status = cgp__no_memory("plan: calls", sizeof *program->calls);
         else
             program->calls[program->n++] = again;
@@ -158,22 +159,22 @@ static cgp_status make_recompute(cgp__stage_builder *b) {
     return status;
 }
 
-static void resolve(const cgp__stage_builder *b, cgp__place *place) {
+static void locate(const cgp__stage_builder *b, cgp__place *place) {
     if (place->arena == CGP__ITEM) *place = b->items[place->offset].place;
 }
 
 static void resolve_program(const cgp__stage_builder *b, cgp__program *program) {
     for (int i = 0; i < program->n; i++) {
         cgp__call *call = &program->calls[i];
-        resolve(b, &call->y);
-        resolve(b, &call->dy);
-        resolve(b, &call->workspace);
+        locate(b, &call->y);
+        locate(b, &call->dy);
+        locate(b, &call->workspace);
         for (int k = 0; k < CGP__MAX_INPUTS; k++) {
-            resolve(b, &call->x[k]);
-            resolve(b, &call->dx[k]);
+            locate(b, &call->x[k]);
+            locate(b, &call->dx[k]);
         }
         for (int k = 0; k < CGP__MAX_SAVED; k++)
-            resolve(b, &call->saved[k]);
+            locate(b, &call->saved[k]);
     }
 }
 
@@ -182,7 +183,7 @@ static void resolve_results(cgp__stage_builder *b, int variant) {
     const int output = b->model->output;
     if (output >= 0 && b->plan->node_stage[b->model->values[output].node] == b->index) {
         b->stage->output[variant] = b->where[output];
-        resolve(b, &b->stage->output[variant]);
+        locate(b, &b->stage->output[variant]);
     }
     const cgp_plan *plan = b->plan;
     for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
@@ -192,13 +193,13 @@ static void resolve_results(cgp__stage_builder *b, int variant) {
         for (int i = 0; i < edge->n_parts; i++) {
             cgp__part *part = &edge->parts[i];
             if (gradient && variant == 1 && edge->edge.from == b->index) {
-                resolve(b, &part->from[0]);
+                locate(b, &part->from[0]);
                 part->from[1] = part->from[0];
             } else if (gradient && variant == 1 && edge->edge.to == b->index) {
-                resolve(b, &part->to);
+                locate(b, &part->to);
             } else if (!gradient && edge->edge.from == b->index) {
                 part->from[variant] = b->where[part->value];
-                resolve(b, &part->from[variant]);
+                locate(b, &part->from[variant]);
             }
         }
     }
@@ -242,7 +243,7 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program, b
         if (call->node >= 0 && (!weight || call->direction == CGP__BACKWARD_WEIGHT)) {
             const cgp__node *node = &plan->model->nodes[call->node];
             flops +=
-                node->op->flops(&node->geometry, call->direction) * (double)plan->microbatch;
+                node->op->flops(&node->attributes, call->direction) * (double)plan->microbatch;
         }
     }
     return flops;
@@ -271,7 +272,7 @@ static cgp_status allocate(cgp__stage_builder *b) {
     const size_t values = (size_t)b->model->n_values;
     size_t nodes = 0;
     for (int j = 0; j < b->plan->n_stages; j++)
-        nodes = (size_t)cgp__most((int64_t)nodes, b->plan->stages[j].n_nodes);
+        nodes = (size_t)cgp__max((int64_t)nodes, b->plan->stages[j].n_nodes);
     b->values = cgp__calloc(values, sizeof *b->values);
     b->listed = cgp__calloc(values, sizeof *b->listed);
     b->last_read = cgp__calloc(values, sizeof *b->last_read);
@@ -334,7 +335,7 @@ static void rewind_stage(cgp__stage_builder *b) {
 }
 
 static void programs_of(cgp__stage_plan *stage, int variant, cgp__program *out[3]) {
-    out[0] = variant ? &stage->forward : &stage->light;
+    out[0] = variant ? &stage->forward : &stage->forward_nosave;
     out[1] = variant ? &stage->recompute : NULL;
     out[2] = variant ? &stage->backward : NULL;
 }
@@ -360,7 +361,8 @@ static cgp_status build(cgp__stage_builder *b, int variant, int64_t *slot_bytes,
 }
 
 /* The programs of a builder are final: put places where items are. */
-static void settle(cgp__stage_builder *b, int variant, int64_t slot_bytes, int64_t work_bytes) {
+static void resolve(cgp__stage_builder *b, int variant, int64_t slot_bytes,
+                    int64_t work_bytes) {
     cgp__stage_plan *stage = b->stage;
     cgp__program *programs[3];
     programs_of(stage, variant, programs);
@@ -384,7 +386,7 @@ static cgp_status make_variant(cgp__stage_builder *b, int variant) {
     CGP_TRY(build(b, variant, &slot, &shared));
     b->separate = separate < shared;
     if (b->separate) CGP_TRY(build(b, variant, &slot, &shared));
-    settle(b, variant, slot, shared);
+    resolve(b, variant, slot, shared);
     return CGP_OK;
 }
 
@@ -398,17 +400,17 @@ static cgp_status make_stage(cgp__stage_builder *b, int index) {
     stage->inputs_in_input = reads_input_slot(backward, 0, backward->n_input);
     stage->inputs_in_weight = reads_input_slot(backward, backward->n_input, backward->n);
     stage->inputs_in_recompute = reads_input_slot(&stage->recompute, 0, stage->recompute.n);
-    const cgp__program *forward = plan->inference ? &stage->light : &stage->forward;
+    const cgp__program *forward = plan->inference ? &stage->forward_nosave : &stage->forward;
     stage->info.forward_flops = program_flops(plan, forward, false);
     stage->info.backward_flops = program_flops(plan, backward, false);
     stage->info.weight_flops = program_flops(plan, backward, true);
     stage->info.recompute_flops = program_flops(plan, &stage->recompute, false);
-    cgp__program *const all[4] = {&stage->light, &stage->forward, &stage->recompute,
+    cgp__program *const all[4] = {&stage->forward_nosave, &stage->forward, &stage->recompute,
                                   &stage->backward};
     for (int i = 0; i < 4; i++) {
         /* in backward, what it makes again */
         if (plan->devices[stage->info.device].backend->fuses) cgp__program_fuse(plan, all[i]);
-        cgp__program_soon(plan, all[i], all[i] == &stage->backward);
+        cgp__program_prefetch(plan, all[i], all[i] == &stage->backward);
     }
     return CGP_OK;
 }

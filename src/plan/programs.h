@@ -20,10 +20,10 @@ typedef struct cgp__stage_builder {
     bool separate; /* stored results do not take over memory of what their op reads */
 
     cgp__item *items;
-    int n_items, items_room;
+    int n_items, items_capacity;
 
     cgp__redo *redos; /* in order of execution; those before next_redo have their calls */
-    int n_redos, redos_room, next_redo;
+    int n_redos, redos_capacity, next_redo;
 
     int *values; /* that nodes of the stage make or read, ascending */
     int n_values;
@@ -115,8 +115,8 @@ cgp__place cgp__builder_operand(const cgp__stage_builder *builder, int value);
 /* programs_fuse.c: an ADD or a norm and the RELU behind it, in place, become one call. */
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program);
 
-/* programs_soon.c: what calls are told of those behind them. `saved`: saved values are from an earlier action. */
-void cgp__program_soon(const cgp_plan *plan, cgp__program *program, bool saved);
+/* programs_prefetch.c: what calls are told of those behind them. `saved`: saved values are from an earlier action. */
+void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved);
 
 /* programs_forward.c: fills `program` in order of the nodes. programs_backward.c: the other
  * way. */

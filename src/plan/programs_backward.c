@@ -35,7 +35,7 @@ static void set_gradient(cgp__stage_builder *b, int value, cgp__place place) {
 }
 
 /* Backward runs past the node that makes a value. */
-static void settle(cgp__stage_builder *b, int value) {
+static void resolve(cgp__stage_builder *b, int value) {
     if (is_in_use(b, value)) b->items[b->gradient[value].offset].gradients--;
     b->settled[value] = true;
 }
@@ -75,9 +75,9 @@ static cgp_status place_arrivals(cgp__stage_builder *b) {
 
 /* With a loss outside the output's gradient is the caller's: it begins with a copy, as others may
  * be added to it, or lie over it. */
-static cgp_status place_outside(cgp__stage_builder *b, cgp__program *program) {
+static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const int output = b->model->output;
-    if (!b->plan->loss_outside ||
+    if (!b->plan->external_loss ||
         b->plan->node_stage[b->model->values[output].node] != b->index ||
         !b->model->values[output].has_grad)
         return CGP_OK;
@@ -233,17 +233,17 @@ static cgp_status input_half(cgp__stage_builder *b, cgp__program *program, int i
                 call->dx[k] = dx[k];
         }
     }
-    if (node->output >= 0 && !read_by_weight(b, node)) settle(b, node->output);
+    if (node->output >= 0 && !read_by_weight(b, node)) resolve(b, node->output);
     return CGP_OK;
 }
 
 cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
     CGP_TRY(place_arrivals(b));
-    CGP_TRY(place_outside(b, program));
+    CGP_TRY(place_external(b, program));
     for (int half = 0; half < 2 * b->stage->n_nodes; half++) {
         cgp__direction direction;
         const int i = cgp__half_at(b, half, &direction);
-        if (!b->model->nodes[b->stage->first_node + i].on_loss) continue;
+        if (!b->model->nodes[b->stage->first_node + i].requires_grad) continue;
         if (direction == CGP__BACKWARD_WEIGHT) {
             CGP_TRY(weight_half(b, program, i));
         } else {

@@ -134,8 +134,8 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
             cgp__builder_keep(b, call->x[k], i);
         }
         if (node->output >= 0) call->y = b->where[node->output];
-        const int64_t pending = b->plan->pending[b->stage->first_node + i];
-        if (pending >= 0) call->pending = (cgp__place){CGP__STATE, pending};
+        const int64_t accumulator = b->plan->accumulator[b->stage->first_node + i];
+        if (accumulator >= 0) call->accumulator = (cgp__place){CGP__STATE, accumulator};
     }
     return CGP_OK;
 }

@@ -89,7 +89,8 @@ static void note_read(cgp__stage_builder *b, int value, int moment) {
 /* Run node i again at `moment`, and read its inputs for that. */
 static bool add_redo(cgp__stage_builder *b, int i, int moment) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-    if (!cgp__grow(&b->redos, &b->redos_room, b->n_redos + 1, sizeof *b->redos)) return false;
+    if (!cgp__grow(&b->redos, &b->redos_capacity, b->n_redos + 1, sizeof *b->redos))
+        return false;
     b->live[node->output] = b->n_redos;
     b->redos[b->n_redos++] = (cgp__redo){i, moment, moment};
     for (int k = 0; k < node->n_inputs; k++)

@@ -15,7 +15,7 @@
 typedef struct pool {
     int *of;   /* [microbatches] slot, -1: none yet */
     int *heap; /* [microbatches] free slots: none is below its parent, (i - 1) / 2 */
-    int n_free, most;
+    int n_free, max;
 } pool;
 
 static void swap(int *a, int *b) {
@@ -36,7 +36,7 @@ static int take_lowest(pool *p) {
 }
 
 static void take(pool *p, int microbatch) {
-    p->of[microbatch] = p->n_free > 0 ? take_lowest(p) : p->most++;
+    p->of[microbatch] = p->n_free > 0 ? take_lowest(p) : p->max++;
 }
 
 static void give(pool *p, int microbatch) {
@@ -121,8 +121,8 @@ cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, i
         gather(plan, actions, n, chunks, &f);
         walk(plan, actions, n, chunks, &f, pools, pools + stages, input_slot, saved_slot);
         for (int j = 0; j < stages; j++) {
-            if (input_count) input_count[info->stage_list[j]] = pools[j].most;
-            if (saved_count) saved_count[info->stage_list[j]] = pools[stages + j].most;
+            if (input_count) input_count[info->stage_list[j]] = pools[j].max;
+            if (saved_count) saved_count[info->stage_list[j]] = pools[stages + j].max;
         }
     }
     free(pools);

@@ -19,13 +19,13 @@ void cgp__plan_states(cgp_plan *plan) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
-        plan->pending[i] = -1;
+        plan->accumulator[i] = -1;
         for (int s = node->first_state; s < node->first_state + node->n_state; s++) {
             const cgp__op_state *state = &model->states[s].info;
             plan->state[s] = place(device, cgp_shape_count(&state->shape) *
                                                (int64_t)cgp_dtype_bytes(state->dtype));
         }
-        if (!plan->inference && node->pending_bytes > 0)
-            plan->pending[i] = place(device, node->pending_bytes);
+        if (!plan->inference && node->accumulator_bytes > 0)
+            plan->accumulator[i] = place(device, node->accumulator_bytes);
     }
 }

@@ -253,10 +253,10 @@ static bool find_peaks(const cgp_schedule *s, cgp_schedule_report *report) {
     return true;
 }
 
-static cgp_status find_least_capacity(cgp__execution *x, cgp_schedule_report *report) {
+static cgp_status find_min_capacity(cgp__execution *x, cgp_schedule_report *report) {
     for (int e = 0; e < report->edges; e++)
-        report->least_capacity[e] = 1;
-    return cgp__execution_least_capacity(x, report->least_capacity);
+        report->min_capacity[e] = 1;
+    return cgp__execution_min_capacity(x, report->min_capacity);
 }
 
 static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
@@ -267,13 +267,13 @@ static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
         .edges = s->n_edges,
         .peak_in_flight = cgp__calloc((size_t)s->stages, sizeof(int)),
         .peak_slots = cgp__calloc((size_t)s->devices, sizeof(int)),
-        .least_capacity = cgp__calloc((size_t)s->n_edges, sizeof(int)),
+        .min_capacity = cgp__calloc((size_t)s->n_edges, sizeof(int)),
     };
     cgp_status status = CGP_OK;
-    if (!report.peak_in_flight || !report.peak_slots || !report.least_capacity ||
+    if (!report.peak_in_flight || !report.peak_slots || !report.min_capacity ||
         !find_peaks(s, &report))
         status = cgp__no_memory("schedule: report", (size_t)s->stages * sizeof(int));
-    if (status == CGP_OK) status = find_least_capacity(x, &report);
+    if (status == CGP_OK) status = find_min_capacity(x, &report);
     if (status == CGP_OK)
         *out = report;
     else
@@ -295,7 +295,7 @@ cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report 
 
 void cgp_schedule_report_release(cgp_schedule_report *report) {
     if (!report) return;
-    free(report->least_capacity);
+    free(report->min_capacity);
     free(report->peak_slots);
     free(report->peak_in_flight);
     *report = (cgp_schedule_report){0};

@@ -124,7 +124,7 @@ static void add_measured(const cgp_schedule *s, const cgp_schedule_timeline *t, 
             continue;
         }
         parts[CGP_PART_COPY] += end - ready;
-        if (given > start) parts[CGP_PART_WAKE] += ready - given;
+        if (given > start) parts[CGP_PART_WAKEUP] += ready - given;
     }
 }
 
@@ -144,7 +144,7 @@ static double between(double value, double low, double high) {
 /* Split the idle time of a device by what it idles in the simulations. */
 static void add_idle(const double simulated[3], double makespan, double *parts) {
     const double idle = fmax(0.0, makespan - parts[CGP_PART_COMPUTE] - parts[CGP_PART_COPY] -
-                                      parts[CGP_PART_WAKE]);
+                                      parts[CGP_PART_WAKEUP]);
     const double varied = between(simulated[2], 0.0, idle);
     const double planned = between(simulated[1], 0.0, varied);
     const double equal = between(simulated[0], 0.0, planned);

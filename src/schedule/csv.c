@@ -25,7 +25,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_DIGITS = 8 }; /* far above CGP__SCHEDULE_LIMIT */
+enum { MAX_DIGITS = 8 }; /* far above CGP__SCHEDULE_LIMIT */
 
 /* --- messages --- */
 
@@ -55,7 +55,7 @@ static bool is_digit(char c) {
 static bool read_number(const char **at, const char *end, int *out) {
     const char *begin = *at;
     int value = 0;
-    while (*at < end && is_digit(**at) && *at - begin < MOST_DIGITS)
+    while (*at < end && is_digit(**at) && *at - begin < MAX_DIGITS)
         value = 10 * value + (*(*at)++ - '0');
     *out = value;
     return *at > begin && !(*at < end && is_digit(**at));
@@ -102,7 +102,7 @@ static cgp_status read_action(const cgp__csv *r, const char *at, const char *end
 static cgp_status keep(cgp__csv *r, const cgp_action *action, bool full) {
     if (action->stage < 0) return CGP_OK;
     if (r->n_cells == INT_MAX ||
-        !cgp__grow(&r->cells, &r->room, r->n_cells + 1, sizeof *r->cells))
+        !cgp__grow(&r->cells, &r->capacity, r->n_cells + 1, sizeof *r->cells))
         return cgp__no_memory(r->name, ((size_t)r->n_cells + 1) * sizeof *r->cells);
     r->cells[r->n_cells++] = (cgp__csv_cell){*action, full, r->row, r->column};
     r->older = r->older || full;
@@ -149,7 +149,7 @@ static cgp_status read_pair(cgp__csv *r) {
                       backward->stage >= 0 && cgp__starts_backward(backward->kind) &&
                       (n == 2 || (actions[1].stage >= 0 && actions[1].kind == CGP_ACTION_R));
     if (!good) return wrong_cell(r, "expected a forward and a backward in a pair");
-    actions[0].paired = true;
+    actions[0].overlapped = true;
     for (int i = 0; i < n; i++)
         CGP_TRY(keep(r, &actions[i], full[i]));
     return CGP_OK;

@@ -18,7 +18,7 @@ typedef struct cgp__csv {
     int row, column;
     const char *begin, *stop; /* the cell that is being read, without blanks around it */
     cgp__csv_cell *cells;
-    int n_cells, room;
+    int n_cells, capacity;
     int stages, chunks, rows; /* the largest number of each, + 1 */
     bool transfers;
     bool older;     /* B is I, and BW is B */

@@ -10,7 +10,7 @@
 static int cell_length(const cgp_schedule *s, int device, int position) {
     const cgp_action *a = &s->lists[device][position];
     const int left = s->counts[device] - position;
-    if (a->kind != CGP_ACTION_F || !a->paired) return 1;
+    if (a->kind != CGP_ACTION_F || !a->overlapped) return 1;
     const int partner = left > 2 && a[1].kind == CGP_ACTION_R ? 2 : 1;
     return left > partner && cgp__starts_backward(a[partner].kind) ? partner + 1 : 1;
 }

@@ -10,11 +10,11 @@
  * after the other has no use for that, and whoever waits for the first would wait longer. */
 #include "schedule/schedule.h"
 
-enum { MOST_KINDS = 4 }; /* F R B, or F R I W */
+enum { MAX_KINDS = 4 }; /* F R B, or F R I W */
 
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
     cgp_schedule *part = NULL;
-    CGP_TRY(cgp__schedule_like(&part, schedule, schedule->name, chunks, MOST_KINDS));
+    CGP_TRY(cgp__schedule_like(&part, schedule, schedule->name, chunks, MAX_KINDS));
     for (int device = 0; device < schedule->devices; device++) {
         for (int i = 0; i < schedule->counts[device]; i++) {
             const cgp_action *a = &schedule->lists[device][i];

@@ -68,7 +68,7 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 
 /* --- to scale --- */
 
-enum { MOST_COLUMNS = 1 << 20 };
+enum { MAX_COLUMNS = 1 << 20 };
 
 /* Columns first .. last - 1 of a row: its name and "=", or its letter where that is too long. */
 static void paint_box(const cgp__picture *p, int row, const cgp__box *box, char *first,
@@ -114,8 +114,8 @@ cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
     if (!isfinite(until) || until < timeline->makespan)
         return cgp_fail(CGP_EINVAL, "draw: expected a time of at least the makespan %g, got %g",
                         timeline->makespan, until);
-    if (columns < 1 || columns > MOST_COLUMNS)
-        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MOST_COLUMNS,
+    if (columns < 1 || columns > MAX_COLUMNS)
+        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MAX_COLUMNS,
                         columns);
     CGP_TRY(cgp__rules_check(schedule, NULL));
     CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));

@@ -282,7 +282,7 @@ static void lower_edge(cgp__execution *x, int *capacity, int edge, int low) {
     capacity[edge] = high;
 }
 
-cgp_status cgp__execution_least_capacity(cgp__execution *x, int *capacity) {
+cgp_status cgp__execution_min_capacity(cgp__execution *x, int *capacity) {
     const cgp_schedule *s = x->schedule;
     int *floor = cgp__calloc((size_t)s->n_edges, sizeof *floor);
     if (!floor) return cgp__no_memory("schedule: capacity", (size_t)s->n_edges * sizeof *floor);

@@ -93,7 +93,7 @@ static char *draw(const cgp_schedule *s, const int *marks) {
     return cgp__text_close(&text, CGP_OK, &out) == CGP_OK ? out : NULL;
 }
 
-char *cgp_schedule_draw_fault(const cgp_schedule *schedule) {
+char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule) {
     CGP__NEED_OR(schedule, NULL);
     cgp_schedule *s = cgp__copy_lowered(schedule);
     if (!s) return NULL;

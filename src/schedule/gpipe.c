@@ -37,7 +37,7 @@ cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_option
     const int64_t group = options->group ? options->group : s->devices;
     for (int64_t first = 0; first < s->chunks; first += group) {
         for (int j = 0; j < s->stages; j++) {
-            for (int64_t i = first; i < cgp__least(first + group, s->chunks); i++)
+            for (int64_t i = first; i < cgp__min(first + group, s->chunks); i++)
                 cgp__append(s, CGP_ACTION_F, j, (int)i);
         }
     }

@@ -57,7 +57,7 @@ typedef struct device {
 typedef struct game {
     cgp_schedule *schedule;
     const rules *rules;
-    int n, m, most;
+    int n, m, max;
     double *cost[CGP__COMPUTE_KINDS]; /* [n] of F, I and W */
     double latency;
     double *first_backward; /* [n] the first I cannot come before */
@@ -122,8 +122,8 @@ static void choose(const game *g, int r) {
                                              : INFINITY;
         return;
     }
-    const bool held_back = in_flight >= g->most && forward <= d->clock;
-    if (in_flight >= g->most ||
+    const bool held_back = in_flight >= g->max && forward <= d->clock;
+    if (in_flight >= g->max ||
         (d->done[CGP_ACTION_I] == 0 && isfinite(forward) && !warms_up(g, r, forward)))
         forward = INFINITY;
     const bool runs_forward = forward == backward ? !d->forward_last : forward < backward;
@@ -234,7 +234,7 @@ static bool next_rules(rules *r) {
 
 static void play_shortest(game *g) {
     /* ZB-H2 keeps up to 2n - 1 in flight. */
-    rules trial = {.hand = g->most >= 2 * g->n - 1 ? 2 : 1}, best = trial;
+    rules trial = {.hand = g->max >= 2 * g->n - 1 ? 2 : 1}, best = trial;
     length shortest = play(g, &trial, false);
     while (next_rules(&trial)) {
         const length now = play(g, &trial, false);
@@ -265,7 +265,7 @@ static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int d
     const size_t n = (size_t)s->stages, cells = n * (size_t)s->chunks;
     CGP_TRY(cgp__surplus_check(s, (int64_t)s->chunks + s->stages));
     game g = {.schedule = s, .n = s->stages, .m = s->chunks, .latency = o->latency};
-    g.most = depth * g.n;
+    g.max = depth * g.n;
     double *numbers = cgp__calloc(4 * n + 2 * cells, sizeof *numbers);
     g.devices = cgp__calloc(n, sizeof *g.devices);
     for (g.leaves = 1; g.leaves < g.n; g.leaves *= 2)

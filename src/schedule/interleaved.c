@@ -38,13 +38,13 @@ static void put(const rounds *x, cgp_action_kind kind, int k) {
     cgp__append(x->schedule, kind, from_first * x->schedule->devices + x->device, microbatch);
 }
 
-static int least(int a, int b) {
+static int min(int a, int b) {
     return a < b ? a : b;
 }
 
 static void fill_device(const rounds *x, bool apart) {
     const int after = x->schedule->devices - 1 - x->device;
-    const int warm_up = least(x->total, (x->v - 1) * x->group + (apart ? after : 2 * after));
+    const int warm_up = min(x->total, (x->v - 1) * x->group + (apart ? after : 2 * after));
     int forward = 0, backward = 0, weight = 0;
     while (forward < warm_up)
         put(x, CGP_ACTION_F, forward++);

@@ -105,7 +105,7 @@ static void write_action(writer *w, const cgp_action *a) {
 int cgp__partner(const cgp_schedule *s, int device, int position) {
     const cgp_action *list = s->lists[device];
     int i = position + 1;
-    if (!list[position].paired || list[position].kind != CGP_ACTION_F) return position;
+    if (!list[position].overlapped || list[position].kind != CGP_ACTION_F) return position;
     while (i < s->counts[device] && list[i].kind == CGP_ACTION_R)
         i++;
     return i < s->counts[device] && cgp__starts_backward(list[i].kind) ? i : position;

@@ -258,6 +258,6 @@ cgp_status cgp__execution_deadlock(const cgp__execution *x);
  * be. CGP_EINVAL with the cycle if no capacity helps. Forgets where `x` stands and what the
  * caller had set. Cost: O(actions) if nothing is raised, else O(actions x raised edges x log
  * chunks). */
-cgp_status cgp__execution_least_capacity(cgp__execution *x, int *capacity);
+cgp_status cgp__execution_min_capacity(cgp__execution *x, int *capacity);
 
 #endif

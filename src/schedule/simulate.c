@@ -154,13 +154,13 @@ static void count_buffers(const cgp__execution *x, int *free_capacity) {
     for (int e = 0; e < x->schedule->n_edges; e++) {
         const double *sent = x->sent + (size_t)e * x->schedule->chunks;
         const double *received = x->received + (size_t)e * x->schedule->chunks;
-        int most = 1, q = 0;
+        int max = 1, q = 0;
         for (int k = 0; k < x->sends[e]; k++) {
             while (q < x->receives[e] && received[q] <= sent[k])
                 q++;
-            most = k + 1 - q > most ? k + 1 - q : most;
+            max = k + 1 - q > max ? k + 1 - q : max;
         }
-        free_capacity[e] = most;
+        free_capacity[e] = max;
     }
 }
 
@@ -195,7 +195,7 @@ static cgp_status simulate(cgp__execution *x, const double *duration,
     set_costs(x, duration, costs, t);
     if (!cgp__execution_run(x)) return cgp__execution_deadlock(x);
     count_buffers(x, t->free_capacity);
-    CGP_TRY(cgp__execution_least_capacity(x, t->free_capacity));
+    CGP_TRY(cgp__execution_min_capacity(x, t->free_capacity));
     if (costs->capacity) {
         CGP_TRY(cgp__list_order_check_capacity(&x->order, x->schedule, costs->capacity));
         set_costs(x, duration, costs, t);

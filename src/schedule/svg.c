@@ -11,7 +11,7 @@
 #include <string.h>
 
 enum { LEFT = 84, TOP = 52, ROW = 30, BOX = 24, LETTER = 7, BELOW = 50 };
-static const double MOST_WIDTH = 12000.0, COMFORTABLE = 24.0;
+static const double MAX_WIDTH = 12000.0, COMFORTABLE = 24.0;
 
 typedef struct sheet {
     FILE *file;
@@ -61,10 +61,10 @@ static double find_scale(const cgp__picture *pictures, int n) {
         measure_boxes(&pictures[k], &w);
         end = fmax(end, pictures[k].end);
     }
-    if (!(end > 1e-300)) return 1.0; /* beyond that MOST_WIDTH / end is no number */
+    if (!(end > 1e-300)) return 1.0; /* beyond that MAX_WIDTH / end is no number */
     const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
     const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
-    return fmin(wanted, MOST_WIDTH / end);
+    return fmin(wanted, MAX_WIDTH / end);
 }
 
 static const struct {

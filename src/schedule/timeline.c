@@ -83,7 +83,7 @@ static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int
 }
 
 void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
-    double total = 0.0, least = INFINITY;
+    double total = 0.0, min = INFINITY;
     for (int device = 0; device < s->devices; device++) {
         const int count = s->counts[device];
         t->span = fmax(t->span, span_of(s, t, device));
@@ -94,17 +94,17 @@ void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
         total += compute;
         t->busy[device] = t->makespan > 0.0 ? compute / t->makespan : 0.0;
         /* Spans that differ by rounding only are equal: the device must not be drawn by lot. */
-        if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) least = fmin(least, compute);
+        if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) min = fmin(min, compute);
     }
     /* Not below 0, where two sums of the same terms were rounded differently. */
     if (t->makespan > 0.0)
         t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
-    if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - least / t->span);
+    if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - min / t->span);
 }
 
 /* --- a measured step --- */
 
-#define MOST_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
+#define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
 
 /* start <= ready <= end after the action before, and given <= ready; all finite. */
 static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
@@ -113,20 +113,20 @@ static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timelin
     const double given = t->given[d][i], ready = t->ready[d][i];
     const double before = i > 0 ? t->end[d][i - 1] : 0.0;
     char text[CGP__ACTION_TEXT];
-    if (start >= before && ready >= start && end >= ready && end <= MOST_SECONDS &&
+    if (start >= before && ready >= start && end >= ready && end <= MAX_SECONDS &&
         given >= 0.0 && given <= ready)
         return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "times: device %d, position %d, %s: expected %g <= start <= ready <= end "
                     "<= %g and 0 <= given <= ready, got start %g, ready %g, end %g, given %g",
                     d, i, cgp_action_text(&s->lists[d][i], text, sizeof text), before,
-                    MOST_SECONDS, start, ready, end, given);
+                    MAX_SECONDS, start, ready, end, given);
 }
 
 /* Most buffers of an edge taken at one time: from when SEND has one until its RECV is done. */
 static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
     const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
-    int taken = 0, most = 1, next = 0;
+    int taken = 0, max = 1, next = 0;
     for (int i = 0; i < s->counts[from]; i++) {
         const cgp_action *a = &s->lists[from][i];
         if (a->edge != edge || !cgp__is_send(a->kind)) continue;
@@ -134,9 +134,9 @@ static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, 
             const cgp_action *b = &s->lists[to][next];
             taken -= b->edge == edge && !cgp__is_send(b->kind);
         }
-        most = ++taken > most ? taken : most;
+        max = ++taken > max ? taken : max;
     }
-    return most;
+    return max;
 }
 
 cgp_status cgp__timeline_complete(cgp_schedule_timeline *t, const cgp_schedule *s) {

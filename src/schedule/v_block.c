@@ -56,7 +56,7 @@ typedef struct row {
 
 typedef struct play {
     cgp_schedule *schedule;
-    int n, m, most;
+    int n, m, max;
     bool weight_in_turn; /* a W that is first in the list runs at once */
     bool append;         /* to the schedule */
     row *rows;           /* [n] */
@@ -153,7 +153,7 @@ static int choose(const play *p, int device, int tick) {
                                               : a->kind == CGP_ACTION_I ? 1
                                                                         : 2));
         const bool first = !(seen & bit);
-        const bool fits = a->kind != CGP_ACTION_F || peak + 1 <= p->most || i == w->head;
+        const bool fits = a->kind != CGP_ACTION_F || peak + 1 <= p->max || i == w->head;
         seen |= bit;
         if (first && fits && can_run(p, device, a, tick)) {
             if (a->kind != CGP_ACTION_W || (p->weight_in_turn && i == w->head)) return i;
@@ -235,8 +235,8 @@ static void release(play *p) {
     free(p->rows);
 }
 
-static cgp_status fill(cgp_schedule *s, block (*block_of)(int n, int r), int most) {
-    play p = {.schedule = s, .n = s->devices, .m = s->chunks, .most = most};
+static cgp_status fill(cgp_schedule *s, block (*block_of)(int n, int r), int max) {
+    play p = {.schedule = s, .n = s->devices, .m = s->chunks, .max = max};
     CGP_TRY(cgp__surplus_check(s, (int64_t)p.m + 2 * (int64_t)p.n));
     const bool enough = allocate(&p);
     for (int r = 0; enough && r < p.n; r++) {

@@ -30,7 +30,7 @@ static void put(cgp__v_hand *h, char letter, int chunk) {
 static void pair(const cgp__v_hand *h) {
     const int device = h->schedule->device_of[h->stage[0]];
     const int count = h->schedule->counts[device];
-    if (count > 0) h->schedule->lists[device][count - 1].paired = true;
+    if (count > 0) h->schedule->lists[device][count - 1].overlapped = true;
 }
 
 void cgp__v_put(cgp__v_hand *hand, int times, const char *actions) {

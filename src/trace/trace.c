@@ -5,14 +5,14 @@
 #include <stdlib.h>
 
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity) {
-    int64_t room = 256;
-    while (room < capacity)
-        room *= 2;
-    if (room <= trace->capacity) return CGP_OK;
-    cgp__event *events = cgp__calloc((size_t)room, sizeof *events);
-    if (!events) return cgp__no_memory("trace", (size_t)room * sizeof *events);
+    int64_t rounded = 256;
+    while (rounded < capacity)
+        rounded *= 2;
+    if (rounded <= trace->capacity) return CGP_OK;
+    cgp__event *events = cgp__calloc((size_t)rounded, sizeof *events);
+    if (!events) return cgp__no_memory("trace", (size_t)rounded * sizeof *events);
     free(trace->events);
-    *trace = (cgp__trace){events, room, 0};
+    *trace = (cgp__trace){events, rounded, 0};
     return CGP_OK;
 }
 

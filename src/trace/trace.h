@@ -9,8 +9,9 @@
 #include "base/base.h"
 
 typedef struct cgp__event {
-    int64_t start_ns, end_ns;   /* cgp__now_ns() */
-    int64_t given_ns, ready_ns; /* of a transfer: when the other side let go of the buffer (0:
+    int64_t start_ns, end_ns; /* cgp__now_ns() */
+    int64_t released_ns,
+        ready_ns; /* of a transfer: when the other side let go of the buffer (0:
                                    always free), when this side had it; else: 0, start_ns */
     int kind, stage, microbatch;
 } cgp__event;

@@ -14,15 +14,15 @@
 
 typedef struct cgp__channel cgp__channel;
 
-/* `memory`: capacity x bytes, borrowed. `awake_ns`: who waits looks for so long before it sleeps,
+/* `memory`: capacity x bytes, borrowed. `spin_ns`: who waits looks for so long before it sleeps,
  * which keeps its core from others, but waking up takes longer than most messages. */
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
-                               int64_t awake_ns);
+                               int64_t spin_ns);
 void cgp__channel_destroy(cgp__channel *channel);
 
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *given_ns);
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns);
 void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch);
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *given_ns);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns);
 void cgp__channel_release(cgp__channel *channel, const void *buffer);
 
 /* Whether the sender (or the receiver) waits in acquire (take) now. Threads: any. */

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # support.sh -- what the tests of the program share. Sourced with: SOURCE_DIR BUILD_DIR
 #
-# The test works in a folder of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
+# The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends it.
 set -u
 export LC_ALL=C
 unset CGP_LOG CGP_FAULT CGP_LIMITS POSIXLY_CORRECT
 
-set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this folder
+set -- "$(cd "$1" && pwd)" "$(cd "$2" && pwd)" # the test is about to leave this directory
 source_dir=$1 program=$2/cgpipe
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

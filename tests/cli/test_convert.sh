@@ -14,22 +14,22 @@ resnet=resnet20:width=4,classes=7,image=16
 same_weights() { cmp -s "$1/latest/weights.safetensors" "$2/latest/weights.safetensors"; }
 names() { ls -A "$1" | tr '\n' ' '; }
 
-# --- a folder to a run and back ---
+# --- a directory to a run and back ---
 
 run convert "$weights/gpt2" run
-check "a folder becomes a run: exit code 0" exits 0
+check "a directory becomes a run: exit code 0" exits 0
 check "it says which model that is" has "model        $gpt2" "$out"
 check "it says which dropout" has "dropout      0.1" "$out"
 check "it warns of nothing" eval "! grep -q warning '$out'"
 check "it says how large" has "parameters   7,632" "$out"
 check "the run has a checkpoint of step 0" test "$(names run)" = "latest run.json step-00000000 "
-run convert run folder
-check "a run becomes a folder: exit code 0" exits 0
-check "the folder has two files" test "$(names folder)" = "config.json model.safetensors "
-check "its activation is the one that came" has '"activation_function": "gelu_new"' folder/config.json
-check "its dropout is the one that came" has '"attn_pdrop": 0.1' folder/config.json
-run convert folder again
-check "the folder becomes the same run" same_weights run again
+run convert run directory
+check "a run becomes a directory: exit code 0" exits 0
+check "the directory has two files" test "$(names directory)" = "config.json model.safetensors "
+check "its activation is the one that came" has '"activation_function": "gelu_new"' directory/config.json
+check "its dropout is the one that came" has '"attn_pdrop": 0.1' directory/config.json
+run convert directory again
+check "the directory becomes the same run" same_weights run again
 for case in gpt2-shards gpt2-f16 gpt2-bf16 gpt2-other; do
     run convert "$weights/$case" "run-$case"
     check "$case: exit code 0" exits 0
@@ -131,7 +131,7 @@ check "a damaged checkpoint: that of the start is the way out" has "step-0000000
 run train --resume --run start --from-step 0 --steps 3
 check "train --from-step 0: from the start" has "resumed      after step 0 of 3" "$out"
 check "train --from-step 0: later ones are gone, and come again" same_weights start one-of-three
-fails 2 "--from-step: expected a run, got folder" convert folder to --from-step 0
+fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 0
 
 # A note of which nobody knows what data it has seen.
 note_becomes() { # note_becomes RUN SED-SCRIPT: with its sums
@@ -158,40 +158,40 @@ fails 2 "convert: TO is missing (cgpipe convert FROM TO)" convert run
 fails 2 "three: unexpected word after run" convert run two three
 fails 1 "nowhere: cannot be read (No such file or directory)" convert nowhere to
 mkdir bare
-fails 1 "bare: expected a run (run.json), a Hugging Face folder (config.json) or a safetensors file, got a folder ..." \
+fails 1 "bare: expected a run (run.json), a Hugging Face directory (config.json) or a safetensors file, got a directory ..." \
     convert bare to
 fails 2 "convert: --model is missing (of which model plain.safetensors has the weights: resnet50, say)" \
     convert plain.safetensors to
 fails 2 "--model: expected a file of weights, run says its model" convert run to --model gpt2
-fails 2 "--from-step: expected a run, got folder" convert folder to --from-step 3
-fails 2 "to.safetensors: expected a folder for the run, got the name of a file" convert folder to.safetensors
+fails 2 "--from-step: expected a run, got directory" convert directory to --from-step 3
+fails 2 "to.safetensors: expected a directory for the run, got the name of a file" convert directory to.safetensors
 fails 2 "to: expected a name that ends in .safetensors for the weights of resnet" convert images to
 fails 2 "resnt: unknown model (did you mean resnet?)" convert one.safetensors to --model resnt
 fails 1 "one.safetensors: conv1.weight: expected shape [16, 3, 3, 3], got [4, 3, 3, 3]" \
     convert one.safetensors to --model resnet20:classes=7
 fails 1 "text.txt: at byte 0: ..." convert text.txt to --model $gpt2
-fails 1 "run folder run: has a run already (--overwrite deletes it)" convert folder run
-fails 1 "folder: has weights already (--overwrite replaces them)" convert run folder
+fails 1 "run directory run: has a run already (--overwrite deletes it)" convert directory run
+fails 1 "directory: has weights already (--overwrite replaces them)" convert run directory
 fails 1 "one.safetensors: is there already (--overwrite replaces it)" convert images one.safetensors
-fails 1 "text.txt: is a file, expected a folder or a name that ends in .safetensors" convert run text.txt
-fails 1 "run folder text.txt: is a file, expected a folder" convert folder text.txt
-fails 1 "run folder no/run: cannot be made (no: No such file or directory)" convert folder no/run
-fails 1 "no/folder: cannot be made (No such file or directory)" convert run no/folder
-fails 1 "run folder folder: is a Hugging Face folder, it has config.json (take another name)" convert "$weights/gpt2" folder --overwrite
+fails 1 "text.txt: is a file, expected a directory or a name that ends in .safetensors" convert run text.txt
+fails 1 "run directory text.txt: is a file, expected a directory" convert directory text.txt
+fails 1 "run directory no/run: cannot be made (no: No such file or directory)" convert directory no/run
+fails 1 "no/directory: cannot be made (No such file or directory)" convert run no/directory
+fails 1 "run directory directory: is a Hugging Face directory, it has config.json (take another name)" convert "$weights/gpt2" directory --overwrite
 fails 1 "run: is a run, it has run.json (take another name)" convert one run --overwrite
 fails 1 "run/latest/weights.safetensors: is in a checkpoint, run/latest has checkpoint.json (take another name)" \
     convert one run/latest/weights.safetensors --overwrite
 fails 1 "run/latest: is a checkpoint, it has checkpoint.json (take another name)" convert one run/latest --overwrite
-cp -R folder llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
+cp -R directory llama && sed -i 's/"gpt2"/"llama"/' llama/config.json
 fails 1 'llama/config.json: model_type: expected "gpt2", got "llama"' convert llama to
-cp -R folder cut && head -c 20000 folder/model.safetensors >cut/model.safetensors
+cp -R directory cut && head -c 20000 directory/model.safetensors >cut/model.safetensors
 fails 1 "cut/model.safetensors: at byte 20000: file ends early: ..." convert cut to
 
 # --- again ---
 
-run convert run-gpt2-bf16 folder --overwrite
-check "--overwrite replaces a folder" exits 0
-run convert folder run --overwrite
+run convert run-gpt2-bf16 directory --overwrite
+check "--overwrite replaces a directory" exits 0
+run convert directory run --overwrite
 check "--overwrite replaces a run" same_weights run run-gpt2-bf16
 run convert images one.safetensors --overwrite
 check "--overwrite replaces a file" exits 0
@@ -204,7 +204,7 @@ cramped() {
     code=$?
 }
 
-for arguments in "folder full" "run full" "images full.safetensors"; do
+for arguments in "directory full" "run full" "images full.safetensors"; do
     cramped $arguments
     check "no room, $arguments: one line" lines 1 "$err"
     check "no room, $arguments: exit code 1" exits 1
@@ -213,9 +213,9 @@ done
 
 run convert "$weights/gpt2" there # and what was there stays, to the byte
 run train --resume --run there --data tokens.bin --batch 4 --chunks 2 --steps 2 --optimizer sgd
-run convert there there-folder
+run convert there there-directory
 run convert images there.safetensors
-for arguments in "run-gpt2-bf16 there-folder" "folder there" "images-again there.safetensors"; do
+for arguments in "run-gpt2-bf16 there-directory" "directory there" "images-again there.safetensors"; do
     target=${arguments#* }
     rm -rf kept && cp -a $target kept
     cramped $arguments --overwrite
@@ -224,22 +224,22 @@ for arguments in "run-gpt2-bf16 there-folder" "folder there" "images-again there
 done
 run train --resume --run there --steps 4
 check "the run that stays goes on" has "resumed      after step 2 of 4" "$out"
-run convert folder there --overwrite
+run convert directory there --overwrite
 check "with room the run that was trained is replaced" test "$(names there)" = "latest run.json step-00000000 "
-mkdir -p there-folder/model.safetensors.d && rm there-folder/model.safetensors && mv there-folder/model.safetensors{.d,}
-cp there-folder/config.json kept.json
-run convert run there-folder --overwrite
+mkdir -p there-directory/model.safetensors.d && rm there-directory/model.safetensors && mv there-directory/model.safetensors{.d,}
+cp there-directory/config.json kept.json
+run convert run there-directory --overwrite
 check "weights that cannot be replaced: exit code 1" exits 1
-check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-folder/config.json
+check "weights that cannot be replaced: config.json stays" cmp -s kept.json there-directory/config.json
 
 # Killed at moments that go from the start to past the end of the time that it takes undisturbed. run.json or config.json is there
 # only beside all the rest. Every other time there is something that is replaced. A kill counts for what it was meant for if
 # something is half done then.
 run train gpt2:layers=2,width=128,heads=2,vocab=64,seq=16 --data tokens.bin --steps 1 --batch 4 --run large
-run convert large large-folder
+run convert large large-directory
 both() { # both MICROSECONDS: the two ways at once; killed after so long, 0: not
-    "$program" convert large-folder killed --overwrite >/dev/null 2>&1 & pid=$!
-    "$program" convert large killed-folder --overwrite >/dev/null 2>&1 & other=$!
+    "$program" convert large-directory killed --overwrite >/dev/null 2>&1 & pid=$!
+    "$program" convert large killed-directory --overwrite >/dev/null 2>&1 & other=$!
     if [ "$1" -gt 0 ]; then
         sleep "$(printf '%d.%06d' $(($1 / 1000000)) $(($1 % 1000000)))"
         kill -KILL $pid $other 2>/dev/null
@@ -254,16 +254,16 @@ started=$(now)
 both 0
 took=$(($(now) - started))
 check "two conversions at once, undisturbed" test $pid$other = 00
-hit_run=0 hit_folder=0 whole=0 i=0
-while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_folder -eq 0 ]; }; }; do
+hit_run=0 hit_directory=0 whole=0 i=0
+while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_directory -eq 0 ]; }; }; do
     i=$((i + 1))
-    [ $((i % 2)) -eq 0 ] || rm -rf killed killed-folder
+    [ $((i % 2)) -eq 0 ] || rm -rf killed killed-directory
     rm -rf again
     both $((took * (i % 40 + 1) / 35))
     [ $pid -ne 137 ] || [ ! -d killed ] || { [ -e killed/run.json ] && [ ! -e killed/.new ]; } || hit_run=$((hit_run + 1))
-    [ $other -ne 137 ] || [ ! -d killed-folder ] ||
-        { [ -e killed-folder/config.json ] && [ "$(names killed-folder)" = "config.json model.safetensors " ]; } ||
-        hit_folder=$((hit_folder + 1))
+    [ $other -ne 137 ] || [ ! -d killed-directory ] ||
+        { [ -e killed-directory/config.json ] && [ "$(names killed-directory)" = "config.json model.safetensors " ]; } ||
+        hit_directory=$((hit_directory + 1))
     good=true
     if [ -e killed/run.json ]; then
         run convert killed again
@@ -271,18 +271,18 @@ while [ $i -lt 40 ] || { [ $i -lt 400 ] && { [ $hit_run -eq 0 ] || [ $hit_folder
         same_weights killed large || good=false
         whole=$((whole + 1))
     fi
-    if [ -e killed-folder/config.json ]; then
-        cmp -s killed-folder/model.safetensors large-folder/model.safetensors || good=false
+    if [ -e killed-directory/config.json ]; then
+        cmp -s killed-directory/model.safetensors large-directory/model.safetensors || good=false
         whole=$((whole + 1))
     fi
-    run convert large-folder killed --overwrite
+    run convert large-directory killed --overwrite
     exits 0 && [ "$(names killed)" = "latest run.json step-00000000 " ] || good=false
-    run convert large killed-folder --overwrite
-    exits 0 && [ "$(names killed-folder)" = "config.json model.safetensors " ] || good=false
+    run convert large killed-directory --overwrite
+    exits 0 && [ "$(names killed-directory)" = "config.json model.safetensors " ] || good=false
     $good || not_ok "killed after $i: whole or nothing"
 done
-check "killed $i times: $hit_run times amid a run, $hit_folder amid a folder; $whole were whole" \
-    test $hit_run -gt 0 -a $hit_folder -gt 0
+check "killed $i times: $hit_run times amid a run, $hit_directory amid a directory; $whole were whole" \
+    test $hit_run -gt 0 -a $hit_directory -gt 0
 
 # --- the real libraries read it ---
 
@@ -303,10 +303,10 @@ if "$python" -c 'import torch, transformers, safetensors' 2>/dev/null; then
     "$python" "$tool" made >"$out" 2>"$err"
     code=$?
     check "reference weights are made: exit code 0" exits 0
-    check "what else is in the folder stays" test -e made/mine/file
+    check "what else is in the directory stays" test -e made/mine/file
     rm made/gpt2/expected.safetensors
     "$python" "$tool" made >"$out" 2>"$err"
-    check "a folder that is not the tool's stays" test -e made/gpt2/model.safetensors
+    check "a directory that is not the tool's stays" test -e made/gpt2/model.safetensors
 else
     echo "skip: $python has no torch, transformers and safetensors to read what was written"
 fi

@@ -14,7 +14,7 @@ check "profile: the peak that was given" has "peak         50.0 GFLOP/s a core" 
 check "profile: fits a page" test "$(widest "$out")" -le 120
 check "profile --json: all keys" keys costs.json version command date model samples threads \
     precision peak_flops copy_bytes_per_second layers name forward_seconds input_seconds \
-    weight_seconds recompute_seconds redo_seconds forward_flops parameter_bytes saved_bytes
+    weight_seconds recompute_seconds selective_seconds forward_flops parameter_bytes saved_bytes
 check "profile --json: samples of a micro-batch" test "$(value samples costs.json)" = 2
 check "profile --json: the model in full" has "$costed" <(sed 's/,vocab=64,seq=16/,seq=16,vocab=64/' costs.json)
 

@@ -7,14 +7,14 @@ source "$(dirname "$0")/support.sh"
 small="--batch 8 --steps 2"
 before_steps() { sed '/^step  *[0-9]*\//,$d' "$1"; }
 after_steps() { sed '1,/^step  *2\/2/d' "$1"; }
-at_most() { [ "$(wc -l)" -le "$1" ]; }
+at_max() { [ "$(wc -l)" -le "$1" ]; }
 
 # --- how much a run says ---
 
 run train $model --data text.txt $small --stages 2 --clip 1 --run r --trace x.json,x.svg --sample 20 --overwrite
 check "train: exit code 0" exits 0
-check "before the first step at most 12 lines" at_most 12 < <(before_steps "$out")
-check "after the last at most 8" at_most 8 < <(after_steps "$out" | tr -d '\0')
+check "before the first step at most 12 lines" at_max 12 < <(before_steps "$out")
+check "after the last at most 8" at_max 8 < <(after_steps "$out" | tr -d '\0')
 for word in "^model  .*layers=1" "^data  " "^run  *r$" "^pipeline  *2 stages" "^memory .* planned, .* on the largest of 2 devices$"; do
     check "before it: $word" grep -q "$word" <(before_steps "$out")
 done
@@ -30,13 +30,13 @@ done
 check "--verbose is not the run's" test -z "$(grep -E '"(verbose|quiet)": (true|false)' <(jq .options v/run.json))"
 
 # A resumed run with all that can be said of it: another batch, micro-batch, device, precision, data, number of steps.
-run train $model --data text.txt $small --chunks 8 --rate-schedule cosine --run w
+run train $model --data text.txt $small --chunks 8 --lr-schedule cosine --run w
 rm w/metrics.jsonl
 sed 's/says/sees/' text.txt >other.txt
 run train --resume --run w --data other.txt --new-data --steps 3 --batch 4 --chunks 2 --devices ref --precision bf16 --stages 2 --seed 0
 check "resumed: exit code 0" exits 0
 check "resumed: every warning" test "$(grep -c '^warning' "$out")" -eq 6
-check "resumed: at most 12 lines before the first step" at_most 12 < <(before_steps "$out")
+check "resumed: at most 12 lines before the first step" at_max 12 < <(before_steps "$out")
 check "resumed: all changes in a line" grep -qx \
     'changed      --stages 1 -> 2, --chunks 8 -> 2, --precision "f32" -> "bf16", --batch 8 -> 4, --steps 2 -> 3, --devices null -> \["ref"\]' "$out"
 check "resumed: kinds of devices and micro-batches in one" has \
@@ -115,11 +115,11 @@ fails 2 "xyzzy: unknown command (cgpipe help)" xyzzy
 fails 2 "trace: unknown command (cgpipe help)" trace
 fails 2 "-x: unknown option (cgpipe help)" -x
 meant() { fails 2 "$1: unknown option (did you mean $2?)" train $model --data text.txt "$1" 2; }
-meant --lr --rate
-meant --learning-rate --rate
-meant --learning_rate --rate
-meant --LR --rate
-meant --min-lr --rate-least
+meant --lr --lr
+meant --learning-rate --lr
+meant --learning_rate --lr
+meant --LR --lr
+meant --min-lr --min-lr-ratio
 meant --micro-batches --chunks
 meant --microbatches --chunks
 meant --num_microbatches --chunks
@@ -168,7 +168,7 @@ for words in "--data text.txt second.txt" "--data text.txt --data second.txt" "-
     check "$words: resumed with both" test "$code$(size d2)" = 02
 done
 (cd d2 && exec "$program" train --resume --run ../d2 --steps 4) >"$out" 2>"$err"
-check "both from another folder" test "$?$(size d2)" = 02
+check "both from another directory" test "$?$(size d2)" = 02
 for words in "--data text.txt second.txt $model" "$small --data text.txt second.txt $model" "--data text.txt --data second.txt $model"; do
     run train $words $small --validation 0 --run d3 --overwrite
     check "$words: exit code 0" exits 0
@@ -183,7 +183,7 @@ check "--resume --data MODEL: no other data" test -z "$(grep '^changed .*--data'
 mkdir gpt2
 cp text.txt second.txt gpt2
 run train --resume --run d3 --steps 5 --data gpt2 --new-data
-check "--resume --data gpt2, a folder: data" test "$code$(jq -r '.options.data[0]' d3/run.json)" = "0$PWD/gpt2"
+check "--resume --data gpt2, a directory: data" test "$code$(jq -r '.options.data[0]' d3/run.json)" = "0$PWD/gpt2"
 fails 2 "train: --data is missing ..." train --data gpt2:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" train --data text.txt gpt2:layrs=1
 fails 2 "train: MODEL is missing ..." train --data text.txt second.txt
@@ -203,6 +203,6 @@ sed -n 's/^does not fit this machine now: \(.*\) but .*/cgpipe: \1/p' "$out" >sa
 run train gpt2 --data random --batch 1000000 --run large
 check "train refuses in the same words" test "$(sed 's/ but .*//' "$err")" = "$(cat says)"
 fails 1 "device cpu:0: needs 92.88 TiB (parameters, gradients, optimizer and state 2.43 GiB, slots 92.87 TiB, workspace 976.6 MiB, transfer 0 B) but its memory is limited to 1.00 GiB ..." \
-    plan gpt2 --batch 1000000 --device-memory 1G
+    plan gpt2 --batch 1000000 --memory-limit 1G
 
 finish

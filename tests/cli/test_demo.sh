@@ -17,7 +17,7 @@ check() { # NAME CONDITION...
     if "$@"; then echo "ok: $name"; else echo "not ok: $name"; failed=1; fi
 }
 
-# The command of the Makefile, with this build's program and folders of the test's own.
+# The command of the Makefile, with this build's program and directories of the test's own.
 demo() { # NAME STAGES STEPS [OPTION...]
     make -s -n -C "$source_dir" demo BUILD="$build_dir" STAGES="$2" DEMO_STEPS="$3" DEMO_RUN="$temp/run-$1" |
         grep -A9 'cgpipe train' | sed "\$ s/\$/ ${*:4}/" >"$temp/command"

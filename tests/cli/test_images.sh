@@ -10,7 +10,7 @@ fails 2 "--data shapes: sise: unknown key (did you mean size?)" train $model --d
 fails 2 '--data shapes: masks: expected 0 or 1, got "2"' train $model --data shapes:masks=2
 fails 2 '--data shapes: size: expected a whole number >= 0, got "x"' train $model --data shapes:size=x
 fails 2 '--data shapes: expected key=value, got "big"' train $model --data shapes:big
-fails 2 "--data images:: expected a folder after the colon" train $model --data images:
+fails 2 "--data images:: expected a directory after the colon" train $model --data images:
 fails 2 "--data shapes: stands alone, got text.txt too" train $model --data shapes text.txt
 fails 2 "--validation: cannot be with shapes, which has its own (shapes:validation=N says how many)" \
     train $model --data shapes --validation 0.2
@@ -28,10 +28,10 @@ fails 1 "d/train-images-idx3-ubyte: no such file" train $model --data mnist:d
 fails 1 "d: no such file" train $model --data images:d
 fails 1 "images: workers are between 0 and 256, got 300" train $model --data images:d --workers 300
 mkdir d
-fails 1 "d: expected folders of images, one a class, got none" train $model --data images:d
+fails 1 "d: expected directories of images, one a class, got none" train $model --data images:d
 mkdir d/train d/val
-fails 1 "d/train: expected folders of images, one a class, got none" train $model --data images:d
-fails 1 "--validation 0.2: d has a folder val for that (leave it out)" \
+fails 1 "d/train: expected directories of images, one a class, got none" train $model --data images:d
+fails 1 "--validation 0.2: d has a directory val for that (leave it out)" \
     train $model --data images:d --validation 0.2
 
 # --- data that the model does not take ---
@@ -86,7 +86,7 @@ check "train on CIFAR-10: counts" has "5 images, 2 for validation" "$out"
 run train $resnet --data mnist:arrays $small --run mnist
 check "train on MNIST at the model's size and channels: exit code 0" exits 0
 run train --resume --run mnist --steps 3
-check "resumed on MNIST from the recorded folder: exit code 0" exits 0
+check "resumed on MNIST from the recorded directory: exit code 0" exits 0
 run train --data mnist:arrays --resume --run cifar --steps 3
 check "resumed with another set: refused" exits 1
 check "resumed with another set: the reason" has "data: not those of the run" "$err"

@@ -14,7 +14,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw, asprintf */
 #endif
-#include "folder.h"
+#include "directory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -45,7 +45,7 @@ struct scenario {
     int code; /* of the undisturbed command; of 1, nothing changes, with a fault or without */
 };
 
-static char work[64];      /* the folder of all this, on a disk in memory if there is one */
+static char work[64];      /* the directory of all this, on a disk in memory if there is one */
 static const char *faults; /* CGP_TEST_FAULTS */
 static uint64_t draw;      /* the state of the generator */
 static int cases, failures, outcomes[3]; /* went on, refused, killed */
@@ -120,14 +120,14 @@ static void read_text(const char *path, char text[ROOM]) {
     free(bytes);
 }
 
-static void become_program(const char *folder, const char *command, const char *fault) {
+static void become_program(const char *directory, const char *command, const char *fault) {
     static char words[1024], below[128];
     char *argv[WORDS + 2] = {PROGRAM};
     int count = 1;
     snprintf(words, sizeof words, "%s", command);
     for (char *word = strtok(words, " "); word && count <= WORDS; word = strtok(NULL, " "))
         argv[count++] = word;
-    snprintf(below, sizeof below, "%s/%s", work, folder);
+    snprintf(below, sizeof below, "%s/%s", work, directory);
     if (fault) {
         setenv("LD_PRELOAD", FAIL_CALLS, 1);
         setenv("FAIL_BELOW", below, 1);
@@ -142,12 +142,12 @@ static void become_program(const char *folder, const char *command, const char *
     _exit(98);
 }
 
-/* Run `command` in a folder of work; returns its exit code, 128 and more for a signal. */
-static int run(const char *folder, const char *command, const char *fault) {
+/* Run `command` in a directory of work; returns its exit code, 128 and more for a signal. */
+static int run(const char *directory, const char *command, const char *fault) {
     int result = 0;
     unlink(in_work("report"));
     const pid_t child = fork();
-    if (child == 0) become_program(folder, command, fault);
+    if (child == 0) become_program(directory, command, fault);
     assert_int_equal(waitpid(child, &result, 0), child);
     read_text(in_work("stdout"), output);
     read_text(in_work("stderr"), errors);
@@ -282,7 +282,7 @@ static void hit(char path[512]) {
     (void)sscanf(line, "failed %*s %511[^\n]", path);
 }
 
-/* The first name below the folder, or that of a file beside which something temporary is written. */
+/* The first name below the directory, or that of a file beside which something temporary is written. */
 static bool names_file(const char *path) {
     static const char *const beside[] = {"out.json", "trace.json", "tokens.bin",
                                          "weights.safetensors", "text.txt"};
@@ -406,11 +406,11 @@ static void try_all(const scenario *s) {
 
 /* --- scenarios --- */
 
-static char *both(const char *folder, const char *name) {
+static char *both(const char *directory, const char *name) {
     static char paths[4][300];
     static int turn;
     char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s/%s", work, folder, name);
+    snprintf(path, sizeof paths[0], "%s/%s/%s", work, directory, name);
     return path;
 }
 
@@ -450,9 +450,9 @@ static const char *directory_is_whole(const char *fault, int code) {
 static const char *run_is_whole(const char *fault, int code) {
     static const char weights[] = "run/latest/weights.safetensors";
     const bool whole = is_there("run/run.json") && old_or_new(weights);
-    const bool no_room =
+    const bool no_capacity =
         strstr(fault, "ENOSPC") && strcspn(fault, "cwf") == 0; /* create, write, flush */
-    if (code == 1 && no_room && !whole) return "no room, and the run is gone";
+    if (code == 1 && no_capacity && !whole) return "no room, and the run is gone";
     return is_there("run/run.json") && !whole ? "run.json is there beside other weights" : NULL;
 }
 
@@ -465,11 +465,11 @@ static const char *goes_on(const char *fault, int code) {
 
 /* Leave what dead processes left: half of a checkpoint, half of a deletion, a line without an end. */
 static void leave_halves(void) {
-    static const char *const folders[] = {".cgpipe-step-00000003-999999999-0.tmp",
-                                          ".cgpipe-step-00000001-999999999-1.gone"};
+    static const char *const directories[] = {".cgpipe-step-00000003-999999999-0.tmp",
+                                              ".cgpipe-step-00000001-999999999-1.gone"};
     for (int i = 0; i < 2; i++) {
         char path[300];
-        snprintf(path, sizeof path, "%s/before/run/%s", work, folders[i]);
+        snprintf(path, sizeof path, "%s/before/run/%s", work, directories[i]);
         assert_int_equal(mkdir(path, 0777), 0);
         strcat(path, "/weights.safetensors");
         test_write_file(path, "half", 4);

@@ -44,11 +44,11 @@ draw_layout() {
 
 # Every checkpoint stands: by sha256sum, and by loading it.
 whole_checkpoints() {
-    local folder
-    for folder in "$1"/step-*; do
-        [ -e "$folder" ] || continue
-        (cd "$folder" && sha256sum -c --quiet checkpoint.sha256) >&2 || return 1
-        "$program" sample "$1" --length 0 --from-step $((10#${folder##*-})) >&2 || return 1
+    local directory
+    for directory in "$1"/step-*; do
+        [ -e "$directory" ] || continue
+        (cd "$directory" && sha256sum -c --quiet checkpoint.sha256) >&2 || return 1
+        "$program" sample "$1" --length 0 --from-step $((10#${directory##*-})) >&2 || return 1
     done
 }
 

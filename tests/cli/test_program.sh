@@ -64,11 +64,11 @@ fails 2 '--chunks 99999999999: expected at most 2147483647' plan $model --chunks
 fails 2 '--batch 1e3: expected a whole number >= 1, got "1e3"' plan $model --batch 1e3
 fails 2 '--seed x: expected a whole number >= 0, got "x"' plan $model --seed x
 fails 2 '--dropout 1: expected a number >= 0 and < 1, got "1"' plan $model --dropout 1
-fails 2 '--rate nan: expected a number >= 0, got "nan"' plan $model --rate nan
-fails 2 '--rate 1x: expected a number >= 0, got "1x"' plan $model --rate 1x
-fails 2 '--device-memory 12Q: expected a whole number >= 1, ...' plan $model --device-memory 12Q
-fails 2 '--device-memory 99999999999999G: expected ...' \
-    plan $model --device-memory 99999999999999G
+fails 2 '--lr nan: expected a number >= 0, got "nan"' plan $model --lr nan
+fails 2 '--lr 1x: expected a number >= 0, got "1x"' plan $model --lr 1x
+fails 2 '--memory-limit 12Q: expected a whole number >= 1, ...' plan $model --memory-limit 12Q
+fails 2 '--memory-limit 99999999999999G: expected ...' \
+    plan $model --memory-limit 99999999999999G
 counts="expected whole numbers >= 1 with commas between, or flops, time or size"
 fails 2 "--balance 2,,3: $counts, got \"2,,3\"" plan $model --balance 2,,3
 fails 2 "--balance tine: $counts, got \"tine\" (did you mean time?)" plan $model --balance tine
@@ -116,19 +116,19 @@ fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
 fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
 fails 2 'rate schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
-    plan $model --rate-schedule cosin
-fails 2 "--rate-least: expected --rate-schedule cosine, got constant" plan $model --rate-least 0
-fails 2 "--rate-interval: expected --rate-schedule step, got cosine" \
-    plan $model --rate-schedule cosine --rate-interval 5
-fails 2 "--rate-factor: expected --rate-schedule step, got constant" plan $model --rate-factor 2
-fails 2 "--rate-schedule step: needs --rate-interval N" plan $model --rate-schedule step
-fails 2 '--rate-interval 0: expected a whole number >= 1, got "0"' \
-    plan $model --rate-schedule step --rate-interval 0
+    plan $model --lr-schedule cosin
+fails 2 "--min-lr-ratio: expected --lr-schedule cosine, got constant" plan $model --min-lr-ratio 0
+fails 2 "--lr-step-size: expected --lr-schedule step, got cosine" \
+    plan $model --lr-schedule cosine --lr-step-size 5
+fails 2 "--lr-gamma: expected --lr-schedule step, got constant" plan $model --lr-gamma 2
+fails 2 "--lr-schedule step: needs --lr-step-size N" plan $model --lr-schedule step
+fails 2 '--lr-step-size 0: expected a whole number >= 1, got "0"' \
+    plan $model --lr-schedule step --lr-step-size 0
 fails 2 "rate schedule: factor ..." \
-    plan $model --rate-schedule step --rate-interval 5 --rate-factor 0
-fails 2 "rate schedule: least ..." plan $model --rate-schedule cosine --rate-least 1.5
+    plan $model --lr-schedule step --lr-step-size 5 --lr-gamma 0
+fails 2 "rate schedule: least ..." plan $model --lr-schedule cosine --min-lr-ratio 1.5
 fails 2 "--warmup 300: expected fewer than the 300 --steps with cosine" \
-    plan $model --rate-schedule cosine --warmup 300
+    plan $model --lr-schedule cosine --warmup 300
 fails 2 "--decay-all: takes no value" plan $model --decay-all=yes
 fails 2 "device: expects cpu or ref, ..." plan $model --devices gpu
 fails 2 "--devices: expected one name for all, or ..." \
@@ -169,7 +169,7 @@ fails 1 "x.csv: cannot be read (No such file or directory)" schedule --check x.c
 fails 2 '--stages 0: expected a whole number >= 1, got "0"' schedule gpipe --stages 0
 fails 2 '--latency -1: expected a number >= 0, got "-1"' schedule gpipe --latency -1
 
-# --- bad input to train: the folder is not made ---
+# --- bad input to train: the directory is not made ---
 
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" train gpt2:layrs=1 --data text.txt
 fails 2 "balance: sums to 4 ..." train $model --data text.txt --balance 2,2
@@ -190,7 +190,7 @@ fails 2 '--timeout -1: expected a number >= 0, got "-1"' \
     train $model --data text.txt --timeout -1
 fails 2 '--evaluate-every 1.5: expected a whole number >= 0, got "1.5"' \
     train $model --data text.txt --evaluate-every 1.5
-fails 2 '--validation 1: expected a number >= 0 and < 1, or a file or folder, got "1"' \
+fails 2 '--validation 1: expected a number >= 0 and < 1, or a file or directory, got "1"' \
     train $model --data text.txt --validation 1
 fails 2 '--validation -0.5: expected a number ...' train $model --data text.txt --validation -0.5
 fails 1 "missing.txt: no such file" train $model --data text.txt --validation missing.txt
@@ -212,18 +212,18 @@ fails 1 "missing.txt: no such file" train $model --data text.txt missing.txt
 fails 1 "empty.txt: is empty ..." train $model --data empty.txt
 fails 1 "short.txt: needs at least 33 bytes ..." train $model --data short.txt
 fails 1 "nowhere/: no such file" train $model --data nowhere/
-fails 1 "run folder /proc/cgpipe: cannot be written ..." \
+fails 1 "run directory /proc/cgpipe: cannot be written ..." \
     train $model --data text.txt --run /proc/cgpipe
-fails 1 "run folder a/b/c: cannot be made ..." train $model --data text.txt --run a/b/c
-fails 1 "run folder text.txt: is a file, expected a folder" \
+fails 1 "run directory a/b/c: cannot be made ..." train $model --data text.txt --run a/b/c
+fails 1 "run directory text.txt: is a file, expected a directory" \
     train $model --data text.txt --run text.txt
-fails 1 "device cpu:0: ..." train $model --data text.txt --device-memory 100K
+fails 1 "device cpu:0: ..." train $model --data text.txt --memory-limit 100K
 fails 1 "nowhere/x.json: cannot be written ..." \
     train $model --data text.txt --json nowhere/x.json
 if [ "$(id -u)" -ne 0 ]; then
     mkdir locked && chmod 555 locked
-    fails 1 "run folder locked: cannot be written ..." train $model --data text.txt --run locked
-    fails 1 "run folder locked/r: cannot be written ..." \
+    fails 1 "run directory locked: cannot be written ..." train $model --data text.txt --run locked
+    fails 1 "run directory locked/r: cannot be written ..." \
         train $model --data text.txt --run locked/r
 fi
 
@@ -258,7 +258,7 @@ check "plan --json: none that only a run knows" \
 run plan $model --stages 2 --chunks 4 --json plan2.json
 check "plan --json FILE writes the same" cmp -s plan.json plan2.json
 check "plan --json FILE: the text goes to stdout" has "memory per device" "$out"
-run plan $model --device-memory 1G
+run plan $model --memory-limit 1G
 check "plan: fits into 1G" exits 0
 run plan $model --stages 2 --chunks 4 --json f32.json
 check "plan: f32 by default" test "$(value precision f32.json)" = f32
@@ -291,7 +291,7 @@ check "train: weights, settings, metrics" \
 check "train: latest leads to the last step" test "$(readlink one/latest)" = step-00000004
 check "train: one line of metrics a step" lines 4 one/metrics.jsonl
 x='[0-9.e-]*'
-step='^{"step":[1-4],"loss":'$x',"rate":0.001,"seconds":'$x',"tokens_per_second":'$x',"bubble":'$x'}$'
+step='^{"step":[1-4],"loss":'$x',"lr":0.001,"seconds":'$x',"tokens_per_second":'$x',"bubble":'$x'}$'
 check "train: a step's metrics" test "$(grep -c "$step" one/metrics.jsonl)" -eq 4
 check "train: run.json has the whole model" \
     has '"model": "gpt2:layers=1,width=32,heads=2,vocab=256,seq=16"' one/run.json
@@ -338,13 +338,13 @@ check "another seed: other weights" \
     test "$(value weights_sha256 one.json)" != "$(value weights_sha256 other.json)"
 
 before=$(find one -type f -exec sha256sum {} + | sort)
-fails 1 "run folder one: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
+fails 1 "run directory one: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
     train $model --data text.txt $small --run one
-check "refused run: the folder is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
+check "refused run: the directory is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --run one --overwrite
 fails 1 "device cpu:0: ..." \
-    train $model --data text.txt --run one --overwrite --device-memory 100K
-check "failed --overwrite: the folder is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
+    train $model --data text.txt --run one --overwrite --memory-limit 100K
+check "failed --overwrite: the directory is as it was" test "$before" = "$(find one -type f -exec sha256sum {} + | sort)"
 run train $model --data text.txt --batch 8 --steps 2 --run one --overwrite
 check "--overwrite: exit code 0" exits 0
 check "--overwrite: new metrics" lines 2 one/metrics.jsonl
@@ -366,7 +366,7 @@ run train $model --data text.txt --batch 4 --steps 1 --chunks 64 --run many
 check "more micro-batches than samples: as many as there are" has "4 micro-batches of 1" "$out"
 run train $model --data text.txt --batch 5 --steps 1 --chunks 4 --run odd
 check "batch 5 in 4: three micro-batches of 2, 2, 1" has "3 micro-batches of 2" "$out"
-run train $model --data text.txt --batch 4 --steps 30 --rate 1e30 --run broken
+run train $model --data text.txt --batch 4 --steps 30 --lr 1e30 --run broken
 check "a loss that is not finite ends the run" exits 1
 check "a loss that is not finite is told" has " not finite" "$err"
 check "a loss that is not finite, before the first checkpoint: nothing is left" test ! -e broken
@@ -391,7 +391,7 @@ check "sample --weights: exit code 0" exits 0
 
 # --- damaged files ---
 
-fails 1 "run folder nowhere: no such folder" sample nowhere
+fails 1 "run directory nowhere: no such directory" sample nowhere
 mkdir bare
 fails 1 "bare/run.json: cannot be read ..." sample bare
 cp two/run.json bare
@@ -441,14 +441,14 @@ check "bench --grid: the log's figures" has "6.44" "$out"
 check "bench --grid: every cell at most 0.9 of the log's" \
     test "$(awk '/never|except_last/ && $6 > 0.9' "$out" | wc -l)" -eq 0
 # The bounds of the experiment in GiB: $1 stages, $2 chunks, $3 mode, $4 bound.
-at_most() {
+at_max() {
     awk -v k="$1" -v m="$2" -v mode="$3" -v bound="$4" \
         '$1 == k && $2 == m && $3 == mode {seen = 1; if ($4 > bound) bad = 1} END {exit !seen || bad}' "$out"
 }
-check "bench --grid: except_last, M=64, one stage: at most 0.09 GiB" at_most 1 64 except_last 0.09
-check "bench --grid: except_last, M=64, two stages: at most 0.14 GiB" at_most 2 64 except_last 0.14
-check "bench --grid: except_last, M=64, four stages: at most 0.20 GiB" at_most 4 64 except_last 0.20
-check "bench --grid: never, M=1, one stage: at most 4.83 GiB" at_most 1 1 never 4.83
+check "bench --grid: except_last, M=64, one stage: at most 0.09 GiB" at_max 1 64 except_last 0.09
+check "bench --grid: except_last, M=64, two stages: at most 0.14 GiB" at_max 2 64 except_last 0.14
+check "bench --grid: except_last, M=64, four stages: at most 0.20 GiB" at_max 4 64 except_last 0.20
+check "bench --grid: never, M=1, one stage: at most 4.83 GiB" at_max 1 1 never 4.83
 check "bench --grid --json: 42 cells" \
     test "$(grep -c '"log_activation_gib": [0-9]' grid.json)" -eq 42
 run bench gpt2 --plan-only --stages 4 --chunks 64 --recompute except_last --json bench.json
@@ -516,7 +516,7 @@ PICTURE
 check "schedule gpipe: the picture" cmp -s expected <(head -n 3 "$out")
 run schedule 1f1b --stages 4 --chunks 8 --json -
 check "schedule --json: all keys" keys "$out" schedule stages chunks virtual makespan span \
-    bubble_makespan bubble_span peak_slots_per_device least_capacity free_capacity
+    bubble_makespan bubble_span peak_slots_per_device min_capacity free_capacity
 check "schedule 1f1b: makespan 33" test "$(value makespan "$out")" = 33.0
 run schedule gpipe --stages 8 --chunks 64
 check "schedule: a wide picture is cut" \

@@ -35,14 +35,14 @@ refused() { # SED MESSAGE
     check "edited ($1): nothing has changed" test "$before" = "$(find a -type f -exec sha256sum {} + | sort)"
 }
 back="the checkpoint was written with"
-refused 's/"rate": [^,]*/"rate": 0.002/' \
-    "rate is 0.002, $back 0.01 (put it back; to change it on resume say --rate 0.002)"
+refused 's/"lr": [^,]*/"lr": 0.002/' \
+    "lr is 0.002, $back 0.01 (put it back; to change it on resume say --lr 0.002)"
 refused 's/"batch": 8/"batch": 16/' "batch is 16, $back 8 (put it back; to change it on resume say --batch 16)"
 refused 's/"schedule": "1f1b"/"schedule": "gpipe"/' \
     "schedule is \"gpipe\", $back \"1f1b\" (put it back; to change it on resume say --schedule gpipe)"
-refused 's/"rate": [^,]*/"rate": 0.002/; s/"clip": [^,]*/"clip": 2/; s/"batch": 8/"batch": 16/' \
+refused 's/"lr": [^,]*/"lr": 0.002/; s/"clip": [^,]*/"clip": 2/; s/"batch": 8/"batch": 16/' \
     "batch is 16, $back 8 (put it back; to change it on resume say --batch 16; so are 2 more)"
-refused '/"rate": /d' "rate is null, $back 0.01 (put it back, no option takes it away; or another --run)"
+refused '/"lr": /d' "lr is null, $back 0.01 (put it back, no option takes it away; or another --run)"
 refused 's/"nesterov": true/"nesterov": false/' \
     "nesterov is false, $back true (put it back, no option takes it away; or another --run)"
 refused 's/"decay_all": false/"decay_all": true/' \
@@ -63,15 +63,15 @@ run train --resume --run a
 check "edited balance: told" has "(put it back; to change it on resume say --balance 3,2)" "$err"
 
 kept
-edit a 's/"rate": [^,]*/"rate": 0.002/'
-run train --resume --run a --rate 0.002
+edit a 's/"lr": [^,]*/"lr": 0.002/'
+run train --resume --run a --lr 0.002
 check "edited, and the option given: exit code 0" exits 0
 told=$(sha)
 kept
-run train --resume --run a --rate 0.002
+run train --resume --run a --lr 0.002
 check "edited, and the option given: the weights of the option alone" test "$(sha)" = "$told"
 kept
-edit a 's/"rate": [^,]*/"rate": 1e-2/; s/"compiler": "[^"]*"/"compiler": "another"/; s/"date": "[^"]*"/"date": ""/'
+edit a 's/"lr": [^,]*/"lr": 1e-2/; s/"compiler": "[^"]*"/"compiler": "another"/; s/"date": "[^"]*"/"date": ""/'
 run train --resume --run a
 check "the same number in other digits, versions, dates: exit code 0" exits 0
 check "the same number in other digits, versions, dates: the same weights" test "$(sha)" = "$whole"
@@ -80,24 +80,24 @@ check "the same number in other digits, versions, dates: the same weights" test 
 
 kept
 export CGP_FAULT=fail:1F0
-run train --resume --run a --rate 0.002 --schedule gpipe --stages 3
+run train --resume --run a --lr 0.002 --schedule gpipe --stages 3
 check "a start that fails: exit code 1" exits 1
 unset CGP_FAULT
-check "a start that fails: run.json has its rate" has '"rate": 0.002' a/run.json
+check "a start that fails: run.json has its rate" has '"lr": 0.002' a/run.json
 run train --resume --run a
 check "resumed after it: exit code 0" exits 0
 check "resumed after it: with its rate" test "$(sha)" = "$told"
 export CGP_FAULT=fail:0F0
 kept
-run train --resume --run a --rate 0.002
-run train --resume --run a --rate 0.003
+run train --resume --run a --lr 0.002
+run train --resume --run a --lr 0.003
 run train --resume --run a
 unset CGP_FAULT
-edit a '0,/"rate": 0.003/s//"rate": 0.002/' # not in the starts
+edit a '0,/"lr": 0.003/s//"lr": 0.002/' # not in the starts
 run train --resume --run a
 check "edited after three starts that failed: told" has "the checkpoint was written with 0.003" "$err"
 kept
-run train --resume --run a --rate 0.002 --keep 0
+run train --resume --run a --lr 0.002 --keep 0
 run train --resume --run a --from-step 2 --steps 9
 check "an older checkpoint of a run that was changed: exit code 0" exits 0
 
@@ -126,14 +126,14 @@ run train --resume --run a
 check "a checkpoint of before: exit code 0" exits 0
 check "a checkpoint of before: a note" grep -q "^note  .*run.json is taken as it is" "$out"
 check "a checkpoint of before: the same weights" test "$(sha)" = "$whole"
-edit old 's/"rate": [^,]*/"rate": 0.002/'
+edit old 's/"lr": [^,]*/"lr": 0.002/'
 run train --resume --run old
 check "a checkpoint of before, edited: exit code 0" exits 0
 check "a checkpoint of before, edited: a note" grep -q "^note  " "$out"
 
 # --- values of another kind ---
 
-for edit in 's/"optimizer": "sgd"/"optimizer": ["sgd"]/optimizer' 's/"rate": [^,]*/"rate": [0.01]/rate' \
+for edit in 's/"optimizer": "sgd"/"optimizer": ["sgd"]/optimizer' 's/"lr": [^,]*/"lr": [0.01]/lr' \
     's/"schedule": "1f1b"/"schedule": []/schedule' 's/"stages": 2/"stages": [2]/stages' \
     's/"nesterov": true/"nesterov": [true]/nesterov' 's/"validation": [^,]*/"validation": ["text.txt"]/validation' \
     's/"data": \[/"data": "text.txt", "x": [/data' 's/"optimizer": "sgd"/"optimizer": 5/optimizer'; do

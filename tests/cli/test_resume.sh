@@ -5,7 +5,7 @@ source "$(dirname "$0")/support.sh"
 
 # Everything that has a memory: moments, dropout's key, the rate's place, the order of the data.
 training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --clip 1 --warmup 3
-    --rate-schedule cosine --evaluate-every 4 --save-every 3"
+    --lr-schedule cosine --evaluate-every 4 --save-every 3"
 
 sha() { sed -n 's/^weights_sha256 //p' "$out"; }
 files() { find "$1" -type f -exec sha256sum {} + | sort; }
@@ -23,11 +23,11 @@ check "tied=1: run.json has it" has 'seq=16,tied=1"' straight/run.json
 
 # --steps 5 would be another cosine; a checkpoint of step 5 comes from a stop.
 stop_after() { # STEPS RUN OPTIONS...
-    local steps=$1 folder=$2
+    local steps=$1 directory=$2
     shift 2
-    run train $training --steps 10 --run "$folder" --minutes 0.000001 "$@"
+    run train $training --steps 10 --run "$directory" --minutes 0.000001 "$@"
     for _ in $(seq 2 "$steps"); do
-        run train --resume --run "$folder" --minutes 0.000001
+        run train --resume --run "$directory" --minutes 0.000001
     done
 }
 
@@ -83,7 +83,7 @@ check "more steps: a line each" test "$(steps run-1)" = "$(one_to 12)"
 check "resume --json: where it went on" test "$(value resumed_from more.json)" = 10
 check "resume --json: updates" test "$(value updates more.json)" = 12
 check "resume --json: not stopped" test "$(value stopped more.json)" = null
-check "resume --json: rate" keys more.json rate_last gradient_norm validation_loss
+check "resume --json: rate" keys more.json lr_last gradient_norm validation_loss
 
 # --- run from elsewhere, data that moved or changed ---
 
@@ -91,8 +91,8 @@ stop_after 5 elsewhere
 mkdir -p other/place
 (cd other/place && exec "$program" train --resume --run ../../elsewhere) >"$out" 2>"$err"
 code=$?
-check "resumed from another folder: exit code 0" exits 0
-check "resumed from another folder: the same weights" test "$(sha)" = "$whole"
+check "resumed from another directory: exit code 0" exits 0
+check "resumed from another directory: the same weights" test "$(sha)" = "$whole"
 stop_after 5 moved
 cp -r moved gone
 cp text.txt copy.txt
@@ -110,7 +110,7 @@ check "other data: exit code 1" exits 1
 check "other data: refused, with a way out" has "or --new-data to go on with these)" "$err"
 run train --resume --run gone --validation 0.2
 check "another share for validation: refused" has "data: not those of the run (identity " "$err"
-check "refused: the folder is as it was" test "$before" = "$(files gone)"
+check "refused: the directory is as it was" test "$before" = "$(files gone)"
 run train --resume --run gone --data changed.txt --new-data
 check "--new-data: exit code 0" exits 0
 check "--new-data: told" has "warning      data: not those of the run: read from their beginning" \
@@ -122,7 +122,7 @@ check "--new-data: run.json has them" has "/changed.txt" gone/run.json
 
 stop_after 3 kept
 before=$(files kept)
-fails 1 "run folder kept: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
+fails 1 "run directory kept: has a run already (--resume goes on with it, --overwrite deletes it; ..." \
     train $training --run kept
 fails 2 "--seed 5: the run has seed 0 and keeps it (leave it out, or another --run)" \
     train --resume --run kept --seed 5
@@ -135,7 +135,7 @@ fails 2 "--warmup 30: expected fewer than ..." train --resume --run kept --warmu
 run train --resume --run kept --from-step 1
 check "--from-step without that checkpoint: exit code 1" exits 1
 check "--from-step without that checkpoint: told" has "kept/step-00000001" "$err"
-check "refused: the folder is as it was" test "$before" = "$(files kept)"
+check "refused: the directory is as it was" test "$before" = "$(files kept)"
 cp -r kept layout
 run train $training --steps 10 --resume --run layout --seed 0 --optimizer adamw
 check "the same words again: no change is told" test -z "$(grep -E '^(changed|warning)' "$out")"
@@ -166,7 +166,7 @@ cp -r kept threads
 run train --resume --run threads --threads-per-device 2
 check "other threads: the same bits" test "$(sha)" = "$whole"
 
-# --- run folders with parts of a run ---
+# --- run directories with parts of a run ---
 
 mkdir empty-run
 run train $training --steps 10 --resume --run empty-run
@@ -176,7 +176,7 @@ run train --resume --run young
 check "--resume without a checkpoint starts from the first step" test "$(sha)" = "$whole"
 check "... with a line each" test "$(steps young)" = "$(one_to 10)"
 cp -r kept nameless && rm nameless/run.json
-fails 1 "run folder nameless: has parts of a run but no run.json (--overwrite deletes ..." \
+fails 1 "run directory nameless: has parts of a run but no run.json (--overwrite deletes ..." \
     train $training --resume --run nameless
 cp -r kept odd && echo "{ no json" >odd/run.json
 fails 1 "odd/run.json: line 1: ..." train --resume --run odd
@@ -238,9 +238,9 @@ cp -r kept headless && : >headless/latest/checkpoint.json
 run train --resume --run headless
 check "an empty checkpoint.json: exit code 1" exits 1
 cp -r kept foreign
-for folder in foreign/step-*; do cp -r "$folder" "$folder.mine"; done
+for directory in foreign/step-*; do cp -r "$directory" "$directory.mine"; done
 run train --resume --run foreign
-check "folders of other names are left alone" test "$(ls -d foreign/*.mine | wc -l)" -ge 1
+check "directories of other names are left alone" test "$(ls -d foreign/*.mine | wc -l)" -ge 1
 
 # --- a step that fails or hangs ---
 
@@ -339,7 +339,7 @@ done
 run train --resume --run busy
 check "a second process: exit code 1" exits 1
 check "a second process is kept out" \
-    has "run folder busy: another cgpipe train is at work in it (stop that one, or another --run)" \
+    has "run directory busy: another cgpipe train is at work in it (stop that one, or another --run)" \
     "$err"
 run sample busy --length 5
 check "sample from a run that goes on: exit code 0" exits 0
@@ -347,7 +347,7 @@ check "sample from a run that goes on: exit code 0" exits 0
 run sample busy --length 5
 check "sample from a run that was killed: exit code 0" exits 0
 
-# --- token files, folders, data for validation ---
+# --- token files, directories, data for validation ---
 
 plain="--batch 8 --steps 4"
 run train $model --data text.txt $plain --run text
@@ -374,15 +374,15 @@ head -c 1001 tokens.bin >odd.bin
 run train $model,vocab=256 --data odd.bin $plain --run odd-tokens
 check "half a token: exit code 1" exits 1
 
-mkdir -p folder/below && head -n 200 text.txt >folder/a.txt && tail -n 200 text.txt >folder/below/b.txt
-run train $model --data folder $plain --run folder-run
-check "a folder: its files, joined" test "$(sha)" = "$bytes"
-run train $model --data folder/a.txt --validation folder/below $plain --run apart --json apart.json
+mkdir -p directory/below && head -n 200 text.txt >directory/a.txt && tail -n 200 text.txt >directory/below/b.txt
+run train $model --data directory $plain --run directory-run
+check "a directory: its files, joined" test "$(sha)" = "$bytes"
+run train $model --data directory/a.txt --validation directory/below $plain --run apart --json apart.json
 check "--validation FOLDER: exit code 0" exits 0
 check "--validation FOLDER: its windows" test "$(value validation_windows apart.json)" -gt 100
 run train --resume --run apart --steps 6
 check "--validation FOLDER: resumed" exits 0
-run train $model --data folder/a.txt --validation folder/below/b.txt $plain --run apart2 --json apart2.json
+run train $model --data directory/a.txt --validation directory/below/b.txt $plain --run apart2 --json apart2.json
 check "--validation FILE: the same" \
     test "$(value validation_loss apart.json)" = "$(value validation_loss apart2.json)"
 
@@ -390,7 +390,7 @@ check "--validation FILE: the same" \
 
 for optimizer in "sgd --momentum 0" "sgd --nesterov" "adam --beta1 0.8 --beta2 0.99 --eps 1e-6" \
     "rmsprop --alpha 0.9" "rmsprop --momentum 0.5 --decay-all --weight-decay 0.1"; do
-    words="$model --data text.txt --batch 8 --rate-schedule step --rate-interval 3 --optimizer $optimizer"
+    words="$model --data text.txt --batch 8 --lr-schedule step --lr-step-size 3 --optimizer $optimizer"
     rm -rf opt opt2
     run train $words --steps 6 --run opt
     whole=$(sha)
@@ -399,6 +399,6 @@ for optimizer in "sgd --momentum 0" "sgd --nesterov" "adam --beta1 0.8 --beta2 0
     check "3 + 3 steps of $optimizer: the same weights" test "$(sha)" = "$whole"
 done
 check "the rate goes down in steps" \
-    test "$(sed -n 's/.*"rate":\([0-9.e-]*\),.*/\1/p' opt/metrics.jsonl | sort -u | wc -l)" -eq 3
+    test "$(sed -n 's/.*"lr":\([0-9.e-]*\),.*/\1/p' opt/metrics.jsonl | sort -u | wc -l)" -eq 3
 
 finish

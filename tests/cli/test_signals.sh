@@ -13,9 +13,9 @@ one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
 
 # start RUN WORDS... : in the background.
 start() {
-    local folder=$1
+    local directory=$1
     shift
-    "$program" train $words --run "$folder" "$@" >"$out" 2>"$err" </dev/null &
+    "$program" train $words --run "$directory" "$@" >"$out" 2>"$err" </dev/null &
     process=$!
 }
 
@@ -34,10 +34,10 @@ finished() {
 }
 
 saved() { # RUN : whole checkpoints only
-    local folder
-    for folder in "$1"/step-*; do
-        (cd "$folder" && sha256sum -c --quiet checkpoint.sha256) || return 1
-        "$program" sample "$1" --length 0 --from-step "$((10#${folder##*step-}))" || return 1
+    local directory
+    for directory in "$1"/step-*; do
+        (cd "$directory" && sha256sum -c --quiet checkpoint.sha256) || return 1
+        "$program" sample "$1" --length 0 --from-step "$((10#${directory##*step-}))" || return 1
     done
 }
 
@@ -145,9 +145,9 @@ check "SIGHUP, SIGHUP, SIGTERM: resumed, the same weights" test "$(sha "$out")" 
 # --- a reader that has gone ---
 
 closed() { # NAME RUN LINES WORDS... : the program's exit code in $code
-    local name=$1 folder=$2 count=$3
+    local name=$1 directory=$2 count=$3
     shift 3
-    { "$program" train $words --run "$folder" "$@" 2>"$err" </dev/null; echo $? >closed-code; } | head -n "$count" >"$out"
+    { "$program" train $words --run "$directory" "$@" 2>"$err" </dev/null; echo $? >closed-code; } | head -n "$count" >"$out"
     code=$(cat closed-code)
     check "$name: exit code 141" exits 141
     check "$name: nothing on standard error" empty "$err"

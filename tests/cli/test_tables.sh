@@ -7,7 +7,7 @@ command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
 
 # largest KEY CELL FILE: the most of a figure over the plans of a cell, in GiB.
 largest() { jq "[.cells[$2].plans[].$1] | max / 1073741824" "$3"; }
-at_most() { jq -en "$1 <= $2" >/dev/null; }
+at_max() { jq -en "$1 <= $2" >/dev/null; }
 about() { jq -en "($1 - $2) | fabs <= $3" >/dev/null; }
 
 # --- memory ---
@@ -19,7 +19,7 @@ for limits in "baseline 100 0.91" "pipeline-1 0.75 3.57" "pipeline-2 2.1 6.07" "
     "pipeline-8 8.5 20.62"; do
     read -r name activation parameters <<<"$limits"
     check "amoebanetd-memory $name: activations at most $activation GiB" \
-        at_most "$(largest activation_bytes $cell memory.json)" "$activation"
+        at_max "$(largest activation_bytes $cell memory.json)" "$activation"
     check "amoebanetd-memory $name: model memory as published" \
         about "$(largest model_bytes $cell memory.json)" "$parameters" 0.01
     cell=$((cell + 1))
@@ -37,7 +37,7 @@ check "unet-memory: exit code 0" exits 0
 cell=0
 for total in 20.3 20.5 43.4 79.1 154.1; do
     check "unet-memory, row $cell: less than the published $total GiB" \
-        at_most "$(largest planned_bytes $cell unet.json)" $total
+        at_max "$(largest planned_bytes $cell unet.json)" $total
     cell=$((cell + 1))
 done
 
@@ -62,16 +62,16 @@ check "resnet101-speed: pipeline-1 recomputes every other micro-batch" \
 check "resnet101-speed: pipeline-8 with our balance" \
     about "$(speedup 4 own_balance_simulated)" 5.6 0.15
 check "resnet101-speed: better than the published balance" \
-    at_most "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
+    at_max "$(speedup 4 published_balance_simulated)" "$(speedup 4 own_balance_simulated)"
 # 4/3 without recomputation, and 157/150 of that without a bubble
 check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \
-    at_most "$(jq '.cells[4].best_simulated.largest_device_bytes' speed.json)" 23622320128
+    at_max "$(jq '.cells[4].best_simulated.largest_device_bytes' speed.json)" 23622320128
 check "resnet101-speed: published figures beside ours" has "411.662" "$out"
 fast=$(speedup 4 own_balance_simulated)
 jq '.copy_bytes_per_second = 1e6' even.json >slow.json
 run bench resnet101-speed --plan-only --costs slow.json --json speed.json
-check "resnet101-speed: transfers count" at_most "$(speedup 4 own_balance_simulated)" "$fast - 0.5"
+check "resnet101-speed: transfers count" at_max "$(speedup 4 own_balance_simulated)" "$fast - 0.5"
 
 finish

@@ -64,7 +64,7 @@ check "without clipping there is no norm" shape "step 4/4  $loss  $lr  $speed  $
 in_terminal 80 xterm "$words --evaluate-every 2"
 check "a validation stays" shape "step 2/4  $loss  $val  .*eta .*" "step 4/4  $loss  $val  $lr  .*"
 check "a validation: it fits" test "$(widest_step)" -lt 80
-in_terminal 80 xterm "$words --rate 1e-5"
+in_terminal 80 xterm "$words --lr 1e-5"
 check "a small rate is short" shape "step 4/4  $loss  lr 1e-5  .*"
 
 in_terminal 80 xterm "$words --steps 1000000 --minutes 0.02"
@@ -98,7 +98,7 @@ check "a pipe: or how narrow" test "$(widest_step)" -lt 40
 
 # --- a failure does not follow the progress on its line ---
 
-in_terminal 80 xterm "$model --data text.txt --batch 8 --steps 40 --rate 1e30 --overwrite --run t"
+in_terminal 80 xterm "$model --data text.txt --batch 8 --steps 40 --lr 1e30 --overwrite --run t"
 check "a failure: exit code 1" exits 1
 check "a failure: has a line of its own" grep -q '^cgpipe: step [0-9]*: loss: is not finite' "$out"
 

@@ -67,13 +67,13 @@ fails 2 "--tokenizer: has 2257 tokens, expected at most the vocabulary of the mo
 
 # --- refused ---
 
-fails 2 "tokenize: --tokenizer DIR is missing (a folder with vocab.json and merges.txt)" tokenize text.txt
+fails 2 "tokenize: --tokenizer DIR is missing (a directory with vocab.json and merges.txt)" tokenize text.txt
 fails 1 "nowhere/vocab.json: no such file" tokenize --tokenizer nowhere text.txt
 fails 2 "--out tokens.txt: expected a name that ends in .bin, by which --data knows tokens" \
     tokenize $use --out tokens.txt text.txt
 fails 2 "--end-of-text: cannot be with --decode (leave out one)" tokenize $use --decode --end-of-text text.ids
 fails 1 "missing.txt: no such file" tokenize $use missing.txt
-fails 1 ".: is a folder, expected a file" tokenize $use --out all.bin .
+fails 1 ".: is a directory, expected a file" tokenize $use --out all.bin .
 fails 1 "nowhere/x.bin: cannot be written ..." tokenize $use --out nowhere/x.bin text.txt
 fails 1 "text.txt: at byte 0: expected ids, numbers with spaces between (token files end in .bin)" \
     tokenize $use --decode text.txt

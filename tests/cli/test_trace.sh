@@ -94,8 +94,8 @@ fails 1 "missing/t.svg: cannot be written (missing/: No such file or directory)"
     $tiny --trace missing/t.svg
 fails 1 "missing/t.svg: cannot be written ..." \
     train $model --data text.txt --run other --trace missing/t.svg
-mkdir folder.json
-fails 1 "folder.json: is a folder, expected a file name" $tiny --trace folder.json
+mkdir directory.json
+fails 1 "directory.json: is a directory, expected a file name" $tiny --trace directory.json
 fails 2 "--compare: expected no NAME beside the file, got gpipe" schedule gpipe --compare t.json
 for option in "stages 2" "chunks 2" "virtual 2" "recompute always" "check x.csv" "cost-f 2" "latency 1" \
     "trace-json x.json" csv list; do

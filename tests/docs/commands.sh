@@ -29,13 +29,13 @@ done
 for table in amoebanetd-speed resnet101-speed unet-speed; do
     skip "PROFILE=1 bench/tables.py $table" 'minutes; test_costs has cgpipe profile'
 done
-skip 'tests/break/run.sh BUILD' 'builds the library 15 times; test_break_patches'
+skip 'tests/break/run.sh BUILD' 'builds the library 15 times'
 skip 'tests/break/run.sh BUILD tests/break/d04-variance-is-biased.patch' 'likewise'
 
 # --- they build, or change the system ---
 skip 'make' 'this build is there'
 skip 'make install PREFIX=$HOME/cgpipe' 'done before the pages are read, without building anew'
-skip 'sudo make install' 'test_install, in folders of its own'
+skip 'sudo make install' 'test_install, in directories of its own'
 skip 'sudo make uninstall' 'test_install'
 skip 'cc program.c $(pkg-config --cflags --libs cgpipe)' 'test_install, with the examples'
 skip 'cc program.c -static $(pkg-config --static --cflags --libs cgpipe)' 'test_install'
@@ -49,7 +49,7 @@ add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:
 add "cgpipe train $gpt2 --data book.txt --stages 2 --steps 20 --run short --trace step.json" '--steps 3'
 
 # --- docs/training.md ---
-add "cgpipe train $gpt2 --data src include --stages 2 --batch 16 --chunks 4 --steps 300 --warmup 20 --rate-schedule cosine --clip 1 \
+add "cgpipe train $gpt2 --data src include --stages 2 --batch 16 --chunks 4 --steps 300 --warmup 20 --lr-schedule cosine --clip 1 \
 --evaluate-every 100 --save-every 50 --run my-run" '--steps 2 --warmup 1 --validation 0.001'
 add "cgpipe train gpt2:layers=4,width=128,heads=4,vocab=2257,seq=128 --data pages.bin --steps 100 --run pages-run" '--steps 2'
 add 'cgpipe sample pages-run --tokenizer tests/data/tokenizer --prompt "A pipeline" --length 50' '--length 5'
@@ -57,9 +57,9 @@ add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --ste
     '--steps 3 --validation 0.001'
 
 # --- docs/images.md ---
-add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --rate 3e-3 --warmup 50 --rate-schedule cosine --steps 600 --evaluate-every 300' \
+add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --lr 3e-3 --warmup 50 --lr-schedule cosine --steps 600 --evaluate-every 300' \
     '--steps 2 --warmup 1 --run r --balance flops'
-add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation=500 --stages 2 --batch 16 --chunks 2 --dropout 0 --rate 1e-2 --warmup 50 --rate-schedule cosine --steps 2500 --evaluate-every 500' \
+add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation=500 --stages 2 --batch 16 --chunks 2 --dropout 0 --lr 1e-2 --warmup 50 --lr-schedule cosine --steps 2500 --evaluate-every 500' \
     '--steps 2 --warmup 1 --run u'
 add 'cgpipe train amoebanetd:L=3,D=32,classes=10,image=64 --data shapes:size=64 --stages 2 --batch 32 --chunks 4 --steps 600' \
     '--steps 2 --run a'
@@ -76,7 +76,7 @@ numbers "cgpipe schedule --compare step.json --svg compared.svg"
 numbers "./guide whole 2 600"
 
 # --- cgpipe convert ---
-skip 'cgpipe convert gpt2-files run' 'the example of train has made this folder; docs/models.md converts to another'
+skip 'cgpipe convert gpt2-files run' 'the example of train has made this directory; docs/models.md converts to another'
 skip 'cgpipe sample my-gpt2 --tokenizer gpt2-files --prompt "Once"' 'the weights of tests/data know 53 tokens, the tokenizer there has 2,257; test_convert samples from bytes'
 skip 'cgpipe convert resnet50.safetensors my-resnet --model resnet50' 'no weights of a ResNet-50 are here; test_convert has a ResNet-20'
 skip 'cgpipe convert my-resnet out.safetensors' 'likewise'

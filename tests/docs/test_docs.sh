@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # test_docs.sh SOURCE_DIR BUILD_DIR -- what the pages say is so:
 #
-#     commands    every one is run, in order, in a folder that looks like the project's, or stands in commands.sh with the reason; what
+#     commands    every one is run, in order, in a directory that looks like the project's, or stands in commands.sh with the reason; what
 #                 stands below a prompt is what it prints; the example of each `cgpipe help COMMAND` is run, too
 #     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: there are such ones
 #     links       lead to a file, and to a heading of it
@@ -83,7 +83,7 @@ same() {
     [[ $got == $pattern ]]
 }
 
-# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change folder and variables. Prints what is wrong.
+# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables. Prints what is wrong.
 run_command() {
     local command expected=${2-} code began=${EPOCHREALTIME/./}
     command=$(plain "$1")
@@ -211,26 +211,26 @@ check_links() {
     done
 }
 
-# $folder, where a page's commands are run. It has what belongs to the project and no more: commands write through links, and a reader who has
-# followed the guide in the project's folder keeps a book.txt and runs there.
-make_folder() {
+# $directory, where a page's commands are run. It has what belongs to the project and no more: commands write through links, and a reader who has
+# followed the guide in the project's directory keeps a book.txt and runs there.
+make_directory() {
     local entry
-    folder=$(mktemp -d "$work/page-XXXXXX")
+    directory=$(mktemp -d "$work/page-XXXXXX")
     for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models src tests tools; do
-        [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$folder"
+        [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
-    cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$folder/book.txt"
-    mkdir "$folder/gpt2-files" # a small GPT-2, and another one's tokenizer
-    ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$folder/gpt2-files"
-    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$folder/book.bin" # tokens that it knows
-    ln -s "$source_dir/tests/data/tokenizer" "$folder/gpt2"
+    cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$directory/book.txt"
+    mkdir "$directory/gpt2-files" # a small GPT-2, and another one's tokenizer
+    ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$directory/gpt2-files"
+    for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$directory/book.bin" # tokens that it knows
+    ln -s "$source_dir/tests/data/tokenizer" "$directory/gpt2"
 }
 
 # The examples of help and of the manual pages, which are made of the same table.
 check_help() {
-    local folder command page example
-    make_folder
-    cd "$folder" || return
+    local directory command page example
+    make_directory
+    cd "$directory" || return
     for command in $commands; do
         page="cgpipe help $command"
         example=$(cgpipe help "$command" | sed -n 's/^example: //p')
@@ -241,17 +241,17 @@ check_help() {
 
 # check_page PAGE: print what is wrong with it.
 check_page() {
-    local page=$1 span folder
-    make_folder
-    awk -f "$tests/blocks.awk" "$source_dir/$page" >"$folder.records"
+    local page=$1 span directory
+    make_directory
+    awk -f "$tests/blocks.awk" "$source_dir/$page" >"$directory.records"
     (
-        cd "$folder" || exit 1
-        run_page "$page" "$folder.records"
+        cd "$directory" || exit 1
+        run_page "$page" "$directory.records"
     )
     (
-        cd "$folder" || exit 1
-        sed -n 's/^span //p' "$folder.records" | sort -u >"$folder.spans"
-        while IFS= read -r span <&4; do check_span; done 4<"$folder.spans"
+        cd "$directory" || exit 1
+        sed -n 's/^span //p' "$directory.records" | sort -u >"$directory.spans"
+        while IFS= read -r span <&4; do check_span; done 4<"$directory.spans"
     )
     check_links
 }
@@ -328,7 +328,7 @@ find_fault() { # find_fault WHAT EXPECTED <page
     echo mine >"$source_dir/book.txt"
     check_page docs/page.md >"$work/found"
     if [ "$(cat "$source_dir/book.txt")" != mine ]; then
-        echo "not ok: a book.txt in the project's folder is written over"
+        echo "not ok: a book.txt in the project's directory is written over"
         failed=1
     fi
     source_dir=$real

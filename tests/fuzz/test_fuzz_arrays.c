@@ -89,7 +89,7 @@ static void mutated_files_are_refused_or_read(void **state) {
 
 static void the_corpus_is_refused_or_read(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 4);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 4);
 }
 
 int main(void) {

@@ -52,12 +52,11 @@ static void read_original(int file) {
 
 /* A checkpoint, and a pipeline whose weights are others. */
 static int make_checkpoint(void **state) {
-    const test_sizes sizes = {
-        .layers = 1, .sequence = 2, .width = 2, .heads = 1, .vocabulary = 3};
+    const test_sizes sizes = {.layers = 1, .sequence = 2, .width = 2, .heads = 1, .vocab = 3};
     uint64_t random = 1;
     test_batch batch;
     cgp_plan_options o = cgp_plan_options_default();
-    if (test_make_folder(state) || empty_tree_before(state)) return -1;
+    if (test_make_directory(state) || empty_tree_before(state)) return -1;
     o.optim = cgp_optim_sgd(0.1, 0.9, false, 0);
     model = test_gpt2(&sizes);
     test_batch_fill(&batch, model, &sizes, 1, &random);
@@ -445,7 +444,7 @@ static const struct {
     {"step", NULL, "step"},
     {"step", "2.0", "step: expected integer, got real"},
     {"step", "-1", "step: expected 0 to 999999999999999999, got -1"},
-    {"step", "3", "is of step 3, in the folder of step 2"},
+    {"step", "3", "is of step 3, in the directory of step 2"},
     {"dropout_step", "-7", "dropout_step: expected 0 to 999999999999999999, got -7"},
     {"seed", "1", "seed: expected string, got integer"},
     {"seed", "\"01\"", "seed: expected a decimal number below 2^64, got \"01\""},
@@ -500,7 +499,7 @@ static void a_field_that_is_wrong_is_named(void **unused) {
         write_manifest(root);
         json_decref(root);
         assert_false(try_load(wrong_fields[i].key));
-        assert_message("/step-00000002"); /* of the file or, for an optimizer, the folder */
+        assert_message("/step-00000002"); /* of the file or, for an optimizer, the directory */
         assert_message(wrong_fields[i].message);
     }
     restore();

@@ -9,14 +9,14 @@
 
 #include <cgpipe/models/weights.h>
 
-enum { PARTS = 5, MOST_PARAMETERS = 5000 };
+enum { PARTS = 5, MAX_PARAMETERS = 5000 };
 
 static const char *const names[PARTS] = {"config.json", "model.safetensors",
                                          "model.safetensors.index.json", "model-1.safetensors",
                                          "model-2.safetensors"};
 
 static bool is_small(const cgp_gpt2_options *o) {
-    return o->layers <= 2 && o->width <= 8 && o->vocabulary <= 64 && o->sequence <= 64 &&
+    return o->layers <= 2 && o->width <= 8 && o->vocab <= 64 && o->sequence <= 64 &&
            o->inner <= 64;
 }
 
@@ -126,7 +126,7 @@ static void mutated_directories_are_refused_or_loaded(void **state) {
 
 static void the_corpus_is_refused_or_loaded(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 2);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 2);
 }
 
 int main(void) {

@@ -50,7 +50,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 
 #else
 
-#include "folder.h"
+#include "directory.h"
 
 #include <cgpipe/images.h>
 
@@ -202,7 +202,7 @@ static void damaged_array_files_are_refused_or_give_labels_in_range(void **state
             test_write_file(test_path_of(names[f]), bytes, size);
         }
         cgp_data *data = NULL;
-        const cgp_status status = cgp_data_mnist(&data, test_folder, NULL);
+        const cgp_status status = cgp_data_mnist(&data, test_directory, NULL);
         assert_true(status == CGP_OK ||
                     (status == CGP_EFORMAT && strstr(cgp_message(), ": at byte ")));
         accepted += status == CGP_OK;
@@ -223,7 +223,7 @@ int main(void) {
         cmocka_unit_test(bytes_at_random_after_a_good_beginning_never_crash),
         cmocka_unit_test(damaged_array_files_are_refused_or_give_labels_in_range),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }
 
 #endif

@@ -6,13 +6,13 @@
  * itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=models). */
 #include "fuzz.h"
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/plan.h>
 
 enum { TEXT = 160 };
 
 /* Few enough that building takes no time: layers grow with these alone. */
-static bool has_few_layers(const cgp_named_model *m) {
+static bool has_few_layers(const cgp_model_spec *m) {
     switch (m->kind) {
     case CGP_MODEL_RESNET:
         return m->resnet.depth <= 20;
@@ -25,16 +25,16 @@ static bool has_few_layers(const cgp_named_model *m) {
     }
 }
 
-static void check_text(const cgp_named_model *named) {
+static void check_text(const cgp_model_spec *spec) {
     char text[TEXT], again[TEXT];
-    cgp_named_model back = cgp_named_model_default();
-    if (cgp_named_model_text(named, text, sizeof text) != CGP_OK) {
+    cgp_model_spec back = cgp_model_spec_default();
+    if (cgp_model_spec_text(spec, text, sizeof text) != CGP_OK) {
         REQUIRE(*cgp_message());
         return;
     }
     REQUIRE(strlen(text) < TEXT - 1);
-    REQUIRE(cgp_named_model_parse(&back, text) == CGP_OK && back.kind == named->kind);
-    REQUIRE(cgp_named_model_text(&back, again, sizeof again) == CGP_OK);
+    REQUIRE(cgp_model_spec_parse(&back, text) == CGP_OK && back.kind == spec->kind);
+    REQUIRE(cgp_model_spec_text(&back, again, sizeof again) == CGP_OK);
     REQUIRE(strcmp(text, again) == 0);
 }
 
@@ -58,18 +58,18 @@ static void check_plan(const cgp_model *model, int stages, int chunks) {
 
 /* Parsed, built. */
 static bool try_text(const char *text, int stages, int chunks) {
-    cgp_named_model named = cgp_named_model_default();
-    const cgp_named_model before = named;
+    cgp_model_spec spec = cgp_model_spec_default();
+    const cgp_model_spec before = spec;
     cgp_model *model = NULL;
-    cgp_status status = cgp_named_model_parse(&named, text);
+    cgp_status status = cgp_model_spec_parse(&spec, text);
     if (status != CGP_OK) {
         REQUIRE(status == CGP_EINVAL && *cgp_message() &&
-                memcmp(&named, &before, sizeof named) == 0);
+                memcmp(&spec, &before, sizeof spec) == 0);
         return false;
     }
-    check_text(&named);
-    if (!has_few_layers(&named)) return true;
-    status = cgp_named_model_create(&model, &named);
+    check_text(&spec);
+    if (!has_few_layers(&spec)) return true;
+    status = cgp_model_spec_create(&model, &spec);
     REQUIRE(status == CGP_OK ? model != NULL : !model && *cgp_message());
     if (model) check_plan(model, stages, chunks);
     cgp_model_destroy(model);
@@ -156,7 +156,7 @@ static void mutated_texts_are_refused_or_planned(void **state) {
 
 static void the_corpus_is_refused_or_planned(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 8);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 8);
 }
 
 int main(void) {

@@ -9,12 +9,12 @@
 #include "commands.h"
 #include "options.h"
 
-enum { MOST_WORDS = 40 };
+enum { MAX_WORDS = 40 };
 
 /* The words of a text, each in memory of its own. Returns how many. */
-static int cut_words(const uint8_t *bytes, size_t size, char *words[MOST_WORDS + 2]) {
+static int cut_words(const uint8_t *bytes, size_t size, char *words[MAX_WORDS + 2]) {
     int count = 0;
-    for (size_t at = 0; at <= size && count < MOST_WORDS;) {
+    for (size_t at = 0; at <= size && count < MAX_WORDS;) {
         const uint8_t *end = at < size ? memchr(bytes + at, '\n', size - at) : NULL;
         const size_t length = end ? (size_t)(end - bytes) - at : size - at;
         words[count] = fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
@@ -34,23 +34,23 @@ static unsigned command_of(const char *name) {
 }
 
 /* --resume makes the same options of those of another start. */
-static void check_taken_over(const cli_settings *settings) {
+static void check_taken_over(const cli_run_options *settings) {
     char *words[] = {"train", "--resume", NULL};
-    cli_settings later;
+    cli_run_options later;
     json_t *options = json_object(), *again = json_object();
     cli_options_json(options, settings, CLI_LIST_RUN);
-    REQUIRE(cli_settings_parse(&later, CLI_TRAIN, 2, words) == CGP_OK);
-    REQUIRE(cli_settings_inherit(&later, options) == CGP_OK);
-    REQUIRE(cli_settings_settle(&later) == CGP_OK);
+    REQUIRE(cli_run_options_parse(&later, CLI_TRAIN, 2, words) == CGP_OK);
+    REQUIRE(cli_run_options_inherit(&later, options) == CGP_OK);
+    REQUIRE(cli_run_options_resolve(&later) == CGP_OK);
     cli_options_json(again, &later, CLI_LIST_RUN);
     REQUIRE(json_equal(options, again));
-    cli_settings_release(&later);
+    cli_run_options_release(&later);
     json_decref(again);
     json_decref(options);
 }
 
 /* A plan refuses a balance that is not of so many stages: such options are no run's. */
-static bool fits(const cli_settings *settings) {
+static bool fits(const cli_run_options *settings) {
     const int64_t count = settings->balance.layers.count;
     return count == 0 || count == settings->stages * settings->virtual_stages;
 }
@@ -64,12 +64,12 @@ static bool is_ascii(const uint8_t *bytes, size_t size) {
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
-    char *words[MOST_WORDS + 2], *kept[MOST_WORDS + 2];
-    cli_settings settings;
+    char *words[MAX_WORDS + 2], *kept[MAX_WORDS + 2];
+    cli_run_options settings;
     const int count = cut_words(bytes, size, words);
     const unsigned command = command_of(words[0]);
     memcpy(kept, words, sizeof kept); /* getopt puts them in another order */
-    const cgp_status status = cli_settings_parse(&settings, command, count, words);
+    const cgp_status status = cli_run_options_parse(&settings, command, count, words);
     if (status == CGP_OK) {
         json_t *options = json_object();
         cli_options_json(options, &settings, CLI_LIST_GIVEN);
@@ -82,7 +82,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
         REQUIRE(status == CGP_EINVAL || status == CGP_EIO || status == CGP_EFORMAT);
         REQUIRE(*cgp_message());
     }
-    cli_settings_release(&settings);
+    cli_run_options_release(&settings);
     for (int i = 0; i < count; i++)
         free(kept[i]);
     return status == CGP_OK;
@@ -107,9 +107,9 @@ static const char *const words[] = {
     "--batch",
     "--steps",
     "--optimizer",
-    "--rate",
+    "--lr",
     "--schedule",
-    "--rate-schedule",
+    "--lr-schedule",
     "--momentum",
     "--recipe",
     "--json",
@@ -117,7 +117,7 @@ static const char *const words[] = {
     "--resume",
     "--help",
     "--validation",
-    "--device-memory",
+    "--memory-limit",
     "--devices",
     "--epochs",
     "--warmup",
@@ -167,7 +167,7 @@ static void mutated_words_are_refused_or_taken_over(void **state) {
 
 static void the_corpus_is_refused_or_taken_over(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) > 8);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) > 8);
 }
 
 int main(void) {

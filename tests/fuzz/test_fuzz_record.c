@@ -5,47 +5,47 @@
  * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=record). */
 #include "fuzz_files.h"
 
-#include "experiment.h"
+#include "session.h"
 #include "options.h"
 #include "record.h"
 
 /* As resume.c does it, without loading anything. */
 static cgp_status take_over(const json_t *record) {
     char *words[] = {"train", "--resume", NULL};
-    cli_settings settings;
-    cgp_named_model named;
-    REQUIRE(cli_settings_parse(&settings, CLI_TRAIN, 2, words) == CGP_OK);
-    cgp_status status = cli_settings_inherit(&settings, json_object_get(record, "options"));
+    cli_run_options settings;
+    cgp_model_spec spec;
+    REQUIRE(cli_run_options_parse(&settings, CLI_TRAIN, 2, words) == CGP_OK);
+    cgp_status status = cli_run_options_inherit(&settings, json_object_get(record, "options"));
     if (status != CGP_OK)
         REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), "options: ", 9) == 0);
-    if (status == CGP_OK) status = cli_settings_settle(&settings);
-    if (status == CGP_OK) status = cli_model_parse(&named, cli_record_model(record), 256);
+    if (status == CGP_OK) status = cli_run_options_resolve(&settings);
+    if (status == CGP_OK) status = cli_model_parse(&spec, cli_record_model(record), 256);
     if (status == CGP_OK) {
         json_t *options = json_object();
         cli_options_json(options, &settings, CLI_LIST_RUN);
         REQUIRE(json_object_size(options) > 0);
         json_decref(options);
     }
-    cli_settings_release(&settings);
+    cli_run_options_release(&settings);
     return status;
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
-    cli_folder folder;
+    cli_directory directory;
     json_t *record = NULL;
     fuzz_begin();
     fuzz_write("run.json", &(fuzz_part){bytes, size});
-    cli_folder_name(&folder, fuzz_directory);
-    cgp_status status = cli_record_read(&folder, &record);
+    cli_directory_name(&directory, fuzz_directory);
+    cgp_status status = cli_record_read(&directory, &record);
     if (status != CGP_OK)
-        REQUIRE(strncmp(cgp_message(), folder.record, strlen(folder.record)) == 0);
+        REQUIRE(strncmp(cgp_message(), directory.record, strlen(directory.record)) == 0);
     if (status == CGP_OK) {
         REQUIRE(cli_record_starts(record) >= 0);
         status = take_over(record);
     }
     REQUIRE(status == CGP_OK || *cgp_message());
     json_decref(record);
-    cli_folder_close(&folder);
+    cli_directory_close(&directory);
     return status == CGP_OK;
 }
 
@@ -107,7 +107,7 @@ static void mutated_records_are_refused_or_taken_over(void **state) {
 
 static void the_corpus_is_refused_or_taken_over(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 3);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
 }
 
 int main(void) {

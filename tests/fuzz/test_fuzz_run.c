@@ -9,12 +9,12 @@
 
 #include <cgpipe/checkpoint.h>
 
-#include "folder.h"
+#include "directory.h"
 #include "metrics.h"
 
 #include <jansson.h>
 
-enum { LAST = 3, MOST_ENTRIES = 24 };
+enum { LAST = 3, MAX_ENTRIES = 24 };
 
 static const fuzz_part file = {(const uint8_t *)"mine\n", 5};
 
@@ -49,7 +49,7 @@ static void make_run(const fuzz_part parts[2]) {
     REQUIRE(mkdir(fuzz_path("thesis"), 0700) == 0);
     fuzz_write("thesis/work", &file);
     fuzz_write("run/metrics.jsonl", &parts[0]);
-    for (int i = 0; rest && i < MOST_ENTRIES; i++)
+    for (int i = 0; rest && i < MAX_ENTRIES; i++)
         make_entry(strsep(&rest, "\n"));
     free(list);
 }
@@ -72,9 +72,9 @@ static void check_metrics(int64_t last) {
     fclose(in);
 }
 
-static cgp_status take_metrics(const cli_folder *folder) {
+static cgp_status take_metrics(const cli_directory *directory) {
     cli_metrics metrics;
-    cgp_status status = cli_metrics_open(&metrics, folder, LAST);
+    cgp_status status = cli_metrics_open(&metrics, directory, LAST);
     if (status == CGP_OK) {
         REQUIRE(metrics.last >= 0 && metrics.last <= LAST);
         status = cli_metrics_log(&metrics, LAST + 1, json_object());
@@ -107,34 +107,34 @@ static void check_foreign(void) {
 }
 
 /* In the order of train.c. Returns whether all of it was done. */
-static cgp_status use_run(cli_folder *folder) {
+static cgp_status use_run(cli_directory *directory) {
     char *path = NULL, *note = NULL;
     int64_t step = -1;
-    CGP_TRY(cli_folder_check(folder));
-    (void)cli_folder_has_run(folder);
+    CGP_TRY(cli_directory_check(directory));
+    (void)cli_directory_has_run(directory);
     if (cgp_checkpoint_find(&path, &step, &note, fuzz_path("run")) == CGP_OK) {
         REQUIRE(step >= 0);
         free(note);
         free(path);
     }
-    cli_folder_clean(folder);
+    cli_directory_clean(directory);
     check_clean();
-    CGP_TRY(cli_folder_drop_after(folder, LAST));
-    REQUIRE(cli_folder_newest(folder) <= LAST);
-    CGP_TRY(take_metrics(folder));
-    CGP_TRY(cli_folder_clear(folder));
-    REQUIRE(!cli_folder_has_run(folder));
+    CGP_TRY(cli_directory_drop_after(directory, LAST));
+    REQUIRE(cli_directory_newest(directory) <= LAST);
+    CGP_TRY(take_metrics(directory));
+    CGP_TRY(cli_directory_clear(directory));
+    REQUIRE(!cli_directory_has_run(directory));
     return CGP_OK;
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
     fuzz_part parts[2] = {{0}};
-    cli_folder folder;
+    cli_directory directory;
     fuzz_cut(bytes, size, parts, 2);
     make_run(parts);
-    cli_folder_name(&folder, fuzz_path("run"));
-    const cgp_status status = use_run(&folder);
-    cli_folder_close(&folder);
+    cli_directory_name(&directory, fuzz_path("run"));
+    const cgp_status status = use_run(&directory);
+    cli_directory_close(&directory);
     REQUIRE(status == CGP_OK || strstr(cgp_message(), "run"));
     check_foreign();
     return status == CGP_OK;
@@ -193,7 +193,7 @@ static void mutated_runs_are_refused_or_put_in_order(void **state) {
 
 static void the_corpus_is_refused_or_put_in_order(void **state) {
     (void)state;
-    assert_true(fuzz_corpus(reader.name, FUZZ_ROOM, try_input) >= 3);
+    assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
 }
 
 int main(void) {

@@ -29,14 +29,14 @@ typedef struct input {
     size_t size;
 } input;
 
-static char folder[64], path[80];
+static char directory[64], path[80];
 static int scratch = -1; /* the file at `path`, written anew for each input */
 
 static int make_scratch(void **state) {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/cgp-fuzz-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(path, sizeof path, "%s/f.safetensors", folder);
+    snprintf(directory, sizeof directory, "/tmp/cgp-fuzz-XXXXXX");
+    if (!mkdtemp(directory)) return -1;
+    snprintf(path, sizeof path, "%s/f.safetensors", directory);
     scratch = open(path, O_RDWR | O_CREAT | O_EXCL, 0600);
     return scratch < 0 ? -1 : 0;
 }
@@ -45,7 +45,7 @@ static int remove_scratch(void **state) {
     (void)state;
     close(scratch);
     unlink(path);
-    return rmdir(folder);
+    return rmdir(directory);
 }
 
 /* --- the property --- */

@@ -98,7 +98,7 @@ static void check_accepted(cgp_schedule *s) {
     int edges;
     (void)cgp_schedule_edges(s, &edges);
     if (edges == 0) REQUIRE(cgp_schedule_lower_chain(s) == CGP_OK);
-    char *picture = cgp_schedule_draw(s), *grid = cgp_schedule_draw_fault(s), *svg = NULL;
+    char *picture = cgp_schedule_draw(s), *grid = cgp_schedule_draw_diagnostic(s), *svg = NULL;
     const bool runs = cgp_schedule_check(s, &report) == CGP_OK;
     REQUIRE((cgp_schedule_simulate(s, NULL, &timeline) == CGP_OK) == runs);
     REQUIRE((picture != NULL) == runs && (grid == NULL) == runs);

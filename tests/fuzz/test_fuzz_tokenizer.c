@@ -19,14 +19,14 @@ typedef struct input {
     size_t size;
 } input;
 
-static char folder[64], paths[2][80];
+static char directory[64], paths[2][80];
 
 static int make_scratch(void **state) {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/cgp-fuzz-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
-    snprintf(paths[0], sizeof paths[0], "%s/vocab.json", folder);
-    snprintf(paths[1], sizeof paths[1], "%s/merges.txt", folder);
+    snprintf(directory, sizeof directory, "/tmp/cgp-fuzz-XXXXXX");
+    if (!mkdtemp(directory)) return -1;
+    snprintf(paths[0], sizeof paths[0], "%s/vocab.json", directory);
+    snprintf(paths[1], sizeof paths[1], "%s/merges.txt", directory);
     return 0;
 }
 
@@ -42,10 +42,10 @@ static void check_accepted(cgp_tokenizer *t, const uint8_t *text, size_t size) {
     cgp_token_list list = {0};
     char *back = NULL;
     int64_t count = 0;
-    REQUIRE(cgp_tokenizer_vocabulary(t) >= 256);
+    REQUIRE(cgp_tokenizer_vocab_size(t) >= 256);
     REQUIRE(cgp_tokenizer_encode(t, text, (int64_t)size, &list) == CGP_OK);
     for (int64_t i = 0; i < list.count; i++)
-        REQUIRE(list.ids[i] >= 0 && list.ids[i] < cgp_tokenizer_vocabulary(t));
+        REQUIRE(list.ids[i] >= 0 && list.ids[i] < cgp_tokenizer_vocab_size(t));
     REQUIRE(cgp_tokenizer_decode(t, list.ids, list.count, &back, &count) == CGP_OK);
     REQUIRE(count == (int64_t)size && memcmp(back, text, size) == 0);
     free(back);
@@ -87,7 +87,7 @@ static void start(input *in) {
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static input in[2];
-    if (!folder[0] && make_scratch(NULL)) __builtin_trap();
+    if (!directory[0] && make_scratch(NULL)) __builtin_trap();
     const uint8_t *first = memchr(bytes, 0, size);
     const uint8_t *second =
         first ? memchr(first + 1, 0, size - (size_t)(first + 1 - bytes)) : NULL;
@@ -113,7 +113,7 @@ static int remove_scratch(void **state) {
     (void)state;
     unlink(paths[0]);
     unlink(paths[1]);
-    return rmdir(folder);
+    return rmdir(directory);
 }
 
 /* The files of an encoding with up to 80 merges. */

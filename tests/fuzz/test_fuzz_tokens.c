@@ -26,15 +26,15 @@ typedef struct input {
     size_t size;
 } input;
 
-static char folder[64], paths[2][80];
+static char directory[64], paths[2][80];
 static int scratch[2] = {-1, -1}; /* the files at `paths`, written anew for each input */
 
 static int make_scratch(void **state) {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/cgp-fuzz-XXXXXX");
-    if (!mkdtemp(folder)) return -1;
+    snprintf(directory, sizeof directory, "/tmp/cgp-fuzz-XXXXXX");
+    if (!mkdtemp(directory)) return -1;
     for (int i = 0; i < 2; i++) {
-        snprintf(paths[i], sizeof paths[i], "%s/%d.bin", folder, i);
+        snprintf(paths[i], sizeof paths[i], "%s/%d.bin", directory, i);
         scratch[i] = open(paths[i], O_RDWR | O_CREAT | O_EXCL, 0600);
         if (scratch[i] < 0) return -1;
     }
@@ -47,7 +47,7 @@ static int remove_scratch(void **state) {
         close(scratch[i]);
         unlink(paths[i]);
     }
-    return rmdir(folder);
+    return rmdir(directory);
 }
 
 static void write_input(int i, const uint8_t *bytes, size_t size) {
@@ -71,7 +71,7 @@ static int expected_tokens(const input *in, int32_t *tokens) {
 /* A sample is T + 1 expected tokens from a window's begin, or is refused for one of them. */
 static void check_sample(cgp_data *data, cgp_split split, int64_t position,
                          const int32_t *expected, int n, bool *visits) {
-    const int64_t length = cgp_data_sequence(data), vocabulary = cgp_data_vocabulary(data);
+    const int64_t length = cgp_data_sequence(data), vocab = cgp_data_vocab_size(data);
     const int64_t windows = (n - 1) / length;
     int32_t *tokens = malloc((size_t)length * 4), *targets = malloc((size_t)length * 4);
     const cgp_status status = cgp_data_read(data, split, position, 1, tokens, targets);
@@ -81,7 +81,7 @@ static void check_sample(cgp_data *data, cgp_split split, int64_t position,
     for (int64_t w = 0; w < windows && !found; w++) {
         bool low = true;
         for (int64_t t = 0; t <= length; t++)
-            low = low && expected[w * length + t] < vocabulary;
+            low = low && expected[w * length + t] < vocab;
         if (visits[w] || low != (status == CGP_OK)) continue;
         found = !low || (memcmp(tokens, expected + w * length, (size_t)length * 4) == 0 &&
                          memcmp(targets, expected + w * length + 1, (size_t)length * 4) == 0);
@@ -122,14 +122,14 @@ static void check_cut(cgp_data *data, size_t size) {
 }
 
 /* Open both inputs as one row; returns whether they were accepted. */
-static bool try_inputs(const input in[2], int64_t sequence, int64_t vocabulary) {
+static bool try_inputs(const input in[2], int64_t sequence, int64_t vocab) {
     const char *const names[] = {paths[0], paths[1]};
     cgp_token_options options = cgp_token_options_default();
     cgp_data *data = NULL;
     char hex[65];
     options.sequence = sequence;
-    options.vocabulary = vocabulary;
-    options.validation_share = 0.2;
+    options.vocab = vocab;
+    options.validation_fraction = 0.2;
     for (int i = 0; i < 2; i++)
         write_input(i, in[i].bytes, in[i].size);
     const cgp_status status = cgp_data_tokens(&data, names, 2, &options);

@@ -3,18 +3,18 @@
 
 # run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they say they do.
 run_examples() {
-    local folder=$1 prefix=$2 what=$3
+    local directory=$1 prefix=$2 what=$3
     run_example "$what" "${prefix}hello_pipeline" '^step 300  loss 0\.[0-4]'
     run_example "$what" "${prefix}guide" '^validation loss [0-9.]*, [4-9][0-9]\.[0-9] % right$' "$work/guide-run" 2 300
     run_example "$what" "${prefix}from_the_guide" '^trained: loss 0\.[0-9]* -> 0\.[0-2]'
-    run_example "$what" "${prefix}own_op" '^step 400  loss 0\.[01]'
-    run_example "$what" "${prefix}own_schedule" '^the same weights, bit for bit$' "$folder/own_schedule.csv"
-    run_example "$what" "${prefix}loss_outside" '^farthest from the sine: 0\.[01]'
-    run_example "$what" "${prefix}own_data" '^right about (29[0-9]|300) of 300 points'
+    run_example "$what" "${prefix}custom_op" '^step 400  loss 0\.[01]'
+    run_example "$what" "${prefix}custom_schedule" '^the same weights, bit for bit$' "$directory/custom_schedule.csv"
+    run_example "$what" "${prefix}external_loss" '^farthest from the sine: 0\.[01]'
+    run_example "$what" "${prefix}custom_data" '^right about (29[0-9]|300) of 300 points'
     run_example "$what" "${prefix}resume" '^weights, resumed    [0-9a-f]{64}$' "$work/run"
 }
 
-# run_example WHAT PROGRAM PATTERN WORDS... : in a folder of the test's
+# run_example WHAT PROGRAM PATTERN WORDS... : in a directory of the test's
 run_example() {
     local what=$1 program=$2 pattern=$3
     shift 3

@@ -11,8 +11,8 @@ for file in "$1"/examples/*.c; do
 done
 
 # A table that is wrong is drawn, with the place in brackets.
-sed 's/1F0,1I0/1I0,1F0/' "$1/examples/own_schedule.csv" >"$work/wrong.csv"
-"$2/example_own_schedule" "$work/wrong.csv" >"$work/said" 2>&1
-check "own_schedule refuses a wrong table" test $? -eq 1
-check "own_schedule draws where it is wrong" grep -qF '[1I0]' "$work/said"
+sed 's/1F0,1I0/1I0,1F0/' "$1/examples/custom_schedule.csv" >"$work/wrong.csv"
+"$2/example_custom_schedule" "$work/wrong.csv" >"$work/said" 2>&1
+check "custom_schedule refuses a wrong table" test $? -eq 1
+check "custom_schedule draws where it is wrong" grep -qF '[1I0]' "$work/said"
 finish

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the source nor the build folder,
+# test_install.sh SOURCE_DIR BUILD_DIR -- what `make install` leaves: files that know neither the source nor the build directory,
 # a library with the names it should have, and examples that build against it in C and C++, by pkg-config and by CMake.
 set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
-rooms=$source_dir/tests/rooms
+rooms=$source_dir/tests/repo
 version=$(sed -n 's/^#define CGP_VERSION "\(.*\)"/\1/p' "$source_dir/include/cgpipe/base.h")
 minor=${version%.*}
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
@@ -35,7 +35,7 @@ lib=$(dirname "$(find "$prefix" -name libcgpipe.so)")
 expect_files() {
     local file missing=0
     for file in bin/cgpipe include/cgpipe/cgpipe.h include/cgpipe/models/gpt2.h share/man/man1/cgpipe.1 \
-        share/doc/cgpipe/LICENSE share/doc/cgpipe/examples/hello_pipeline.c share/doc/cgpipe/examples/own_schedule.csv; do
+        share/doc/cgpipe/LICENSE share/doc/cgpipe/examples/hello_pipeline.c share/doc/cgpipe/examples/custom_schedule.csv; do
         [ -s "$prefix/$file" ] || { echo "missing: $file"; missing=1; }
     done
     for file in libcgpipe.so.$version libcgpipe.so.$minor libcgpipe.a pkgconfig/cgpipe.pc cmake/cgpipe/cgpipeConfig.cmake; do
@@ -57,7 +57,7 @@ check "the shared library exports what the list says" diff "$rooms/exports.txt" 
 check "the static library has them too" test -z "$(comm -23 "$rooms/exports.txt" <(exports --defined-only "$lib/libcgpipe.a"))"
 check "all names of the static library begin with cgp_" test -z "$(exports --defined-only "$lib/libcgpipe.a" | grep -v '^cgp_')"
 
-strange() { # the text files that name a folder of this machine
+strange() { # the text files that name a directory of this machine
     grep -rIlF -e "$source_dir" -e "$build_dir" -e "$work" "$prefix"
 }
 check "no text names the source, the build or the prefix" test -z "$(strange)"
@@ -112,7 +112,7 @@ run_examples "$work/examples" "$work/shared_" "C by pkg-config, shared"
 unset LD_LIBRARY_PATH
 
 # LLVM's OpenMP may be there as a shared library only.
-omp=$(pkg-config --static --libs cgpipe | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r folder; do find "$folder" -name libomp.so; done)
+omp=$(pkg-config --static --libs cgpipe | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r directory; do find "$directory" -name libomp.so; done)
 if [ -n "$omp" ] && [ ! -e "${omp%.so}.a" ]; then
     echo "skip: static programs (libomp has no static library)"
 else
@@ -160,5 +160,5 @@ check "the static library is inside" test -z "$(dynamic "$work/cmake/with_archiv
 
 check "uninstall" "$source_dir/tools/uninstall.sh" "$build_dir" "$prefix"
 check "uninstall leaves no file" test -z "$(files "$prefix")"
-check "uninstall leaves no folder of ours" test -z "$(find "$prefix" -name '*cgpipe*')"
+check "uninstall leaves no directory of ours" test -z "$(find "$prefix" -name '*cgpipe*')"
 finish

@@ -28,7 +28,7 @@ static inline bound norm_bound(int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == SLOT_SAVED) return (bound){4 * U, 4 * U};
     if (slot == SLOT_SAVED + 1) return (bound){0, 8 * U * (1 + rstd)};
-    if (slot == SLOT_PENDING) return (bound){16 * U, 16 * U};
+    if (slot == SLOT_ACCUMULATOR) return (bound){16 * U, 16 * U};
     if (slot < SLOT_DPARAM) return (bound){16 * U * (1 + rstd) * (1 + rstd), 8 * U};
     return (bound){2 * U * terms + 8 * U * (1 + rstd) * sqrt(terms), 8 * U};
 }
@@ -44,19 +44,19 @@ static inline void round_weights(operands *o) {
 /* P and dS rounded to bf16. A row of P keep sums to at most 1 / 0.7, of values up to 2: y is off by 2^-8 of 3.
  * Gradients are sums over up to `rows` of dS, or P keep, times values up to 2. dS is scale P (keep dP - delta), scale
  * times sums of `depth` terms: some 1. Their roundings have random signs: 5 times the 2-norm, as above. */
-static inline double rounded_attention(const cgp__geometry *g, int slot) {
+static inline double rounded_attention(const cgp__op_attributes *g, int slot) {
     return 0x1p-8 * (slot == SLOT_Y ? 3 : 5 * 2 * sqrt((double)g->rows));
 }
 
 /* Scores of `depth` terms, then means of values up to 2 over up to `rows` keys. */
-static inline bound attention_bound(const cgp__geometry *g, int slot) {
+static inline bound attention_bound(const cgp__op_attributes *g, int slot) {
     const double depth = (double)(g->out / g->heads), rows = (double)g->rows;
     if (slot == SLOT_SAVED) return (bound){U * (16 + depth), 4 * U};
     return (bound){(slot == SLOT_Y ? 2 : 8) * U * (16 + rows + depth), 8 * U};
 }
 
 /* An error of lse, of the sum of `in` exponentials, is a relative error of the softmax. */
-static inline bound cross_entropy_bound(const cgp__geometry *g, int slot) {
+static inline bound cross_entropy_bound(const cgp__op_attributes *g, int slot) {
     const double sums = 16 + sqrt((double)g->in);
     return slot == SLOT_SAVED ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
@@ -67,7 +67,7 @@ static inline bound product_bound(double sums) {
 }
 
 static inline bound bound_of(const operands *o, int slot, double rstd) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     const double terms = (double)(o->c.n * g->rows), in = (double)g->in, out = (double)g->out;
     const double window = (double)g->kernel_height * g->kernel_width;
     const bool weight = slot >= SLOT_DPARAM, y = slot == SLOT_Y;
@@ -106,13 +106,14 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
 
 /* The loss is summed in double; its terms are functions good to a few u, of up to `in` exponentials. */
 static inline double loss_bound(const operands *o) {
-    const double terms = (double)(o->c.n * o->c.geometry.rows), in = (double)o->c.geometry.in;
+    const double terms = (double)(o->c.n * o->c.attributes.rows),
+                 in = (double)o->c.attributes.in;
     return o->c.op == CGP__OP_BCE ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
 /* Place in `saved` of what element i of a slot was divided by. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
     if (o->c.op == CGP__OP_LAYER_NORM) return i / g->out;
     return i % g->out + (o->c.op == CGP__OP_INSTANCE_NORM ? i / g->out / g->rows * g->out : 0);
@@ -123,7 +124,7 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     double worst = 0.0;
     if (!is_norm(o->c.op) || slot >= SLOT_STATE) return 0.0;
     if (o->c.op == CGP__OP_BATCH_NORM && o->c.evaluate)
-        return 1.0 / sqrt((double)o->at[SLOT_STATE + 1][i % o->c.geometry.out]);
+        return 1.0 / sqrt((double)o->at[SLOT_STATE + 1][i % o->c.attributes.out]);
     if (of_one) return o->at[SLOT_SAVED + 1][saved_place(o, slot, i)];
     for (int64_t k = 0; k < o->count[SLOT_SAVED + 1]; k++)
         worst = fmax(worst, o->at[SLOT_SAVED + 1][k]);
@@ -132,8 +133,8 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
 
 /* Element i of a slot; pending's are doubles. */
 static inline double element_at(const operands *o, int slot, int64_t i) {
-    return slot == SLOT_PENDING ? ((const double *)(const void *)o->at[slot])[i]
-                                : (double)o->at[slot][i];
+    return slot == SLOT_ACCUMULATOR ? ((const double *)(const void *)o->at[slot])[i]
+                                    : (double)o->at[slot][i];
 }
 
 /* Who is judged. */
@@ -152,13 +153,13 @@ static inline bool is_added_to(const operands *o, int slot) {
 static inline void assert_near(const operands *got, const operands *want, int slot) {
     const bool adds = is_added_to(got, slot);
     const bool rounds = got->c.type == CGP_BF16 && is_activation(got, slot);
-    const int64_t count = slot == SLOT_PENDING ? got->count[slot] / 2 : got->count[slot];
+    const int64_t count = slot == SLOT_ACCUMULATOR ? got->count[slot] / 2 : got->count[slot];
     for (int64_t i = 0; got->at[slot] && i < count; i++) {
         const double a = element_at(got, slot, i), b = element_at(want, slot, i);
         const bound of = bound_of(want, slot, rstd_at(want, slot, i));
         double close = of.absolute + of.relative * fabs(b) + (adds ? U : 0.0);
         if (on_tiles(got) && got->c.op == CGP__OP_ATTENTION && slot != SLOT_SAVED)
-            close += rounded_attention(&got->c.geometry, slot);
+            close += rounded_attention(&got->c.attributes, slot);
         const double limit = rounds ? close + 0x1p-7 * (fabs(b) + close) : close;
         if (!(fabs(a - b) <= limit))
             fail_msg("%s: slot %d [%" PRId64 "] is %.9g, ref has %.9g +- %.3g",

@@ -10,7 +10,7 @@
 
 typedef struct op_case {
     cgp__op_kind op;
-    cgp__geometry geometry;
+    cgp__op_attributes attributes;
     int64_t n;
     uint32_t add;
     bool accumulate; /* dparam and pending are added to */
@@ -41,55 +41,55 @@ static inline bool is_loss(cgp__op_kind op) {
 /* --- geometries --- */
 
 /* ADD ends in no RELU. */
-static inline cgp__geometry plain_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .slope = 1.0f};
+static inline cgp__op_attributes plain_attributes(int64_t rows, int64_t width) {
+    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .slope = 1.0f};
 }
 
-static inline cgp__geometry embedding_geometry(int64_t rows, int64_t vocabulary,
-                                               int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = vocabulary, .out = width};
+static inline cgp__op_attributes embedding_attributes(int64_t rows, int64_t vocab,
+                                                      int64_t width) {
+    return (cgp__op_attributes){.rows = rows, .in = vocab, .out = width};
 }
 
-static inline cgp__geometry linear_geometry(int64_t rows, int64_t in, int64_t out, bool bias,
-                                            bool in_out) {
-    return (cgp__geometry){
+static inline cgp__op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out,
+                                                   bool bias, bool in_out) {
+    return (cgp__op_attributes){
         .rows = rows, .in = in, .out = out, .has_bias = bias, .in_out = in_out};
 }
 
 /* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
-static inline cgp__geometry norm_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){
+static inline cgp__op_attributes norm_attributes(int64_t rows, int64_t width) {
+    return (cgp__op_attributes){
         .rows = rows, .in = width, .out = width, .eps = 1e-5f, .slope = 1.0f};
 }
 
-static inline cgp__geometry attention_geometry(int64_t rows, int64_t heads, int64_t depth,
-                                               double p) {
+static inline cgp__op_attributes attention_attributes(int64_t rows, int64_t heads,
+                                                      int64_t depth, double p) {
     const int64_t width = heads * depth;
-    return (cgp__geometry){
+    return (cgp__op_attributes){
         .rows = rows, .in = 3 * width, .out = width, .heads = heads, .p = (float)p};
 }
 
 /* DROPOUT, DROPOUT2D */
-static inline cgp__geometry dropout_geometry(int64_t rows, int64_t width, double p) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .p = (float)p};
+static inline cgp__op_attributes dropout_attributes(int64_t rows, int64_t width, double p) {
+    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .p = (float)p};
 }
 
-static inline cgp__geometry relu_geometry(int64_t rows, int64_t width, double slope) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = width, .slope = (float)slope};
+static inline cgp__op_attributes relu_attributes(int64_t rows, int64_t width, double slope) {
+    return (cgp__op_attributes){.rows = rows, .in = width, .out = width, .slope = (float)slope};
 }
 
-static inline cgp__geometry loss_geometry(int64_t rows, int64_t classes) {
-    return (cgp__geometry){.rows = rows, .in = classes, .ignore = -100};
+static inline cgp__op_attributes loss_attributes(int64_t rows, int64_t classes) {
+    return (cgp__op_attributes){.rows = rows, .in = classes, .ignore = -100};
 }
 
-static inline cgp__geometry argmax_geometry(int64_t rows, int64_t width) {
-    return (cgp__geometry){.rows = rows, .in = width, .out = 1};
+static inline cgp__op_attributes argmax_attributes(int64_t rows, int64_t width) {
+    return (cgp__op_attributes){.rows = rows, .in = width, .out = 1};
 }
 
 /* `parts` widths, as many as are not 0. */
-static inline cgp__geometry concat_geometry(int64_t rows,
-                                            const int64_t parts[CGP__MAX_INPUTS]) {
-    cgp__geometry g = {.rows = rows};
+static inline cgp__op_attributes concat_attributes(int64_t rows,
+                                                   const int64_t parts[CGP__MAX_INPUTS]) {
+    cgp__op_attributes g = {.rows = rows};
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
         g.parts[k] = parts[k];
         g.out += parts[k];
@@ -101,18 +101,19 @@ static inline cgp__geometry concat_geometry(int64_t rows,
 /* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], as the op's table infers it. */
 static inline cgp_status infer_image(cgp__op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
-                                     cgp__geometry *out) {
+                                     cgp__op_attributes *out) {
     const cgp__type image = {.dtype = CGP_F32,
                              .shape = cgp_shape_make(3, (int64_t[]){height, width, channels})};
     cgp__inferred inferred;
     CGP_TRY(cgp__op_find(op)->infer(a, &image, &inferred));
-    *out = inferred.geometry;
+    *out = inferred.attributes;
     return CGP_OK;
 }
 
-static inline cgp__geometry image_geometry(cgp__op_kind op, int64_t height, int64_t width,
-                                           int64_t channels, cgp__attributes a) {
-    cgp__geometry g;
+static inline cgp__op_attributes image_attributes(cgp__op_kind op, int64_t height,
+                                                  int64_t width, int64_t channels,
+                                                  cgp__attributes a) {
+    cgp__op_attributes g;
     assert_ok(infer_image(op, height, width, channels, &a, &g));
     return g;
 }
@@ -141,9 +142,9 @@ static inline int64_t draw_side(cgp__op_kind op, int64_t windows, int side, cgp_
 }
 
 /* Some `rows` windows, whose sizes are drawn until they fit. */
-static inline cgp__geometry draw_image(cgp__op_kind op, int64_t rows, int64_t width,
-                                       int64_t out, uint64_t *seed) {
-    cgp__geometry g;
+static inline cgp__op_attributes draw_image(cgp__op_kind op, int64_t rows, int64_t width,
+                                            int64_t out, uint64_t *seed) {
+    cgp__op_attributes g;
     for (;;) {
         cgp__attributes a = {.size = out, .bias = test_random(seed) & 1};
         const int64_t high = test_between(seed, 1, rows < 14 ? (int)rows : 14);
@@ -154,58 +155,58 @@ static inline cgp__geometry draw_image(cgp__op_kind op, int64_t rows, int64_t wi
     }
 }
 
-static inline cgp__geometry draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
+static inline cgp__op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
     int64_t parts[CGP__MAX_INPUTS] = {width};
     const int n = test_between(seed, 2, CGP__MAX_INPUTS);
     for (int k = 1; k < n; k++)
         parts[k] = test_random(seed) % 3 ? test_between(seed, 1, 40) : width;
-    return concat_geometry(rows, parts);
+    return concat_attributes(rows, parts);
 }
 
 /* Some `rows` rows (pixels of the result) of `width` columns or channels, in products turned into `out`. */
-static inline cgp__geometry draw_geometry(cgp__op_kind op, int64_t rows, int64_t width,
-                                          int64_t out, uint64_t *seed) {
+static inline cgp__op_attributes draw_attributes(cgp__op_kind op, int64_t rows, int64_t width,
+                                                 int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
     const bool yes = test_random(seed) & 1;
-    cgp__geometry g;
+    cgp__op_attributes g;
     if (is_window_op(op)) return draw_image(op, rows, width, out, seed);
     switch (op) {
     case CGP__OP_EMBEDDING:
-        return embedding_geometry(rows, 11, width);
+        return embedding_attributes(rows, 11, width);
     case CGP__OP_LINEAR:
-        return linear_geometry(rows, width, out, yes, test_random(seed) & 1);
+        return linear_attributes(rows, width, out, yes, test_random(seed) & 1);
     case CGP__OP_LAYER_NORM:
     case CGP__OP_INSTANCE_NORM:
-        return norm_geometry(rows, width);
+        return norm_attributes(rows, width);
     case CGP__OP_BATCH_NORM:
-        g = norm_geometry(rows, width);
+        g = norm_attributes(rows, width);
         g.momentum = yes ? 0.1f : -1.0f;
         return g;
     case CGP__OP_ATTENTION:
-        return attention_geometry(rows, test_between(seed, 1, 3), width, p);
+        return attention_attributes(rows, test_between(seed, 1, 3), width, p);
     case CGP__OP_DROPOUT:
     case CGP__OP_DROPOUT2D:
-        return dropout_geometry(rows, width, p);
+        return dropout_attributes(rows, width, p);
     case CGP__OP_RELU:
-        return relu_geometry(rows, width, yes ? 0.0 : 0.2);
+        return relu_attributes(rows, width, yes ? 0.0 : 0.2);
     case CGP__OP_FLATTEN:
-        return plain_geometry(1, rows * width);
+        return plain_attributes(1, rows * width);
     case CGP__OP_CONCAT:
         return draw_concat(rows, width, seed);
     case CGP__OP_CROSS_ENTROPY:
-        return loss_geometry(rows, width);
+        return loss_attributes(rows, width);
     case CGP__OP_ARGMAX:
-        return argmax_geometry(rows, width);
+        return argmax_attributes(rows, width);
     default:
-        return plain_geometry(rows, width);
+        return plain_attributes(rows, width);
     }
 }
 
 /* All but the geometry, up to `most` samples. */
-static inline op_case draw_case(cgp__op_kind op, int most, uint64_t *seed) {
+static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
-        .n = test_between(seed, 1, most),
+        .n = test_between(seed, 1, max),
         .add = (uint32_t)test_random(seed) & ((1u << CGP__MAX_INPUTS) - 1),
         .accumulate = test_random(seed) & 1,
         .evaluate = test_random(seed) % 4 == 0,
@@ -225,7 +226,7 @@ static inline op_case draw_case(cgp__op_kind op, int most, uint64_t *seed) {
 
 /* Multiply-adds of ref, roughly. */
 static inline double case_work(const op_case *c) {
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     const double rows = (double)(c->n * g->rows);
     const double window = (double)(g->kernel_height > 0 ? g->kernel_height : 1) *
                           (g->kernel_width > 0 ? g->kernel_width : 1);
@@ -244,7 +245,8 @@ static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(cons
     const bool product = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
     for (int i = 0; i < 8 * 5 * (product ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
-        c.geometry = draw_geometry(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
+        c.attributes =
+            draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
         if (case_work(&c) > 4e6) c.n = 1;
         if (case_work(&c) <= 1e7 / FEWER && test_between(seed, 1, rarely * FEWER) == 1)
             check(&c);
@@ -270,34 +272,34 @@ static inline op_case block_case(int i) {
     switch (i) {
     case 0:
     case 1:
-        c.geometry =
-            linear_geometry(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
+        c.attributes =
+            linear_attributes(sizes[i].rows, sizes[i].in, sizes[i].out, true, i % 2 == 0);
         break;
     case 2:
-        c.geometry = attention_geometry(520, 1, 64, 0.0);
+        c.attributes = attention_attributes(520, 1, 64, 0.0);
         break;
     case 3:
         c.n = 5;
-        c.geometry = norm_geometry(3111, 13);
+        c.attributes = norm_attributes(3111, 13);
         break;
     case 4:
-        c.geometry = norm_geometry(300, 700);
+        c.attributes = norm_attributes(300, 700);
         break;
     case 5:
-        c.geometry = image_geometry(c.op, 100, 90, 20, close);
+        c.attributes = image_attributes(c.op, 100, 90, 20, close);
         break;
     case 6:
-        c.geometry = image_geometry(c.op, 60, 220, 64, apart);
+        c.attributes = image_attributes(c.op, 60, 220, 64, apart);
         break;
     case 7: /* k of a window's row in parts */
         c.n = 2;
-        c.geometry = image_geometry(c.op, 9, 8, 230, conv);
+        c.attributes = image_attributes(c.op, 9, 8, 230, conv);
         break;
     case 8: /* of two rows at once */
-        c.geometry = image_geometry(c.op, 50, 60, 90, conv);
+        c.attributes = image_attributes(c.op, 50, 60, 90, conv);
         break;
     default: /* rows of the image in parts */
-        c.geometry = image_geometry(c.op, 3, 600, 5, conv);
+        c.attributes = image_attributes(c.op, 3, 600, 5, conv);
     }
     return c;
 }
@@ -305,7 +307,7 @@ static inline op_case block_case(int i) {
 /* "gelu n 2 rows 5 in 17 ..." for messages */
 static inline const char *case_text(const op_case *c) {
     static char text[384];
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     snprintf(
         text, sizeof text,
         "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64

@@ -73,7 +73,7 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
 /* Neighbours that a norm compares 2 to 6 apart: where their deviation is as small as the step, a
  * difference is no estimate. */
 static inline void spread(operands *o) {
-    const int64_t apart = o->c.op == CGP__OP_LAYER_NORM ? 1 : o->c.geometry.out;
+    const int64_t apart = o->c.op == CGP__OP_LAYER_NORM ? 1 : o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
         o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
 }
@@ -81,7 +81,7 @@ static inline void spread(operands *o) {
 /* Two steps away from what bends sharply: from 0 for RELU; for MAX_POOL every two pixels of a channel,
  * which get the multiples of four steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     const int64_t pixels = (int64_t)g->height * g->width, each = pixels * g->in;
     float *x = o->at[SLOT_X];
     for (int64_t i = 0; o->c.op == CGP__OP_RELU && i < o->count[SLOT_X]; i++)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h -- the operands of one op with random values, run through a kernel of a backend.
  *
- *     op_case c = {.op = CGP__OP_GELU, .geometry = plain_geometry(5, 17), .n = 2};
+ *     op_case c = {.op = CGP__OP_GELU, .geometry = plain_attributes(5, 17), .n = 2};
  *     operands o;
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP__FORWARD); // on a runner, a device of a backend
@@ -18,7 +18,7 @@
 #include <float.h>
 
 #include "backend/cpu/cpu.h"
-#include "backend/running.h"
+#include "backend/running_stats.h"
 #include "cases.h"
 #include "tensor/bf16.h"
 
@@ -31,7 +31,7 @@ enum {
     SLOT_DX,
     SLOT_DPARAM = SLOT_DX + CGP__MAX_INPUTS,
     SLOT_STATE = SLOT_DPARAM + CGP__MAX_PARAMS,
-    SLOT_PENDING = SLOT_STATE + CGP__MAX_STATE, /* doubles */
+    SLOT_ACCUMULATOR = SLOT_STATE + CGP__MAX_STATE, /* doubles */
     SLOTS
 };
 
@@ -44,8 +44,8 @@ typedef struct operands {
     op_case c;
     int64_t count[SLOTS]; /* elements, all samples */
     bool per_sample[SLOTS];
-    float *room[SLOTS]; /* what is freed */
-    float *at[SLOTS];   /* NULL where the op has none */
+    float *capacity[SLOTS]; /* what is freed */
+    float *at[SLOTS];       /* NULL where the op has none */
     cgp__rng_key key;
     float loss_scale;
     double loss;
@@ -55,7 +55,7 @@ typedef struct operands {
 
 /* Elements of x[k] of one sample; 0: there is none. */
 static inline int64_t count_input(const op_case *c, int k) {
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     if (c->op == CGP__OP_CONCAT) return g->rows * g->parts[k];
     if (k >= cgp__op_find(c->op)->n_inputs) return 0;
     if (c->op == CGP__OP_EMBEDDING || (c->op == CGP__OP_CROSS_ENTROPY && k == 1))
@@ -68,7 +68,7 @@ static inline bool makes_dx(cgp__op_kind op, int k) {
 }
 
 static inline int64_t count_saved(const op_case *c) {
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     if (c->op == CGP__OP_LAYER_NORM || c->op == CGP__OP_CROSS_ENTROPY) return g->rows;
     if (c->op == CGP__OP_BATCH_NORM || c->op == CGP__OP_INSTANCE_NORM) return g->out;
     return g->heads * g->rows;
@@ -79,7 +79,7 @@ static inline bool is_norm(cgp__op_kind op) {
 }
 
 static inline int64_t count_weight(const op_case *c) {
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     switch (c->op) {
     case CGP__OP_EMBEDDING:
     case CGP__OP_LINEAR:
@@ -98,7 +98,7 @@ static inline int64_t count_weight(const op_case *c) {
 
 /* Elements of each operand: of one sample, or where there is one for all, in all. */
 static inline void count_operands(operands *o) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     const cgp__op_kind op = o->c.op;
     const bool batch = op == CGP__OP_BATCH_NORM;
     int64_t *count = o->count;
@@ -114,7 +114,8 @@ static inline void count_operands(operands *o) {
         g->has_bias || (is_norm(op) && count_weight(&o->c) > 0) ? g->out : 0;
     count[SLOT_STATE] = count[SLOT_STATE + 1] = batch ? g->out : 0;
     count[SLOT_STATE + 2] = batch;
-    count[SLOT_PENDING] = batch ? cgp__running_bytes(g->out) / (int64_t)sizeof(float) : 0;
+    count[SLOT_ACCUMULATOR] =
+        batch ? cgp__running_stats_bytes(g->out) / (int64_t)sizeof(float) : 0;
     for (int slot = 0; slot < SLOTS; slot++) {
         const bool parameter = slot >= SLOT_DPARAM || (slot >= SLOT_PARAM && slot < SLOT_DY);
         const bool saved = slot >= SLOT_SAVED && slot < SLOT_PARAM;
@@ -142,9 +143,9 @@ static inline void fill_random(float *to, int64_t count, uint64_t *seed) {
 static inline void fill_integers(operands *o, int slot, uint64_t *seed) {
     int32_t *to = (int32_t *)(void *)o->at[slot];
     for (int64_t i = 0; i < o->count[slot]; i++) {
-        to[i] = (int32_t)(test_random(seed) % (uint64_t)o->c.geometry.in);
+        to[i] = (int32_t)(test_random(seed) % (uint64_t)o->c.attributes.in);
         if (o->c.op == CGP__OP_CROSS_ENTROPY && test_random(seed) % 3 == 0)
-            to[i] = (int32_t)o->c.geometry.ignore;
+            to[i] = (int32_t)o->c.attributes.ignore;
     }
 }
 
@@ -154,9 +155,9 @@ static inline bool is_integer_slot(const operands *o, int slot) {
 }
 
 /* Two micro-batches of three rows each; values of either sign, and above 0. */
-static inline void fill_pending(operands *o, uint64_t *seed) {
-    double *to = (double *)(void *)o->at[SLOT_PENDING];
-    const int64_t channels = o->c.geometry.out;
+static inline void fill_accumulator(operands *o, uint64_t *seed) {
+    double *to = (double *)(void *)o->at[SLOT_ACCUMULATOR];
+    const int64_t channels = o->c.attributes.out;
     to[0] = 6.0;
     to[1] = 2.0;
     for (int64_t i = 0; i < 2 * channels; i++) {
@@ -173,8 +174,8 @@ static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
         fill_integers(o, slot, seed);
         return;
     }
-    if (slot == SLOT_PENDING) {
-        fill_pending(o, seed);
+    if (slot == SLOT_ACCUMULATOR) {
+        fill_accumulator(o, seed);
         return;
     }
     fill_random(o->at[slot], o->count[slot], seed);
@@ -187,14 +188,14 @@ static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
 
-static inline float *guarded(float **room, int64_t count, int shift, int slot) {
+static inline float *guarded(float **capacity, int64_t count, int shift, int slot) {
     const size_t floats = (size_t)(count + shift + 2 * GUARD + 15) / 16 * 16;
     const uint32_t bits = GUARD_BITS(slot);
-    *room = aligned_alloc(CGP__ALIGN, floats * sizeof **room);
-    assert_non_null(*room);
+    *capacity = aligned_alloc(CGP__ALIGN, floats * sizeof **capacity);
+    assert_non_null(*capacity);
     for (size_t i = 0; i < floats; i++)
-        memcpy(*room + i, &bits, sizeof bits);
-    return *room + GUARD + shift;
+        memcpy(*capacity + i, &bits, sizeof bits);
+    return *capacity + GUARD + shift;
 }
 
 static inline void operands_create(operands *o, const op_case *c, uint64_t *seed) {
@@ -202,7 +203,8 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
     count_operands(o);
     for (int slot = 0; slot < SLOTS; slot++) {
         if (o->count[slot] == 0) continue;
-        o->at[slot] = guarded(&o->room[slot], o->count[slot], slot_shift(slot, c->shift), slot);
+        o->at[slot] =
+            guarded(&o->capacity[slot], o->count[slot], slot_shift(slot, c->shift), slot);
         fill_slot(o, slot, seed);
     }
     o->key = (cgp__rng_key){(uint32_t)test_random(seed), (uint32_t)test_random(seed)};
@@ -210,7 +212,7 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
 
 static inline void operands_destroy(operands *o) {
     for (int slot = 0; slot < SLOTS; slot++)
-        free(o->room[slot]);
+        free(o->capacity[slot]);
 }
 
 /* Operands of `n` samples of `from`, from `first` on, at another shift; parameters whole. */
@@ -221,11 +223,12 @@ static inline void operands_slice(operands *o, const operands *from, int64_t fir
     o->c.sample += first;
     o->c.shift = shift;
     for (int slot = 0; slot < SLOTS; slot++) {
-        o->room[slot] = o->at[slot] = NULL;
+        o->capacity[slot] = o->at[slot] = NULL;
         const int64_t each = per_sample(from, slot);
         if (each) o->count[slot] = each * n;
         if (!from->at[slot]) continue;
-        o->at[slot] = guarded(&o->room[slot], o->count[slot], slot_shift(slot, shift), slot);
+        o->at[slot] =
+            guarded(&o->capacity[slot], o->count[slot], slot_shift(slot, shift), slot);
         memcpy(o->at[slot], from->at[slot] + first * each,
                (size_t)o->count[slot] * sizeof(float));
     }
@@ -238,15 +241,15 @@ static inline void operands_copy(operands *o, const operands *from) {
 /* Slot a takes the memory of slot b, which has the same number of elements. */
 static inline void operands_share(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
-    free(o->room[a]);
-    o->room[a] = NULL;
+    free(o->capacity[a]);
+    o->capacity[a] = NULL;
     o->at[a] = o->at[b];
 }
 
 /* Slot a has no memory: nobody wants it. */
 static inline void operands_drop(operands *o, int slot) {
-    free(o->room[slot]);
-    o->room[slot] = o->at[slot] = NULL;
+    free(o->capacity[slot]);
+    o->capacity[slot] = o->at[slot] = NULL;
 }
 
 static inline void scale_slot(operands *o, int slot, float factor) {
@@ -291,28 +294,29 @@ static inline void operands_round(operands *o) {
 static inline void halves_create(operands *out, const operands *o) {
     *out = *o;
     for (int slot = 0; slot < SLOTS; slot++) {
-        out->room[slot] = NULL;
-        if (!o->room[slot] || !is_activation(o, slot)) continue;
+        out->capacity[slot] = NULL;
+        if (!o->capacity[slot] || !is_activation(o, slot)) continue;
         const int shift = o->c.shift;
-        float *begin = guarded(&out->room[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
+        float *begin = guarded(&out->capacity[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
         uint16_t *to = (uint16_t *)(void *)begin + shift;
         out->at[slot] = (float *)(void *)to;
         for (int64_t i = 0; i < o->count[slot]; i++)
             to[i] = cgp__bf16_from_float(o->at[slot][i]);
         for (int other = 0; other < SLOTS; other++) {
-            if (!o->room[other] && o->at[other] == o->at[slot]) out->at[other] = out->at[slot];
+            if (!o->capacity[other] && o->at[other] == o->at[slot])
+                out->at[other] = out->at[slot];
         }
     }
 }
 
 /* Nothing around the halves of a slot has changed. */
 static inline void check_half_guards(const operands *halves, int slot) {
-    const uint16_t *room = (uint16_t *)(void *)halves->room[slot];
+    const uint16_t *capacity = (uint16_t *)(void *)halves->capacity[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
     for (int64_t i = 0; i < end + 2 * GUARD; i++) {
         if (i == begin) i = end;
         const uint16_t guard = (uint16_t)(GUARD_BITS(slot) >> (i % 2 ? 16 : 0));
-        if (room[i] != guard)
+        if (capacity[i] != guard)
             fail_msg("%s wrote element %" PRId64 " of slot %d", case_text(&halves->c),
                      i - begin, slot);
     }
@@ -321,12 +325,12 @@ static inline void check_half_guards(const operands *halves, int slot) {
 /* Results back to floats. */
 static inline void halves_destroy(operands *halves, operands *o) {
     for (int slot = 0; slot < SLOTS; slot++) {
-        if (!halves->room[slot]) continue;
+        if (!halves->capacity[slot]) continue;
         const uint16_t *from = (const uint16_t *)(const void *)halves->at[slot];
         check_half_guards(halves, slot);
         for (int64_t i = 0; i < o->count[slot]; i++)
             o->at[slot][i] = cgp__bf16_to_float(from[i]);
-        free(halves->room[slot]);
+        free(halves->capacity[slot]);
     }
 }
 
@@ -343,7 +347,7 @@ static inline void operands_create_bent(operands *o, const op_case *c, uint64_t 
 
 static inline void check_guards(const operands *o, int slot) {
     const uint32_t bits = GUARD_BITS(slot);
-    for (int i = 1; o->room[slot] && i <= GUARD; i++) {
+    for (int i = 1; o->capacity[slot] && i <= GUARD; i++) {
         const float *after = o->at[slot] + o->count[slot] + i - 1;
         if (memcmp(o->at[slot] - i, &bits, sizeof bits) != 0)
             fail_msg("%s wrote %d elements in front of slot %d", case_text(&o->c), i, slot);
@@ -359,7 +363,7 @@ static inline cgp__kernel_args op_args(operands *o) {
         .first = !o->c.accumulate,
         .training = !o->c.evaluate,
         .deferred = o->c.deferred,
-        .pending = o->at[SLOT_PENDING],
+        .accumulator = o->at[SLOT_ACCUMULATOR],
         .key = o->key,
         .sample = o->c.sample,
         .loss = &o->loss,
@@ -410,11 +414,11 @@ static inline bool runner_has_tiles(const runner *on) {
 
 /* Run one direction; the workspace begins as NaNs, so that nothing of it is read unwritten. */
 static inline void op_run(const runner *on, operands *o, cgp__direction direction) {
-    const cgp__kernel_spec spec = {o->c.op, direction, o->c.geometry,
+    const cgp__kernel_spec spec = {o->c.op, direction, o->c.attributes,
                                    o->c.n,  o->c.add,  o->c.type};
     const uint32_t bits = GUARD_BITS(SLOTS);
     int64_t bytes = 0;
-    float *room = NULL;
+    float *capacity = NULL;
     cgp__kernel *kernel = NULL;
     assert_ok(on->backend->workspace(&spec, on->threads, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
@@ -422,7 +426,7 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     if (o->c.type == CGP_BF16) halves_create(&halves, o);
     cgp__kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o);
     args.loss = &o->loss;
-    args.workspace = guarded(&room, (bytes + 3) / 4, 0, SLOTS);
+    args.workspace = guarded(&capacity, (bytes + 3) / 4, 0, SLOTS);
     assert_ok(on->backend->kernel_run(kernel, &args));
     on->backend->kernel_destroy(kernel);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);
@@ -431,7 +435,7 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     const float *after = (float *)args.workspace + (bytes + 3) / 4;
     for (int i = 0; i < GUARD; i++)
         assert_memory_equal(after + i, &bits, sizeof bits);
-    free(room);
+    free(capacity);
 }
 
 #endif

@@ -46,8 +46,8 @@ static inline void assert_type(const cgp__type *type, const char *expected) {
     assert_shape(&type->shape, expected);
 }
 
-static inline void assert_geometry(const cgp__inferred *out, cgp__geometry expected) {
-    assert_memory_equal(&out->geometry, &expected, sizeof expected);
+static inline void assert_attributes(const cgp__inferred *out, cgp__op_attributes expected) {
+    assert_memory_equal(&out->attributes, &expected, sizeof expected);
 }
 
 static inline void assert_param(const cgp__inferred *out, int k, const char *suffix,

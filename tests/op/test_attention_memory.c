@@ -10,7 +10,8 @@ static int64_t workspace(int64_t sequence, int64_t samples, cgp__direction direc
     memset(&spec, 0, sizeof spec);
     spec.op = CGP__OP_ATTENTION;
     spec.direction = direction;
-    spec.geometry = (cgp__geometry){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
+    spec.attributes =
+        (cgp__op_attributes){.rows = sequence, .out = 768, .heads = 12, .p = 0.1f};
     spec.n = samples;
     int64_t bytes = 0;
     assert_ok(cgp__backend_cpu.workspace(&spec, 1, &bytes));

@@ -86,10 +86,10 @@ static void bf16_is_f32_rounded(void **state) {
         if (on_tiles(on, (cgp__op_kind)op)) continue;
         for (int i = test_between(&seed, 0, FEWER - 1); i < 2 * WIDTHS; i += FEWER) {
             op_case c = draw_case((cgp__op_kind)op, 3, &seed);
-            const int64_t width = widths[i / 2], most = c.op == CGP__OP_ATTENTION ? 40 : 257;
-            c.geometry =
-                draw_geometry(c.op, test_between(&seed, 1, 70), width < most ? width : most,
-                              test_between(&seed, 1, 120), &seed);
+            const int64_t width = widths[i / 2], max = c.op == CGP__OP_ATTENTION ? 40 : 257;
+            c.attributes =
+                draw_attributes(c.op, test_between(&seed, 1, 70), width < max ? width : max,
+                                test_between(&seed, 1, 120), &seed);
             check_case(on, &c);
         }
     }

@@ -11,7 +11,8 @@ static const int64_t lengths[] = {1, 5, 130};
 static void check_plain(cgp__op_kind op) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            check(&(op_case){.op = op, .geometry = plain_geometry(rows, width), .n = 2}, &seed);
+            check(&(op_case){.op = op, .attributes = plain_attributes(rows, width), .n = 2},
+                  &seed);
         }
     }
 }
@@ -41,7 +42,7 @@ static void embedding_is_differentiated(void **state) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = CGP__OP_EMBEDDING,
-                             .geometry = embedding_geometry(rows, 7, width),
+                             .attributes = embedding_attributes(rows, 7, width),
                              .n = 3},
                   &seed);
         }
@@ -53,10 +54,11 @@ static void linear_is_differentiated_in_both_layouts(void **state) {
     FOR_EACH(in, widths) {
         FOR_EACH(out, widths) {
             for (int kind = 0; kind < 4; kind++) {
-                check(&(op_case){.op = CGP__OP_LINEAR,
-                                 .geometry = linear_geometry(5, in, out, kind & 1, kind & 2),
-                                 .n = 2},
-                      &seed);
+                check(
+                    &(op_case){.op = CGP__OP_LINEAR,
+                               .attributes = linear_attributes(5, in, out, kind & 1, kind & 2),
+                               .n = 2},
+                    &seed);
             }
         }
     }
@@ -67,7 +69,7 @@ static void layer_norm_is_differentiated(void **state) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = CGP__OP_LAYER_NORM,
-                             .geometry = norm_geometry(rows, width),
+                             .attributes = norm_attributes(rows, width),
                              .n = 2},
                   &seed);
         }
@@ -81,9 +83,9 @@ static void attention_is_differentiated_with_dropout_and_without(void **state) {
         FOR_EACH(depth, depths) {
             FOR_EACH(rows, lengths) {
                 op_case c = {.op = CGP__OP_ATTENTION, .n = rows > 5 ? 1 : 2, .sample = 3};
-                c.geometry = attention_geometry(rows, heads, depth, 0.0);
+                c.attributes = attention_attributes(rows, heads, depth, 0.0);
                 check(&c, &seed);
-                c.geometry.p = 0.3f;
+                c.attributes.p = 0.3f;
                 check(&c, &seed);
                 c.evaluate = true;
                 check(&c, &seed);
@@ -97,7 +99,7 @@ static void dropout_is_differentiated(void **state) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
             op_case c = {.op = CGP__OP_DROPOUT,
-                         .geometry = dropout_geometry(rows, width, 0.4),
+                         .attributes = dropout_attributes(rows, width, 0.4),
                          .n = 2,
                          .sample = ((int64_t)1 << 32) - 1};
             check(&c, &seed);
@@ -111,10 +113,11 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
     (void)state;
     FOR_EACH(classes, widths) {
         FOR_EACH(rows, lengths) {
-            op_case c = {
-                .op = CGP__OP_CROSS_ENTROPY, .geometry = loss_geometry(rows, classes), .n = 2};
+            op_case c = {.op = CGP__OP_CROSS_ENTROPY,
+                         .attributes = loss_attributes(rows, classes),
+                         .n = 2};
             check(&c, &seed);
-            c.geometry.ignore = 0; /* a class that is ignored */
+            c.attributes.ignore = 0; /* a class that is ignored */
             check(&c, &seed);
         }
     }
@@ -123,7 +126,7 @@ static void cross_entropy_is_differentiated_with_ignored_targets(void **state) {
 /* One case of each op, small. */
 static op_case one_of(int op) {
     return (op_case){.op = (cgp__op_kind)op,
-                     .geometry = draw_geometry((cgp__op_kind)op, 5, 6, 3, &seed),
+                     .attributes = draw_attributes((cgp__op_kind)op, 5, 6, 3, &seed),
                      .n = 3};
 }
 
@@ -208,8 +211,8 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
     for (int op = 0; op < CGP__OP_KINDS; op++) {
         const op_case c = one_of(op);
         for (int direction = 0; direction < CGP__DIRECTIONS; direction++) {
-            const cgp__kernel_spec spec = {c.op,   (cgp__direction)direction, c.geometry, 1, 0,
-                                           CGP_F32};
+            const cgp__kernel_spec spec = {
+                c.op, (cgp__direction)direction, c.attributes, 1, 0, CGP_F32};
             cgp__kernel *kernel = NULL;
             const bool has = op_has(c.op, (cgp__direction)direction);
             assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),

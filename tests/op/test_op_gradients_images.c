@@ -35,7 +35,7 @@ static void check_shape(cgp__op_kind op, const shape *of, int64_t in, int64_t ou
         .stride = {of->stride[0], of->stride[1]},
         .padding = {of->padding[0], of->padding[1], of->padding[2], of->padding[3]}};
     check(&(op_case){.op = op,
-                     .geometry = image_geometry(op, of->height, of->width, in, a),
+                     .attributes = image_attributes(op, of->height, of->width, in, a),
                      .n = 2},
           &seed);
 }
@@ -63,7 +63,7 @@ static void pools_are_differentiated_in_every_shape(void **state) {
     }
     const cgp__attributes global = {.global = true};
     check(&(op_case){.op = CGP__OP_AVERAGE_POOL,
-                     .geometry = image_geometry(CGP__OP_AVERAGE_POOL, 5, 6, 3, global),
+                     .attributes = image_attributes(CGP__OP_AVERAGE_POOL, 5, 6, 3, global),
                      .n = 2},
           &seed);
 }
@@ -90,10 +90,10 @@ static void padding_is_differentiated_when_it_crops_too(void **state) {
 static const int64_t widths[] = {1, 2, 3, 17, 33};
 static const int64_t lengths[] = {1, 2, 5, 130};
 
-static void check_each(cgp__op_kind op, cgp__geometry (*geometry)(int64_t, int64_t)) {
+static void check_each(cgp__op_kind op, cgp__op_attributes (*attributes)(int64_t, int64_t)) {
     FOR_EACH(width, widths) {
         FOR_EACH(rows, lengths) {
-            op_case c = {.op = op, .geometry = geometry(rows, width), .n = 1, .sample = 3};
+            op_case c = {.op = op, .attributes = attributes(rows, width), .n = 1, .sample = 3};
             check(&c, &seed);
             c.n = 3;
             check(&c, &seed);
@@ -103,20 +103,20 @@ static void check_each(cgp__op_kind op, cgp__geometry (*geometry)(int64_t, int64
     }
 }
 
-static cgp__geometry relu(int64_t rows, int64_t width) {
-    return relu_geometry(rows, width, 0.0);
+static cgp__op_attributes relu(int64_t rows, int64_t width) {
+    return relu_attributes(rows, width, 0.0);
 }
 
-static cgp__geometry leaky_relu(int64_t rows, int64_t width) {
-    return relu_geometry(rows, width, 0.2);
+static cgp__op_attributes leaky_relu(int64_t rows, int64_t width) {
+    return relu_attributes(rows, width, 0.2);
 }
 
-static cgp__geometry dropout2d(int64_t rows, int64_t width) {
-    return dropout_geometry(rows, width, 0.4);
+static cgp__op_attributes dropout2d(int64_t rows, int64_t width) {
+    return dropout_attributes(rows, width, 0.4);
 }
 
-static cgp__geometry flat(int64_t rows, int64_t width) {
-    return plain_geometry(1, rows * width);
+static cgp__op_attributes flat(int64_t rows, int64_t width) {
+    return plain_attributes(1, rows * width);
 }
 
 static void relu_is_differentiated_with_a_slope_and_without(void **state) {
@@ -133,14 +133,14 @@ static void dropout2d_and_flatten_are_differentiated(void **state) {
 
 static void bce_is_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_BCE, plain_geometry);
+    check_each(CGP__OP_BCE, plain_attributes);
 }
 
 /* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
 static void channel_norms_are_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_BATCH_NORM, norm_geometry);
-    check_each(CGP__OP_INSTANCE_NORM, norm_geometry);
+    check_each(CGP__OP_BATCH_NORM, norm_attributes);
+    check_each(CGP__OP_INSTANCE_NORM, norm_attributes);
 }
 
 static void concat_is_differentiated(void **state) {
@@ -150,7 +150,7 @@ static void concat_is_differentiated(void **state) {
     for (int i = 0; i < LENGTH(parts); i++) {
         FOR_EACH(rows, lengths) {
             check(&(op_case){.op = CGP__OP_CONCAT,
-                             .geometry = concat_geometry(rows, parts[i]),
+                             .attributes = concat_attributes(rows, parts[i]),
                              .n = 2},
                   &seed);
         }

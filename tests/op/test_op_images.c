@@ -22,9 +22,9 @@ static void expect(const operands *o, int slot, const float *values) {
 }
 
 /* y of x, and dx of dy. */
-static void check_picture(const runner *on, cgp__op_kind op, cgp__geometry g, const float *x,
-                          const float *y, const float *dy, const float *dx) {
-    const op_case c = {.op = op, .geometry = g, .n = 1};
+static void check_picture(const runner *on, cgp__op_kind op, cgp__op_attributes g,
+                          const float *x, const float *y, const float *dy, const float *dx) {
+    const op_case c = {.op = op, .attributes = g, .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, x);
@@ -40,7 +40,7 @@ static void check_picture(const runner *on, cgp__op_kind op, cgp__geometry g, co
 
 /* x with a 1 at (u, v, c, o) of the weight: pixel (i stride + u - top, j stride + v - left) of channel c. */
 static void check_element(const runner *on, const op_case *c) {
-    const cgp__geometry *g = &c->geometry;
+    const cgp__op_attributes *g = &c->attributes;
     const int u = test_between(&seed, 0, g->kernel_height - 1);
     const int v = test_between(&seed, 0, g->kernel_width - 1);
     const int64_t in = test_between(&seed, 0, (int)g->in - 1);
@@ -68,8 +68,9 @@ static void check_element(const runner *on, const op_case *c) {
 static void a_convolution_with_one_element_moves_the_image(void **state) {
     for (int i = 0; i < 200; i++) {
         op_case c = {.op = CGP__OP_CONV2D, .n = 2};
-        c.geometry = draw_geometry(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
-                                   test_between(&seed, 1, 40), &seed);
+        c.attributes =
+            draw_attributes(c.op, test_between(&seed, 1, 60), test_between(&seed, 1, 20),
+                            test_between(&seed, 1, 40), &seed);
         check_element(*state, &c);
     }
 }
@@ -81,7 +82,8 @@ static const float image[] = {1, 5, 2,  0, //
 /* Windows of 2 x 2, two columns on each time. */
 static void a_pool_takes_the_largest_of_each_window(void **state) {
     const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 2}};
-    check_picture(*state, CGP__OP_MAX_POOL, image_geometry(CGP__OP_MAX_POOL, 3, 4, 1, a), image,
+    check_picture(*state, CGP__OP_MAX_POOL, image_attributes(CGP__OP_MAX_POOL, 3, 4, 1, a),
+                  image,
                   P(5, 8, //
                     7, 8),
                   P(1, 2, //
@@ -93,7 +95,7 @@ static void a_pool_takes_the_largest_of_each_window(void **state) {
 
 static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) {
     const cgp__attributes a = {.kernel = {2, 2}, .stride = {1, 1}};
-    check_picture(*state, CGP__OP_MAX_POOL, image_geometry(CGP__OP_MAX_POOL, 2, 3, 1, a),
+    check_picture(*state, CGP__OP_MAX_POOL, image_attributes(CGP__OP_MAX_POOL, 2, 3, 1, a),
                   P(-1, -1, -1, //
                     -1, -1, -1),
                   P(-1, -1), P(1, 2),
@@ -105,7 +107,7 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
 static void a_nan_is_the_largest_of_its_windows(void **state) {
     const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
     const op_case c = {.op = CGP__OP_MAX_POOL,
-                       .geometry = image_geometry(CGP__OP_MAX_POOL, 1, 4, 1, a),
+                       .attributes = image_attributes(CGP__OP_MAX_POOL, 1, 4, 1, a),
                        .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
@@ -123,7 +125,7 @@ static void a_mean_does_not_count_padding(void **state) {
     const cgp__attributes a = {.kernel = {3, 3}, .stride = {2, 2}, .padding = {1, 1, 1, 1}};
     const float s = 1 / 4.0f, l = 1 / 6.0f;
     check_picture(*state, CGP__OP_AVERAGE_POOL,
-                  image_geometry(CGP__OP_AVERAGE_POOL, 3, 4, 1, a), image,
+                  image_attributes(CGP__OP_AVERAGE_POOL, 3, 4, 1, a), image,
                   P(13 * s, 20 * l, //
                     20 * s, 16 * l),
                   P(4, 6, //
@@ -135,7 +137,7 @@ static void a_mean_does_not_count_padding(void **state) {
 
 static void a_pixel_is_upsampled_to_a_block(void **state) {
     const cgp__attributes a = {.stride = {2, 3}};
-    check_picture(*state, CGP__OP_UPSAMPLE, image_geometry(CGP__OP_UPSAMPLE, 1, 2, 1, a),
+    check_picture(*state, CGP__OP_UPSAMPLE, image_attributes(CGP__OP_UPSAMPLE, 1, 2, 1, a),
                   P(5, 7),
                   P(5, 5, 5, 7, 7, 7, //
                     5, 5, 5, 7, 7, 7),
@@ -147,7 +149,7 @@ static void a_pixel_is_upsampled_to_a_block(void **state) {
 /* A row more in front, the last one off; the first column off, two behind. */
 static void padding_adds_zeros_and_takes_pixels_off(void **state) {
     const cgp__attributes a = {.padding = {1, -1, -1, 2}};
-    check_picture(*state, CGP__OP_PAD, image_geometry(CGP__OP_PAD, 3, 4, 1, a), image,
+    check_picture(*state, CGP__OP_PAD, image_attributes(CGP__OP_PAD, 3, 4, 1, a), image,
                   P(0, 0, 0, 0, 0, //
                     5, 2, 0, 0, 0, //
                     4, 8, 1, 0, 0),
@@ -160,8 +162,9 @@ static void padding_adds_zeros_and_takes_pixels_off(void **state) {
 }
 
 static void values_are_laid_side_by_side(void **state) {
-    const op_case c = {
-        .op = CGP__OP_CONCAT, .geometry = concat_geometry(2, (int64_t[]){1, 2, 1, 0}), .n = 1};
+    const op_case c = {.op = CGP__OP_CONCAT,
+                       .attributes = concat_attributes(2, (int64_t[]){1, 2, 1, 0}),
+                       .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(1, 5));
@@ -178,7 +181,7 @@ static void values_are_laid_side_by_side(void **state) {
 
 /* Channels of a group of rows: mean 0, variance 1 / (1 + eps / variance). */
 static void check_normal(const operands *o, int64_t first, int64_t rows) {
-    const int64_t width = o->c.geometry.out;
+    const int64_t width = o->c.attributes.out;
     for (int64_t c = 0; c < width; c++) {
         double sum = 0.0, squares = 0.0;
         for (int64_t row = first; row < first + rows; row++) {
@@ -196,7 +199,7 @@ static void check_normal(const operands *o, int64_t first, int64_t rows) {
 static void norms_give_mean_0_and_variance_1(void **state) {
     for (int i = 0; i < 20; i++) {
         op_case c = {.op = i % 2 ? CGP__OP_BATCH_NORM : CGP__OP_INSTANCE_NORM, .n = 3};
-        c.geometry = norm_geometry(test_between(&seed, 30, 90), test_between(&seed, 1, 70));
+        c.attributes = norm_attributes(test_between(&seed, 30, 90), test_between(&seed, 1, 70));
         operands o;
         operands_create(&o, &c, &seed);
         for (int64_t k = 0; k < o.count[SLOT_X]; k++)
@@ -208,7 +211,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
         op_run(*state, &o, CGP__FORWARD);
         const int64_t groups = c.op == CGP__OP_BATCH_NORM ? 1 : c.n;
         for (int64_t group = 0; group < groups; group++) {
-            const int64_t rows = c.n * c.geometry.rows / groups;
+            const int64_t rows = c.n * c.attributes.rows / groups;
             check_normal(&o, group * rows, rows);
         }
         operands_destroy(&o);
@@ -217,7 +220,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
 
 /* log 2 where nothing is known, nothing where all is, and as much as the logit where all is wrong. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
-    const op_case c = {.op = CGP__OP_BCE, .geometry = plain_geometry(1, 6), .n = 1};
+    const op_case c = {.op = CGP__OP_BCE, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(0, 0, 1000, -1000, 1000, -1000));
@@ -233,7 +236,8 @@ static void bce_of_large_logits_is_no_infinity(void **state) {
 static void relu_leaves_nothing_of_what_is_below_0(void **state) {
     for (int k = 0; k < 2; k++) {
         const float slope = k ? 0.25f : 0.0f;
-        const op_case c = {.op = CGP__OP_RELU, .geometry = relu_geometry(1, 5, slope), .n = 1};
+        const op_case c = {
+            .op = CGP__OP_RELU, .attributes = relu_attributes(1, 5, slope), .n = 1};
         operands o;
         operands_create(&o, &c, &seed);
         set(&o, SLOT_X, P(-8, 0, 2, INFINITY, NAN));

@@ -17,19 +17,19 @@ static void fewer_samples_need_no_more_workspace(void **state) {
         cgp__kernel_spec spec = {
             .op = op,
             .direction = (cgp__direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
-            .geometry =
-                draw_geometry(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
-                              test_between(&seed, 1, 1100), &seed),
+            .attributes =
+                draw_attributes(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
+                                test_between(&seed, 1, 1100), &seed),
             .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32};
-        const int t = threads[test_random(&seed) % 3], most = test_between(&seed, 2, 12);
+        const int t = threads[test_random(&seed) % 3], max = test_between(&seed, 2, 12);
         int64_t before = 0, bytes = 0;
         if (!op_has(op, spec.direction)) continue;
-        for (spec.n = 1; spec.n <= most; spec.n++, before = bytes) {
+        for (spec.n = 1; spec.n <= max; spec.n++, before = bytes) {
             assert_ok(on->backend->workspace(&spec, t, &bytes));
             if (bytes < before)
                 fail_msg("%s: direction %d, %d threads: %" PRId64 " samples need %" PRId64
                          " bytes, one less %" PRId64,
-                         case_text(&(op_case){.op = op, .geometry = spec.geometry}),
+                         case_text(&(op_case){.op = op, .attributes = spec.attributes}),
                          (int)spec.direction, t, spec.n, bytes, before);
         }
     }
@@ -54,7 +54,7 @@ static void check_in_place(const op_case *c) {
     op_case plain = *c;
     plain.add = 0;
     operands from, apart;
-    if (!op->overwrites && op->dx == CGP__DX_OWN) return;
+    if (!op->overwrites && op->dx == CGP__DX_SEPARATE) return;
     operands_create_bent(&from, &plain, &seed);
     operands_copy(&apart, &from);
     op_run(judged, &apart, CGP__FORWARD);
@@ -64,8 +64,8 @@ static void check_in_place(const op_case *c) {
     }
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
         copy_slot(&from, &apart, slot);
-    copy_slot(&from, &apart, SLOT_PENDING);
-    if (case_has(c, CGP__BACKWARD_INPUT) && op->dx != CGP__DX_OWN) {
+    copy_slot(&from, &apart, SLOT_ACCUMULATOR);
+    if (case_has(c, CGP__BACKWARD_INPUT) && op->dx != CGP__DX_SEPARATE) {
         op_run(judged, &apart, CGP__BACKWARD_INPUT);
         check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
@@ -119,8 +119,8 @@ static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP__OP_BATCH_NORM) rows.evaluate = true;
     check_slices(&rows);
-    rows.n *= rows.geometry.rows;
-    rows.geometry.rows = 1;
+    rows.n *= rows.attributes.rows;
+    rows.attributes.rows = 1;
     if (c->op != CGP__OP_ATTENTION && !is_window_op(c->op)) check_slices(&rows);
 }
 
@@ -156,11 +156,11 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
     judged = *state;
     for (int i = 0; i < 5; i++) {
         op_case c = draw_case(CGP__OP_CONCAT, 4, &seed);
-        c.geometry = concat_geometry(test_between(&seed, 1, 70),
-                                     (int64_t[CGP__MAX_INPUTS]){widths[i], widths[i]});
+        c.attributes = concat_attributes(test_between(&seed, 1, 70),
+                                         (int64_t[CGP__MAX_INPUTS]){widths[i], widths[i]});
         check_one_value(&c);
         c.op = CGP__OP_ADD;
-        c.geometry = plain_geometry(c.geometry.rows, widths[i]);
+        c.attributes = plain_attributes(c.attributes.rows, widths[i]);
         check_one_value(&c);
     }
 }
@@ -169,7 +169,7 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
 
 /* Mean and unbiased variance of a channel of x. */
 static void statistics(const operands *o, int64_t c, double *mean, double *variance) {
-    const int64_t width = o->c.geometry.out, rows = o->count[SLOT_X] / width;
+    const int64_t width = o->c.attributes.out, rows = o->count[SLOT_X] / width;
     double sum = 0.0, squares = 0.0;
     for (int64_t row = 0; row < rows; row++)
         sum += o->at[SLOT_X][row * width + c];
@@ -180,7 +180,8 @@ static void statistics(const operands *o, int64_t c, double *mean, double *varia
 }
 
 static void commit(operands *o) {
-    const cgp__kernel_spec spec = {o->c.op, CGP__FORWARD, o->c.geometry, o->c.n, 0, o->c.type};
+    const cgp__kernel_spec spec = {o->c.op, CGP__FORWARD, o->c.attributes, o->c.n,
+                                   0,       o->c.type};
     const cgp__kernel_args args = op_args(o);
     judged->backend->commit(judged->device, &spec, &args);
 }
@@ -197,8 +198,8 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
     judged = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
-        c.geometry = norm_geometry(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
-        c.geometry.momentum = 0.25f;
+        c.attributes = norm_attributes(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
+        c.attributes.momentum = 0.25f;
         c.accumulate = c.evaluate = false;
         operands o, before;
         operands_create_bent(&o, &c, &seed);
@@ -207,7 +208,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
         for (int k = 0; k < CGP__MAX_STATE; k++)
             assert_same_bits(&o, &before, SLOT_STATE + k, 0, "before the commit");
         commit(&o);
-        for (int64_t channel = 0; channel < c.geometry.out; channel++) {
+        for (int64_t channel = 0; channel < c.attributes.out; channel++) {
             double seen[2];
             statistics(&o, channel, &seen[0], &seen[1]);
             for (int k = 0; k < 2; k++)
@@ -221,23 +222,23 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
 }
 
 /* Recomputation has no pending; outside training there may be one. y is the same without. */
-static void only_training_with_pending_collects(void **state) {
+static void only_training_with_accumulator_collects(void **state) {
     judged = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
-        c.geometry = draw_geometry(c.op, test_between(&seed, 1, 90), test_between(&seed, 1, 70),
-                                   0, &seed);
+        c.attributes = draw_attributes(c.op, test_between(&seed, 1, 90),
+                                       test_between(&seed, 1, 70), 0, &seed);
         operands o, before, without;
         operands_create_bent(&before, &c, &seed);
         operands_copy(&o, &before);
         operands_copy(&without, &before);
         op_run(judged, &o, CGP__FORWARD);
-        operands_drop(&without, SLOT_PENDING);
+        operands_drop(&without, SLOT_ACCUMULATOR);
         op_run(judged, &without, CGP__FORWARD);
         for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
             assert_same_bits(&without, &o, slot, 0, "without pending");
-        const bool changed = memcmp(o.at[SLOT_PENDING], before.at[SLOT_PENDING],
-                                    (size_t)o.count[SLOT_PENDING] * sizeof(float)) != 0;
+        const bool changed = memcmp(o.at[SLOT_ACCUMULATOR], before.at[SLOT_ACCUMULATOR],
+                                    (size_t)o.count[SLOT_ACCUMULATOR] * sizeof(float)) != 0;
         assert_int_equal(changed, !c.evaluate);
         operands_destroy(&o);
         operands_destroy(&before);
@@ -253,13 +254,13 @@ static bool kept(const operands *o, int64_t sample, int64_t group, int64_t eleme
                                 (uint32_t)(place >> 32)};
     uint32_t words[4];
     cgp__philox(words, counter, o->key);
-    return words[element % 4] >= cgp__dropout_threshold(o->c.geometry.p);
+    return words[element % 4] >= cgp__dropout_threshold(o->c.attributes.p);
 }
 
 /* Of DROPOUT an element, of DROPOUT2D a channel of a sample. */
 static void check_mask(const op_case *c) {
-    const int64_t size = c->geometry.rows * c->geometry.out;
-    const int64_t own = c->op == CGP__OP_DROPOUT ? size : c->geometry.out;
+    const int64_t size = c->attributes.rows * c->attributes.out;
+    const int64_t own = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
     operands o;
     operands_create(&o, c, &seed);
     op_run(judged, &o, CGP__FORWARD);
@@ -286,7 +287,7 @@ static void attention_follows_dropouts_rule(void **state) {
     for (int r = 0; r < 5; r++) {
         const int64_t rows = all_rows[r], depth = rows, width = 3 * depth;
         const op_case c = {.op = CGP__OP_ATTENTION,
-                           .geometry = attention_geometry(rows, 3, depth, 0.3),
+                           .attributes = attention_attributes(rows, 3, depth, 0.3),
                            .n = 2,
                            .sample = ((int64_t)1 << 32) - 1};
         operands o;
@@ -312,10 +313,10 @@ static void attention_follows_dropouts_rule(void **state) {
 /* An op that ends in a RELU gives what it and a RELU give. */
 static void check_fused(const op_case *c) {
     op_case ends = *c;
-    ends.geometry.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
+    ends.attributes.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
     const op_case relu = {.op = CGP__OP_RELU,
-                          .geometry = relu_geometry(c->geometry.rows, c->geometry.out,
-                                                    (double)ends.geometry.slope),
+                          .attributes = relu_attributes(c->attributes.rows, c->attributes.out,
+                                                        (double)ends.attributes.slope),
                           .n = c->n,
                           .type = c->type};
     operands one, two, last;
@@ -351,7 +352,7 @@ int main(void) {
         ON_BOTH(a_row_depends_on_that_row_alone),
         ON_BOTH(inputs_that_are_one_value_add_their_gradients),
         ON_BOTH(training_moves_running_statistics_when_it_commits),
-        ON_BOTH(only_training_with_pending_collects),
+        ON_BOTH(only_training_with_accumulator_collects),
         ON_BOTH(dropout_follows_its_rule),
         ON_BOTH(attention_follows_dropouts_rule),
         ON_ONE(an_op_that_ends_in_a_relu_is_two, cpu),

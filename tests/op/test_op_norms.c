@@ -21,11 +21,11 @@ static void statistics(const float *x, int64_t rows, int64_t width, double eps, 
  * here. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
                           int64_t place) {
-    const int64_t width = o->c.geometry.out, begin = first * width + channel;
+    const int64_t width = o->c.attributes.out, begin = first * width + channel;
     const double weight = o->at[SLOT_PARAM] ? o->at[SLOT_PARAM][channel] : 1.0;
     const double bias = o->at[SLOT_PARAM + 1] ? o->at[SLOT_PARAM + 1][channel] : 0.0;
     double mean, rstd;
-    statistics(o->at[SLOT_X] + begin, rows, width, (double)o->c.geometry.eps, &mean, &rstd);
+    statistics(o->at[SLOT_X] + begin, rows, width, (double)o->c.attributes.eps, &mean, &rstd);
     const double close = 1e-5 * rstd;
     if (!(fabs(o->at[SLOT_SAVED + 1][place] - rstd) <= close))
         fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g",
@@ -44,13 +44,14 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
     operands_create(&o, c, &seed);
     for (int64_t i = 0; i < o.count[SLOT_X]; i++)
         o.at[SLOT_X][i] = 1000.0f + 0.01f * o.at[SLOT_X][i];
-    for (int64_t i = 0; outlier && i < c->geometry.out; i++)
+    for (int64_t i = 0; outlier && i < c->attributes.out; i++)
         o.at[SLOT_X][i] = 0.0f;
     op_run(on, &o, CGP__FORWARD);
     const bool batch = c->op == CGP__OP_BATCH_NORM;
-    const int64_t sets = batch ? 1 : c->n, rows = c->geometry.rows * c->n / sets;
-    for (int64_t place = 0; place < sets * c->geometry.out; place++)
-        check_channel(&o, place / c->geometry.out * rows, rows, place % c->geometry.out, place);
+    const int64_t sets = batch ? 1 : c->n, rows = c->attributes.rows * c->n / sets;
+    for (int64_t place = 0; place < sets * c->attributes.out; place++)
+        check_channel(&o, place / c->attributes.out * rows, rows, place % c->attributes.out,
+                      place);
     operands_destroy(&o);
 }
 
@@ -59,7 +60,7 @@ static void a_mean_of_1000_leaves_a_deviation_of_one_hundredth(void **state) {
     for (int i = 0; i < 6; i++) {
         const int64_t rows = 1 + 20000 / widths[i] / 3;
         const op_case batch = {
-            .op = CGP__OP_BATCH_NORM, .geometry = norm_geometry(rows, widths[i]), .n = 3};
+            .op = CGP__OP_BATCH_NORM, .attributes = norm_attributes(rows, widths[i]), .n = 3};
         op_case instance = batch;
         instance.op = CGP__OP_INSTANCE_NORM;
         check_mean(*state, &batch, false);

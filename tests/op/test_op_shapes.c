@@ -15,13 +15,13 @@ static void embedding_appends_the_width(void **state) {
     const cgp__attributes of = {.size = 50, .width = 8};
     cgp__inferred out = infer(CGP__OP_EMBEDDING, of, I32(4, 6), F32(1));
     assert_type(&out.output, "[4, 6, 8]");
-    assert_geometry(&out, (cgp__geometry){.rows = 24, .in = 50, .out = 8});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 24, .in = 50, .out = 8});
     assert_int_equal(out.n_params, 1);
     assert_param(&out, 0, "weight", "[50, 8]");
     assert_int_equal(out.n_saved, 0);
     out = infer(CGP__OP_EMBEDDING, of, SCALAR(CGP_I32), F32(1));
     assert_type(&out.output, "[8]");
-    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 50, .out = 8});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 50, .out = 8});
 }
 
 static void embedding_refuses(void **state) {
@@ -46,7 +46,7 @@ static void position_keeps_the_shape(void **state) {
     (void)state;
     const cgp__inferred out = infer(CGP__OP_POSITION, none, F32(6, 8), F32(1));
     assert_type(&out.output, "[6, 8]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 8, .out = 8});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 8, .out = 8});
     assert_int_equal(out.n_params, 1);
     assert_param(&out, 0, "weight", "[6, 8]");
     refuse(CGP__OP_POSITION, none, I32(6, 8), F32(1), "expects f32 input, got i32");
@@ -57,7 +57,7 @@ static void add_wants_one_shape(void **state) {
     (void)state;
     const cgp__inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
     assert_type(&out.output, "[2, 3, 4]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4, .slope = 1});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .slope = 1});
     refuse(CGP__OP_ADD, none, F32(2, 3), F32(3, 2),
            "expects two inputs of one shape, got [2, 3] and [3, 2]");
     refuse(CGP__OP_ADD, none, F32(2, 3), I32(2, 3), "expects f32 input, got i32");
@@ -69,13 +69,13 @@ static void linear_replaces_the_width(void **state) {
     cgp__inferred out =
         infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
     assert_type(&out.output, "[2, 3, 7]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
     assert_int_equal(out.n_params, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
     out = infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .in_out = true}, F32(4), F32(1));
     assert_type(&out.output, "[7]");
-    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 4, .out = 7, .in_out = 1});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 4, .out = 7, .in_out = 1});
     assert_int_equal(out.n_params, 1);
     assert_param(&out, 0, "weight", "[4, 7]");
 }
@@ -105,7 +105,7 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
     const cgp__op_kind op = CGP__OP_LAYER_NORM;
     const cgp__inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
     assert_type(&out.output, "[2, 3, 4]");
-    assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
     assert_int_equal(out.n_saved, 2);
     assert_type(&out.saved[0], "[2, 3]");
     assert_type(&out.saved[1], "[2, 3]");
@@ -127,7 +127,7 @@ static void gelu_keeps_the_shape(void **state) {
     for (int i = 0; i < 2; i++) {
         const cgp__inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
         assert_type(&out.output, "[2, 3, 4]");
-        assert_geometry(&out, (cgp__geometry){.rows = 6, .in = 4, .out = 4});
+        assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4});
         assert_int_equal(out.n_params + out.n_saved, 0);
     }
 }
@@ -138,8 +138,8 @@ static void attention_takes_three_widths(void **state) {
     const cgp__attributes of = {.heads = 4, .p = 0.25};
     const cgp__inferred out = infer(op, of, F32(5, 24), F32(1));
     assert_type(&out.output, "[5, 8]");
-    assert_geometry(&out,
-                    (cgp__geometry){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
+    assert_attributes(
+        &out, (cgp__op_attributes){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
     assert_int_equal(out.n_saved, 1);
     assert_type(&out.saved[0], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
@@ -156,7 +156,7 @@ static void dropout_wants_a_share_below_1(void **state) {
     const cgp__op_kind op = CGP__OP_DROPOUT;
     const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
     assert_type(&out.output, "[2, 3]");
-    assert_geometry(&out, (cgp__geometry){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
     refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
     refuse(op, (cgp__attributes){.p = (double)NAN}, F32(3), F32(1),
@@ -173,13 +173,13 @@ static void cross_entropy_saves_the_log_sums(void **state) {
     const cgp__op_kind op = CGP__OP_CROSS_ENTROPY;
     const cgp__attributes of = {.ignore = -100};
     cgp__inferred out = infer(op, of, F32(5, 11), I32(5));
-    assert_geometry(&out, (cgp__geometry){.rows = 5, .in = 11, .ignore = -100});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 5, .in = 11, .ignore = -100});
     assert_int_equal(out.n_saved, 1);
     assert_type(&out.saved[0], "[5]");
     out = infer(op, of, F32(11), I32(1));
-    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 11, .ignore = -100});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 11, .ignore = -100});
     out = infer(op, of, F32(11), SCALAR(CGP_I32));
-    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 11, .ignore = -100});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 11, .ignore = -100});
     refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
     refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
     refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
@@ -188,16 +188,16 @@ static void cross_entropy_saves_the_log_sums(void **state) {
 }
 
 static void assert_valid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
-    const cgp__geometry geometry = {.rows = 4, .in = 7, .ignore = -1};
+    const cgp__op_attributes attributes = {.rows = 4, .in = 7, .ignore = -1};
     int64_t bad = -1, high = -1;
-    assert_true(cgp__op_find(kind)->valid(&geometry, k, data, count, &bad, &high));
+    assert_true(cgp__op_find(kind)->valid(&attributes, k, data, count, &bad, &high));
 }
 
 static void assert_bad(cgp__op_kind kind, int k, const int32_t *data, int64_t count,
                        int64_t at) {
-    const cgp__geometry geometry = {.rows = 4, .in = 7, .ignore = -1};
+    const cgp__op_attributes attributes = {.rows = 4, .in = 7, .ignore = -1};
     int64_t bad = -1, high = -1;
-    assert_false(cgp__op_find(kind)->valid(&geometry, k, data, count, &bad, &high));
+    assert_false(cgp__op_find(kind)->valid(&attributes, k, data, count, &bad, &high));
     assert_int_equal(bad, at);
     assert_int_equal(high, 7);
 }
@@ -221,13 +221,14 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
     (void)state;
     const cgp__op *op = cgp__op_find(CGP__OP_CROSS_ENTROPY);
     const int32_t targets[] = {3, -100, 0, 3, -100};
-    assert_int_equal(op->count(&(cgp__geometry){.ignore = -100}, targets, 5), 3);
-    assert_int_equal(op->count(&(cgp__geometry){.ignore = 3}, targets, 5), 3);
-    assert_int_equal(op->count(&(cgp__geometry){.ignore = (int64_t)1 << 40}, targets, 5), 5);
-    assert_int_equal(op->count(&(cgp__geometry){.ignore = -100}, targets, 0), 0);
+    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = -100}, targets, 5), 3);
+    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = 3}, targets, 5), 3);
+    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = (int64_t)1 << 40}, targets, 5),
+                     5);
+    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = -100}, targets, 0), 0);
     const float shares[] = {0.0f, 0.5f, -100.0f};
-    assert_int_equal(cgp__op_find(CGP__OP_BCE)->count(&(cgp__geometry){.out = 3}, shares, 3),
-                     3);
+    assert_int_equal(
+        cgp__op_find(CGP__OP_BCE)->count(&(cgp__op_attributes){.out = 3}, shares, 3), 3);
 }
 
 /* What the plan relies on: a loss has a count, what is in place is not read, one y per op. */
@@ -245,24 +246,26 @@ static void tables_are_consistent(void **state) {
     }
 }
 
-static double flops(cgp__op_kind kind, cgp__direction direction, cgp__geometry geometry) {
-    return cgp__op_find(kind)->flops(&geometry, direction);
+static double flops(cgp__op_kind kind, cgp__direction direction,
+                    cgp__op_attributes attributes) {
+    return cgp__op_find(kind)->flops(&attributes, direction);
 }
 
 static void products_dominate_the_cost(void **state) {
     (void)state;
-    const cgp__geometry linear = {.rows = 6, .in = 4, .out = 7};
+    const cgp__op_attributes linear = {.rows = 6, .in = 4, .out = 7};
     for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
         assert_true(flops(CGP__OP_LINEAR, (cgp__direction)direction, linear) ==
                     2.0 * 6 * 4 * 7);
     /* T = 3: 6 pairs of the causal half; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
      * */
-    const cgp__geometry attention = {.rows = 3, .in = 24, .out = 8, .heads = 2};
+    const cgp__op_attributes attention = {.rows = 3, .in = 24, .out = 8, .heads = 2};
     assert_true(flops(CGP__OP_ATTENTION, CGP__FORWARD, attention) == 6.0 * (2 * 2 * 8 + 24));
     assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_INPUT, attention) ==
                 6.0 * (2 * 5 * 8 + 24));
     assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_WEIGHT, attention) == 0.0);
-    assert_true(flops(CGP__OP_ADD, CGP__FORWARD, (cgp__geometry){.rows = 6, .out = 4}) == 24.0);
+    assert_true(flops(CGP__OP_ADD, CGP__FORWARD, (cgp__op_attributes){.rows = 6, .out = 4}) ==
+                24.0);
 }
 
 int main(void) {

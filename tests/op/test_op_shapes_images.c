@@ -5,7 +5,7 @@
 
 #include <limits.h>
 
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 #define IMAGE F32(6, 7, 3)
 
@@ -54,20 +54,20 @@ static void conv2d_has_a_weight_for_each_element_of_a_window(void **state) {
     a.bias = true;
     cgp__inferred out = infer(CGP__OP_CONV2D, a, IMAGE, F32(1));
     assert_type(&out.output, "[2, 2, 8]");
-    assert_geometry(&out, (cgp__geometry){.rows = 4,
-                                          .in = 3,
-                                          .out = 8,
-                                          .height = 6,
-                                          .width = 7,
-                                          .out_height = 2,
-                                          .out_width = 2,
-                                          .kernel_height = 2,
-                                          .kernel_width = 3,
-                                          .stride_height = 3,
-                                          .stride_width = 4,
-                                          .top = 1,
-                                          .left = -2,
-                                          .has_bias = 1});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 4,
+                                                 .in = 3,
+                                                 .out = 8,
+                                                 .height = 6,
+                                                 .width = 7,
+                                                 .out_height = 2,
+                                                 .out_width = 2,
+                                                 .kernel_height = 2,
+                                                 .kernel_width = 3,
+                                                 .stride_height = 3,
+                                                 .stride_width = 4,
+                                                 .top = 1,
+                                                 .left = -2,
+                                                 .has_bias = 1});
     assert_int_equal(out.n_params, 2);
     assert_param(&out, 0, "weight", "[2, 3, 3, 8]");
     assert_param(&out, 1, "bias", "[8]");
@@ -119,18 +119,18 @@ static void pools_keep_the_channels(void **state) {
         const cgp__inferred out =
             infer(pools[i], padded(window(3, 2, 2, 1), 1, 2, 0, 1), IMAGE, F32(1));
         assert_type(&out.output, "[4, 7, 3]");
-        assert_geometry(&out, (cgp__geometry){.rows = 28,
-                                              .in = 3,
-                                              .out = 3,
-                                              .height = 6,
-                                              .width = 7,
-                                              .out_height = 4,
-                                              .out_width = 7,
-                                              .kernel_height = 3,
-                                              .kernel_width = 2,
-                                              .stride_height = 2,
-                                              .stride_width = 1,
-                                              .top = 1});
+        assert_attributes(&out, (cgp__op_attributes){.rows = 28,
+                                                     .in = 3,
+                                                     .out = 3,
+                                                     .height = 6,
+                                                     .width = 7,
+                                                     .out_height = 4,
+                                                     .out_width = 7,
+                                                     .kernel_height = 3,
+                                                     .kernel_width = 2,
+                                                     .stride_height = 2,
+                                                     .stride_width = 1,
+                                                     .top = 1});
         assert_int_equal(out.n_params + out.n_saved, 0);
         refuse(pools[i], padded(window(3, 2, 1, 1), 0, 0, 0, 2), IMAGE, F32(1),
                "expects padding (less than the kernel) from 0 to 1, got 2");
@@ -146,9 +146,9 @@ static void a_global_pool_leaves_channels_alone(void **state) {
     const cgp__attributes global = {.global = true};
     const cgp__inferred out = infer(CGP__OP_AVERAGE_POOL, global, IMAGE, F32(1));
     assert_type(&out.output, "[3]");
-    assert_int_equal(out.geometry.kernel_height, 6);
-    assert_int_equal(out.geometry.kernel_width, 7);
-    assert_int_equal(out.geometry.rows, 1);
+    assert_int_equal(out.attributes.kernel_height, 6);
+    assert_int_equal(out.attributes.kernel_width, 7);
+    assert_int_equal(out.attributes.rows, 1);
     refuse(CGP__OP_AVERAGE_POOL, global, F32(3), F32(1), "expects image of 3 dims, got [3]");
 }
 
@@ -157,15 +157,15 @@ static void upsampling_multiplies_the_sides(void **state) {
     const cgp__inferred out =
         infer(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 3}}, IMAGE, F32(1));
     assert_type(&out.output, "[12, 21, 3]");
-    assert_geometry(&out, (cgp__geometry){.rows = 252,
-                                          .in = 3,
-                                          .out = 3,
-                                          .height = 6,
-                                          .width = 7,
-                                          .out_height = 12,
-                                          .out_width = 21,
-                                          .stride_height = 2,
-                                          .stride_width = 3});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 252,
+                                                 .in = 3,
+                                                 .out = 3,
+                                                 .height = 6,
+                                                 .width = 7,
+                                                 .out_height = 12,
+                                                 .out_width = 21,
+                                                 .stride_height = 2,
+                                                 .stride_width = 3});
     refuse(CGP__OP_UPSAMPLE, none, IMAGE, F32(1), "expects a scale from 1 to 1024, got 0");
     refuse(CGP__OP_UPSAMPLE, (cgp__attributes){.stride = {2, 1025}}, IMAGE, F32(1),
            "expects a scale from 1 to 1024, got 1025");
@@ -178,9 +178,9 @@ static void padding_widens_and_crops(void **state) {
     (void)state;
     const cgp__inferred out = infer(CGP__OP_PAD, padded(none, 1, -2, -3, 4), IMAGE, F32(1));
     assert_type(&out.output, "[5, 8, 3]");
-    assert_int_equal(out.geometry.top, 1);
-    assert_int_equal(out.geometry.left, -3);
-    assert_int_equal(out.geometry.stride_height * out.geometry.stride_width, 1);
+    assert_int_equal(out.attributes.top, 1);
+    assert_int_equal(out.attributes.left, -3);
+    assert_int_equal(out.attributes.stride_height * out.attributes.stride_width, 1);
     refuse(CGP__OP_PAD, padded(none, -3, -3, 0, 0), IMAGE, F32(1),
            "expects an image, padding included, of at least the kernel's 1 x 1 pixels, got 0 x "
            "7");
@@ -193,7 +193,7 @@ static void concat_adds_the_widths(void **state) {
     (void)state;
     for (int n = 2; n <= 4; n++) {
         static const char *const outputs[] = {"[2, 5, 4]", "[2, 5, 11]", "[2, 5, 15]"};
-        cgp__geometry expected = {.rows = 10};
+        cgp__op_attributes expected = {.rows = 10};
         cgp__inferred out;
         memset(&out, 0xAB, sizeof out);
         assert_ok(cgp__op_find(CGP__OP_CONCAT)
@@ -203,7 +203,7 @@ static void concat_adds_the_widths(void **state) {
             expected.parts[k] = inputs[k].shape.dims[2];
             expected.in = expected.out += expected.parts[k];
         }
-        assert_geometry(&out, expected);
+        assert_attributes(&out, expected);
     }
     const cgp__attributes two = {.n_inputs = 2};
     refuse(
@@ -220,7 +220,7 @@ static void flatten_makes_one_row(void **state) {
     (void)state;
     cgp__inferred out = infer(CGP__OP_FLATTEN, none, IMAGE, F32(1));
     assert_type(&out.output, "[126]");
-    assert_geometry(&out, (cgp__geometry){.rows = 1, .in = 126, .out = 126});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 126, .out = 126});
     out = infer(CGP__OP_FLATTEN, none, F32(5), F32(1));
     assert_type(&out.output, "[5]");
     refuse(CGP__OP_FLATTEN, none, I32(6, 7), F32(1), "expects f32 input, got i32");
@@ -231,7 +231,7 @@ static void relu_wants_a_slope_from_0_to_1(void **state) {
     const cgp__op_kind op = CGP__OP_RELU;
     const cgp__inferred out = infer(op, (cgp__attributes){.slope = 0.25}, F32(2, 3), F32(1));
     assert_type(&out.output, "[2, 3]");
-    assert_geometry(&out, (cgp__geometry){.rows = 2, .in = 3, .out = 3, .slope = 0.25f});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 2, .in = 3, .out = 3, .slope = 0.25f});
     refuse(op, (cgp__attributes){.slope = -0.5}, F32(3), F32(1),
            "expects a slope from 0 to 1, got -0.5");
     refuse(op, (cgp__attributes){.slope = 1.5}, F32(3), F32(1),
@@ -245,7 +245,7 @@ static void dropout2d_wants_an_image(void **state) {
     const cgp__op_kind op = CGP__OP_DROPOUT2D;
     const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, IMAGE, F32(1));
     assert_type(&out.output, "[6, 7, 3]");
-    assert_geometry(&out, (cgp__geometry){.rows = 42, .in = 3, .out = 3, .p = 0.5f});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 42, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, none, F32(7, 3), F32(1), "expects image of 3 dims, got [7, 3]");
     refuse(op, (cgp__attributes){.p = 1.0}, IMAGE, F32(1), "expects 0 <= p < 1, got 1");
 }
@@ -253,7 +253,7 @@ static void dropout2d_wants_an_image(void **state) {
 static void bce_wants_targets_of_the_logits_shape(void **state) {
     (void)state;
     const cgp__inferred out = infer(CGP__OP_BCE, none, IMAGE, IMAGE);
-    assert_geometry(&out, (cgp__geometry){.rows = 42, .in = 3, .out = 3});
+    assert_attributes(&out, (cgp__op_attributes){.rows = 42, .in = 3, .out = 3});
     assert_int_equal(out.n_saved, 0);
     refuse(CGP__OP_BCE, none, F32(2, 3), F32(3, 2),
            "expects targets of the logits' shape [2, 3], got [3, 2]");
@@ -266,9 +266,9 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
     const cgp__attributes a = {.eps = 1e-5, .momentum = 0.1};
     cgp__inferred out = infer(op, a, IMAGE, F32(1));
     assert_type(&out.output, "[6, 7, 3]");
-    assert_geometry(
+    assert_attributes(
         &out,
-        (cgp__geometry){
+        (cgp__op_attributes){
             .rows = 42, .in = 3, .out = 3, .eps = 1e-5f, .momentum = 0.1f, .slope = 1.0f});
     assert_int_equal(out.n_saved, 2);
     for (int k = 0; k < 2; k++) {
@@ -286,7 +286,7 @@ static void batch_norm_has_state_and_saves_one_of_each_channel(void **state) {
         assert_int_equal(out.state[k].dtype, k < 2 ? CGP_F32 : CGP_I32);
         assert_true(out.state[k].begin == (k == 1 ? 1.0f : 0.0f));
     }
-    assert_int_equal(out.pending_bytes, cgp__running_bytes(3));
+    assert_int_equal(out.accumulator_bytes, cgp__running_stats_bytes(3));
     out = infer(op, a, F32(5), F32(1));
     assert_type(&out.output, "[5]");
 }
@@ -328,8 +328,8 @@ static void instance_norm_saves_one_of_each_channel_of_a_sample(void **state) {
 /* A multiply-add counts 2, one of each element of a window. */
 static void convolutions_dominate_the_cost(void **state) {
     (void)state;
-    const cgp__geometry g =
-        infer(CGP__OP_CONV2D, padded(window(3, 5, 1, 1), 1, 1, 2, 2), IMAGE, F32(1)).geometry;
+    const cgp__op_attributes g =
+        infer(CGP__OP_CONV2D, padded(window(3, 5, 1, 1), 1, 1, 2, 2), IMAGE, F32(1)).attributes;
     const cgp__op *op = cgp__op_find(CGP__OP_CONV2D);
     for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
         assert_true(op->flops(&g, (cgp__direction)direction) == 2.0 * 42 * 3 * 15 * 8);

@@ -25,24 +25,24 @@ static int64_t draw_width(void) {
 }
 
 /* Some `rows` rows of `width` elements; fewer of images, whose input may be larger, and of heads. */
-static cgp__geometry geometry_of(cgp__op_kind op, int64_t rows, int64_t width) {
+static cgp__op_attributes attributes_of(cgp__op_kind op, int64_t rows, int64_t width) {
     const int64_t in = test_between(&seed, 1, 120);
     if (op == CGP__OP_ATTENTION)
-        return draw_geometry(op, test_between(&seed, 1, 200), test_between(&seed, 1, 40), 0,
-                             &seed);
-    if (op == CGP__OP_LINEAR) return draw_geometry(op, rows, in, width, &seed);
+        return draw_attributes(op, test_between(&seed, 1, 200), test_between(&seed, 1, 40), 0,
+                               &seed);
+    if (op == CGP__OP_LINEAR) return draw_attributes(op, rows, in, width, &seed);
     if (op == CGP__OP_CONV2D)
-        return draw_geometry(op, rows / 8 + 1, in, width < 130 ? width : 130, &seed);
-    return draw_geometry(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
+        return draw_attributes(op, rows / 8 + 1, in, width < 130 ? width : 130, &seed);
+    return draw_attributes(op, is_window_op(op) ? rows / 4 + 1 : rows, width, 0, &seed);
 }
 
 /* One to a dozen blocks of elements; one time in four, less. */
 static op_case case_of(cgp__op_kind op) {
-    const int64_t width = draw_width(), most = test_random(&seed) % 4 ? 200000 : 10000;
+    const int64_t width = draw_width(), max = test_random(&seed) % 4 ? 200000 : 10000;
     op_case c = draw_case(op, 4, &seed);
-    const int64_t rows = most / (width * c.n);
-    c.geometry =
-        geometry_of(op, rows < 2 ? 1 : test_between(&seed, (int)rows / 2, (int)rows), width);
+    const int64_t rows = max / (width * c.n);
+    c.attributes =
+        attributes_of(op, rows < 2 ? 1 : test_between(&seed, (int)rows / 2, (int)rows), width);
     return c;
 }
 
@@ -105,7 +105,7 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
     /* So large that threads share the packing of a block. */
     check_threads(&(op_case){.op = CGP__OP_LINEAR,
                              .n = 1,
-                             .geometry = linear_geometry(512, 512, 64, true, true),
+                             .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
 }
 
@@ -124,7 +124,7 @@ static void update_once(const runner *on, cgp__update_rule rule, float *rows[4])
                                 .param = rows[0],
                                 .grad = rows[1],
                                 .state = {rows[2], rows[3]},
-                                .rate = 0.01,
+                                .lr = 0.01,
                                 .weight_decay = 0.1,
                                 .momentum = 0.9,
                                 .beta1 = 0.9,
@@ -221,7 +221,7 @@ static void assert_threads_left(int before) {
 }
 
 static void devices_leave_no_threads(void **state) {
-    const op_case c = {.op = CGP__OP_ADD, .geometry = plain_geometry(64, 1024), .n = 1};
+    const op_case c = {.op = CGP__OP_ADD, .attributes = plain_attributes(64, 1024), .n = 1};
     operands o;
     (void)state;
     operands_create(&o, &c, &seed);

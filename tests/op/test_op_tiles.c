@@ -60,23 +60,23 @@ static float expected(const cgp__product *p, int64_t i, int64_t j, float before)
 /* --- random products --- */
 
 /* Memory of `count` elements of either type; those that a matrix does not have are NaN. */
-static void *room_of(cgp_dtype type, int64_t count) {
-    void *room = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
-    assert_non_null(room);
+static void *capacity_of(cgp_dtype type, int64_t count) {
+    void *capacity = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
+    assert_non_null(capacity);
     for (int64_t i = 0; i < count; i++) {
         if (type == CGP_BF16)
-            ((uint16_t *)room)[i] = 0x7FC0u;
+            ((uint16_t *)capacity)[i] = 0x7FC0u;
         else
-            ((float *)room)[i] = NAN;
+            ((float *)capacity)[i] = NAN;
     }
-    return room;
+    return capacity;
 }
 
-static void put(cgp_dtype type, void *room, int64_t at, float x) {
+static void put(cgp_dtype type, void *capacity, int64_t at, float x) {
     if (type == CGP_BF16)
-        ((uint16_t *)room)[at] = cgp__bf16_from_float(x);
+        ((uint16_t *)capacity)[at] = cgp__bf16_from_float(x);
     else
-        ((float *)room)[at] = x;
+        ((float *)capacity)[at] = x;
 }
 
 /* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
@@ -85,16 +85,16 @@ static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const bool by_rows = test_random(&seed) & 1;
     const int64_t runs = by_rows ? rows : columns;
     const int64_t stride = (by_rows ? columns : rows) + test_between(&seed, 0, 20);
-    void *room = room_of(type, runs * stride);
+    void *capacity = capacity_of(type, runs * stride);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            put(type, room, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
-    return by_rows ? cgp__rows(type, room, stride) : cgp__columns(type, room, stride);
+            put(type, capacity, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
+    return by_rows ? cgp__rows(type, capacity, stride) : cgp__columns(type, capacity, stride);
 }
 
 static void run_on(const runner *on, const cgp__product *p) {
     const int64_t bytes = cgp__product_bytes(p->m, p->n, p->k, p->type, true, on->threads);
-    char *workspace = room_of(CGP_F32, bytes / 4 + 16);
+    char *workspace = capacity_of(CGP_F32, bytes / 4 + 16);
     cgp__product_run(on->device, on->threads == 1, p, workspace);
     for (int64_t i = 0; i < 16; i++) /* behind it nothing was written */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
@@ -121,7 +121,7 @@ static void check_result(const cgp__product *p, const void *before) {
 }
 
 static void check_product(int64_t m, int64_t n, int64_t k) {
-    float *bias = room_of(CGP_F32, n);
+    float *bias = capacity_of(CGP_F32, n);
     cgp__product p = {.m = m,
                       .n = n,
                       .k = k,
@@ -133,12 +133,12 @@ static void check_product(int64_t m, int64_t n, int64_t k) {
                       .add = test_random(&seed) & 1,
                       .in_bf16 = true};
     fill_random(bias, n, &seed);
-    void *before = room_of(p.type, m * p.stride);
+    void *before = capacity_of(p.type, m * p.stride);
     for (int64_t i = 0; i < m * p.stride; i++)
         put(p.type, before, i, random_float(&seed));
     const runner *const runners[] = {&cpu, &shared};
     for (int i = 0; i < 2; i++) {
-        p.c = room_of(p.type, m * p.stride);
+        p.c = capacity_of(p.type, m * p.stride);
         memcpy(p.c, before, (size_t)(m * p.stride) * cgp_dtype_bytes(p.type));
         run_on(runners[i], &p);
         check_result(&p, before);
@@ -192,7 +192,7 @@ static void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix 
 
 /* W [in, out] or, transposed, [out, in]; dW likewise, as many rows of x^T dy or of dy^T x. */
 static void plain_linear(operands *o) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
     const float *weight = o->at[SLOT_PARAM];
     const cgp__matrix w =
@@ -214,9 +214,9 @@ static void linear_is_such_products(void **state) {
     need_tiles();
     for (int i = 0; i < 40; i += FEWER) {
         op_case c = draw_case(CGP__OP_LINEAR, 3, &seed);
-        c.geometry =
-            draw_geometry(c.op, test_between(&seed, 1, 70), test_between(&seed, 1, 100),
-                          test_between(&seed, 1, 100), &seed);
+        c.attributes =
+            draw_attributes(c.op, test_between(&seed, 1, 70), test_between(&seed, 1, 100),
+                            test_between(&seed, 1, 100), &seed);
         c.type = CGP_BF16;
         operands got, want;
         operands_create_bent(&got, &c, &seed);
@@ -235,7 +235,7 @@ static void linear_is_such_products(void **state) {
 /* --- attention --- */
 
 #define QUERIES 64 /* in a tile */
-#define MOST_ROWS 150
+#define MAX_ROWS 150
 
 /* One head of one sample, of floats that bf16 has: rows of q, k and v, 3 C from one to the next; of y and dy, C. */
 typedef struct head {
@@ -279,7 +279,7 @@ static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
 }
 
 static void plain_head(const head *h, bool backward) {
-    static _Alignas(64) float s[QUERIES * (MOST_ROWS + 32)], dp[QUERIES * (MOST_ROWS + 32)];
+    static _Alignas(64) float s[QUERIES * (MAX_ROWS + 32)], dp[QUERIES * (MAX_ROWS + 32)];
     float delta[QUERIES];
     for (int64_t first = 0; first < h->rows; first += QUERIES) {
         const int64_t left = h->rows - first, rows = left < QUERIES ? left : QUERIES;
@@ -305,7 +305,7 @@ static void plain_head(const head *h, bool backward) {
 }
 
 static void plain_attention(operands *o, bool backward) {
-    const cgp__geometry *g = &o->c.geometry;
+    const cgp__op_attributes *g = &o->c.attributes;
     const int64_t depth = g->out / g->heads;
     for (int64_t i = 0; i < o->c.n * g->heads; i++) {
         const int64_t at = i / g->heads * g->rows * g->out, column = i % g->heads * depth;
@@ -328,14 +328,15 @@ static void plain_attention(operands *o, bool backward) {
 }
 
 static void attention_is_such_products_and_a_softmax(void **state) {
-    static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MOST_ROWS},
+    static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MAX_ROWS},
                          depths[] = {1, 8, 33, 64};
     (void)state;
     need_tiles();
     for (int i = 0; i < 32; i += FEWER) {
         const op_case c = {.op = CGP__OP_ATTENTION,
                            .n = 2,
-                           .geometry = attention_geometry(rows[i % 8], 2, depths[i / 8], 0.0),
+                           .attributes =
+                               attention_attributes(rows[i % 8], 2, depths[i / 8], 0.0),
                            .type = CGP_BF16};
         operands got, want;
         operands_create_bent(&got, &c, &seed);
@@ -406,7 +407,7 @@ static void products_of_f32_know_nothing_of_tiles(void **state) {
     need_tiles();
     cgp_status status;
     const op_case c = {
-        .op = CGP__OP_LINEAR, .n = 1, .geometry = linear_geometry(70, 130, 90, true, true)};
+        .op = CGP__OP_LINEAR, .n = 1, .attributes = linear_attributes(70, 130, 90, true, true)};
     operands tiled, plain;
     runner without = {.backend = &cgp__backend_cpu, .threads = 1};
     without.device = device_with("v4", &status);

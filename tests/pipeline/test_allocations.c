@@ -4,7 +4,7 @@
  *
  * Out of reach: what the C library allocates for itself; of its functions, those that return
  * what they allocate fail (support/wrapped.txt). */
-#include "own_ops.h"
+#include "custom_ops.h"
 #include "scenario.h"
 
 #include <cgpipe/models/gpt2.h>
@@ -45,7 +45,7 @@ static void build_graph(cgp_model *m) {
                 cgp_linear(m, cgp_layer_norm(m, y, "norm", 0.1), "two", square));
     cgp_model_layer(m, "d");
     y = cgp_batch_norm(m, y, "batch_norm", 0.1, 0.1);
-    y = cgp_op_apply(m, &test_own_meter, &y, "meter", NULL);
+    y = cgp_op_apply(m, &test_custom_meter, &y, "meter", NULL);
     y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));
     const cgp_value logits =
         cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCABULARY, .init = init});
@@ -149,7 +149,7 @@ static cgp_status make_schedule(const char *name, cgp_recompute mode, outcome *o
     DO(cgp_schedule_simulate(schedule, NULL, &timeline));
     DO(draw(schedule, out));
     if (status == CGP_OK)
-        note(out, "%d %d %g\n", report.peak_slots[0], report.least_capacity[2],
+        note(out, "%d %d %g\n", report.peak_slots[0], report.min_capacity[2],
              timeline.makespan);
     cgp_schedule_timeline_release(&timeline);
     cgp_schedule_report_release(&report);
@@ -185,7 +185,7 @@ static void note_text(outcome *out, char *text) {
 }
 
 static cgp_status draw_grid(const cgp_schedule *schedule, outcome *out) {
-    char *grid = cgp_schedule_draw_fault(schedule);
+    char *grid = cgp_schedule_draw_diagnostic(schedule);
     if (!grid) return CGP_ENOMEM;
     note_text(out, grid);
     return CGP_OK;
@@ -241,7 +241,7 @@ static cgp_status compare_step(outcome *out) {
     DO(cgp_schedule_trace(schedule, &timeline, 1e6, &trace));
     DO(cgp_schedule_compare_svg(schedule, &c.planned, &timeline, &svg));
     DO(cgp_schedule_draw_timeline(schedule, &timeline, timeline.makespan, 31, &rows));
-    if (status == CGP_OK) note(out, "%g\n", c.parts[1][CGP_PART_WAKE]);
+    if (status == CGP_OK) note(out, "%g\n", c.parts[1][CGP_PART_WAKEUP]);
     note_text(out, trace);
     note_text(out, svg);
     note_text(out, rows);
@@ -287,7 +287,7 @@ static cgp_status plan_other_uses(outcome *out) {
     o.inference = true;
     cgp_status status = make_plan(gpt2, &o, out);
     o.inference = false;
-    o.loss_outside = true;
+    o.external_loss = true;
     if (status == CGP_OK) status = make_plan(headless, &o, out);
     DO(cgp_balance_by_flops(gpt2, STAGES, balance));
     note(out, "%d %d %d\n", balance[0], balance[1], balance[2]);
@@ -407,7 +407,7 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     check_pipeline("train-gpt2-cpu", gpt2, &o, train);
     o = options_for("ref", CGP_RECOMPUTE_ALWAYS_SELECTIVE);
     check_pipeline("train-graph-ref", graph, &o, train);
-    o.loss_outside = true;
+    o.external_loss = true;
     setenv("CGP_FAULT", "fail:9F9", 1); /* is read, and never met */
     check_pipeline("outside-ref", headless, &o, train_from_outside);
     unsetenv("CGP_FAULT");
@@ -444,7 +444,7 @@ static void every_allocation_of_a_profile_fails_cleanly(void **state) {
 static cgp_status check_op(outcome *out) {
     const cgp_op_type rows = {CGP_F32, {2, {2, 3}}, 0};
     cgp_status status = CGP_OK;
-    DO(cgp_op_check(&test_own_meter, NULL, &rows, NULL));
+    DO(cgp_op_check(&test_custom_meter, NULL, &rows, NULL));
     note(out, "checked\n");
     return status;
 }

@@ -8,7 +8,7 @@
 #include "checkpoints.h"
 #include "pictures.h"
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/models/weights.h>
 
 #include <png.h>
@@ -52,17 +52,17 @@ static cgp_status train_one_step(cgp_pipeline *pipeline) {
     return cgp_optim_step(pipeline);
 }
 
-static cgp_status find(const char *folder, outcome *out) {
+static cgp_status find(const char *directory, outcome *out) {
     char *path = NULL, *text = NULL;
     int64_t step = -1;
-    CGP_TRY(cgp_checkpoint_find(&path, &step, &text, folder));
-    note(out, "%s %lld %s\n", path + strlen(test_folder), (long long)step, text);
+    CGP_TRY(cgp_checkpoint_find(&path, &step, &text, directory));
+    note(out, "%s %lld %s\n", path + strlen(test_directory), (long long)step, text);
     free(text);
     free(path);
     return CGP_OK;
 }
 
-/* Makes the folder and the checkpoint of a step; then replaces it and deletes an older one. */
+/* Makes the directory and the checkpoint of a step; then replaces it and deletes an older one. */
 static cgp_status save(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
@@ -78,7 +78,7 @@ static cgp_status save(outcome *out) {
     return status;
 }
 
-static char saved[128], ahead[128], damaged[128]; /* folders; see make_folders() */
+static char saved[128], ahead[128], damaged[128]; /* directories; see make_directories() */
 
 /* Into other stages than it was saved from. */
 static cgp_status load(outcome *out) {
@@ -97,8 +97,8 @@ static cgp_status load(outcome *out) {
 }
 
 /* Damage is told; which other one is whole may be left out if there is no memory to find out. */
-static cgp_status find_damage(const char *folder, outcome *out) {
-    const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, folder);
+static cgp_status find_damage(const char *directory, outcome *out) {
+    const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
     const char *told = strstr(cgp_message(), "damaged");
     if (status != CGP_EFORMAT || !told) return status == CGP_OK ? CGP_EINVAL : status;
     if (strstr(told, "no whole")) return CGP_EINVAL; /* there is one */
@@ -118,19 +118,19 @@ static cgp_status find_all(outcome *out) {
     return status;
 }
 
-/* Three folders of three steps: saved, without `latest`; ahead, whose `latest` is step 1; damaged,
+/* Three directories of three steps: saved, without `latest`; ahead, whose `latest` is step 1; damaged,
  * in whose step 3 a byte is wrong. */
-static void make_folders(void) {
-    char *const folders[] = {saved, ahead, damaged};
+static void make_directories(void) {
+    char *const directories[] = {saved, ahead, damaged};
     const char *const names[] = {"saved", "ahead", "damaged"};
     char path[192];
     for (int f = 0; f < 3; f++) {
         cgp_pipeline *pipeline = NULL;
-        snprintf(folders[f], sizeof saved, "%s/%s", test_folder, names[f]);
+        snprintf(directories[f], sizeof saved, "%s/%s", test_directory, names[f]);
         assert_ok(cgp_pipeline_create(&pipeline, plans[0], 7));
         for (int step = 1; step <= STEPS; step++) {
             assert_ok(train_one_step(pipeline));
-            assert_ok(cgp_pipeline_save(pipeline, folders[f], 0, "a note"));
+            assert_ok(cgp_pipeline_save(pipeline, directories[f], 0, "a note"));
         }
         cgp_pipeline_destroy(pipeline);
     }
@@ -184,17 +184,17 @@ static cgp_status write_and_read_tensors(outcome *out) {
 
 #define PUBLISHED TEST_DATA "/weights/gpt2-shards"
 
-static cgp_named_model published;
+static cgp_model_spec published;
 static cgp_model *published_model;
 static cgp_plan *published_plan;
 
 static void make_published(void) {
     cgp_plan_options o = cgp_plan_options_default();
-    published = cgp_named_model_default();
+    published = cgp_model_spec_default();
     assert_ok(cgp_huggingface_read(&published.gpt2, PUBLISHED));
     published.gpt2.loss = false;
     o.inference = true;
-    assert_ok(cgp_named_model_create(&published_model, &published));
+    assert_ok(cgp_model_spec_create(&published_model, &published));
     assert_ok(cgp_plan_create(&published_plan, published_model, &o));
 }
 
@@ -319,7 +319,7 @@ static cgp_status read_digits_and_shapes(outcome *out) {
     cgp_data *digits = NULL, *shapes = NULL;
     cgp_shapes_options o = cgp_shapes_options_default();
     o.size = SIDE;
-    DO(cgp_data_mnist(&digits, test_folder, NULL));
+    DO(cgp_data_mnist(&digits, test_directory, NULL));
     DO(read_two(digits, CGP_SPLIT_TRAIN, out));
     DO(cgp_data_shapes(&shapes, &o));
     DO(read_two(shapes, CGP_SPLIT_TRAIN, out));
@@ -338,7 +338,7 @@ static cgp_status read_images(outcome *out) {
     snprintf(validation, sizeof validation, "%s", test_path_of("pictures"));
     o.size = SIDE;
     o.workers = 0;
-    o.validation_folder = validation;
+    o.validation_directory = validation;
     DO(cgp_data_images(&alone, test_path_of("pictures"), &o));
     DO(read_two(alone, CGP_SPLIT_TRAIN, out));
     o.workers = 1;
@@ -372,12 +372,12 @@ static cgp_status use_tokenizer(outcome *out) {
 
 static void make_tokenizer(void) {
     static test_bpe bpe;
-    static char vocabulary[BPE_TEXT], merges[BPE_TEXT];
+    static char vocab[BPE_TEXT], merges[BPE_TEXT];
     test_bpe_start(&bpe);
     assert_true(test_bpe_merge(&bpe, 255 - 'o', 255 - 'r'));
     assert_true(test_bpe_merge(&bpe, 255 - 'w', 256));
-    test_bpe_texts(&bpe, vocabulary, merges);
-    test_write_file(test_path_of("vocab.json"), vocabulary, strlen(vocabulary));
+    test_bpe_texts(&bpe, vocab, merges);
+    test_write_file(test_path_of("vocab.json"), vocab, strlen(vocab));
     test_write_file(test_path_of("merges.txt"), merges, strlen(merges));
 }
 
@@ -412,8 +412,8 @@ static void make_data(void) {
     test_write_file(test_path_of("tokens"), shard, sizeof shard);
     assert_int_equal(mkdir(test_path_of("texts"), 0700), 0);
     assert_int_equal(mkdir(test_path_of("texts/more"), 0700), 0);
-    test_write_file(test_path_of("texts/b"), "text in a folder", 16);
-    test_write_file(test_path_of("texts/more/a"), "text in a folder of it", 22);
+    test_write_file(test_path_of("texts/b"), "text in a directory", 16);
+    test_write_file(test_path_of("texts/more/a"), "text in a directory of it", 22);
 }
 
 /* --- tests --- */
@@ -460,11 +460,11 @@ static void every_allocation_of_published_weights_fails_cleanly(void **state) {
 
 static int set_up(void **state) {
     if (scenario_set_up(state)) return -1;
-    snprintf(run, sizeof run, "%s/run", test_folder);
+    snprintf(run, sizeof run, "%s/run", test_directory);
     assert_ok(create_model(&model));
     assert_ok(create_plan(&plans[0], 2));
     assert_ok(create_plan(&plans[1], 1));
-    make_folders();
+    make_directories();
     make_data();
     make_images();
     make_tokenizer();

@@ -39,7 +39,7 @@ static void assert_same(const cgp_plan_options *o, const test_outcome *a,
 /* One model, one number of micro-batches: one stage without recomputation against everything
  * else. */
 static void check_model(const cgp_model *model, const test_sizes *sizes, const char *device,
-                        cgp_precision precision, uint64_t *state, int most) {
+                        cgp_precision precision, uint64_t *state, int max) {
     const char *devices[5] = {device, device, device, device, device};
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = test_between(state, 1, 7);
@@ -61,10 +61,10 @@ static void check_model(const cgp_model *model, const test_sizes *sizes, const c
     int balance[64];
     const int layers = cgp_model_layers(model);
     o.balance = balance;
-    for (int k = 0; k < most * MODES; k++) {
+    for (int k = 0; k < max * MODES; k++) {
         o.recompute = (cgp_recompute)(k % MODES);
         o.threads_per_device = test_between(state, 1, 2);
-        test_random_schedule(state, layers, most, &o);
+        test_random_schedule(state, layers, max, &o);
         test_random_balance(state, layers, cgp_plan_options_stages(&o), balance);
         test_train(model, &o, seed, batches, STEPS, &got);
         assert_same(&o, &expected, &got);
@@ -78,7 +78,7 @@ static test_sizes draw_sizes(uint64_t *state) {
     sizes.sequence = test_between(state, 1, 20);
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 9);
-    sizes.vocabulary = test_between(state, 2, 40);
+    sizes.vocab = test_between(state, 2, 40);
     sizes.dropout = 0.3;
     sizes.rough = test_between(state, 0, 1);
     return sizes;
@@ -91,7 +91,7 @@ static void random_graphs_are_bit_equal(const char *device, cgp_precision precis
         const test_sizes sizes = draw_sizes(&state);
         print_message("graph of %d layers, T %d, C %d, %d heads, V %d\n", sizes.layers,
                       (int)sizes.sequence, (int)sizes.width, (int)sizes.heads,
-                      (int)sizes.vocabulary);
+                      (int)sizes.vocab);
         cgp_model *model = test_random_graph(&state, &sizes);
         check_model(model, &sizes, device, precision, &state, 5);
         cgp_model_destroy(model);

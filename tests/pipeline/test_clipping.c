@@ -29,7 +29,7 @@ static void setting_create(setting *s, const char *device, uint64_t *state) {
     s->sizes = (test_sizes){.layers = test_between(state, 3, 6),
                             .sequence = test_between(state, 1, 9),
                             .heads = test_between(state, 1, 2),
-                            .vocabulary = test_between(state, 2, 20),
+                            .vocab = test_between(state, 2, 20),
                             .dropout = 0.2};
     s->sizes.width = s->sizes.heads * test_between(state, 2, 9);
     s->model = test_random_graph(state, &s->sizes);
@@ -322,7 +322,7 @@ static void check_decay(const cgp_model *model, cgp_optim optim) {
     o.stages = 2;
     o.batch = 2;
     o.schedule = "gpipe";
-    o.loss_outside = true;
+    o.external_loss = true;
     o.optim = optim;
     running r = {NULL, NULL};
     assert_ok(cgp_plan_create(&r.plan, model, &o));

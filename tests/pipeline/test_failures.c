@@ -4,7 +4,7 @@
 #include "graphs.h"
 
 static const test_sizes sizes = {
-    .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocabulary = 11, .dropout = 0.1};
+    .layers = 2, .sequence = 8, .width = 16, .heads = 2, .vocab = 11, .dropout = 0.1};
 
 static cgp_plan_options options(int stages, int chunks, const char *schedule) {
     cgp_plan_options o = cgp_plan_options_default();
@@ -217,10 +217,10 @@ static void bad_plans_are_refused(void **unused) {
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("stage 1 has 0");
     o.balance = NULL;
-    o.device_memory = 10000;
+    o.memory_limit = 10000;
     assert_status(cgp_plan_create(&plan, model, &o), CGP_ELIMIT);
     assert_message("is limited to");
-    o.device_memory = 0;
+    o.memory_limit = 0;
     o.devices = (const char *const[]){"cpu", "cup", "cpu"};
     assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
     assert_message("cpu");
@@ -236,7 +236,7 @@ static void plans_larger_than_the_machine_are_refused(void **unused) {
     (void)unused;
     test_seed();
     const test_sizes large = {
-        .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocabulary = 50000};
+        .layers = 64, .sequence = 1024, .width = 4096, .heads = 32, .vocab = 50000};
     cgp_model *model = test_gpt2(&large);
     cgp_plan_options o = options(1, 1, "gpipe");
     cgp_plan *plan = NULL;

@@ -6,7 +6,7 @@
 #endif
 #include <cgpipe/ext/op.h>
 
-#include "own_ops.h"
+#include "custom_ops.h"
 
 #include "checkpoints.h"
 #include "graphs.h"
@@ -15,7 +15,7 @@
 
 enum { ROWS = 4, CHANNELS = 3, BATCH = 6, CLASSES = 5, STATES = 6 };
 
-static const test_sizes sizes = {.vocabulary = CLASSES};
+static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
 /* Two batch norms, on two devices where there are two stages or more. */
@@ -56,7 +56,7 @@ static training start(const cgp_model *model, int stages, int how, double clip_n
     o.chunks = 3;
     o.devices = devices[how % 2];
     o.deferred_batch_norm = how / 2 % 2;
-    o.loss_outside = outside;
+    o.external_loss = outside;
     if (outside) o.schedule = "gpipe";
     o.optim = cgp_optim_adamw(1e-2, 0.1);
     o.optim.clip_norm = clip_norm;
@@ -266,7 +266,7 @@ static float set_element(const training *t, int parameter, int number, int at, f
     return before;
 }
 
-/* Refused with this message; the run's folder has `entries` entries before and after. */
+/* Refused with this message; the run's directory has `entries` entries before and after. */
 static void assert_refused(const training *t, const char *message, int entries) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s (nothing was saved)", message);
@@ -321,7 +321,7 @@ static void a_custom_op_may_keep_infinity(void **unused) {
     assert_ok(cgp_model_create(&model, "meter"));
     cgp_model_layer(model, "all");
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, dims);
-    x = cgp_op_apply(model, &test_own_meter, &x, "meter", NULL);
+    x = cgp_op_apply(model, &test_custom_meter, &x, "meter", NULL);
     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = CLASSES, .init = normal});
     cgp_model_loss_cross_entropy(
         model, x, cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1}), -100, 1);
@@ -370,5 +370,5 @@ int main(void) {
         TEST(a_custom_op_may_keep_infinity),
         TEST(save_options_are_checked),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

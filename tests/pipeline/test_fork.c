@@ -2,7 +2,7 @@
 /* test_fork.c -- what fork() leaves in the child: handles whose threads stayed with the parent. Destroying them there
  * returns and frees nothing, reading them is CGP_ESTATE, and the parent goes on as if nothing had been. (That every call
  * on a pipeline is refused is a test of test_arguments.) */
-#include "folder.h"
+#include "directory.h"
 
 #include <cgpipe/cgpipe.h>
 
@@ -24,7 +24,8 @@ static void in_a_child(int (*work)(void *), void *argument) {
         _exit(work(argument));
     }
     assert_int_equal(waitpid(child, &status, 0), child);
-    if (WIFSIGNALED(status)) fail_msg("the child hung or crashed: %s", strsignal(WTERMSIG(status)));
+    if (WIFSIGNALED(status))
+        fail_msg("the child hung or crashed: %s", strsignal(WTERMSIG(status)));
     assert_int_equal(WEXITSTATUS(status), 0);
 }
 
@@ -207,5 +208,5 @@ int main(void) {
         cmocka_unit_test(data_without_threads_is_the_childs_as_well),
         cmocka_unit_test(a_file_is_written_by_one_process),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

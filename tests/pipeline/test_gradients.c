@@ -49,7 +49,7 @@ static void check_graph(uint64_t *state, bool images) {
                         .sequence = test_between(state, 1, 6)};
     sizes.heads = test_between(state, 1, 2);
     sizes.width = sizes.heads * test_between(state, 2, 5);
-    sizes.vocabulary = test_between(state, 3, 9);
+    sizes.vocab = test_between(state, 3, 9);
     sizes.dropout = 0.25;
     cgp_model *model =
         images ? test_random_images(state, &sizes) : test_random_graph(state, &sizes);

@@ -16,10 +16,10 @@
 #define SANITIZED 0
 #endif
 
-enum { CYCLES = 100, WARM = 10, MOST_KIB = 2048 };
+enum { CYCLES = 100, WARM = 10, MAX_KIB = 2048 };
 
 static const test_sizes sizes = {
-    .layers = 2, .sequence = 32, .width = 64, .heads = 4, .vocabulary = 96, .dropout = 0.1};
+    .layers = 2, .sequence = 32, .width = 64, .heads = 4, .vocab = 96, .dropout = 0.1};
 
 static long resident_kib(void) {
     long pages = 0, resident = 0;
@@ -83,7 +83,7 @@ static void check_cycles(int stages) {
         print_message(
             "a sanitizer is on: its quarantine hides what resident memory would tell\n");
     else
-        assert_in_range(kib - kib_warm + MOST_KIB, 0, 2 * MOST_KIB);
+        assert_in_range(kib - kib_warm + MAX_KIB, 0, 2 * MAX_KIB);
 }
 
 static void a_hundred_pipelines_of_one_stage_leave_nothing_behind(void **unused) {

@@ -3,7 +3,7 @@
  * whatever the stages, balance, schedule and recomputation; batch norms follow micro-batches or, deferred, the mini-batch. */
 #include "graphs.h"
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 
 enum { BATCH = 5, CHUNKS = 3, STEPS = 2, DRAWS = 6 }; /* micro-batches of 2, 2 and 1 */
 
@@ -15,10 +15,10 @@ static const char *const texts[] = {
 enum { TEXTS = sizeof texts / sizeof texts[0] };
 
 static cgp_model *make(const char *text) {
-    cgp_named_model named = cgp_named_model_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
-    assert_ok(cgp_named_model_parse(&named, text));
-    assert_ok(cgp_named_model_create(&model, &named));
+    assert_ok(cgp_model_spec_parse(&spec, text));
+    assert_ok(cgp_model_spec_create(&model, &spec));
     return model;
 }
 

@@ -70,7 +70,7 @@ static void train(cgp_pipeline *pipeline, const test_batch *batch) {
     assert_ok(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, &loss));
 }
 
-static const test_sizes sizes = {.layers = 3, .sequence = 64, .vocabulary = 300, .rough = true};
+static const test_sizes sizes = {.layers = 3, .sequence = 64, .vocab = 300, .rough = true};
 
 static cgp_model *make_gpt2(void) {
     cgp_gpt2_options o = cgp_gpt2_options_default();
@@ -78,7 +78,7 @@ static cgp_model *make_gpt2(void) {
     o.layers = 3;
     o.width = 96;
     o.heads = 3;
-    o.vocabulary = sizes.vocabulary;
+    o.vocab = sizes.vocab;
     o.sequence = sizes.sequence;
     o.tied = true;
     o.dropout = 0.1;

@@ -14,7 +14,7 @@
 
 #include <fcntl.h>
 
-enum { STEPS = 10, HALF = 5, MOST_STAGES = 4 };
+enum { STEPS = 10, HALF = 5, MAX_STAGES = 4 };
 
 static const cgp_recompute modes[] = {CGP_RECOMPUTE_NEVER, CGP_RECOMPUTE_ALWAYS,
                                       CGP_RECOMPUTE_EXCEPT_LAST};
@@ -57,9 +57,9 @@ static cgp_optim optimizer(int i) {
         cgp_optim_adamw(1e-3, 0.01),         cgp_optim_sgd(0.05, 0.9, false, 0)};
     optims[6].clip_norm = 0.1;
     optims[6].schedule =
-        (cgp_rate_schedule){.kind = CGP_RATE_COSINE, .warmup = 3, .steps = 9, .least = 0.1};
+        (cgp_lr_schedule){.kind = CGP_LR_COSINE, .warmup = 3, .steps = 9, .min_ratio = 0.1};
     optims[7].schedule =
-        (cgp_rate_schedule){.kind = CGP_RATE_STEP, .warmup = 2, .interval = 2, .factor = 0.5};
+        (cgp_lr_schedule){.kind = CGP_LR_STEP, .warmup = 2, .step_size = 2, .gamma = 0.5};
     return optims[i];
 }
 
@@ -67,7 +67,7 @@ static cgp_optim optimizer(int i) {
 static void draw_layout(cgp_plan_options *o, const cgp_model *model, int *balance,
                         uint64_t *state) {
     const int layers = cgp_model_layers(model);
-    o->stages = test_between(state, 1, layers < MOST_STAGES ? layers : MOST_STAGES);
+    o->stages = test_between(state, 1, layers < MAX_STAGES ? layers : MAX_STAGES);
     o->schedule = schedules[test_between(state, 0, 1)];
     o->recompute = modes[test_between(state, 0, 2)];
     o->balance = balance;
@@ -85,8 +85,8 @@ static void print_layout(const char *what, const cgp_plan_options *o, int optim)
 
 static void check_resume(const cgp_model *model, const test_sizes *sizes, const char *device,
                          int optim, uint64_t *state) {
-    const char *devices[MOST_STAGES] = {device, device, device, device};
-    int balance[MOST_STAGES];
+    const char *devices[MAX_STAGES] = {device, device, device, device};
+    int balance[MAX_STAGES];
     double expected[STEPS], got[STEPS];
     char expected_sha256[65], got_sha256[65], expected_states[65], got_states[65];
     char *note = NULL;
@@ -142,7 +142,7 @@ static test_sizes draw_sizes(uint64_t *state) {
     sizes.sequence = test_between(state, 1, 12);
     sizes.heads = test_between(state, 1, 3);
     sizes.width = sizes.heads * test_between(state, 1, 7);
-    sizes.vocabulary = test_between(state, 2, 30);
+    sizes.vocab = test_between(state, 2, 30);
     sizes.dropout = 0.3;
     return sizes;
 }
@@ -183,7 +183,7 @@ static void gpt2_resumes_bit_for_bit(void **unused) {
 /* --- a small GPT-2, and what its pipeline holds --- */
 
 static const test_sizes small = {
-    .layers = 2, .sequence = 8, .width = 12, .heads = 2, .vocabulary = 20, .dropout = 0.2};
+    .layers = 2, .sequence = 8, .width = 12, .heads = 2, .vocab = 20, .dropout = 0.2};
 static const int two_stages[] = {2, 4};
 
 static cgp_plan_options small_options(void) {
@@ -222,7 +222,7 @@ static void the_files_do_not_show_the_layout(void **unused) {
     cgp_plan_options o = small_options();
     for (int s = 0; s < 3; s++)
         test_batch_fill(&batches[s], model, &small, 4, &state);
-    snprintf(other, sizeof other, "%s/other", test_folder);
+    snprintf(other, sizeof other, "%s/other", test_directory);
     for (int layout = 0; layout < 2; layout++) {
         o.stages = layout ? 2 : 1;
         o.schedule = schedules[layout];
@@ -380,7 +380,7 @@ static void what_does_not_fit_is_told_and_changes_nothing(void **unused) {
     witness w;
     const cgp_plan_options o = small_options();
     test_sizes more = small, fewer = small, wider = small;
-    more.layers = 3, fewer.layers = 1, wider.vocabulary = 21;
+    more.layers = 3, fewer.layers = 1, wider.vocab = 21;
     const cgp_optim adam = cgp_optim_adam(1e-3, 0), sgd = cgp_optim_sgd(0.1, 0.9, false, 0),
                     plain = cgp_optim_sgd(0.1, 0, false, 0);
     make_witness(&w, &o);
@@ -541,7 +541,7 @@ static void weights_alone_do_not_displace_a_training(void **unused) {
     train(&trained, &w.batch, 0, 1, &loss);
     assert_ok(cgp_pipeline_save(trained.pipeline, run, 0, NULL));
     assert_status(cgp_pipeline_save(source.pipeline, run, 0, NULL), CGP_ESTATE);
-    assert_message("run: has checkpoints of a training (save into another folder)");
+    assert_message("run: has checkpoints of a training (save into another directory)");
     snprintf(latest, sizeof latest, "%s/latest", run);
     assert_true(readlink(latest, got, sizeof got - 1) > 0);
     assert_string_equal(got, "step-00000001");
@@ -559,7 +559,7 @@ static void a_step_without_update_is_not_saved(void **unused) {
     assert_status(cgp_pipeline_save(w.t.pipeline, run, -1, NULL), CGP_EINVAL);
     assert_message("keep: expected at least 1, or 0 for all, got -1");
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, "\xff"), CGP_EINVAL);
-    /* before anything is written: else it would be the folder that is missing */
+    /* before anything is written: else it would be the directory that is missing */
     assert_status(cgp_pipeline_save(w.t.pipeline, test_path_of("no/run"), 0, "\xff"),
                   CGP_EINVAL);
     assert_message("note: is not UTF-8 text");
@@ -569,7 +569,7 @@ static void a_step_without_update_is_not_saved(void **unused) {
     assert_ok(cgp_pipeline_step(w.t.pipeline, w.batch.inputs, w.batch.n, NULL));
     assert_status(cgp_pipeline_save(w.t.pipeline, run, 0, NULL), CGP_ESTATE);
     assert_message("pipeline: gradients wait for their update (cgp_optim_step is due)");
-    assert_int_equal(count_names(test_folder, ""), 0);
+    assert_int_equal(count_names(test_directory, ""), 0);
     stop(&w.t);
     test_batch_release(&w.batch);
     cgp_model_destroy(w.model);
@@ -592,5 +592,5 @@ int main(void) {
         TEST(weights_alone_do_not_displace_a_training),
         TEST(a_step_without_update_is_not_saved),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

@@ -58,7 +58,7 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     for (int i = 0; i < plan->model->n_nodes; i++) {
         const cgp__node *node = &plan->model->nodes[i];
         if (stage_of(plan, i) != stage ||
-            (gradient && (!node->on_loss || node->op->dx == CGP__DX_NONE)))
+            (gradient && (!node->requires_grad || node->op->dx == CGP__DX_NONE)))
             continue;
         for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == value) return true;
@@ -118,7 +118,7 @@ static int64_t scratch(replay *r, int i, cgp__direction direction) {
     memset(&spec, 0, sizeof spec);
     spec.op = node_at(r, i)->op->kind;
     spec.direction = direction;
-    spec.geometry = node_at(r, i)->geometry;
+    spec.attributes = node_at(r, i)->attributes;
     spec.n = r->b;
     int64_t bytes = 0;
     spec.type = r->plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
@@ -230,9 +230,10 @@ static bool keeps_stats(const replay *r, int i) {
  * need room besides. The scratchpad lies in one piece, so it goes to the workspace whole if the
  * rest of the slot is smaller. `fixed`: is in the workspace anyhow. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
-    const int64_t room = r->slot - saved;
-    int64_t beyond = tensors + scratchpad > room ? tensors + scratchpad - room : 0;
-    if (scratchpad > room) beyond = scratchpad + (tensors > room ? tensors - room : 0);
+    const int64_t capacity = r->slot - saved;
+    int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
+    if (scratchpad > capacity)
+        beyond = scratchpad + (tensors > capacity ? tensors - capacity : 0);
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
@@ -351,11 +352,11 @@ static void forget(const replay *r, cells *c, const int *where, int half) {
 
 static void replay_backward(replay *r) {
     const int values = r->model->n_values;
-    const size_t most = 4 * (size_t)values + 64;
+    const size_t max = 4 * (size_t)values + 64;
     cells c = {.of = calloc((size_t)values, sizeof *c.of),
-               .users = calloc(most, sizeof *c.users),
-               .where = calloc(most, sizeof *c.where),
-               .bytes = calloc(most, sizeof *c.bytes)};
+               .users = calloc(max, sizeof *c.users),
+               .where = calloc(max, sizeof *c.where),
+               .bytes = calloc(max, sizeof *c.bytes)};
     int *again = calloc((size_t)values, sizeof *again); /* kind of place of what is redone */
     bool *over_x =
         calloc((size_t)values,
@@ -369,7 +370,7 @@ static void replay_backward(replay *r) {
     }
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
-        if (!node->on_loss) continue;
+        if (!node->requires_grad) continue;
         const bool input = has(r, i, CGP__BACKWARD_INPUT),
                    weight = has(r, i, CGP__BACKWARD_WEIGHT);
         redo(r, &c, again, over_x, half_of(r, i, CGP__BACKWARD_WEIGHT));
@@ -416,9 +417,7 @@ static bool recompute_reads_input(const replay *r) {
     bool *needed = calloc((size_t)r->n + 1, sizeof *needed), reads = false;
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
-        if ((node->output >= 0 && kept(r, node->output)) ||
-            keeps_stats(r, i))
-            needed[i] = true;
+        if ((node->output >= 0 && kept(r, node->output)) || keeps_stats(r, i)) needed[i] = true;
         for (int k = 0; needed[i] && k < node->n_inputs; k++) {
             const int maker = r->model->values[node->inputs[k]].node;
             if (maker >= r->first)
@@ -521,7 +520,7 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->model->n_nodes; i++) {
-        const int64_t channels = plan->model->nodes[i].geometry.out;
+        const int64_t channels = plan->model->nodes[i].attributes.out;
         const int64_t parts[4] = {4 * channels, 4 * channels, 4, 8 * (2 + 2 * channels)};
         for (int k = 0; k < 4 && stage_of(plan, i) == stage; k++) {
             if (plan->model->nodes[i].op->kind == CGP__OP_BATCH_NORM)
@@ -611,7 +610,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void plans_of_gpt2_exceed_the_replay_by_at_max_three_percent(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     double worst = 0;
@@ -646,16 +645,14 @@ static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unus
 }
 
 /* Images so large that rounding up to 64 bytes does not show. */
-static void plans_of_images_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void plans_of_images_exceed_the_replay_by_at_max_three_percent(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     double worst = 0;
     static const char *const devices[] = {"ref", "ref", "ref", "ref", "ref"};
     for (int i = 0; i < 40; i++) {
-        const test_sizes sizes = {.layers = test_between(&state, 1, 6),
-                                  .vocabulary = 10,
-                                  .dropout = 0.1,
-                                  .rough = true};
+        const test_sizes sizes = {
+            .layers = test_between(&state, 1, 6), .vocab = 10, .dropout = 0.1, .rough = true};
         cgp_model *model = test_random_images(&state, &sizes);
         cgp_plan_options o = cgp_plan_options_default();
         int balance[5];
@@ -697,7 +694,7 @@ static cgp_model *make_unet(void) {
 }
 
 /* With balances by FLOPs. */
-static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void plans_of_resnet_and_unet_exceed_the_replay_by_at_max_three_percent(void **unused) {
     (void)unused;
     double worst = 0;
     for (int k = 0; k < 2; k++) {
@@ -719,8 +716,7 @@ static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(
 }
 
 /* The seed experiment: 16 layers in its balances, batch 64. */
-static void
-plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **unused) {
+static void plans_of_the_seed_session_exceed_the_replay_by_at_max_three_percent(void **unused) {
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
@@ -748,11 +744,10 @@ plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent(void **u
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
-        cmocka_unit_test(
-            plans_of_the_seed_experiment_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_max_three_percent),
+        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_max_three_percent),
+        cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_max_three_percent),
+        cmocka_unit_test(plans_of_the_seed_session_exceed_the_replay_by_at_max_three_percent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

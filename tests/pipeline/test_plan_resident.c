@@ -36,7 +36,7 @@ static const test_sizes sizes = {4, 128, 384, 6, 10, 0.1, false, false};
 
 static cgp_model *gpt2(void) {
     test_sizes large = sizes;
-    large.vocabulary = 1000;
+    large.vocab = 1000;
     return test_gpt2(&large);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_precision.c -- what precision bf16 promises: half the activation bytes, almost the same losses, f32
- * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_loss_outside.c, that
+ * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_external_loss.c, that
  * its plans waste nothing in test_plan_replay.c.) */
 #include "graphs.h"
 
@@ -57,14 +57,14 @@ static void activations_of_gpt2_take_half_the_bytes(void **unused) {
 }
 
 /* Sequences to be learned: each token follows from the one before. */
-static void fill_sequences(test_batch *batch, int64_t vocabulary, uint64_t *state) {
+static void fill_sequences(test_batch *batch, int64_t vocab, uint64_t *state) {
     int32_t *tokens = batch->tensors[0].data, *targets = batch->tensors[1].data;
     const int64_t length = batch->tensors[0].shape.dims[1];
     for (int s = 0; s < BATCH; s++) {
-        int32_t token = test_between(state, 0, (int)vocabulary - 1);
+        int32_t token = test_between(state, 0, (int)vocab - 1);
         for (int64_t t = 0; t < length; t++) {
             tokens[s * length + t] = token;
-            token = (int32_t)((5 * token + 3) % vocabulary);
+            token = (int32_t)((5 * token + 3) % vocab);
             targets[s * length + t] = token;
         }
     }
@@ -107,7 +107,7 @@ static void check_losses(const char *device) {
     static float logits[2][BATCH * 12 * 17];
     for (int s = 0; s < STEPS; s++) {
         test_batch_fill(&batches[s], model, &sizes, BATCH, &state);
-        fill_sequences(&batches[s], sizes.vocabulary, &state);
+        fill_sequences(&batches[s], sizes.vocab, &state);
     }
     train(model, device, CGP_PRECISION_F32, batches, f32, logits[0]);
     train(model, device, CGP_PRECISION_BF16, batches, bf16, logits[1]);

@@ -13,7 +13,7 @@
 #include "graphs.h"
 #include "reference.h"
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 
 static double uniform(uint64_t p, int64_t i) {
     return test_hash(p, (uint64_t)i) / 4294967296.0 - 0.5;
@@ -192,13 +192,13 @@ static void compare(cgp_pipeline *pipeline, const cgp_model *model, const json_t
 static void follow(const char *text, int samples, const json_t *run, const char *device,
                    int stages) {
     const char *devices[4] = {device, device, device, device};
-    cgp_named_model named = cgp_named_model_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
-    named.unet.dropout = 0;
-    assert_ok(cgp_named_model_parse(&named, text));
-    assert_ok(cgp_named_model_create(&model, &named));
+    spec.unet.dropout = 0;
+    assert_ok(cgp_model_spec_parse(&spec, text));
+    assert_ok(cgp_model_spec_create(&model, &spec));
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = stages;
     o.batch = samples;

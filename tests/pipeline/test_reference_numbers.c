@@ -68,13 +68,13 @@ static void batch_create(batch *b, int64_t samples, int64_t sequence) {
     }
 }
 
-static void batch_fill(batch *b, int64_t step, int64_t vocabulary) {
+static void batch_fill(batch *b, int64_t step, int64_t vocab) {
     const int64_t count = cgp_shape_count(&b->tensors[0].shape);
     for (int k = 0; k < 2; k++) {
         int32_t *data = b->tensors[k].data;
         for (int64_t i = 0; i < count; i++)
             data[i] = (int32_t)(test_hash(1000 + (uint64_t)k, (uint64_t)(step * count + i)) %
-                                (uint32_t)vocabulary);
+                                (uint32_t)vocab);
     }
 }
 
@@ -98,7 +98,7 @@ static void train(cgp_pipeline *pipeline, const json_t *theirs, const test_sizes
     *worst_loss = *worst_norm = 0;
     for (int s = 0; s < (int)json_array_size(losses); s++) {
         double loss = 0;
-        batch_fill(&b, s, sizes->vocabulary);
+        batch_fill(&b, s, sizes->vocab);
         assert_ok(cgp_pipeline_step(pipeline, b.inputs, 2, &loss));
         assert_ok(cgp_optim_step(pipeline));
         keep_worst(worst_loss, relative(loss, losses, s));
@@ -117,7 +117,7 @@ static void follow(const json_t *numbers, const char *run, const cgp_optim *opti
                               .sequence = test_integer(config, "sequence"),
                               .width = test_integer(config, "width"),
                               .heads = test_integer(config, "heads"),
-                              .vocabulary = test_integer(config, "vocabulary")};
+                              .vocab = test_integer(config, "vocabulary")};
     cgp_model *model = test_gpt2(&sizes);
     const char *devices[4] = {device, device, device, device};
     cgp_plan_options o = cgp_plan_options_default();
@@ -145,22 +145,22 @@ static void follow(const json_t *numbers, const char *run, const cgp_optim *opti
     cgp_model_destroy(model);
 }
 
-static cgp_rate_schedule schedule_of(const json_t *options) {
-    cgp_rate_schedule schedule = {.kind = CGP_RATE_CONSTANT};
+static cgp_lr_schedule schedule_of(const json_t *options) {
+    cgp_lr_schedule schedule = {.kind = CGP_LR_CONSTANT};
     if (!options) return schedule;
-    assert_ok(cgp_rate_kind_parse(&schedule.kind,
-                                  json_string_value(json_object_get(options, "kind"))));
+    assert_ok(
+        cgp_lr_kind_parse(&schedule.kind, json_string_value(json_object_get(options, "kind"))));
     schedule.warmup = test_integer(options, "warmup");
     schedule.steps = test_integer(options, "steps");
-    schedule.least = test_number(options, "least");
-    schedule.interval = test_integer(options, "interval");
-    schedule.factor = test_number(options, "factor");
+    schedule.min_ratio = test_number(options, "least");
+    schedule.step_size = test_integer(options, "interval");
+    schedule.gamma = test_number(options, "factor");
     return schedule;
 }
 
 static cgp_optim optim_of(const json_t *options) {
     const json_t *betas = json_object_get(options, "betas");
-    cgp_optim optim = {.rate = test_number(options, "lr"),
+    cgp_optim optim = {.lr = test_number(options, "lr"),
                        .weight_decay = test_number(options, "weight_decay"),
                        .momentum = test_number(options, "momentum"),
                        .nesterov = json_is_true(json_object_get(options, "nesterov")),

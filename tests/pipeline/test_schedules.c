@@ -21,12 +21,12 @@ typedef struct fixture {
 } fixture;
 
 /* Train, with least buffers if asked for, and tell the weights. */
-static void train(const fixture *f, const cgp_plan_options *options, bool least,
+static void train(const fixture *f, const cgp_plan_options *options, bool min,
                   char sha256[65]) {
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
     assert_ok(cgp_plan_create(&plan, f->model, options));
-    if (least) {
+    if (min) {
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(cgp_plan_schedule(plan), &report));
         for (int e = 0; e < plan->n_edges; e++) {
@@ -34,7 +34,7 @@ static void train(const fixture *f, const cgp_plan_options *options, bool least,
             cgp_plan_device *device =
                 &plan->devices[plan->stages[edge->edge.from].info.device].info;
             edge->capacity =
-                report.least_capacity[e]; /* on this edge they may be more than planned */
+                report.min_capacity[e]; /* on this edge they may be more than planned */
             edge->offset = device->planned_bytes;
             device->planned_bytes += edge->capacity * edge->bytes;
         }
@@ -54,7 +54,7 @@ static void train(const fixture *f, const cgp_plan_options *options, bool least,
 static void set_up(fixture *f, int chunks) {
     uint64_t state = test_seed();
     const test_sizes sizes = {
-        .layers = 9, .sequence = 6, .width = 8, .heads = 2, .vocabulary = 11, .dropout = 0.2};
+        .layers = 9, .sequence = 6, .width = 8, .heads = 2, .vocab = 11, .dropout = 0.2};
     memset(f, 0, sizeof *f);
     f->model = test_gpt2(&sizes);
     f->options = cgp_plan_options_default();
@@ -82,7 +82,7 @@ static void check(const fixture *f, const cgp_plan_options *options, const char 
     assert_string_equal(sha256, f->sha256);
 }
 
-static void every_schedule_runs_with_least_buffers_and_delays(void **unused) {
+static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
     (void)unused;
     static const int chunks[] = {8, 3}; /* on 2 and 4 devices, on 1 and 3 */
     for (int k = 0; k < 2; k++) {
@@ -203,7 +203,7 @@ static void a_table_that_descends_runs(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_schedule_runs_with_least_buffers_and_delays),
+        cmocka_unit_test(every_schedule_runs_with_min_buffers_and_delays),
         cmocka_unit_test(tables_from_csv_run),
         cmocka_unit_test(a_table_of_ones_own_runs),
         cmocka_unit_test(wrong_tables_are_refused),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_states.c -- running statistics: what a step makes of them, that nothing else changes them, and that they are saved.
- * (That they depend on no layout is in test_bit_equality.c and test_loss_outside.c.) */
+ * (That they depend on no layout is in test_bit_equality.c and test_external_loss.c.) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -10,7 +10,7 @@
 enum { ROWS = 4, CHANNELS = 3, BATCH = 7, STATES = 6, STEPS = 4 };
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 
-static const test_sizes sizes = {.vocabulary = 5};
+static const test_sizes sizes = {.vocab = 5};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.4};
 
 /* Its first norm sees the input itself, which no parameter changes, its second what the first has made of
@@ -26,7 +26,7 @@ static cgp_model *make_model(double momentum, int channels, bool loss) {
     x = cgp_relu(model, cgp_batch_norm(model, x, "second", 1e-3, momentum));
     cgp_model_layer(model, "head");
     x = cgp_linear(model, cgp_flatten(model, x), "head",
-                   (cgp_linear_options){.out = sizes.vocabulary, .init = normal});
+                   (cgp_linear_options){.out = sizes.vocab, .init = normal});
     cgp_model_output(model, x);
     if (loss) {
         const cgp_value y = cgp_model_input(model, "targets", CGP_I32, 1, (int64_t[]){1});
@@ -297,7 +297,7 @@ static void with_a_loss_outside_they_change_after_backward(void **unused) {
     test_batch_fill(&batch, model, &sizes, BATCH, &state);
     char before[65], after[65];
     cgp_plan_options o = options(2, 3);
-    o.loss_outside = true;
+    o.external_loss = true;
     training t = start(model, &o);
     sha256(&t, before);
     assert_ok(cgp_pipeline_forward(t.pipeline, batch.inputs, batch.n, &output));
@@ -434,7 +434,7 @@ static cgp_model *one_norm(bool batch) {
 
 static void save(const cgp_model *model) {
     cgp_plan_options o = options(1, 1);
-    o.loss_outside = true;
+    o.external_loss = true;
     training t = start(model, &o);
     assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL));
     stop(&t);
@@ -443,7 +443,7 @@ static void save(const cgp_model *model) {
 static void assert_refused(const cgp_model *model, const char *message) {
     char before[65], after[65];
     cgp_plan_options o = options(1, 1);
-    o.loss_outside = true;
+    o.external_loss = true;
     training t = start(model, &o);
     sha256(&t, before);
     assert_status(cgp_pipeline_load(t.pipeline, run, NULL), CGP_EFORMAT);
@@ -481,5 +481,5 @@ int main(void) {
         TEST(a_checkpoint_has_them),
         TEST(a_checkpoint_without_them_is_refused),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

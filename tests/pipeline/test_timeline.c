@@ -8,7 +8,7 @@
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 
 static const test_sizes sizes = {
-    .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .dropout = 0.1};
+    .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .dropout = 0.1};
 
 /* A pipeline over a small model and a mini-batch for it. */
 typedef struct world {
@@ -262,7 +262,7 @@ static void a_step_in_two_calls_has_none(void **state) {
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = 2;
     o.batch = o.chunks = 4;
-    o.loss_outside = true;
+    o.external_loss = true;
     assert_ok(cgp_plan_create(&w.plan, w.model, &o));
     assert_ok(cgp_pipeline_create(&w.pipeline, w.plan, 3));
     test_batch_fill(&w.batch, w.model, &outside, 4, &random);
@@ -272,9 +272,9 @@ static void a_step_in_two_calls_has_none(void **state) {
         y.shape.dims[i + 1] = one.dims[i];
     y.data = calloc((size_t)cgp_shape_count(&y.shape), sizeof(float));
     assert_ok(cgp_pipeline_forward(w.pipeline, w.batch.inputs, cgp_model_inputs(w.model), &y));
-    assert_none(&w, "got one in two calls (loss_outside)");
+    assert_none(&w, "got one in two calls (external_loss)");
     assert_ok(cgp_pipeline_backward(w.pipeline, &y));
-    assert_none(&w, "got one in two calls (loss_outside)");
+    assert_none(&w, "got one in two calls (external_loss)");
     free(y.data);
     close_world(&w);
 }

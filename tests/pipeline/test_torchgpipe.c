@@ -14,7 +14,7 @@
 
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, LAYERS = 3, CLASSES = 5 };
 
-static const test_sizes sizes = {.vocabulary = CLASSES};
+static const test_sizes sizes = {.vocab = CLASSES};
 static const cgp_init normal = {CGP_INIT_NORMAL, 0.3};
 
 static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t out) {
@@ -197,7 +197,7 @@ static void what_is_read_later_is_not_overwritten(void **unused) {
         cgp_plan *plan = NULL;
         cgp_pipeline *pipeline = NULL;
         cgp_plan_options o = cut(1, NULL, 2, 2);
-        o.loss_outside = true;
+        o.external_loss = true;
         o.recompute = (cgp_recompute)mode;
         assert_ok(cgp_plan_create(&plan, model, &o));
         assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
@@ -348,7 +348,7 @@ static void drop(const cgp_model *model, int stages, int chunks, int mode, float
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
     cgp_plan_options o = cut(stages, NULL, SAMPLES, chunks);
-    o.loss_outside = true;
+    o.external_loss = true;
     o.recompute = (cgp_recompute)mode;
     o.balance = stages == 2 ? (const int[]){1, 1} : NULL;
     for (int i = 0; i < SAMPLES * ELEMENTS; i++)
@@ -406,11 +406,11 @@ static void masks_depend_neither_on_chunks_nor_on_the_balance(void **unused) {
 
 static int count_threads(void) {
     int n = 0;
-    DIR *folder = opendir("/proc/self/task");
-    assert_non_null(folder);
-    for (const struct dirent *entry; (entry = readdir(folder));)
+    DIR *directory = opendir("/proc/self/task");
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory));)
         n += entry->d_name[0] != '.';
-    closedir(folder);
+    closedir(directory);
     return n;
 }
 
@@ -460,7 +460,7 @@ static run run_with(const char *schedule, int chunks, const char *fault) {
     setenv("CGP_FAULT", fault, 1);
     assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 1));
     unsetenv("CGP_FAULT");
-    test_batch_fill(&batch, r.model, &(test_sizes){.vocabulary = CLASSES}, chunks, &state);
+    test_batch_fill(&batch, r.model, &(test_sizes){.vocab = CLASSES}, chunks, &state);
     ((int32_t *)batch.tensors[1].data)[0] = 0; /* one counts */
     r.status = cgp_pipeline_step(r.pipeline, batch.inputs, batch.n, NULL);
     test_batch_release(&batch);

@@ -16,7 +16,7 @@
 
 #include "pipeline/pipeline.h"
 
-enum { MOST_DEVICES = 4, MOST_EDGES = 12, MOST_CHUNKS = 5 };
+enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 
 static const double timeout =
     0.25; /* seconds; an action of these models takes less than 1 ms */
@@ -27,11 +27,11 @@ static double now(void) {
 
 static int count_threads(void) {
     int n = 0;
-    DIR *folder = opendir("/proc/self/task");
-    assert_non_null(folder);
-    for (const struct dirent *entry; (entry = readdir(folder));)
+    DIR *directory = opendir("/proc/self/task");
+    assert_non_null(directory);
+    for (const struct dirent *entry; (entry = readdir(directory));)
         n += entry->d_name[0] != '.';
-    closedir(folder);
+    closedir(directory);
     return n;
 }
 
@@ -55,14 +55,14 @@ typedef struct world {
 static void make_world(world *w, uint64_t *state, int stages, const char *schedule,
                        bool any_model) {
     const test_sizes sizes = {
-        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .dropout = 0.1};
-    int balance[MOST_DEVICES];
+        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .dropout = 0.1};
+    int balance[MAX_DEVICES];
     w->model = any_model && test_between(state, 0, 1) ? test_random_graph(state, &sizes)
                                                       : test_gpt2(&sizes);
     w->options = cgp_plan_options_default();
     w->options.stages = stages;
     w->options.schedule = schedule;
-    w->options.chunks = test_between(state, 1, MOST_CHUNKS);
+    w->options.chunks = test_between(state, 1, MAX_CHUNKS);
     w->options.batch = w->options.chunks * test_between(state, 1, 2);
     w->options.recompute = (cgp_recompute)test_between(state, 0, 5);
     test_random_balance(state, cgp_model_layers(w->model), stages, balance);
@@ -105,9 +105,9 @@ typedef struct position {
 } position;
 
 typedef struct state_of_play {
-    position devices[MOST_DEVICES];
-    bool sent[MOST_EDGES][MOST_CHUNKS];
-    int taken[MOST_EDGES]; /* buffers */
+    position devices[MAX_DEVICES];
+    bool sent[MAX_EDGES][MAX_CHUNKS];
+    int taken[MAX_EDGES]; /* buffers */
 } state_of_play;
 
 static bool is_send(const cgp_action *action) {
@@ -167,8 +167,8 @@ static int waits_for(const state_of_play *s, const cgp_plan *plan, int d,
 /* The chain of the report goes from a device to the stalled action, and is as long as can be. */
 static void check_chain(const cgp_pipeline *pipeline, const state_of_play *s,
                         const cgp_action *stalled) {
-    char chains[MOST_DEVICES][256], name[32];
-    int longest = 0, lengths[MOST_DEVICES];
+    char chains[MAX_DEVICES][256], name[32];
+    int longest = 0, lengths[MAX_DEVICES];
     const int n = pipeline->plan->n_devices;
     cgp_action_text(stalled, name, sizeof name);
     for (int d = 0; d < n; d++) {
@@ -226,7 +226,7 @@ static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *sched
  * they are in the order of their ends. */
 static void check_events(const cgp_pipeline *pipeline) {
     const char *line = strchr(strstr(cgp_pipeline_report(pipeline), "the last "), '\n') + 1;
-    double last = 0, ends[MOST_DEVICES] = {0};
+    double last = 0, ends[MAX_DEVICES] = {0};
     for (; *line; line = strchr(line, '\n') + 1) {
         double begin, end;
         int device;
@@ -301,7 +301,7 @@ static void every_hanging_action_is_named(void **unused) {
     for (int i = 0; i < 8; i++) { /* every number of stages, both schedules */
         world w;
         char before[65], after[65];
-        make_world(&w, &state, 1 + i % MOST_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);
+        make_world(&w, &state, 1 + i % MAX_DEVICES, i / 4 % 2 ? "gpipe" : "1f1b", true);
         train_once(&w, NULL, 0, before);
         for (int k = 0; k < 4; k++) {
             const enum call call = k == 0 ? (enum call)test_between(&state, 0, 2) : STEP;
@@ -326,7 +326,7 @@ static void delays_change_no_bits(void **unused) {
     for (int i = 0; i < 4; i++) {
         world w;
         char plain[65], delayed[65], fault[160], a[32], b[32];
-        make_world(&w, &state, MOST_DEVICES, i % 2 ? "gpipe" : "1f1b", true);
+        make_world(&w, &state, MAX_DEVICES, i % 2 ? "gpipe" : "1f1b", true);
         train_once(&w, NULL, 0, plain);
         train_once(&w, "delay:3", 20, delayed);
         assert_string_equal(plain, delayed);
@@ -439,13 +439,13 @@ static void a_backward_alone_is_watched(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     const test_sizes sizes = {
-        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocabulary = 7, .no_loss = true};
+        .layers = 4, .sequence = 4, .width = 8, .heads = 2, .vocab = 7, .no_loss = true};
     world w = {.model = test_random_graph(&state, &sizes)};
     w.options = cgp_plan_options_default();
     w.options.stages = 2;
     w.options.chunks = w.options.batch = 3;
     w.options.schedule = "gpipe";
-    w.options.loss_outside = true;
+    w.options.external_loss = true;
     assert_ok(cgp_plan_create(&w.plan, w.model, &w.options));
     test_batch_fill(&w.batch, w.model, &sizes, 3, &state);
     float data[3 * 4 * 7] = {0};

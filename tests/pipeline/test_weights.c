@@ -2,7 +2,7 @@
 /* test_weights.c -- published weights compute here what they compute in PyTorch, whatever they are stored as, and come out as
  * they went in (what is refused: test_weights_refused.c).
  *
- * tests/data/weights has them: folders that Hugging Face's transformers wrote and a ResNet-20 with torchvision's names, each
+ * tests/data/weights has them: directories that Hugging Face's transformers wrote and a ResNet-20 with torchvision's names, each
  * with inputs and with the outputs that PyTorch computes in double (tools/reference_weights.py; `make reference-weights`). */
 #define _GNU_SOURCE /* nftw */
 #include "published.h"
@@ -49,13 +49,13 @@ static double largest_difference(network *net, const char *expected) {
     return far;
 }
 
-static void check_outputs(const char *folder, const char *weights) {
+static void check_outputs(const char *directory, const char *weights) {
     char path[256], expected[256];
-    snprintf(path, sizeof path, DATA "%s%s", folder, weights);
-    snprintf(expected, sizeof expected, DATA "%s/expected.safetensors", folder);
+    snprintf(path, sizeof path, DATA "%s%s", directory, weights);
+    snprintf(expected, sizeof expected, DATA "%s/expected.safetensors", directory);
     for (int stages = 1; stages <= 3; stages += 2) {
         network net = open_network(path, stages);
-        print_message("%s, %d stages:\n", folder, stages);
+        print_message("%s, %d stages:\n", directory, stages);
         assert_true(largest_difference(&net, expected) < tolerance);
         release(&net);
     }
@@ -79,17 +79,17 @@ static void resnet_of_torchvision_computes_what_pytorch_computes(void **state) {
 static void other_options_compute_something_else(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {
-        network net = {.named = cgp_named_model_default()};
-        const char *folder = i == 0 ? DATA "gpt2" : DATA "gpt2-other";
+        network net = {.spec = cgp_model_spec_default()};
+        const char *directory = i == 0 ? DATA "gpt2" : DATA "gpt2-other";
         char expected[256];
-        snprintf(expected, sizeof expected, "%s/expected.safetensors", folder);
-        assert_ok(cgp_huggingface_read(&net.named.gpt2, folder));
+        snprintf(expected, sizeof expected, "%s/expected.safetensors", directory);
+        assert_ok(cgp_huggingface_read(&net.spec.gpt2, directory));
         if (i < 2)
-            net.named.gpt2.gelu = i == 0 ? CGP_GPT2_GELU_ERF : CGP_GPT2_GELU_TANH;
+            net.spec.gpt2.gelu = i == 0 ? CGP_GPT2_GELU_ERF : CGP_GPT2_GELU_TANH;
         else
-            net.named.gpt2.eps = 1e-5;
+            net.spec.gpt2.eps = 1e-5;
         make_network(&net, 1);
-        assert_ok(load(&net, folder));
+        assert_ok(load(&net, directory));
         assert_true(largest_difference(&net, expected) > tolerance);
         release(&net);
     }
@@ -97,22 +97,23 @@ static void other_options_compute_something_else(void **state) {
 
 /* --- and back --- */
 
-static void a_folder_that_we_write_is_the_same_network(void **state) {
+static void a_directory_that_we_write_is_the_same_network(void **state) {
     (void)state;
-    static const char *const folders[] = {"gpt2", "gpt2-shards", "gpt2-other"};
+    static const char *const directories[] = {"gpt2", "gpt2-shards", "gpt2-other"};
     for (int i = 0; i < 3; i++) {
         char path[256], before[130], after[130], text[2][160];
-        snprintf(path, sizeof path, DATA "%s", folders[i]);
+        snprintf(path, sizeof path, DATA "%s", directories[i]);
         network net = open_network(path, 2);
-        assert_ok(cgp_huggingface_write(&net.named.gpt2, net.pipeline, net.model, test_folder));
-        network again = open_network(test_folder, 1);
+        assert_ok(
+            cgp_huggingface_write(&net.spec.gpt2, net.pipeline, net.model, test_directory));
+        network again = open_network(test_directory, 1);
         weights_sha256(&net, before);
         weights_sha256(&again, after);
         assert_string_equal(before, after);
-        assert_ok(cgp_named_model_text(&net.named, text[0], sizeof text[0]));
-        assert_ok(cgp_named_model_text(&again.named, text[1], sizeof text[1]));
+        assert_ok(cgp_model_spec_text(&net.spec, text[0], sizeof text[0]));
+        assert_ok(cgp_model_spec_text(&again.spec, text[1], sizeof text[1]));
         assert_string_equal(text[0], text[1]);
-        assert_true(again.named.gpt2.dropout == 0.1);
+        assert_true(again.spec.gpt2.dropout == 0.1);
         release(&again);
         release(&net);
     }
@@ -158,7 +159,7 @@ static void what_cannot_be_written_leaves_what_was_there(void **state) {
                   CGP_EIO);
     test_limit_files_to(RLIM_INFINITY);
     test_assert_file(test_path_of("out.safetensors"), "old");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
     release(&net);
 }
 
@@ -180,7 +181,7 @@ static void names_without_prefix_masks_and_a_tied_head_are_taken(void **state) {
     add_tensor(&t, "lm_head.weight", t.shapes[wte], CGP_F32);
     memcpy(t.data[t.count - 1], t.data[wte], (size_t)cgp_shape_count(&t.shapes[wte]) * 4);
     write_tensors(&t, path);
-    network again = {.named = net.named};
+    network again = {.spec = net.spec};
     make_network(&again, 1);
     assert_ok(load(&again, path));
     weights_sha256(&again, after);
@@ -217,11 +218,11 @@ int main(void) {
         TEST(gpt2_of_hugging_face_computes_what_pytorch_computes),
         TEST(resnet_of_torchvision_computes_what_pytorch_computes),
         TEST(other_options_compute_something_else),
-        TEST(a_folder_that_we_write_is_the_same_network),
+        TEST(a_directory_that_we_write_is_the_same_network),
         TEST(a_resnet_comes_out_as_it_went_in),
         TEST(what_cannot_be_written_leaves_what_was_there),
         TEST(names_without_prefix_masks_and_a_tied_head_are_taken),
         TEST(statistics_without_a_count_are_taken),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

@@ -63,8 +63,8 @@ static void files_of_something_else_are_refused(void **state) {
         assert_message(cases[i].message);
         release_tensors(&t);
     }
-    net.named.gpt2.tied = false; /* and a head that is not there */
-    network untied = {.named = net.named};
+    net.spec.gpt2.tied = false; /* and a head that is not there */
+    network untied = {.spec = net.spec};
     make_network(&untied, 1);
     assert_status(load(&untied, DATA "gpt2"), CGP_EFORMAT);
     assert_message("lm_head.weight: is missing (is the head tied to wte.weight? tied=1 in the "
@@ -76,7 +76,7 @@ static void files_of_something_else_are_refused(void **state) {
 static void a_run_s_own_layout_is_not_taken_for_torchvision_s(void **state) {
     (void)state;
     network net = open_network(DATA "resnet20/resnet20.safetensors", 1);
-    assert_ok(cgp_pipeline_save(net.pipeline, test_folder, 1, NULL));
+    assert_ok(cgp_pipeline_save(net.pipeline, test_directory, 1, NULL));
     assert_status(load(&net, test_path_of("latest/weights.safetensors")), CGP_EFORMAT);
     assert_message("conv1.weight: expected shape [4, 3, 3, 3], got [3, 3, 3, 4]");
     release(&net);
@@ -88,7 +88,7 @@ static void a_file_that_is_cut_is_refused(void **state) {
     char bytes[4096];
     assert_int_equal(test_read_file(DATA "gpt2/model.safetensors", bytes), 4096);
     test_write_file(test_path_of("model.safetensors"), bytes, 4096);
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     assert_message("model.safetensors: at byte 4096: file ends early");
     release(&net);
 }
@@ -161,7 +161,7 @@ static void a_config_that_cannot_be_computed_is_refused(void **state) {
     options.layers = 77;
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_config(cases[i][0], cases[i][1]);
-        assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+        assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
         assert_message(cases[i][2]);
         assert_int_equal(options.layers, 77);
     }
@@ -190,13 +190,13 @@ static void a_config_says_what_is_not_the_default(void **state) {
         {"n_ctx", "99", "gpt2:layers=2,width=16,heads=2,vocab=53,seq=12,tied=1,gelu=tanh", 0.1},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cgp_named_model named = cgp_named_model_default();
+        cgp_model_spec spec = cgp_model_spec_default();
         char text[160];
         write_config(cases[i].key, cases[i].value);
-        assert_ok(cgp_huggingface_read(&named.gpt2, test_folder));
-        assert_ok(cgp_named_model_text(&named, text, sizeof text));
+        assert_ok(cgp_huggingface_read(&spec.gpt2, test_directory));
+        assert_ok(cgp_model_spec_text(&spec, text, sizeof text));
         assert_string_equal(text, cases[i].text);
-        assert_true(named.gpt2.dropout == cases[i].dropout);
+        assert_true(spec.gpt2.dropout == cases[i].dropout);
     }
 }
 
@@ -214,24 +214,24 @@ static void a_config_that_is_no_json_is_refused(void **state) {
     cgp_gpt2_options options = cgp_gpt2_options_default();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_text("config.json", cases[i][0]);
-        assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+        assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
         assert_message(cases[i][1]);
     }
     char *deep = calloc(100001, 1);
     memset(deep, '[', 100000);
     write_text("config.json", deep);
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
     assert_message("expected JSON nested at most 64 deep");
     free(deep);
-    test_empty_folder();
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EIO);
+    test_empty_directory();
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EIO);
     assert_message("config.json: cannot be read (No such file or directory)");
     assert_int_equal(mkdir(test_path_of("config.json"), 0700), 0);
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EIO);
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EIO);
     assert_message("config.json: expected a file, got something else");
     assert_int_equal(rmdir(test_path_of("config.json")), 0);
     options.struct_size = 1;
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EINVAL);
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EINVAL);
 }
 
 /* --- the index --- */
@@ -274,7 +274,7 @@ static void an_index_that_does_not_fit_its_files_is_refused(void **state) {
     } cases[] = {
         {"transformer.wte.weight", "\"../" SHARD("1") "\"", CGP_EFORMAT,
          INDEX
-         ": weight_map: transformer.wte.weight: expected the name of a file in its folder, "
+         ": weight_map: transformer.wte.weight: expected the name of a file in its directory, "
          "got \"../" SHARD("1") "\""},
         {"transformer.wte.weight", "\"/etc/passwd\"", CGP_EFORMAT, "got \"/etc/passwd\""},
         {"transformer.wte.weight", "\"..\"", CGP_EFORMAT, "got \"..\""},
@@ -293,16 +293,16 @@ static void an_index_that_does_not_fit_its_files_is_refused(void **state) {
     copy_shards();
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         write_index(cases[i].tensor, cases[i].value);
-        assert_status(load(&net, test_folder), cases[i].status);
+        assert_status(load(&net, test_directory), cases[i].status);
         assert_message(cases[i].message);
     }
     write_text(INDEX, "{\"weight_map\": [1]}");
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     assert_message(INDEX ": weight_map: expected names with their files, got [1]");
     write_text(INDEX, "{\"weight_map\": {}}");
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     write_text(INDEX, "{}");
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     assert_message("got none");
     release(&net);
 }
@@ -316,20 +316,20 @@ static void a_tensor_in_two_files_is_refused(void **state) {
     read_tensors(&t, test_path_of(SHARD("5")));
     add_tensor(&t, "transformer.wpe.weight", cgp_shape_make(2, (int64_t[]){12, 16}), CGP_F32);
     write_tensors(&t, test_path_of(SHARD("5")));
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     assert_message(
         SHARD("5") ": transformer.wpe.weight: is there twice, here and in " SHARD("1"));
     release_tensors(&t);
     release(&net);
 }
 
-static void a_folder_without_weights_says_what_it_has(void **state) {
+static void a_directory_without_weights_says_what_it_has(void **state) {
     (void)state;
     network net = open_network(DATA "gpt2", 1);
-    assert_status(load(&net, test_folder), CGP_EIO);
+    assert_status(load(&net, test_directory), CGP_EIO);
     assert_message(": expected model.safetensors or " INDEX ", got neither");
     write_text("pytorch_model.bin", "pickled");
-    assert_status(load(&net, test_folder), CGP_EIO);
+    assert_status(load(&net, test_directory), CGP_EIO);
     assert_message("got pytorch_model.bin (in Python, save_pretrained(.., "
                    "safe_serialization=True) writes the first)");
     assert_status(load(&net, test_path_of("none")), CGP_EIO);
@@ -344,13 +344,13 @@ static void a_text_without_measure_is_not_parsed(void **state) {
     write_text("config.json", "{}");
     write_text(INDEX, "{}");
     assert_int_equal(truncate(test_path_of("config.json"), 1000000), 0);
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
     assert_message("config.json: is not JSON (byte "); /* so much is read */
     assert_int_equal(truncate(test_path_of("config.json"), 1000001), 0);
-    assert_status(cgp_huggingface_read(&options, test_folder), CGP_EFORMAT);
+    assert_status(cgp_huggingface_read(&options, test_directory), CGP_EFORMAT);
     assert_message("config.json: expected at most 1000000 bytes, got 1000001");
     assert_int_equal(truncate(test_path_of(INDEX), 16000001), 0);
-    assert_status(load(&net, test_folder), CGP_EFORMAT);
+    assert_status(load(&net, test_directory), CGP_EFORMAT);
     assert_message(INDEX ": expected at most 16000000 bytes, got 16000001");
     release(&net);
 }
@@ -366,8 +366,8 @@ int main(void) {
         TEST(a_config_that_is_no_json_is_refused),
         TEST(an_index_that_does_not_fit_its_files_is_refused),
         TEST(a_tensor_in_two_files_is_refused),
-        TEST(a_folder_without_weights_says_what_it_has),
+        TEST(a_directory_without_weights_says_what_it_has),
         TEST(a_text_without_measure_is_not_parsed),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

@@ -352,7 +352,7 @@ static void too_few_buffers_are_named_by_their_cycle(void **state) {
         make(&schedule, &forward,
              (const char *const[]){"0F0 0SEND_F0 0F1 0SEND_F1", "1RECV_F1 1F1 1RECV_F0 1F0"}));
     assert_ok(cgp_schedule_check(schedule, &report));
-    assert_int_equal(report.least_capacity[0], 2);
+    assert_int_equal(report.min_capacity[0], 2);
     cgp_schedule_report_release(&report);
     const cgp_schedule_costs one = {.capacity = (const int[]){1}},
                              two = {.capacity = (const int[]){2}};
@@ -384,8 +384,8 @@ static void stages_of_one_device_share_its_slots(void **state) {
     assert_int_equal(report.peak_in_flight[0], 3);
     assert_int_equal(report.peak_in_flight[1], 1);
     assert_int_equal(report.peak_slots[0], 4);
-    assert_int_equal(report.least_capacity[0], 3);
-    assert_int_equal(report.least_capacity[1], 3);
+    assert_int_equal(report.min_capacity[0], 3);
+    assert_int_equal(report.min_capacity[1], 3);
     cgp_schedule_report_release(&report);
     cgp_schedule_destroy(schedule);
 }

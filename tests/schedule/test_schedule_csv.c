@@ -94,7 +94,7 @@ static void assert_same(const cgp_schedule *a, const cgp_schedule *b) {
             assert_int_equal(x[i].stage, y[i].stage);
             assert_int_equal(x[i].microbatch, y[i].microbatch);
             assert_int_equal(x[i].edge, y[i].edge);
-            assert_int_equal(x[i].paired, y[i].paired);
+            assert_int_equal(x[i].overlapped, y[i].overlapped);
         }
     }
 }

@@ -55,7 +55,7 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
-static void who_computes_most_is_on_the_path(void **state) {
+static void who_computes_max_is_on_the_path(void **state) {
     (void)state;
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
@@ -254,7 +254,7 @@ static void assert_grid(const char *csv, const char *expected, const char *messa
     cgp_schedule *s = NULL;
     assert_ok(cgp_schedule_from_csv(&s, "x.csv", csv, strlen(csv)));
     for (int lowered = 0; lowered < 2; lowered++) {
-        char *grid = cgp_schedule_draw_fault(s);
+        char *grid = cgp_schedule_draw_diagnostic(s);
         assert_non_null(grid);
         assert_string_equal(grid, expected);
         assert_message(message);
@@ -303,7 +303,7 @@ static void a_transfer_is_marked_at_its_action(void **state) {
 static void a_schedule_that_is_right_has_no_grid(void **state) {
     (void)state;
     cgp_schedule *s = test_generate("zb-v", 3, 7, 0);
-    assert_null(cgp_schedule_draw_fault(s));
+    assert_null(cgp_schedule_draw_diagnostic(s));
     cgp_schedule_destroy(s);
 }
 
@@ -321,7 +321,7 @@ static void a_long_list_is_cut_around_what_is_wrong(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_critical_path_leads_from_the_end_to_the_beginning),
-        cmocka_unit_test(who_computes_most_is_on_the_path),
+        cmocka_unit_test(who_computes_max_is_on_the_path),
         cmocka_unit_test(messages_take_time_on_the_link_or_on_the_receiver),
         cmocka_unit_test(times_that_are_none_are_refused),
         cmocka_unit_test(an_svg_has_a_box_and_a_label_for_every_action),

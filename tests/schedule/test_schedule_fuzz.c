@@ -281,15 +281,15 @@ static bool runs_with(const cgp_schedule *schedule, const int *capacity) {
 }
 
 /* Count capacity[] down through everything at or below least[]; false when all was tried. */
-static bool next_smaller(int *capacity, const int *least, int n_edges) {
+static bool next_smaller(int *capacity, const int *min, int n_edges) {
     for (int e = 0; e < n_edges; e++) {
         if (--capacity[e] >= 1) return true;
-        capacity[e] = least[e];
+        capacity[e] = min[e];
     }
     return false;
 }
 
-static void nothing_below_the_least_capacity_runs(void **state) {
+static void nothing_below_the_min_capacity_runs(void **state) {
     (void)state;
     uint64_t seed = test_seed();
     int tried = 0, above_one = 0;
@@ -298,23 +298,23 @@ static void nothing_below_the_least_capacity_runs(void **state) {
         cgp_schedule *schedule = draw_schedule(&t, &seed);
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(schedule, &report));
-        int capacity[EDGES], most = 1, vectors = 0;
+        int capacity[EDGES], max = 1, vectors = 0;
         for (int e = 0; e < t.n_edges; e++) {
-            capacity[e] = report.least_capacity[e];
-            most = capacity[e] > most ? capacity[e] : most;
+            capacity[e] = report.min_capacity[e];
+            max = capacity[e] > max ? capacity[e] : max;
         }
-        above_one += most > 1;
+        above_one += max > 1;
         assert_true(runs_with(schedule, capacity));
-        while (next_smaller(capacity, report.least_capacity, t.n_edges) && vectors++ < 200)
+        while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
         /* The largest entry is what one capacity for all edges would have to be. */
         for (int e = 0; e < t.n_edges; e++)
-            capacity[e] = most;
+            capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
         for (int e = 0; e < t.n_edges; e++)
-            capacity[e] = most - 1;
-        if (most > 1) assert_false(runs_with(schedule, capacity));
+            capacity[e] = max - 1;
+        if (max > 1) assert_false(runs_with(schedule, capacity));
         cgp_schedule_report_release(&report);
         cgp_schedule_destroy(schedule);
     }
@@ -325,10 +325,10 @@ static void nothing_below_the_least_capacity_runs(void **state) {
 
 /* Times that fall on the same instant are what goes wrong first, so all are small integers. */
 static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint64_t *seed) {
-    const int most = test_between(seed, 0, 3);
+    const int max = test_between(seed, 0, 3);
     for (int k = 0; k < 5; k++) {
         for (int i = 0; i < EDGES; i++)
-            values[k][i] = test_between(seed, 0, most);
+            values[k][i] = test_between(seed, 0, max);
     }
     *costs = (cgp_schedule_costs){.forward = values[0],
                                   .backward_input = values[1],
@@ -502,7 +502,7 @@ static void a_receive_posted_early_changes_no_time(void **state) {
         assert_path_is_whole(moved, &early);
         for (int e = 0; e < t.n_edges; e++) {
             assert_true(early.free_capacity[e] >= late.free_capacity[e]);
-            more += early_report.least_capacity[e] > late_report.least_capacity[e];
+            more += early_report.min_capacity[e] > late_report.min_capacity[e];
         }
         char *picture = cgp_schedule_draw(copy), *same = cgp_schedule_draw(moved);
         assert_string_equal(picture, same);
@@ -574,7 +574,7 @@ static void assert_runs(const cgp_schedule *schedule) {
     cgp_schedule_timeline timeline;
     assert_ok(cgp_schedule_check(schedule, &report));
     assert_ok(cgp_schedule_simulate(schedule, NULL, &timeline));
-    assert_true(runs_with(schedule, report.least_capacity));
+    assert_true(runs_with(schedule, report.min_capacity));
     assert_true(runs_with(schedule, timeline.free_capacity));
     char *picture = cgp_schedule_draw(schedule);
     assert_non_null(picture);
@@ -661,7 +661,7 @@ static void damage_before_lowering_is_found_after_it(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(nothing_below_the_least_capacity_runs),
+        cmocka_unit_test(nothing_below_the_min_capacity_runs),
         cmocka_unit_test(with_the_free_capacity_no_sender_waits_and_with_less_one_does),
         cmocka_unit_test(every_action_starts_as_soon_as_it_can),
         cmocka_unit_test(a_receive_posted_early_changes_no_time),

@@ -3,7 +3,7 @@
  * in the buffers that are said to be the least, with the bubble and the memory of its formula. */
 #include "schedules.h"
 
-enum { MOST_DEVICES = 8, MOST_CHUNKS = 24, MOST_VIRTUAL = 3 };
+enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
 
 /* Call `visit` for every schedule and size that it can be made in. */
 typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
@@ -12,10 +12,10 @@ static void visit_all(visitor *visit) {
     const cgp_schedule_info *info;
     for (int k = 0; (info = cgp_schedule_info_at(k)); k++) {
         const int first = info->any_virtual ? 1 : info->virtual_stages;
-        const int last = info->any_virtual ? MOST_VIRTUAL : info->virtual_stages;
-        for (int n = 1; n <= MOST_DEVICES; n++) {
-            const int least = strcmp(info->name, "dualpipe-v") == 0 ? 2 * n : 1;
-            for (int m = least; m <= MOST_CHUNKS; m++) {
+        const int last = info->any_virtual ? MAX_VIRTUAL : info->virtual_stages;
+        for (int n = 1; n <= MAX_DEVICES; n++) {
+            const int min = strcmp(info->name, "dualpipe-v") == 0 ? 2 * n : 1;
+            for (int m = min; m <= MAX_CHUNKS; m++) {
                 for (int v = first; v <= last; v++)
                     visit(info, n, m, v);
             }
@@ -80,36 +80,36 @@ static void stages_are_placed_in_a_loop_or_in_a_v(void **state) {
 
 /* The least capacity runs; one buffer less on an edge does not, and the message says who waits
  * for what. */
-static void assert_least_capacity(const cgp_schedule_info *info, int n, int m, int v) {
+static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_report report;
     cgp_schedule_timeline t;
     test_lower(s);
     assert_ok(cgp_schedule_check(s, &report));
-    const cgp_schedule_costs costs = {.capacity = report.least_capacity};
+    const cgp_schedule_costs costs = {.capacity = report.min_capacity};
     assert_ok(cgp_schedule_simulate(s, &costs, &t));
     cgp_schedule_timeline_release(&t);
     for (int e = 0; e < report.edges; e++) {
-        if (report.least_capacity[e] == 1) continue;
-        report.least_capacity[e]--;
+        if (report.min_capacity[e] == 1) continue;
+        report.min_capacity[e]--;
         assert_status(cgp_schedule_simulate(s, &costs, &t), CGP_EINVAL);
         assert_message("schedule: deadlock: device ");
         assert_message(" waits at ");
         assert_message("SEND_");
-        report.least_capacity[e]++;
+        report.min_capacity[e]++;
     }
     cgp_schedule_report_release(&report);
     cgp_schedule_destroy(s);
 }
 
-static void every_schedule_runs_with_its_least_capacity_and_with_no_less(void **state) {
+static void every_schedule_runs_with_its_min_capacity_and_with_no_less(void **state) {
     (void)state;
-    visit_all(assert_least_capacity);
+    visit_all(assert_min_capacity);
 }
 
 /* --- bubble and memory --- */
 
-static int least(int a, int b) {
+static int min(int a, int b) {
     return a < b ? a : b;
 }
 
@@ -125,13 +125,13 @@ static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, for
     if (is(info, "gpipe"))
         *out = (formula){3 * (n - 1), m, m};
     else if (is(info, "1f1b"))
-        *out = (formula){3 * (n - 1), least(m, n), m};
+        *out = (formula){3 * (n - 1), min(m, n), m};
     else if (is(info, "eager-1f1b"))
-        *out = (formula){3 * (n - 1), least(m, twice), m};
+        *out = (formula){3 * (n - 1), min(m, twice), m};
     else if (is(info, "looped-bfs"))
         *out = (formula){3 * (n - 1), m * v, m < n ? n : m};
     else if (is(info, "interleaved"))
-        *out = (formula){3 * (n - 1), least(m * v, (v - 1) * n + twice), multiple};
+        *out = (formula){3 * (n - 1), min(m * v, (v - 1) * n + twice), multiple};
     else if (is(info, "interleaved-zb"))
         *out = (formula){n - 1, n * v, multiple};
     else if (is(info, "zb-h1"))
@@ -185,7 +185,7 @@ static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v)
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_timeline shared, plain, mixed;
-    double ones[MOST_DEVICES * MOST_VIRTUAL];
+    double ones[MAX_DEVICES * MAX_VIRTUAL];
     test_lower(s);
     for (int j = 0; j < n * v; j++)
         ones[j] = 1.0;
@@ -245,7 +245,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_is_complete_and_ascends),
         cmocka_unit_test(stages_are_placed_in_a_loop_or_in_a_v),
-        cmocka_unit_test(every_schedule_runs_with_its_least_capacity_and_with_no_less),
+        cmocka_unit_test(every_schedule_runs_with_its_min_capacity_and_with_no_less),
         cmocka_unit_test(bubble_and_memory_are_those_of_the_formula),
         cmocka_unit_test(costs_that_are_not_given_are_shared_by_the_stages_of_a_device),
         cmocka_unit_test(devices_with_more_stages_share_more),

@@ -4,8 +4,8 @@
 
 #include "schedule/schedule.h"
 
-#define MOST_STAGES 8
-#define MOST_CHUNKS 24
+#define MAX_STAGES 8
+#define MAX_CHUNKS 24
 
 static const char *const generators[] = {"gpipe", "1f1b"};
 
@@ -30,7 +30,7 @@ static int make_edges(cgp_edge *edges, int n, bool jumps) {
 }
 
 static cgp_schedule *lowered(const char *name, int n, int m, cgp_recompute mode, bool jumps) {
-    cgp_edge edges[MOST_STAGES * MOST_STAGES];
+    cgp_edge edges[MAX_STAGES * MAX_STAGES];
     cgp_schedule *schedule = create(name, n, m, mode);
     assert_ok(cgp_schedule_lower(schedule, edges, make_edges(edges, n, jumps)));
     return schedule;
@@ -39,7 +39,7 @@ static cgp_schedule *lowered(const char *name, int n, int m, cgp_recompute mode,
 static int count_recomputed(const cgp_schedule *schedule, int stage, bool *recomputed) {
     int count, sum = 0;
     const cgp_action *list = cgp_schedule_actions(schedule, stage, &count);
-    memset(recomputed, 0, MOST_CHUNKS * sizeof *recomputed);
+    memset(recomputed, 0, MAX_CHUNKS * sizeof *recomputed);
     for (int i = 0; i < count; i++) {
         if (list[i].kind != CGP_ACTION_R) continue;
         assert_int_equal(list[i + 1].kind, CGP_ACTION_B);
@@ -53,8 +53,8 @@ static int count_recomputed(const cgp_schedule *schedule, int stage, bool *recom
 static void backward_ascends_on_every_stage(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
-        for (int n = 1; n <= MOST_STAGES; n++) {
-            for (int m = 1; m <= MOST_CHUNKS; m++) {
+        for (int n = 1; n <= MAX_STAGES; n++) {
+            for (int m = 1; m <= MAX_CHUNKS; m++) {
                 cgp_schedule *schedule = create(generators[g], n, m, CGP_RECOMPUTE_NEVER);
                 for (int j = 0; j < n; j++) {
                     int next[2] = {0, 0}, count;
@@ -77,8 +77,8 @@ static void backward_ascends_on_every_stage(void **state) {
 static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
-        for (int n = 1; n <= MOST_STAGES; n++) {
-            for (int m = 1; m <= MOST_CHUNKS; m++) {
+        for (int n = 1; n <= MAX_STAGES; n++) {
+            for (int m = 1; m <= MAX_CHUNKS; m++) {
                 cgp_schedule *schedule =
                     lowered(generators[g], n, m, CGP_RECOMPUTE_ALWAYS, false);
                 cgp_schedule_report report;
@@ -92,9 +92,9 @@ static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(vo
                     assert_int_equal(report.peak_slots[j], expected);
                 }
                 for (int e = 0; e < report.edges; e++)
-                    assert_int_equal(report.least_capacity[e], 1);
+                    assert_int_equal(report.min_capacity[e], 1);
                 cgp_schedule_report_release(&report);
-                assert_null(report.least_capacity);
+                assert_null(report.min_capacity);
                 cgp_schedule_destroy(schedule);
             }
         }
@@ -105,14 +105,14 @@ static void gpipe_has_m_in_flight_and_1f1b_n_minus_j_and_both_need_one_buffer(vo
  * edge. */
 static void jumps_under_gpipe_need_one_buffer(void **state) {
     (void)state;
-    for (int n = 2; n <= MOST_STAGES; n++) {
+    for (int n = 2; n <= MAX_STAGES; n++) {
         for (int m = 1; m <= 10; m++) {
             cgp_schedule *schedule = lowered("gpipe", n, m, CGP_RECOMPUTE_EXCEPT_LAST, true);
             cgp_schedule_report report;
             assert_ok(cgp_schedule_check(schedule, &report));
             assert_int_equal(report.edges, n * (n - 1));
             for (int e = 0; e < report.edges; e++)
-                assert_int_equal(report.least_capacity[e], 1);
+                assert_int_equal(report.min_capacity[e], 1);
             cgp_schedule_report_release(&report);
             cgp_schedule_destroy(schedule);
         }
@@ -131,7 +131,7 @@ static void a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer(void **sta
         cgp_schedule_report report;
         assert_ok(cgp_schedule_check(schedule, &report));
         for (int e = 0; e < n_edges; e++)
-            assert_int_equal(report.least_capacity[e], e == 3 && n_edges == 8 ? 2 : 1);
+            assert_int_equal(report.min_capacity[e], e == 3 && n_edges == 8 ? 2 : 1);
         cgp_schedule_report_release(&report);
         cgp_schedule_timeline timeline;
         const cgp_schedule_costs costs = {.capacity = (const int[]){1, 1, 1, 1, 1, 1, 1, 1}};
@@ -149,10 +149,10 @@ static void a_jump_with_its_gradient_under_1f1b_needs_a_second_buffer(void **sta
 
 static void recompute_never_leaves_out_and_always_puts_in_all(void **state) {
     (void)state;
-    bool recomputed[MOST_CHUNKS];
+    bool recomputed[MAX_CHUNKS];
     for (int g = 0; g < 2; g++) {
         for (int n = 1; n <= 5; n++) {
-            for (int m = 1; m <= MOST_CHUNKS; m++) {
+            for (int m = 1; m <= MAX_CHUNKS; m++) {
                 cgp_schedule *never = create(generators[g], n, m, CGP_RECOMPUTE_NEVER);
                 cgp_schedule *always = create(generators[g], n, m, CGP_RECOMPUTE_ALWAYS);
                 for (int j = 0; j < n; j++) {
@@ -168,9 +168,9 @@ static void recompute_never_leaves_out_and_always_puts_in_all(void **state) {
 
 static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
     (void)state;
-    bool recomputed[MOST_CHUNKS];
+    bool recomputed[MAX_CHUNKS];
     for (int n = 1; n <= 5; n++) {
-        for (int m = 1; m <= MOST_CHUNKS; m++) {
+        for (int m = 1; m <= MAX_CHUNKS; m++) {
             cgp_schedule *schedule = create("gpipe", n, m, CGP_RECOMPUTE_EXCEPT_LAST);
             for (int j = 0; j < n; j++) {
                 assert_int_equal(count_recomputed(schedule, j, recomputed), m - 1);
@@ -186,9 +186,9 @@ static void except_last_under_gpipe_spares_micro_batch_0(void **state) {
  * with one micro-batch it is the only one. */
 static void except_last_under_1f1b_spares_the_last_stage_and_micro_batch_0(void **state) {
     (void)state;
-    bool recomputed[MOST_CHUNKS];
+    bool recomputed[MAX_CHUNKS];
     for (int n = 1; n <= 5; n++) {
-        for (int m = 1; m <= MOST_CHUNKS; m++) {
+        for (int m = 1; m <= MAX_CHUNKS; m++) {
             cgp_schedule *schedule = create("1f1b", n, m, CGP_RECOMPUTE_EXCEPT_LAST);
             for (int j = 0; j < n; j++) {
                 assert_int_equal(count_recomputed(schedule, j, recomputed),
@@ -210,7 +210,7 @@ static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
             for (int m = 1; m <= 12; m++) {
                 cgp_schedule *schedule = create(generators[g], n, m, CGP_RECOMPUTE_EXCEPT_LAST);
                 for (int j = 0; j < n; j++) {
-                    bool recomputed[MOST_CHUNKS];
+                    bool recomputed[MAX_CHUNKS];
                     int count, full = 0;
                     const cgp_action *list = cgp_schedule_actions(schedule, j, &count);
                     count_recomputed(schedule, j, recomputed);
@@ -229,7 +229,7 @@ static void except_last_fills_one_saved_slot_per_stage_at_a_time(void **state) {
 
 static void an_unknown_mode_changes_nothing(void **state) {
     (void)state;
-    bool recomputed[MOST_CHUNKS];
+    bool recomputed[MAX_CHUNKS];
     cgp_schedule *schedule = create("gpipe", 2, 2, CGP_RECOMPUTE_NEVER);
     assert_status(cgp_schedule_recompute(schedule, (cgp_recompute)6), CGP_EINVAL);
     assert_message("got mode 6");
@@ -249,7 +249,7 @@ static void forward_keeps_one_micro_batch_in_flight(void **state) {
             assert_int_equal(report.peak_slots[j], 1);
         }
         for (int e = 0; e < report.edges; e++)
-            assert_int_equal(report.least_capacity[e], 1);
+            assert_int_equal(report.min_capacity[e], 1);
         cgp_schedule_report_release(&report);
         cgp_schedule_destroy(schedule);
     }

@@ -121,11 +121,11 @@ static void few_micro_batches_take_what_the_formula_says(void **state) {
 
 /* --- pipelines.md --- */
 
-static void assert_golden(const char *name, int n, int v, int most, int least, int peak) {
+static void assert_golden(const char *name, int n, int v, int max, int min, int peak) {
     const test_measures t = measure(name, n, 4 * n, v, NULL);
-    if (t.bubble_span > most + 1e-9 || t.bubble_span < least - 1e-9 || t.peak != peak)
+    if (t.bubble_span > max + 1e-9 || t.bubble_span < min - 1e-9 || t.peak != peak)
         print_error("%s at n=%d: bubble %g and peak %d\n", name, n, t.bubble_span, t.peak);
-    assert_true(t.bubble_span <= most + 1e-9 && t.bubble_span >= least - 1e-9);
+    assert_true(t.bubble_span <= max + 1e-9 && t.bubble_span >= min - 1e-9);
     assert_int_equal(t.peak, peak);
 }
 

@@ -315,7 +315,7 @@ static void bad_edges_are_refused_and_change_nothing(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void actions_are_cut_to_the_room_given(void **state) {
+static void actions_are_cut_to_the_capacity_given(void **state) {
     (void)state;
     char text[8];
     const cgp_action action = {.kind = CGP_ACTION_RECV_B, .stage = 12, .microbatch = 3};
@@ -348,7 +348,7 @@ int main(void) {
         cmocka_unit_test(sizes_out_of_range_are_refused),
         cmocka_unit_test(calls_out_of_turn_change_nothing),
         cmocka_unit_test(bad_edges_are_refused_and_change_nothing),
-        cmocka_unit_test(actions_are_cut_to_the_room_given),
+        cmocka_unit_test(actions_are_cut_to_the_capacity_given),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,7 @@
 
 #include <dirent.h>
 
-enum { MOST_BYTES = 1 << 17, MOST_TABLES = 200 };
+enum { MAX_BYTES = 1 << 17, MAX_TABLES = 200 };
 
 typedef struct table {
     char file[64], name[64], format[32];
@@ -13,8 +13,8 @@ typedef struct table {
     char *text; /* in the bytes of its file */
 } table;
 
-static char files[8][MOST_BYTES];
-static table tables[MOST_TABLES];
+static char files[8][MAX_BYTES];
+static table tables[MAX_TABLES];
 static int n_files, n_tables;
 
 /* Split a file at its empty lines; the first line of each part says what it is. */
@@ -26,7 +26,7 @@ static void split(const char *name, char *text) {
             next[1] = '\0';
             next += 2;
         }
-        assert_in_range(n_tables, 1, MOST_TABLES);
+        assert_in_range(n_tables, 1, MAX_TABLES);
         assert_int_equal(sscanf(part, "# %63s devices=%d stages=%d chunks=%d format=%31s",
                                 t->name, &t->devices, &t->stages, &t->chunks, t->format),
                          5);
@@ -47,9 +47,9 @@ static int read_all(void **state) {
         FILE *file = fopen(path, "rb");
         assert_non_null(file);
         assert_in_range(n_files, 0, 7);
-        const size_t size = fread(files[n_files], 1, MOST_BYTES - 1, file);
+        const size_t size = fread(files[n_files], 1, MAX_BYTES - 1, file);
         fclose(file);
-        assert_in_range(size, 1, MOST_BYTES - 2);
+        assert_in_range(size, 1, MAX_BYTES - 2);
         split(entry->d_name, files[n_files++]);
     }
     closedir(all);
@@ -139,13 +139,13 @@ static void assert_same_step(const table *plain, const table *with, bool pairs) 
     assert_float_equal(x.span, y.span, 0.0);
     assert_float_equal(x.bubble_makespan, y.bubble_makespan, 0.0);
     assert_float_equal(x.bubble_span, y.bubble_span, 0.0);
-    int least[2] = {0, 0};
+    int min[2] = {0, 0};
     for (int e = 0; e < x.edges; e++) {
         assert_true(y.free_capacity[e] >= x.free_capacity[e]);
-        least[0] = r.least_capacity[e] > least[0] ? r.least_capacity[e] : least[0];
-        least[1] = q.least_capacity[e] > least[1] ? q.least_capacity[e] : least[1];
+        min[0] = r.min_capacity[e] > min[0] ? r.min_capacity[e] : min[0];
+        min[1] = q.min_capacity[e] > min[1] ? q.min_capacity[e] : min[1];
     }
-    assert_true(least[1] >= least[0]); /* for all edges alike; single ones may be fewer */
+    assert_true(min[1] >= min[0]); /* for all edges alike; single ones may be fewer */
     char *picture = cgp_schedule_draw(a), *same = cgp_schedule_draw(b);
     assert_string_equal(picture, same);
     free(same);

@@ -5,13 +5,13 @@
 
 #include "schedule/schedule.h"
 
-#define MOST_STAGES 64
+#define MAX_STAGES 64
 
 static const char *const generators[] = {"gpipe", "1f1b"};
 
 /* Lower with the edges of a chain. */
 static void lower(cgp_schedule *schedule) {
-    cgp_edge edges[2 * MOST_STAGES];
+    cgp_edge edges[2 * MAX_STAGES];
     int n_edges = 0;
     for (int j = 0; j + 1 < cgp_schedule_stages(schedule); j++) {
         edges[n_edges++] = (cgp_edge){j, j + 1};
@@ -197,7 +197,7 @@ static void jumps_keep_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {
         for (int d = 2; d < n; d++) {
-            cgp_edge edges[2 * MOST_STAGES];
+            cgp_edge edges[2 * MAX_STAGES];
             int count = 0;
             for (int j = 0; j + 1 < n; j++) {
                 edges[count++] = (cgp_edge){j, j + 1};

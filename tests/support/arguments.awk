@@ -34,7 +34,7 @@ function expression(name, type, parameter, k) {
         used[type] = 1
         return of_type[type]
     }
-    if (type ~ /\*$/ && type !~ /^const /) return "room(f, " k ")"
+    if (type ~ /\*$/ && type !~ /^const /) return "capacity(f, " k ")"
     complain(name ": " parameter ": arguments.txt has no value of type " type)
     return "0"
 }

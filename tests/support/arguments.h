@@ -4,26 +4,33 @@
 #ifndef CGP_TESTS_ARGUMENTS_H
 #define CGP_TESTS_ARGUMENTS_H
 
-#include "folder.h"
+#include "directory.h"
 
 #include <cgpipe/cgpipe.h>
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/models/weights.h>
 
 #include <fcntl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-enum { WHOLE = -1, FORKED = -2, MOST_PARAMETERS = 10, ROOM = 65536, FILLED = 0x5a, SECONDS = 60 };
+enum {
+    WHOLE = -1,
+    FORKED = -2,
+    MAX_PARAMETERS = 10,
+    ROOM = 65536,
+    FILLED = 0x5a,
+    SECONDS = 60
+};
 
 /* A call: which pointer is missing, what came of it, and the memory that its other pointers lead to. */
 typedef struct frame {
     int missing;
     cgp_status status;
     bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
-    bool given[MOST_PARAMETERS];
-    _Alignas(64) unsigned char room[MOST_PARAMETERS][ROOM]; /* for any type */
-    unsigned char before[MOST_PARAMETERS][ROOM];
+    bool given[MAX_PARAMETERS];
+    _Alignas(64) unsigned char capacity[MAX_PARAMETERS][ROOM]; /* for any type */
+    unsigned char before[MAX_PARAMETERS][ROOM];
 } frame;
 
 typedef struct call_case {
@@ -61,19 +68,19 @@ static void leave_to_a_child(void) {
 /* The last thing before the call: what the memory holds that the call must leave as it is. */
 static void ready(frame *f) {
     if (f->missing == FORKED) leave_to_a_child();
-    memcpy(f->before, f->room, sizeof f->room);
+    memcpy(f->before, f->capacity, sizeof f->capacity);
     (void)cgp_fail(CGP_OK, "%s", "");
 }
 
 static void *memory_of(frame *f, int k, int byte) {
     f->given[k] = true;
-    return memset(f->room[k], byte, ROOM);
+    return memset(f->capacity[k], byte, ROOM);
 }
 
 /* The memory of parameter k, written on success only; or anywhere, never mind what. */
-#define room(f, k) memory_of(f, k, FILLED)
-#define memory(f) memory_of(f, MOST_PARAMETERS - 1, 0)
-#define zeros(f) memory_of(f, MOST_PARAMETERS - 2, 0)
+#define capacity(f, k) memory_of(f, k, FILLED)
+#define memory(f) memory_of(f, MAX_PARAMETERS - 1, 0)
+#define zeros(f) memory_of(f, MAX_PARAMETERS - 2, 0)
 
 /* --- results that are none --- */
 
@@ -122,7 +129,7 @@ OPTIONS_RESULT(cgp_gpt2_options)
 OPTIONS_RESULT(cgp_resnet_options)
 OPTIONS_RESULT(cgp_unet_options)
 OPTIONS_RESULT(cgp_amoebanetd_options)
-OPTIONS_RESULT(cgp_named_model)
+OPTIONS_RESULT(cgp_model_spec)
 #define OF(type, r)                                                                            \
     type:                                                                                      \
     no_##type
@@ -141,7 +148,7 @@ OPTIONS_RESULT(cgp_named_model)
              OF(cgp_mnist_options, r), OF(cgp_images_options, r), OF(cgp_profile_options, r),  \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
              OF(cgp_gpt2_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
-             OF(cgp_amoebanetd_options, r), OF(cgp_named_model, r), default: no_number)(r)
+             OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), default: no_number)(r)
 
 /* --- plain arguments --- */
 
@@ -202,9 +209,9 @@ static const cgp_token_options *token_options(void) {
     return &options;
 }
 
-static cgp_named_model *named(void) {
-    static cgp_named_model model;
-    model = cgp_named_model_default();
+static cgp_model_spec *spec(void) {
+    static cgp_model_spec model;
+    model = cgp_model_spec_default();
     model.kind = CGP_MODEL_RESNET;
     model.resnet.depth = 20;
     return &model;
@@ -449,7 +456,7 @@ static cgp_pipeline *outside(bool forward) {
     cgp_plan_options *options = plan_options();
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
-    options->loss_outside = true;
+    options->external_loss = true;
     need(cgp_plan_create(&plan, make_model(false), options));
     need(cgp_pipeline_create(&pipeline, plan, 1));
     if (forward) need(cgp_pipeline_forward(pipeline, inputs(), 2, &y));
@@ -517,8 +524,8 @@ static const char *const *data_paths(void) {
 static cgp_safetensors_writer *writer_at(const char *name) {
     cgp_safetensors_writer *writer = NULL;
     need(cgp_safetensors_create(&writer, path(name), 1, texts, (const cgp_dtype[]){CGP_F32},
-                                     &(const cgp_shape){1, {4}}, (const char *const[]){"key", "value"},
-                                     1));
+                                &(const cgp_shape){1, {4}},
+                                (const char *const[]){"key", "value"}, 1));
     return writer;
 }
 
@@ -548,7 +555,7 @@ static cgp_safetensors *tensors(void) {
 static cgp_tokenizer *tokenizer(void) {
     cgp_tokenizer *t = NULL;
     need(cgp_tokenizer_create(&t, TEST_DATA "/tokenizer/vocab.json",
-                                   TEST_DATA "/tokenizer/merges.txt"));
+                              TEST_DATA "/tokenizer/merges.txt"));
     return t;
 }
 

@@ -42,8 +42,8 @@ static char *write_token(char *out, const test_bpe *bpe, int token, bool json) {
     return out;
 }
 
-void test_bpe_texts(const test_bpe *bpe, char vocabulary[BPE_TEXT], char merges[BPE_TEXT]) {
-    char *v = vocabulary, *m = merges + sprintf(merges, "#version: 0.2\n");
+void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]) {
+    char *v = vocab, *m = merges + sprintf(merges, "#version: 0.2\n");
     for (int i = 0; i < bpe->n; i++) {
         v += sprintf(v, i ? ",\n\"" : "{\"");
         v = write_token(v, bpe, i, true);
@@ -56,7 +56,7 @@ void test_bpe_texts(const test_bpe *bpe, char vocabulary[BPE_TEXT], char merges[
     }
     sprintf(v, "}\n");
     *m = '\0';
-    assert_true(v < vocabulary + BPE_TEXT - 8 && m < merges + BPE_TEXT);
+    assert_true(v < vocab + BPE_TEXT - 8 && m < merges + BPE_TEXT);
 }
 
 static int rank_of(const test_bpe *bpe, int left, int right) {

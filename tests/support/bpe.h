@@ -22,7 +22,7 @@ void test_bpe_start(test_bpe *bpe);
 bool test_bpe_merge(test_bpe *bpe, int left, int right);
 
 /* vocab.json and merges.txt, as texts. */
-void test_bpe_texts(const test_bpe *bpe, char vocabulary[BPE_TEXT], char merges[BPE_TEXT]);
+void test_bpe_texts(const test_bpe *bpe, char vocab[BPE_TEXT], char merges[BPE_TEXT]);
 
 /* The tokens of a word, the slow way: of all neighbours that have a merge the first, among those with the
  * first merge. Returns how many. */

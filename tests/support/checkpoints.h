@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoints.h -- checkpoints of plain files in a run's folder, without a pipeline. */
+/* checkpoints.h -- checkpoints of plain files in a run's directory, without a pipeline. */
 #ifndef CGP_TESTS_CHECKPOINTS_H
 #define CGP_TESTS_CHECKPOINTS_H
 
-#include "folder.h"
+#include "directory.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -25,25 +25,25 @@ static inline void remove_tree(const char *path) {
     nftw(path, remove_one, 16, FTW_DEPTH | FTW_PHYS);
 }
 
-static char run[128]; /* a run's folder, which is not there when a test begins */
+static char run[128]; /* a run's directory, which is not there when a test begins */
 
 static inline int empty_tree_before(void **state) {
     (void)state;
-    snprintf(run, sizeof run, "%s/run", test_folder);
-    remove_tree(test_folder);
-    return mkdir(test_folder, 0700);
+    snprintf(run, sizeof run, "%s/run", test_directory);
+    remove_tree(test_directory);
+    return mkdir(test_directory, 0700);
 }
 
 static inline int remove_tree_after(void **state) {
     (void)state;
-    remove_tree(test_folder);
+    remove_tree(test_directory);
     return 0;
 }
 
-/* The names in a folder that begin with `prefix`. */
-static inline int count_names(const char *folder, const char *prefix) {
+/* The names in a directory that begin with `prefix`. */
+static inline int count_names(const char *directory, const char *prefix) {
     int count = 0;
-    DIR *list = opendir(folder);
+    DIR *list = opendir(directory);
     if (!list) return 0;
     for (struct dirent *item = readdir(list); item; item = readdir(list))
         count += strncmp(item->d_name, prefix, strlen(prefix)) == 0 &&
@@ -71,7 +71,7 @@ static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *
 }
 
 /* A checkpoint of two files of these sizes, whose bytes `random` draws. */
-static inline cgp_status save_plain(const char *folder, int64_t step, int keep,
+static inline cgp_status save_plain(const char *directory, int64_t step, int keep,
                                     const char *note, const size_t bytes[2], uint64_t random) {
     cgp__checkpoint_writer *writer = NULL;
     const cgp__checkpoint_info info = {.step = step,
@@ -81,7 +81,7 @@ static inline cgp_status save_plain(const char *folder, int64_t step, int keep,
                                        .n_states = 2,
                                        .states = {"exp_avg", "exp_avg_sq"},
                                        .note = note};
-    CGP_TRY(cgp__checkpoint_create(&writer, folder, step));
+    CGP_TRY(cgp__checkpoint_create(&writer, directory, step));
     cgp_status status = add_random(writer, "weights.safetensors", bytes[0], random);
     if (status == CGP_OK)
         status = add_random(writer, "optimizer.safetensors", bytes[1], random + 1);
@@ -102,10 +102,10 @@ static inline void leave_descriptors(int count) {
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
 }
 
-/* The step that is found in a folder; fails the test if none is. */
-static inline int64_t found_step(const char *folder) {
+/* The step that is found in a directory; fails the test if none is. */
+static inline int64_t found_step(const char *directory) {
     int64_t step = -1;
-    assert_ok(cgp_checkpoint_find(NULL, &step, NULL, folder));
+    assert_ok(cgp_checkpoint_find(NULL, &step, NULL, directory));
     return step;
 }
 

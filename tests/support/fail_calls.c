@@ -307,16 +307,16 @@ ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
 
 ssize_t pread64(int, void *, size_t, off_t) __attribute__((alias("pread")));
 
-ssize_t __read_chk(int fd, void *bytes, size_t count, size_t room);
-ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t room);
+ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity);
+ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t capacity);
 
-ssize_t __read_chk(int fd, void *bytes, size_t count, size_t room) {
-    if (count > room) abort();
+ssize_t __read_chk(int fd, void *bytes, size_t count, size_t capacity) {
+    if (count > capacity) abort();
     return read(fd, bytes, count);
 }
 
-ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t room) {
-    if (count > room) abort();
+ssize_t __pread_chk(int fd, void *bytes, size_t count, off_t at, size_t capacity) {
+    if (count > capacity) abort();
     return pread(fd, bytes, count, at);
 }
 

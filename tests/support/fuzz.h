@@ -30,10 +30,10 @@ static inline void *fuzz_exact(const void *bytes, size_t size) {
 }
 
 /* Replace `out` bytes at `at` by `count` others, if that fits in `room`. */
-static inline void fuzz_replace(void *bytes, size_t *size, size_t room, size_t at, size_t out,
-                                const void *with, size_t count) {
+static inline void fuzz_replace(void *bytes, size_t *size, size_t capacity, size_t at,
+                                size_t out, const void *with, size_t count) {
     char *to = bytes;
-    if (at + out > *size || *size - out + count > room) return;
+    if (at + out > *size || *size - out + count > capacity) return;
     memmove(to + at + count, to + at + out, *size - at - out);
     memcpy(to + at, with, count);
     *size += count - out;
@@ -42,12 +42,12 @@ static inline void fuzz_replace(void *bytes, size_t *size, size_t room, size_t a
 /* --- the corpus --- */
 
 /* The next input of a corpus; false at its end. */
-static inline bool fuzz_next(FILE *corpus, void *bytes, size_t room, size_t *size) {
+static inline bool fuzz_next(FILE *corpus, void *bytes, size_t capacity, size_t *size) {
     uint8_t length[4];
     if (fread(length, 1, 4, corpus) != 4) return false;
     *size =
         length[0] | (size_t)length[1] << 8 | (size_t)length[2] << 16 | (size_t)length[3] << 24;
-    return *size <= room && fread(bytes, 1, *size, corpus) == *size;
+    return *size <= capacity && fread(bytes, 1, *size, corpus) == *size;
 }
 
 #ifdef CGP_LIBFUZZER
@@ -114,16 +114,16 @@ static inline size_t fuzz_below(uint64_t *random, size_t bound) {
 }
 
 /* Call `take` with each input of a corpus; returns how many it accepted. */
-static inline int fuzz_corpus(const char *name, size_t room,
+static inline int fuzz_corpus(const char *name, size_t capacity,
                               bool (*take)(const uint8_t *, size_t)) {
     char path[600];
     int accepted = 0;
     size_t size = 0;
-    uint8_t *bytes = malloc(room);
+    uint8_t *bytes = malloc(capacity);
     snprintf(path, sizeof path, "%s/../fuzz/corpus/%s", TEST_DATA, name);
     FILE *corpus = fopen(path, "rb");
     assert_non_null(corpus);
-    while (fuzz_next(corpus, bytes, room, &size))
+    while (fuzz_next(corpus, bytes, capacity, &size))
         accepted += take(bytes, size);
     assert_true(feof(corpus)); /* none was longer than there is room */
     fclose(corpus);
@@ -140,7 +140,7 @@ typedef struct fuzz_reader {
     int mutations;
 } fuzz_reader;
 
-enum { FUZZ_ROOM = 1 << 14, FUZZ_SEEDS = 2048, FUZZ_SECONDS = 5 };
+enum { FUZZ_CAPACITY = 1 << 14, FUZZ_SEEDS = 2048, FUZZ_SECONDS = 5 };
 
 typedef struct fuzz_seeds {
     uint8_t *bytes[FUZZ_SEEDS];
@@ -170,7 +170,7 @@ static inline void fuzz_mutate(const fuzz_reader *r, uint8_t *bytes, size_t *siz
         *size = at;
         break;
     case 2: /* a part of another input */
-        fuzz_replace(bytes, size, FUZZ_ROOM, at, fuzz_below(random, 9),
+        fuzz_replace(bytes, size, FUZZ_CAPACITY, at, fuzz_below(random, 9),
                      fuzz_all.bytes[other] + from,
                      fuzz_below(random, fuzz_all.size[other] - from) + 1);
         break;
@@ -183,22 +183,22 @@ static inline void fuzz_mutate(const fuzz_reader *r, uint8_t *bytes, size_t *siz
             bytes[digit] = (uint8_t)('0' + fuzz_below(random, 10));
             break;
         }
-        fuzz_replace(bytes, size, FUZZ_ROOM, digit, 1, word, strlen(word));
+        fuzz_replace(bytes, size, FUZZ_CAPACITY, digit, 1, word, strlen(word));
         break;
     default:
-        fuzz_replace(bytes, size, FUZZ_ROOM, at,
+        fuzz_replace(bytes, size, FUZZ_CAPACITY, at,
                      fuzz_below(random, 2) ? 0 : fuzz_below(random, 12), word, strlen(word));
     }
 }
 
 /* Take mutated inputs, for 5 seconds at most (the sanitizers are slow), and see both outcomes. */
 static inline void fuzz_run(const fuzz_reader *r) {
-    static uint8_t bytes[FUZZ_ROOM];
+    static uint8_t bytes[FUZZ_CAPACITY];
     uint64_t random = test_seed();
     const time_t start = time(NULL);
     int accepted = 0, tried = 0;
     fuzz_all.count = 0;
-    (void)fuzz_corpus(r->name, FUZZ_ROOM, fuzz_keep);
+    (void)fuzz_corpus(r->name, FUZZ_CAPACITY, fuzz_keep);
     for (; tried < r->mutations && time(NULL) - start < FUZZ_SECONDS; tried++) {
         const size_t seed = fuzz_below(&random, fuzz_all.count);
         size_t size = fuzz_all.size[seed];

@@ -23,10 +23,10 @@ typedef struct fuzz_part {
 } fuzz_part;
 
 /* Cut an input into at most `most` parts; returns how many there are, at least 1. */
-static inline int fuzz_cut(const uint8_t *bytes, size_t size, fuzz_part *parts, int most) {
+static inline int fuzz_cut(const uint8_t *bytes, size_t size, fuzz_part *parts, int max) {
     const size_t between = strlen(FUZZ_BETWEEN);
     int count = 0;
-    while (count < most - 1) {
+    while (count < max - 1) {
         const uint8_t *end = size ? memmem(bytes, size, FUZZ_BETWEEN, between) : NULL;
         if (!end) break;
         parts[count++] = (fuzz_part){bytes, (size_t)(end - bytes)};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* graphs.c -- see graphs.h. */
 #include "graphs.h"
-#include "own_ops.h"
+#include "custom_ops.h"
 
 #include <cgpipe/models/gpt2.h>
 
@@ -10,7 +10,7 @@ cgp_model *test_gpt2(const test_sizes *sizes) {
     options.layers = sizes->layers;
     options.width = sizes->width;
     options.heads = sizes->heads;
-    options.vocabulary = sizes->vocabulary;
+    options.vocab = sizes->vocab;
     options.sequence = sizes->sequence;
     options.dropout = sizes->dropout;
     cgp_model *model = NULL;
@@ -75,24 +75,25 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
 
 /* An op from outside the library. */
 static cgp_value random_own(graph *g, cgp_value x, const char *name) {
-    static const cgp_op *const plain[] = {&test_own_scale, &test_own_rms, &test_own_sigmoid,
-                                          &test_own_meter, &test_own_bias};
+    static const cgp_op *const plain[] = {&test_custom_scale, &test_custom_rms,
+                                          &test_custom_sigmoid, &test_custom_meter,
+                                          &test_custom_bias};
     const test_noise noise = {g->sizes->dropout};
-    const int64_t vocabulary = g->sizes->vocabulary;
+    const int64_t vocab = g->sizes->vocab;
     const cgp_value with[2] = {x, g->seen[test_between(g->state, 0, g->n - 1)]};
     switch (test_between(g->state, 0, 6)) {
     case 0:
-        return cgp_op_apply(g->model, &test_own_product, with, NULL, NULL);
+        return cgp_op_apply(g->model, &test_custom_product, with, NULL, NULL);
     case 1:
-        return cgp_op_apply(g->model, &test_own_noise, &x, NULL, &noise);
+        return cgp_op_apply(g->model, &test_custom_noise, &x, NULL, &noise);
     case 2:
-        return cgp_op_apply(g->model, &test_own_gain, (cgp_value[]){x, g->kinds}, name,
-                            &vocabulary);
+        return cgp_op_apply(g->model, &test_custom_gain, (cgp_value[]){x, g->kinds}, name,
+                            &vocab);
     case 3:
         if (!g->sizes->rough) return x;
         return cgp_embedding(g->model,
-                             cgp_op_apply(g->model, &test_own_bucket, &x, NULL, &vocabulary),
-                             name, vocabulary, g->sizes->width, normal);
+                             cgp_op_apply(g->model, &test_custom_bucket, &x, NULL, &vocab),
+                             name, vocab, g->sizes->width, normal);
     default:
         return cgp_op_apply(g->model, plain[test_between(g->state, 0, 4)], &x, name, NULL);
     }
@@ -136,17 +137,17 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y =
-        cgp_embedding(g->model, g->kinds, "kinds", sizes->vocabulary, sizes->width, normal);
+        cgp_embedding(g->model, g->kinds, "kinds", sizes->vocab, sizes->width, normal);
     x = cgp_add(g->model, x, y);
     y = cgp_linear(g->model, features, "features",
                    (cgp_linear_options){.out = sizes->width, .init = normal});
     x = cgp_add(g->model, x, y);
     if (test_between(g->state, 0, 2) == 0)
-        cgp_op_apply_loss(g->model, &test_own_squares, (cgp_value[]){x, features}, NULL, 0.01);
+        cgp_op_apply_loss(g->model, &test_custom_squares, (cgp_value[]){x, features}, NULL,
+                          0.01);
     if (test_between(g->state, 0, 2)) return x;
-    y = cgp_linear(
-        g->model, x, "side",
-        (cgp_linear_options){.out = sizes->vocabulary, .bias = true, .init = normal});
+    y = cgp_linear(g->model, x, "side",
+                   (cgp_linear_options){.out = sizes->vocab, .bias = true, .init = normal});
     cgp_model_loss_cross_entropy(g->model, y, targets, -100, 0.5);
     return x;
 }
@@ -169,7 +170,7 @@ static void finish(graph *g, cgp_value x, cgp_value targets) {
     x = cgp_layer_norm(g->model, x, "norm", 0.1);
     maybe_tie(g, "head", "weight", "embed");
     x = cgp_linear(g->model, x, "head",
-                   (cgp_linear_options){.out = g->sizes->vocabulary, .init = normal});
+                   (cgp_linear_options){.out = g->sizes->vocab, .init = normal});
     cgp_model_output(g->model, x);
     if (g->sizes->no_loss) {
         assert_ok(cgp_model_finish(g->model));
@@ -191,8 +192,7 @@ cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes) {
     g.kinds = cgp_model_input(g.model, "kinds", CGP_I32, 1, sequence);
     const cgp_value features = cgp_model_input(g.model, "features", CGP_F32, 2, wide);
     cgp_model_layer(g.model, "embed");
-    cgp_value x =
-        cgp_embedding(g.model, tokens, "embed", sizes->vocabulary, sizes->width, normal);
+    cgp_value x = cgp_embedding(g.model, tokens, "embed", sizes->vocab, sizes->width, normal);
     g.seen[g.n++] = x;
     for (int layer = 0; layer < sizes->layers; layer++) {
         snprintf(name, sizeof name, "layer%d", layer);
@@ -226,19 +226,19 @@ void test_batch_fill(test_batch *batch, const cgp_model *model, const test_sizes
     batch->n = cgp_model_inputs(model);
     for (int k = 0; k < batch->n; k++) {
         const char *name = cgp_model_input_name(model, k);
-        const int least = strncmp(name, "mask", 4) == 0 ? 0 : -1000;
+        const int min = strncmp(name, "mask", 4) == 0 ? 0 : -1000;
         batch->tensors[k] = new_tensor(model, k, samples);
         batch->inputs[k] = &batch->tensors[k];
         const int64_t count = cgp_shape_count(&batch->tensors[k].shape);
         for (int64_t i = 0; i < count; i++) {
             if (batch->tensors[k].dtype == CGP_F32)
                 ((float *)batch->tensors[k].data)[i] =
-                    (float)test_between(state, least, 1000) / 1000;
+                    (float)test_between(state, min, 1000) / 1000;
             else if (strcmp(name, "targets") == 0 && i > 0 && test_between(state, 0, 9) == 0)
                 ((int32_t *)batch->tensors[k].data)[i] = -100;
             else
                 ((int32_t *)batch->tensors[k].data)[i] =
-                    test_between(state, 0, (int)sizes->vocabulary - 1);
+                    test_between(state, 0, (int)sizes->vocab - 1);
         }
     }
 }
@@ -294,14 +294,14 @@ static bool exists(const cgp_plan_options *o) {
     return status == CGP_OK;
 }
 
-void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_options *o) {
+void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *o) {
     int known = 0;
     while (cgp_schedule_info_at(known))
         known++;
     do {
         const cgp_schedule_info *info = cgp_schedule_info_at(test_between(state, 0, known - 1));
         o->schedule = info->name;
-        o->stages = test_between(state, 1, most);
+        o->stages = test_between(state, 1, max);
         o->virtual_stages = info->any_virtual ? test_between(state, 0, 3) : 0;
         o->group = 0;
         if (strncmp(info->name, "interleaved", 11) == 0 && test_between(state, 0, 1))

@@ -11,7 +11,7 @@
 /* Sizes of a test model. */
 typedef struct test_sizes {
     int layers; /* of a random graph; blocks of a GPT-2 */
-    int64_t sequence, width, heads, vocabulary;
+    int64_t sequence, width, heads, vocab;
     double dropout;
     bool rough; /* a random graph makes integers and looks them up: its loss has jumps; one over
                      images has maxima */
@@ -24,7 +24,7 @@ cgp_model *test_gpt2(const test_sizes *sizes);
 /* A random graph of `layers` layers between an embedding and a head, drawn from *state:
  * linears, norms, GELUs of both forms, attention, dropout, additions of values from any earlier layer, values
  * used several times, parameters shared by several ops, integers made by the graph, a second
- * integer input, a float input, ops from outside (own_ops.h) and sometimes other losses in the middle.
+ * integer input, a float input, ops from outside (custom_ops.h) and sometimes other losses in the middle.
  * Finished. */
 cgp_model *test_random_graph(uint64_t *state, const test_sizes *sizes);
 
@@ -51,7 +51,7 @@ void test_random_balance(uint64_t *state, int layers, int stages, int *balance);
 
 /* Draw a schedule that trains `layers` layers on up to `most` devices, and set it, stages, virtual stages and
  * group; the micro-batches are those of the options. */
-void test_random_schedule(uint64_t *state, int layers, int most, cgp_plan_options *options);
+void test_random_schedule(uint64_t *state, int layers, int max, cgp_plan_options *options);
 
 /* Draw how a model is trained on up to 4 devices, in micro-batches of one sample: precision, recomputation, schedule, and
  * `balance` [layers], which the options then point to. */

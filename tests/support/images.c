@@ -2,7 +2,7 @@
 /* images.c -- random graphs over images: see graphs.h. */
 #include "graphs.h"
 
-enum { MOST = 96, NAME = 64, MOST_PIXELS = 100, MOST_CHANNELS = 8 };
+enum { MOST = 96, NAME = 64, MAX_PIXELS = 100, MAX_CHANNELS = 8 };
 
 /* A value [h, w, c]. */
 typedef struct image {
@@ -29,7 +29,7 @@ static int windows(int side, int front, int behind, int kernel, int stride) {
 
 /* Any padding that leaves a window, also below 0. */
 static image random_convolution(graph *g, image x, const char *name) {
-    cgp_conv2d_options o = {.out = test_between(g->state, 1, MOST_CHANNELS / 2),
+    cgp_conv2d_options o = {.out = test_between(g->state, 1, MAX_CHANNELS / 2),
                             .bias = test_between(g->state, 0, 1),
                             .init = normal,
                             .bias_init = normal};
@@ -116,11 +116,11 @@ static image like(graph *g, image x, int channels) {
 static image random_concat(graph *g, image x) {
     const image first = x;
     cgp_value values[4] = {x.value};
-    const int most = test_between(g->state, 2, 4);
+    const int max = test_between(g->state, 2, 4);
     int n = 1;
-    while (n < most) {
+    while (n < max) {
         const image y = like(g, first, 0);
-        if (x.c + y.c > MOST_CHANNELS) break;
+        if (x.c + y.c > MAX_CHANNELS) break;
         values[n++] = y.value;
         x.c += y.c;
     }
@@ -151,10 +151,10 @@ static image random_op(graph *g, image x, const char *name) {
     case 9:
         return random_pool(g, x);
     case 10:
-        if (4 * x.h * x.w > MOST_PIXELS) return random_pool(g, x);
+        if (4 * x.h * x.w > MAX_PIXELS) return random_pool(g, x);
         return (image){cgp_upsample_nearest(g->model, x.value, 2), 2 * x.h, 2 * x.w, x.c};
     case 11:
-        return x.h * x.w > MOST_PIXELS ? x : random_padding(g, x);
+        return x.h * x.w > MAX_PIXELS ? x : random_padding(g, x);
     case 12:
         return random_concat(g, x);
     default:
@@ -170,7 +170,7 @@ static void finish(graph *g, image x, cgp_value targets) {
                                                : cgp_global_average_pool(g->model, x.value);
     y = cgp_layer_norm(g->model, y, "norm", 0.1); /* a loss all but 0 has no gradient */
     y = cgp_linear(g->model, y, "head",
-                   (cgp_linear_options){.out = g->sizes->vocabulary,
+                   (cgp_linear_options){.out = g->sizes->vocab,
                                         .bias = true,
                                         .init = {CGP_INIT_NORMAL, 0.1},
                                         .bias_init = normal});

@@ -5,11 +5,11 @@
 
 #include "support.h"
 
-enum { TEST_IMAGE_ROOM = 65536 };
+enum { TEST_IMAGE_CAPACITY = 65536 };
 
 /* A file in memory. */
 typedef struct test_image {
-    uint8_t bytes[TEST_IMAGE_ROOM];
+    uint8_t bytes[TEST_IMAGE_CAPACITY];
     size_t size;
 } test_image;
 

@@ -8,7 +8,7 @@
 #include "reference.h"
 
 #include <cgpipe/cgpipe.h>
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/models/weights.h>
 
 #define DATA TEST_DATA "/weights/"
@@ -17,7 +17,7 @@
 /* --- a pipeline of published weights --- */
 
 typedef struct network {
-    cgp_named_model named;
+    cgp_model_spec spec;
     cgp_model *model;
     cgp_plan *plan;
     cgp_pipeline *pipeline;
@@ -25,12 +25,12 @@ typedef struct network {
 
 static inline void make_network(network *net, int stages) {
     cgp_plan_options o = cgp_plan_options_default();
-    net->named.gpt2.loss = net->named.resnet.loss = false;
+    net->spec.gpt2.loss = net->spec.resnet.loss = false;
     o.inference = true;
     o.stages = stages;
     o.batch = 3;
     o.chunks = 2;
-    assert_ok(cgp_named_model_create(&net->model, &net->named));
+    assert_ok(cgp_model_spec_create(&net->model, &net->spec));
     assert_ok(cgp_plan_create(&net->plan, net->model, &o));
     assert_ok(cgp_pipeline_create(&net->pipeline, net->plan, 0));
 }
@@ -49,13 +49,13 @@ static inline cgp_status load(network *net, const char *path) {
     return status;
 }
 
-/* A folder of GPT-2; a file of what RESNET says. */
+/* A directory of GPT-2; a file of what RESNET says. */
 static inline network open_network(const char *path, int stages) {
-    network net = {.named = cgp_named_model_default()};
+    network net = {.spec = cgp_model_spec_default()};
     if (strstr(path, ".safetensors"))
-        assert_ok(cgp_named_model_parse(&net.named, RESNET));
+        assert_ok(cgp_model_spec_parse(&net.spec, RESNET));
     else
-        assert_ok(cgp_huggingface_read(&net.named.gpt2, path));
+        assert_ok(cgp_huggingface_read(&net.spec.gpt2, path));
     make_network(&net, stages);
     assert_ok(load(&net, path));
     return net;

@@ -15,10 +15,10 @@ static int complaints;
 void note(outcome *out, const char *format, ...) {
     va_list args;
     va_start(args, format);
-    const size_t room = sizeof out->text - out->used;
-    const int n = vsnprintf(out->text + out->used, room, format, args);
+    const size_t capacity = sizeof out->text - out->used;
+    const int n = vsnprintf(out->text + out->used, capacity, format, args);
     va_end(args);
-    out->used += n > 0 && (size_t)n < room ? (size_t)n : 0;
+    out->used += n > 0 && (size_t)n < capacity ? (size_t)n : 0;
 }
 
 static void complain(const char *format, ...) CGP_PRINTF(1, 2);
@@ -40,7 +40,7 @@ static void complain(const char *format, ...) {
 static bool is_clean(cgp_status status) {
     const char *message = cgp_message(), *colon = strstr(message, ": ");
     if (!colon || colon == message) return false;
-    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* a file or folder */
+    if (status == CGP_EIO) return strstr(message, strerror(ENOMEM)); /* a file or directory */
     return status == CGP_ENOMEM &&
            (strstr(message, "memory") || strstr(message, "thread could not be started"));
 }
@@ -64,7 +64,7 @@ typedef struct footprint {
 static footprint measure(void) {
     return (footprint){shortage_count_alive(), test_count_threads(),
                        count_names("/proc/self/fd", ""),
-                       count_names(run, ".cgpipe-") + count_names(test_folder, ".cgpipe-")};
+                       count_names(run, ".cgpipe-") + count_names(test_directory, ".cgpipe-")};
 }
 
 static cgp_status play(scenario *act, shortage chosen, outcome *out) {
@@ -79,7 +79,7 @@ static cgp_status play(scenario *act, shortage chosen, outcome *out) {
 }
 
 static void check_footprint(const footprint *before) {
-    /* A folder that cannot be listed is not deleted: that is for the next cleaning. */
+    /* A directory that cannot be listed is not deleted: that is for the next cleaning. */
     const char *function = shortage_function();
     const bool listing =
         function && (strstr(function, "opendir") || strcmp(function, "readdir") == 0);
@@ -154,13 +154,13 @@ void scenario_check(const char *name, scenario *act) {
 int scenario_set_up(void **state) {
     cgp_log_set_level(CGP_LOG_ERROR);
     shortage_init();
-    if (test_make_folder(state)) return -1;
-    snprintf(run, sizeof run, "%s/run", test_folder);
+    if (test_make_directory(state)) return -1;
+    snprintf(run, sizeof run, "%s/run", test_directory);
     return 0;
 }
 
 int scenario_tear_down(void **state) {
     (void)state;
-    remove_tree(test_folder);
+    remove_tree(test_directory);
     return 0;
 }

@@ -13,7 +13,7 @@
 #ifndef CGP_TESTS_SCENARIO_H
 #define CGP_TESTS_SCENARIO_H
 
-#include "folder.h"
+#include "directory.h"
 #include "shortage.h"
 
 #include <cgpipe/cgpipe.h>
@@ -41,11 +41,11 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
 /* Whether a call that came back with `status` is to be made again. */
 bool scenario_came_short(const char *call, cgp_status status);
 
-/* Play a scenario with every one of its allocations failing. It may write in test_folder/run,
+/* Play a scenario with every one of its allocations failing. It may write in test_directory/run,
  * which is not there when it begins. Fails the test after all complaints. */
 void scenario_check(const char *name, scenario *act);
 
-/* cmocka's set-up and tear-down of a group: the hooks in place, a folder, no warnings. */
+/* cmocka's set-up and tear-down of a group: the hooks in place, a directory, no warnings. */
 int scenario_set_up(void **state);
 int scenario_tear_down(void **state);
 

@@ -29,7 +29,7 @@ test_measures test_measure(cgp_schedule *schedule, const cgp_schedule_costs *cos
         out.peak = report.peak_slots[d] > out.peak ? report.peak_slots[d] : out.peak;
     for (int e = 0; e < report.edges; e++)
         out.capacity =
-            report.least_capacity[e] > out.capacity ? report.least_capacity[e] : out.capacity;
+            report.min_capacity[e] > out.capacity ? report.min_capacity[e] : out.capacity;
     cgp_schedule_timeline_release(&t);
     cgp_schedule_report_release(&report);
     cgp_schedule_destroy(schedule);

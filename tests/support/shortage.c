@@ -122,7 +122,7 @@ int __wrap_posix_memalign(void **out, size_t alignment, size_t bytes) {
     return error;
 }
 
-/* NULL is the end of a folder as well: only errno tells. */
+/* NULL is the end of a directory as well: only errno tells. */
 struct dirent *__real_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list);
 struct dirent *__wrap_readdir(DIR *list) {

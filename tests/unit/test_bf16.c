@@ -40,7 +40,7 @@ static void a_float_becomes_the_nearest_bf16_halfway_to_even(void **state) {
     }
 }
 
-static void a_rounded_float_is_off_by_half_a_unit_at_most(void **state) {
+static void a_rounded_float_is_off_by_half_a_unit_at_max(void **state) {
     (void)state;
     for (int i = 0; i < 100000; i++) {
         const double x = (double)(float)ldexp((double)test_between(&seed, -1000000, 1000000),
@@ -79,7 +79,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_bf16_comes_back_as_it_was),
         cmocka_unit_test(a_float_becomes_the_nearest_bf16_halfway_to_even),
-        cmocka_unit_test(a_rounded_float_is_off_by_half_a_unit_at_most),
+        cmocka_unit_test(a_rounded_float_is_off_by_half_a_unit_at_max),
         cmocka_unit_test(what_is_no_number_stays_so),
         cmocka_unit_test(element_types_have_sizes_and_names),
     };

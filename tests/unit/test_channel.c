@@ -14,7 +14,7 @@
 
 enum { BYTES = 64, MESSAGES = 300 };
 
-static const int64_t awake_ns[] = {0, 1000, 1000000000000};
+static const int64_t spin_ns[] = {0, 1000, 1000000000000};
 
 static void times_are_those_of_post_and_release(void **unused) {
     (void)unused;
@@ -55,12 +55,12 @@ static void *send_all(void *argument) {
 
 static void messages_arrive_whether_one_waits_asleep_or_awake(void **unused) {
     (void)unused;
-    for (size_t k = 0; k < sizeof awake_ns / sizeof awake_ns[0]; k++) {
+    for (size_t k = 0; k < sizeof spin_ns / sizeof spin_ns[0]; k++) {
         int memory[2 * BYTES / sizeof(int)];
         cgp__channel *channel = NULL;
         pthread_t sender;
         int64_t given;
-        assert_ok(cgp__channel_create(&channel, memory, BYTES, 2, awake_ns[k]));
+        assert_ok(cgp__channel_create(&channel, memory, BYTES, 2, spin_ns[k]));
         assert_int_equal(pthread_create(&sender, NULL, send_all, channel), 0);
         for (int i = 0; i < MESSAGES; i++) {
             const int *message = cgp__channel_take(channel, i, &given);
@@ -76,12 +76,12 @@ static void messages_arrive_whether_one_waits_asleep_or_awake(void **unused) {
 /* With two buffers and no receiver the sender comes as far as its third message. */
 static void a_stop_ends_every_wait(void **unused) {
     (void)unused;
-    for (size_t k = 0; k < sizeof awake_ns / sizeof awake_ns[0]; k++) {
+    for (size_t k = 0; k < sizeof spin_ns / sizeof spin_ns[0]; k++) {
         int memory[2 * BYTES / sizeof(int)];
         cgp__channel *channel = NULL;
         pthread_t sender;
         int64_t given;
-        assert_ok(cgp__channel_create(&channel, memory, BYTES, 2, awake_ns[k]));
+        assert_ok(cgp__channel_create(&channel, memory, BYTES, 2, spin_ns[k]));
         assert_int_equal(pthread_create(&sender, NULL, send_all, channel), 0);
         while (!cgp__channel_waits(channel, true)) {
         }

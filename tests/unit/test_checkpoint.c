@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run's folder: which checkpoints are there, which one is found, and what a failure leaves. */
+/* test_checkpoint.c -- a run's directory: which checkpoints are there, which one is found, and what a failure leaves. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -41,7 +41,7 @@ static void the_files_are_these_and_sha256sum_agrees(void **state) {
     snprintf(command, sizeof command,
              "cd %s/latest && sha256sum --quiet -c checkpoint.sha256 && sha256sum "
              "optimizer.safetensors | cut -d' ' -f1 | tr -d '\\n' > %s/sum",
-             run, test_folder);
+             run, test_directory);
     assert_int_equal(system(command), 0);
     json_t *root = json_load_file(test_path_of("run/latest/checkpoint.json"), 0, NULL);
     const json_t *files = json_object_get(root, "files");
@@ -98,13 +98,13 @@ static cgp_status parse_steps(int64_t step, int64_t dropout_step, cgp__manifest 
 }
 
 /* A manifest that is right in itself may say any step; training counts on from it. */
-static void steps_that_no_folder_can_be_named_by_are_refused(void **state) {
+static void steps_that_no_directory_can_be_named_by_are_refused(void **state) {
     (void)state;
-    const int64_t most = CGP__MAX_STEP, bad[] = {-1, most + 1, INT64_MAX, INT64_MIN};
+    const int64_t max = CGP__MAX_STEP, bad[] = {-1, max + 1, INT64_MAX, INT64_MIN};
     const size_t sizes[2] = {1, 1};
     cgp__manifest manifest;
-    assert_ok(parse_steps(most, most, &manifest));
-    assert_true(manifest.info.step == most && manifest.info.dropout_step == most);
+    assert_ok(parse_steps(max, max, &manifest));
+    assert_true(manifest.info.step == max && manifest.info.dropout_step == max);
     cgp__manifest_release(&manifest);
     for (int i = 0; i < 4; i++) {
         assert_status(parse_steps(bad[i], 0, &manifest), CGP_EFORMAT);
@@ -112,10 +112,10 @@ static void steps_that_no_folder_can_be_named_by_are_refused(void **state) {
         assert_status(parse_steps(0, bad[i], &manifest), CGP_EFORMAT);
         assert_message("manifest: dropout_step: expected 0 to 999999999999999999, got ");
     }
-    assert_status(save_plain(run, most + 1, 0, "", sizes, 1), CGP_EINVAL);
+    assert_status(save_plain(run, max + 1, 0, "", sizes, 1), CGP_EINVAL);
     assert_message("no checkpoint beyond step 999999999999999999");
-    assert_ok(save_plain(run, most - 1, 0, "", sizes, 1));
-    assert_true(found_step(run) == most - 1);
+    assert_ok(save_plain(run, max - 1, 0, "", sizes, 1));
+    assert_true(found_step(run) == max - 1);
 }
 
 static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
@@ -140,7 +140,7 @@ static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
     assert_int_equal(chdir(before), 0);
     assert_true(status == CGP_OK && other == CGP_OK && here == 2 && inside == 2);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("no")), CGP_EIO);
-    assert_message("/no: no such folder");
+    assert_message("/no: no such directory");
     assert_int_equal(mkdir(test_path_of("none"), 0700), 0);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("none")), CGP_EIO);
     assert_message("/none: there is no checkpoint here");
@@ -150,7 +150,7 @@ static void a_run_a_link_and_a_checkpoint_are_all_found(void **state) {
 
 enum { HIGHEST = 12 };
 
-/* Save steps at random and compare the folder with a list: a save deletes all but keep - 1 of the
+/* Save steps at random and compare the directory with a list: a save deletes all but keep - 1 of the
  * lower ones and touches no higher one. */
 static void as_many_are_kept_as_were_asked_for(void **state) {
     (void)state;
@@ -252,19 +252,19 @@ static pid_t dead_process(void) {
     return child;
 }
 
-/* In the run's folder; `kind` 0: a file, 1: a folder with a file and an empty folder, 2: a link, 3: an old one. */
+/* In the run's directory; `kind` 0: a file, 1: a directory with a file and an empty directory, 2: a link, 3: an old one. */
 static void leave(const char *name, int kind) {
     char path[200];
-    snprintf(path, sizeof path, "%s/run/%s", test_folder, name);
+    snprintf(path, sizeof path, "%s/run/%s", test_directory, name);
     if (kind == 0) test_write_file(path, "x", 1);
     if (kind >= 2) assert_int_equal(symlink("nowhere", path), 0);
     const struct timespec before[2] = {{time(NULL) - 60, 0}, {time(NULL) - 60, 0}};
     if (kind == 3) assert_int_equal(utimensat(AT_FDCWD, path, before, AT_SYMLINK_NOFOLLOW), 0);
     if (kind != 1) return;
     assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof path, "%s/run/%s/deep", test_folder, name);
+    snprintf(path, sizeof path, "%s/run/%s/deep", test_directory, name);
     assert_int_equal(mkdir(path, 0700), 0);
-    snprintf(path, sizeof path, "%s/run/%s/weights.safetensors", test_folder, name);
+    snprintf(path, sizeof path, "%s/run/%s/weights.safetensors", test_directory, name);
     test_write_file(path, "x", 1);
 }
 
@@ -359,7 +359,7 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     const size_t large[2] = {3000, 5000};
     const rlim_t limits[] = {0, 1000, 3000, 4000, 5000};
     char *note = NULL;
-    for (int again = 0; again < 2; again++) { /* into a new folder, over the same step */
+    for (int again = 0; again < 2; again++) { /* into a new directory, over the same step */
         for (int i = 0; i < 4 + again; i++) {
             test_limit_files_to(i < 4 ? limits[i] : 10);
             const cgp_status status = save_plain(run, 1, 0, "new", large, 1);
@@ -381,24 +381,24 @@ static void a_full_disk_leaves_what_was_there(void **state) {
     free(note);
 }
 
-static void a_folder_that_cannot_be_is_named(void **state) {
+static void a_directory_that_cannot_be_is_named(void **state) {
     (void)state;
     test_write_file(test_path_of("file"), "old", 3);
     assert_status(save_plain(test_path_of("file"), 1, 0, "", small, 1), CGP_EIO);
-    assert_message("/file: is not a folder, expected that of a run");
+    assert_message("/file: is not a directory, expected that of a run");
     test_assert_file(test_path_of("file"), "old");
     assert_status(save_plain(test_path_of("no/run"), 1, 0, "", small, 1), CGP_EIO);
-    assert_message("/no/run: cannot be made: the folder that it is to be in is missing");
+    assert_message("/no/run: cannot be made: the directory that it is to be in is missing");
     assert_status(save_plain(test_path_of("file/run"), 1, 0, "", small, 1), CGP_EIO);
     assert_int_equal(mkdir(test_path_of("run"), 0700), 0);
     assert_int_equal(mkdir(test_path_of("run/latest"), 0700), 0);
     assert_status(save_plain(test_path_of("run"), 1, 0, "", small, 1), CGP_EIO);
-    assert_message("/run/latest: expected a link to a checkpoint, got a folder");
+    assert_message("/run/latest: expected a link to a checkpoint, got a directory");
     assert_int_equal(count_names(test_path_of("run"), ""), 1);
     assert_int_equal(rmdir(test_path_of("run/latest")), 0);
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_path_of("run"), 0555), 0);
-    assert_int_equal(chmod(test_folder, 0755), 0);
+    assert_int_equal(chmod(test_directory, 0755), 0);
     if (root && seteuid(65534)) skip(); /* root writes everywhere, and may not become another */
     const cgp_status status = save_plain(test_path_of("run"), 1, 0, "", small, 1);
     if (root) assert_int_equal(seteuid(0), 0);
@@ -407,7 +407,7 @@ static void a_folder_that_cannot_be_is_named(void **state) {
     assert_int_equal(count_names(test_path_of("run"), ""), 0);
 }
 
-static void a_folder_that_cannot_be_opened_is_not_left_behind(void **state) {
+static void a_directory_that_cannot_be_opened_is_not_left_behind(void **state) {
     (void)state;
     assert_ok(save_plain(run, 1, 0, "", small, 1));
     cgp_log_set_level(CGP_LOG_ERROR);
@@ -497,7 +497,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(the_files_are_these_and_sha256sum_agrees),
         TEST(what_is_said_comes_back),
-        TEST(steps_that_no_folder_can_be_named_by_are_refused),
+        TEST(steps_that_no_directory_can_be_named_by_are_refused),
         TEST(a_run_a_link_and_a_checkpoint_are_all_found),
         TEST(as_many_are_kept_as_were_asked_for),
         TEST(a_step_saved_again_is_replaced),
@@ -507,11 +507,11 @@ int main(void) {
         TEST(what_the_living_write_stays),
         TEST(a_replaced_checkpoint_is_put_back_if_none_took_its_place),
         TEST(a_full_disk_leaves_what_was_there),
-        TEST(a_folder_that_cannot_be_is_named),
-        TEST(a_folder_that_cannot_be_opened_is_not_left_behind),
+        TEST(a_directory_that_cannot_be_is_named),
+        TEST(a_directory_that_cannot_be_opened_is_not_left_behind),
         TEST(a_writer_given_up_leaves_nothing),
         TEST(a_reader_beside_a_writer_always_finds_a_whole_one),
         TEST(cleaning_does_not_disturb_a_writer),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

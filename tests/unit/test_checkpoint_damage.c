@@ -137,7 +137,7 @@ static bool names_place(const char *message, const damage *done) {
     return begin <= done->begin && done->begin <= end && end - begin <= BLOCK;
 }
 
-static void assert_found(const char *folder, const damage *done, int offered) {
+static void assert_found(const char *directory, const damage *done, int offered) {
     char expected[256], offer[300];
     int64_t step = 0;
     snprintf(expected, sizeof expected, "%s/step-%08d/%s: ", run, CHECKPOINTS,
@@ -145,7 +145,7 @@ static void assert_found(const char *folder, const damage *done, int offered) {
     snprintf(offer, sizeof offer, "; step-%08d is whole (load %s/step-%08d)", offered, run,
              offered);
     if (offered == 0) snprintf(offer, sizeof offer, "; there is no whole checkpoint before it");
-    const cgp_status status = cgp_checkpoint_find(NULL, &step, NULL, folder);
+    const cgp_status status = cgp_checkpoint_find(NULL, &step, NULL, directory);
     const char *message = cgp_message();
     if (status == CGP_EFORMAT && strncmp(message, expected, strlen(expected)) == 0 &&
         names_place(message, done) && strlen(message) > strlen(offer) &&
@@ -181,7 +181,7 @@ static void every_damage_of_every_file_is_found_with_its_place(void **state) {
                 damage done = {.file = file};
                 make_run();
                 damages[kind](file_of(CHECKPOINTS, file), &done, &random);
-                /* the manifest of step 1 in the folder of step 3 says so; only for that one is the
+                /* the manifest of step 1 in the directory of step 3 says so; only for that one is the
                  * first checkpoint left as it is */
                 const int offered = damages[kind] == do_replace ? 2 : damage_lower(&random);
                 assert_found(run, &done, offered);
@@ -278,5 +278,5 @@ int main(void) {
         TEST(what_could_not_be_looked_for_is_not_denied),
         TEST(every_bit_of_the_small_files_counts),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

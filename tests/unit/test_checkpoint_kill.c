@@ -19,7 +19,7 @@
 enum { KILLS = 60, KEEP = 2 };
 
 static const test_sizes sizes = {
-    .layers = 1, .sequence = 8, .width = 64, .heads = 2, .vocabulary = 600, .dropout = 0.2};
+    .layers = 1, .sequence = 8, .width = 64, .heads = 2, .vocab = 600, .dropout = 0.2};
 
 typedef struct training {
     cgp_model *model;
@@ -69,7 +69,7 @@ static void train_and_save(int64_t until) {
     _exit(0);
 }
 
-/* Save over and over the same steps, so that every kind of change of the folder is in the way of
+/* Save over and over the same steps, so that every kind of change of the directory is in the way of
  * the kill. */
 static void save_again_and_again(void) {
     const size_t bytes[2] = {200000, 100000};
@@ -172,5 +172,5 @@ int main(void) {
         TEST(a_step_that_is_replaced_is_whole_at_any_moment),
         TEST(a_killed_training_goes_on_bit_for_bit), /* last: it ends with threads */
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

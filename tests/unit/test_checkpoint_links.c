@@ -43,7 +43,7 @@ static void a_link_with_the_name_of_a_step_is_no_checkpoint(void **state) {
     cgp_log_set_level(CGP_LOG_WARN);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("run/step-00000009")),
                   CGP_EFORMAT);
-    assert_message("/run/step-00000009: is a link, expected the folder of a checkpoint; "
+    assert_message("/run/step-00000009: is a link, expected the directory of a checkpoint; "
                    "step-00000002 is whole (load ");
     assert_int_equal(symlink("step-00000001", test_path_of("run/step-00000003")), 0);
     assert_status(cgp_checkpoint_find(NULL, NULL, NULL, test_path_of("run/step-00000003")),
@@ -197,7 +197,7 @@ static void a_file_in_an_open_directory_is_replaced_and_no_link_followed(void **
     test_assert_file(test_path_of("target"), "mine");
     assert_int_equal(mkdir(test_path_of("moved/dir"), 0700), 0);
     assert_status(cgp_file_replace_at(fd, "dir", "run/dir", "x", 1), CGP_EIO);
-    assert_message("run/dir: is a folder, expected a file to replace");
+    assert_message("run/dir: is a directory, expected a file to replace");
     assert_status(cgp_file_replace_at(fd, "../target", "p", "x", 1), CGP_EINVAL);
     assert_status(cgp_file_replace_at(fd, "", "p", "x", 1), CGP_EINVAL);
     assert_status(cgp_file_replace_at(fd, NULL, "p", "x", 1), CGP_EINVAL);
@@ -238,5 +238,5 @@ int main(void) {
         TEST(a_file_in_an_open_directory_is_replaced_and_no_link_followed),
         TEST(what_cannot_be_deleted_is_named),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree_after);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree_after);
 }

@@ -10,32 +10,32 @@
 
 #include <cgpipe/data.h>
 
-/* --- files in a folder of our own --- */
+/* --- files in a directory of our own --- */
 
-static char folder[64];
+static char directory[64];
 
-static int make_folder(void **state) {
+static int make_directory(void **state) {
     (void)state;
-    snprintf(folder, sizeof folder, "/tmp/cgp-data-XXXXXX");
-    return mkdtemp(folder) ? 0 : -1;
+    snprintf(directory, sizeof directory, "/tmp/cgp-data-XXXXXX");
+    return mkdtemp(directory) ? 0 : -1;
 }
 
-static int remove_folder(void **state) {
+static int remove_directory(void **state) {
     (void)state;
-    DIR *list = opendir(folder);
+    DIR *list = opendir(directory);
     for (struct dirent *item = readdir(list); item; item = readdir(list)) {
         if (item->d_name[0] != '.') unlinkat(dirfd(list), item->d_name, 0);
     }
     closedir(list);
-    return rmdir(folder);
+    return rmdir(directory);
 }
 
-/* The path of `name` in the folder; one of four buffers in turn. */
+/* The path of `name` in the directory; one of four buffers in turn. */
 static const char *path_of(const char *name) {
     static char paths[4][128];
     static int turn;
     char *path = paths[turn++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
+    snprintf(path, sizeof paths[0], "%s/%s", directory, name);
     return path;
 }
 
@@ -70,7 +70,7 @@ static numbered numbered_text(int64_t n, int64_t length, double share, uint64_t 
     const char *path = write_file("numbered.txt", text.bytes, count);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = length;
-    options.validation_share = share;
+    options.validation_fraction = share;
     options.seed = seed;
     assert_ok(cgp_data_text(&text.data, &path, 1, &options));
     text.tokens = malloc((size_t)(n * length) * sizeof *text.tokens);
@@ -206,8 +206,8 @@ static void a_batch_depends_on_its_position_alone(void **state) {
     int32_t *targets = calloc((size_t)total * length, sizeof *targets);
     assert_ok(cgp_data_read(text.data, CGP_SPLIT_TRAIN, 0, total, tokens, targets));
     for (int round = 0; round < 200; round++) {
-        const int first = test_between(&random, 0, total), most = total - first;
-        const int count = test_between(&random, 0, most < n ? most : n);
+        const int first = test_between(&random, 0, total), max = total - first;
+        const int count = test_between(&random, 0, max < n ? max : n);
         const size_t bytes = (size_t)count * length * sizeof *tokens;
         assert_ok(
             cgp_data_read(text.data, CGP_SPLIT_TRAIN, first, count, text.tokens, text.targets));
@@ -239,7 +239,7 @@ static void the_next_token_is_found_across_the_joints_of_files(void **state) {
         paths[i] = write_file(names[i], (const uint8_t *)pieces[i], strlen(pieces[i]));
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_share = 0.75; /* 4 of 5 windows: ordered */
+    options.validation_fraction = 0.75; /* 4 of 5 windows: ordered */
     cgp_data *data = NULL;
     assert_ok(cgp_data_text(&data, paths, 4, &options));
     int32_t tokens[16], targets[16];
@@ -261,14 +261,14 @@ static void bytes_above_127_are_tokens_above_127(void **state) {
     const char *path = write_file("high.txt", bytes, sizeof bytes);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 5;
-    options.validation_share = 0;
+    options.validation_fraction = 0;
     cgp_data *data = NULL;
     int32_t tokens[5], targets[5];
     assert_ok(cgp_data_text(&data, &path, 1, &options));
     assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 3, 1, tokens, targets));
     assert_int_equal(tokens[0], 250);
     assert_int_equal(targets[4], 255);
-    assert_int_equal(cgp_data_vocabulary(data), 256);
+    assert_int_equal(cgp_data_vocab_size(data), 256);
     assert_int_equal(cgp_data_sequence(data), 5);
     cgp_data_destroy(data);
 }
@@ -299,7 +299,7 @@ static cgp_status open_text(int64_t count, int64_t length, double share) {
     const char *path = write_file("sized.txt", bytes, (size_t)count);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = length;
-    options.validation_share = share;
+    options.validation_fraction = share;
     cgp_data *data = NULL;
     const cgp_status status = cgp_data_text(&data, &path, 1, &options);
     assert_true((status == CGP_OK) == (data != NULL));
@@ -356,8 +356,8 @@ static void a_file_that_cannot_be_read_is_named(void **state) {
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(open_path(pipe_path), CGP_EIO); /* and does not wait for a writer */
     assert_message("pipe: is not a regular file");
-    const char *file_as_folder = path_of("good.txt/x");
-    assert_status(open_path(file_as_folder), CGP_EIO);
+    const char *file_as_directory = path_of("good.txt/x");
+    assert_status(open_path(file_as_directory), CGP_EIO);
     assert_message("good.txt/x: cannot be read (");
 }
 
@@ -366,7 +366,7 @@ static void a_file_without_permission_is_named(void **state) {
     const char *secret = write_file("secret.txt", (const uint8_t *)"secret", 6);
     assert_int_equal(chmod(secret, 0), 0);
     const bool root = geteuid() == 0;
-    if (root && (chmod(folder, 0755) || seteuid(65534)))
+    if (root && (chmod(directory, 0755) || seteuid(65534)))
         skip(); /* root reads everything, and this root may not become somebody else */
     cgp_data *data = NULL;
     const cgp_status status = cgp_data_text(&data, &secret, 1, NULL);
@@ -390,9 +390,9 @@ static void bad_options_are_named_with_their_value(void **state) {
     const double shares[] = {-0.1, 1, 2, NAN, INFINITY};
     for (int i = 0; i < 5; i++) {
         options = cgp_text_options_default();
-        options.validation_share = shares[i];
+        options.validation_fraction = shares[i];
         assert_status(open_with(options), CGP_EINVAL);
-        assert_message("validation_share is at least 0 and below 1, got ");
+        assert_message("validation_fraction is at least 0 and below 1, got ");
     }
     options = cgp_text_options_default();
     options.struct_size = 0;
@@ -503,7 +503,7 @@ static void random_samples_depend_on_seed_and_position_alone(void **state) {
     }
     assert_int_equal(cgp_data_samples(one, CGP_SPLIT_TRAIN), INT64_MAX);
     assert_int_equal(cgp_data_samples(one, CGP_SPLIT_VALIDATION), INT64_MAX);
-    assert_int_equal(cgp_data_vocabulary(one), VOCABULARY);
+    assert_int_equal(cgp_data_vocab_size(one), VOCABULARY);
     assert_int_equal(cgp_data_sequence(one), LENGTH);
     cgp_data_destroy(one);
     cgp_data_destroy(two);
@@ -541,5 +541,5 @@ int main(void) {
         cmocka_unit_test(random_samples_depend_on_seed_and_position_alone),
         cmocka_unit_test(random_data_refuse_sizes_that_make_no_sense),
     };
-    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+    return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

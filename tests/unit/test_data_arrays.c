@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_arrays.c -- CIFAR and MNIST from files of a few images: what comes out is what the bytes
  * say, and files that are not what they should be are refused with file, place and value. */
-#include "folder.h"
+#include "directory.h"
 
 #include <cgpipe/images.h>
 
@@ -84,7 +84,7 @@ static cgp_data *open_cifar(int classes, bool augment) {
     options.classes = classes;
     options.augment = augment;
     options.seed = 9;
-    assert_ok(cgp_data_cifar(&data, test_folder, &options));
+    assert_ok(cgp_data_cifar(&data, test_directory, &options));
     return data;
 }
 
@@ -125,7 +125,7 @@ static void cifar_gives_every_image_once_a_pass_with_its_label(void **state) {
     assert_int_equal(cgp_data_samples(data, CGP_SPLIT_TRAIN), N);
     assert_int_equal(cgp_data_samples(data, CGP_SPLIT_VALIDATION), 3);
     assert_int_equal(cgp_data_classes(data), 10);
-    assert_int_equal(cgp_data_vocabulary(data), 0);
+    assert_int_equal(cgp_data_vocab_size(data), 0);
     for (int pass = 0; pass < 3; pass++) {
         int seen[N] = {0};
         for (int p = 0; p < N; p++) {
@@ -221,7 +221,7 @@ static void cifar_100_has_fine_and_coarse_labels(void **state) {
 
 static void cifar_refused(const char *expected) {
     cgp_data *data = NULL;
-    const cgp_status status = cgp_data_cifar(&data, test_folder, NULL);
+    const cgp_status status = cgp_data_cifar(&data, test_directory, NULL);
     assert_true(status == CGP_EFORMAT || status == CGP_EIO);
     assert_null(data);
     assert_message(expected);
@@ -243,7 +243,7 @@ static void files_that_are_no_cifar_are_refused(void **state) {
     cgp_cifar_options options = cgp_cifar_options_default();
     cgp_data *data = NULL;
     options.classes = 11;
-    assert_status(cgp_data_cifar(&data, test_folder, &options), CGP_EINVAL);
+    assert_status(cgp_data_cifar(&data, test_directory, &options), CGP_EINVAL);
     assert_message("cifar: classes are 10, 20 or 100, got 11");
 }
 
@@ -254,7 +254,7 @@ static cgp_data *open_digits(int64_t size, int64_t channels) {
     cgp_data *data = NULL;
     options.size = size;
     options.channels = channels;
-    assert_ok(cgp_data_mnist(&data, test_folder, &options));
+    assert_ok(cgp_data_mnist(&data, test_directory, &options));
     return data;
 }
 
@@ -290,7 +290,7 @@ mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels(void **sta
 
 static void mnist_refused(const char *expected) {
     cgp_data *data = NULL;
-    const cgp_status status = cgp_data_mnist(&data, test_folder, NULL);
+    const cgp_status status = cgp_data_mnist(&data, test_directory, NULL);
     assert_true(status == CGP_EFORMAT || status == CGP_EIO);
     assert_null(data);
     assert_message(expected);
@@ -376,5 +376,5 @@ int main(void) {
         TEST(gzipped_files_are_told),
         TEST(the_identity_is_of_contents_and_options),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_files.c -- texts in folders, validation from files of its own, and the identity that
+/* test_data_files.c -- texts in directories, validation from files of its own, and the identity that
  * tells one data set from another. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
-#include "folder.h"
+#include "directory.h"
 
 #include <ftw.h>
 #include <inttypes.h>
@@ -13,7 +13,7 @@
 
 #include <cgpipe/data.h>
 
-/* --- a tree of files in the test's folder --- */
+/* --- a tree of files in the test's directory --- */
 
 static int delete_entry(const char *path, const struct stat *info, int type, struct FTW *at) {
     (void)info;
@@ -21,17 +21,17 @@ static int delete_entry(const char *path, const struct stat *info, int type, str
     return at->level > 0 ? remove(path) : 0;
 }
 
-/* Delete what is in the folder, folders included; links are not followed. */
+/* Delete what is in the directory, directories included; links are not followed. */
 static int empty_tree(void **state) {
     (void)state;
-    return nftw(test_folder, delete_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return nftw(test_directory, delete_entry, 16, FTW_DEPTH | FTW_PHYS);
 }
 
 static int remove_tree(void **state) {
-    return empty_tree(state) || rmdir(test_folder);
+    return empty_tree(state) || rmdir(test_directory);
 }
 
-static void make_folder(const char *name) {
+static void make_directory(const char *name) {
     assert_int_equal(mkdir(test_path_of(name), 0700), 0);
 }
 
@@ -50,7 +50,7 @@ static void link_to(const char *target, const char *name) {
 static cgp_text_options in_order(int64_t bytes) {
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 1;
-    options.validation_share = 1 - 1.0 / (double)(bytes - 1);
+    options.validation_fraction = 1 - 1.0 / (double)(bytes - 1);
     return options;
 }
 
@@ -82,22 +82,22 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     cgp_data *data = NULL;
     assert_status(cgp_data_text(&data, &path, 1, NULL), expected);
     assert_null(data);
-    snprintf(whole, sizeof whole, "%s%s", test_folder, message);
+    snprintf(whole, sizeof whole, "%s%s", test_directory, message);
     assert_string_equal(cgp_message(), whole);
 }
 
-/* --- folders --- */
+/* --- directories --- */
 
 /*     tree/B  tree/a.txt  tree/a/x  tree/a/y/z  tree/a-b/q  tree/ü
  *
  * In bytes: B (42) < a (61); of those with a, "a-" (2d) < "a." (2e) < "a/" (2f). A dictionary
  * has a before B, and passes over the points. */
-static void a_folder_is_read_in_byte_order_of_its_paths(void **state) {
+static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
     (void)state;
-    make_folder("tree");
-    make_folder("tree/a");
-    make_folder("tree/a/y");
-    make_folder("tree/a-b");
+    make_directory("tree");
+    make_directory("tree/a");
+    make_directory("tree/a/y");
+    make_directory("tree/a-b");
     write_text("tree/\xc3\xbc", "7");
     write_text("tree/a/y/z", "6");
     write_text("tree/a/x", "45");
@@ -109,10 +109,10 @@ static void a_folder_is_read_in_byte_order_of_its_paths(void **state) {
     assert_text(&slashed, 1, "1234567");
 }
 
-static void files_and_folders_are_joined_in_the_order_given(void **state) {
+static void files_and_directories_are_joined_in_the_order_given(void **state) {
     (void)state;
-    make_folder("z");
-    make_folder("y");
+    make_directory("z");
+    make_directory("y");
     write_text("z/2", "cd");
     write_text("z/1", "ab");
     write_text("y/1", "gh");
@@ -120,11 +120,11 @@ static void files_and_folders_are_joined_in_the_order_given(void **state) {
     assert_text(paths, 3, "abcdefgh");
 }
 
-static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_folder(void **state) {
+static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_directory(void **state) {
     (void)state;
-    make_folder("tree");
-    make_folder("tree/.git");
-    make_folder("tree/nothing");
+    make_directory("tree");
+    make_directory("tree/.git");
+    make_directory("tree/nothing");
     write_text("tree/.git/config", "no");
     write_text("tree/.hidden", "no");
     write_text("tree/empty", "");
@@ -135,20 +135,20 @@ static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_folder(void **st
     assert_text(&path, 1, "yes!");
 }
 
-/* A hidden folder that is named itself was meant. */
-static void a_hidden_folder_that_is_named_is_read(void **state) {
+/* A hidden directory that is named itself was meant. */
+static void a_hidden_directory_that_is_named_is_read(void **state) {
     (void)state;
-    make_folder(".tree");
+    make_directory(".tree");
     write_text(".tree/1", "abc");
     const char *path = test_path_of(".tree");
     assert_text(&path, 1, "abc");
 }
 
-static void links_to_folders_are_not_followed_and_links_to_files_are(void **state) {
+static void links_to_directories_are_not_followed_and_links_to_files_are(void **state) {
     (void)state;
-    make_folder("tree");
-    make_folder("tree/sub");
-    make_folder("other");
+    make_directory("tree");
+    make_directory("tree/sub");
+    make_directory("other");
     write_text("other/far", "far");
     write_text("tree/sub/2", "cd");
     link_to("..", "tree/sub/up");
@@ -158,13 +158,13 @@ static void links_to_folders_are_not_followed_and_links_to_files_are(void **stat
     const char *path = test_path_of("tree");
     assert_text(&path, 1, "farcd");
     link_to("tree", "named");
-    const char *named = test_path_of("named"); /* a link that is named itself was meant */
-    assert_text(&named, 1, "farcd");
+    const char *spec = test_path_of("named"); /* a link that is named itself was meant */
+    assert_text(&spec, 1, "farcd");
 }
 
 static void a_link_that_leads_nowhere_is_named(void **state) {
     (void)state;
-    make_folder("tree");
+    make_directory("tree");
     write_text("tree/1", "abc");
     link_to("gone", "tree/2");
     const char *path = test_path_of("tree");
@@ -174,25 +174,25 @@ static void a_link_that_leads_nowhere_is_named(void **state) {
     assert_refused(path, CGP_EIO, "/tree/3: is a link that leads nowhere (delete it)");
 }
 
-static void a_folder_without_a_file_is_refused(void **state) {
+static void a_directory_without_a_file_is_refused(void **state) {
     (void)state;
-    make_folder("tree");
-    make_folder("tree/a");
+    make_directory("tree");
+    make_directory("tree/a");
     write_text("tree/a/empty", "");
     write_text("tree/.hidden", "abc");
     assert_refused(test_path_of("tree"), CGP_EINVAL,
                    "/tree: has no file to read (hidden and empty files are left out)");
 }
 
-static void a_folder_without_permission_is_named(void **state) {
+static void a_directory_without_permission_is_named(void **state) {
     (void)state;
-    make_folder("tree");
-    make_folder("tree/secret");
+    make_directory("tree");
+    make_directory("tree/secret");
     write_text("tree/1", "abc");
     assert_int_equal(chmod(test_path_of("tree/secret"), 0), 0);
     const bool root = geteuid() == 0;
     if (root &&
-        (chmod(test_folder, 0755) || chmod(test_path_of("tree"), 0755) || seteuid(65534)))
+        (chmod(test_directory, 0755) || chmod(test_path_of("tree"), 0755) || seteuid(65534)))
         skip(); /* root reads everything, and this root may not become somebody else */
     cgp_data *data = NULL;
     const char *path = test_path_of("tree");
@@ -203,14 +203,14 @@ static void a_folder_without_permission_is_named(void **state) {
     assert_message("tree/secret: cannot be read (Permission denied)");
 }
 
-/* 150 folders, one in the other. */
+/* 150 directories, one in the other. */
 static void a_deep_tree_is_read(void **state) {
     (void)state;
     char name[320] = "d";
-    make_folder(name);
+    make_directory(name);
     while (strlen(name) < 300) {
         strcat(name, "/d");
-        make_folder(name);
+        make_directory(name);
     }
     strcat(name, "/x");
     write_text(name, "deep");
@@ -234,14 +234,14 @@ static void read_four(cgp_data *data, cgp_split split, int64_t position, char te
 
 static void validation_files_leave_all_windows_of_the_others_to_training(void **state) {
     (void)state;
-    make_folder("held");
+    make_directory("held");
     write_text("held/2", "TUVW");
     write_text("held/1", "QRS");
     const char *paths[] = {write_text("train.txt", "abcdefghijklmnopq")};
     const char *held[] = {test_path_of("held"), write_text("more.txt", "XY")};
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_share = 99; /* not used, not even checked */
+    options.validation_fraction = 99; /* not used, not even checked */
     options.validation_paths = held;
     options.n_validation_paths = 2;
     cgp_data *data = NULL;
@@ -327,7 +327,7 @@ static void identity_of(const recipe *of, char hex[65]) {
     const char *held = of->held ? write_text(names[2], of->held) : NULL;
     cgp_text_options options = cgp_text_options_default();
     options.sequence = of->sequence;
-    options.validation_share = of->share;
+    options.validation_fraction = of->share;
     options.seed = of->seed;
     options.validation_paths = &held;
     options.n_validation_paths = held != NULL;
@@ -411,17 +411,17 @@ static void the_identity_is_the_same_in_every_locale(void **state) {
     assert_string_equal(hex[0], hex[1]);
 }
 
-static void a_folder_and_its_files_are_the_same_data(void **state) {
+static void a_directory_and_its_files_are_the_same_data(void **state) {
     (void)state;
-    make_folder("tree");
+    make_directory("tree");
     const char *files[] = {write_text("tree/1", "abcdef"), write_text("tree/2", "ghijkl")};
-    const char *folder = test_path_of("tree");
+    const char *directory = test_path_of("tree");
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
     char hex[2][65];
     for (int i = 0; i < 2; i++) {
         cgp_data *data = NULL;
-        assert_ok(cgp_data_text(&data, i ? files : &folder, i ? 2 : 1, &options));
+        assert_ok(cgp_data_text(&data, i ? files : &directory, i ? 2 : 1, &options));
         assert_ok(cgp_data_identity(data, hex[i]));
         cgp_data_destroy(data);
     }
@@ -431,14 +431,13 @@ static void a_folder_and_its_files_are_the_same_data(void **state) {
 static void the_identity_of_random_data_is_its_arguments(void **state) {
     (void)state;
     const struct {
-        int64_t vocabulary, sequence;
+        int64_t vocab, sequence;
         uint64_t seed;
     } cases[] = {{10, 5, 1}, {10, 5, 1}, {11, 5, 1}, {10, 6, 1}, {10, 5, 2}, {5, 10, 1}};
     char hex[6][65];
     for (int i = 0; i < 6; i++) {
         cgp_data *data = NULL;
-        assert_ok(
-            cgp_data_random(&data, cases[i].vocabulary, cases[i].sequence, cases[i].seed));
+        assert_ok(cgp_data_random(&data, cases[i].vocab, cases[i].sequence, cases[i].seed));
         assert_ok(cgp_data_identity(data, hex[i]));
         cgp_data_destroy(data);
     }
@@ -450,16 +449,16 @@ static void the_identity_of_random_data_is_its_arguments(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(a_folder_is_read_in_byte_order_of_its_paths, empty_tree),
-        cmocka_unit_test_setup(files_and_folders_are_joined_in_the_order_given, empty_tree),
-        cmocka_unit_test_setup(what_is_hidden_or_empty_or_no_file_is_left_out_of_a_folder,
+        cmocka_unit_test_setup(a_directory_is_read_in_byte_order_of_its_paths, empty_tree),
+        cmocka_unit_test_setup(files_and_directories_are_joined_in_the_order_given, empty_tree),
+        cmocka_unit_test_setup(what_is_hidden_or_empty_or_no_file_is_left_out_of_a_directory,
                                empty_tree),
-        cmocka_unit_test_setup(a_hidden_folder_that_is_named_is_read, empty_tree),
-        cmocka_unit_test_setup(links_to_folders_are_not_followed_and_links_to_files_are,
+        cmocka_unit_test_setup(a_hidden_directory_that_is_named_is_read, empty_tree),
+        cmocka_unit_test_setup(links_to_directories_are_not_followed_and_links_to_files_are,
                                empty_tree),
         cmocka_unit_test_setup(a_link_that_leads_nowhere_is_named, empty_tree),
-        cmocka_unit_test_setup(a_folder_without_a_file_is_refused, empty_tree),
-        cmocka_unit_test_setup(a_folder_without_permission_is_named, empty_tree),
+        cmocka_unit_test_setup(a_directory_without_a_file_is_refused, empty_tree),
+        cmocka_unit_test_setup(a_directory_without_permission_is_named, empty_tree),
         cmocka_unit_test_setup(a_deep_tree_is_read, empty_tree),
         cmocka_unit_test_setup(validation_files_leave_all_windows_of_the_others_to_training,
                                empty_tree),
@@ -470,8 +469,8 @@ int main(void) {
         cmocka_unit_test_setup(the_identity_stays_when_files_move, empty_tree),
         cmocka_unit_test_setup(the_identity_is_this_number, empty_tree),
         cmocka_unit_test_setup(the_identity_is_the_same_in_every_locale, empty_tree),
-        cmocka_unit_test_setup(a_folder_and_its_files_are_the_same_data, empty_tree),
+        cmocka_unit_test_setup(a_directory_and_its_files_are_the_same_data, empty_tree),
         cmocka_unit_test_setup(the_identity_of_random_data_is_its_arguments, empty_tree),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, remove_tree);
+    return cmocka_run_group_tests(tests, test_make_directory, remove_tree);
 }

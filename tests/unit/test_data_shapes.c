@@ -186,7 +186,7 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
     cgp_pipeline *pipeline = NULL;
-    cgp_hits train = {0}, test = {0};
+    cgp_topk train = {0}, test = {0};
     cgp_data *data = make(false, 5);
     make_linear(&model, &plan, &pipeline);
     for (int i = 0; i < STEPS; i++) {
@@ -197,10 +197,10 @@ static void a_linear_model_is_better_than_chance_and_wrong_more_often_than_right
     for (int at = 0; at < TESTS; at += BATCH) {
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, at, BATCH, pixels, right));
         assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &out));
-        cgp_hits_add(&train, logits[0], right, BATCH, CLASSES);
+        cgp_topk_add(&train, logits[0], right, BATCH, CLASSES);
         assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, at, BATCH, pixels, right));
         assert_ok(cgp_pipeline_predict(pipeline, inputs, 2, &out));
-        cgp_hits_add(&test, logits[0], right, BATCH, CLASSES);
+        cgp_topk_add(&test, logits[0], right, BATCH, CLASSES);
     }
     print_message("linear: %.1f %% of what it was trained on, %.1f %% of validation\n",
                   100.0 * (double)train.top1 / TESTS, 100.0 * (double)test.top1 / TESTS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_data_tokens.c -- files of uint16 tokens: both formats, windows over several files, and
  * files that are not what they should be. */
-#include "folder.h"
+#include "directory.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -67,7 +67,7 @@ static const uint16_t *numbers(void) {
 static cgp_token_options options_of(int64_t sequence, double share) {
     cgp_token_options options = cgp_token_options_default();
     options.sequence = sequence;
-    options.validation_share = share;
+    options.validation_fraction = share;
     return options;
 }
 
@@ -235,14 +235,14 @@ static void validation_files_of_tokens_are_apart(void **state) {
 
 /* --- refusals --- */
 
-/* Opening `path` fails so; the message is `folder/` and `message`. */
+/* Opening `path` fails so; the message is `directory/` and `message`. */
 static void assert_refused(const char *path, cgp_status expected, const char *message) {
     char whole[512];
     cgp_data *data = NULL;
     const cgp_token_options options = options_of(4, 0.1);
     assert_status(cgp_data_tokens(&data, &path, 1, &options), expected);
     assert_null(data);
-    snprintf(whole, sizeof whole, "%s/%s", test_folder, message);
+    snprintf(whole, sizeof whole, "%s/%s", test_directory, message);
     assert_string_equal(cgp_message(), whole);
 }
 
@@ -297,9 +297,9 @@ static void files_that_are_no_row_of_tokens_are_refused(void **state) {
     test_write_file(path, "", 0);
     assert_refused(path, CGP_EINVAL, "odd.bin: is empty, expected tokens of 2 bytes");
     assert_refused(test_path_of("gone.bin"), CGP_EIO, "gone.bin: no such file");
-    assert_int_equal(mkdir(test_path_of("folder"), 0700), 0);
-    assert_refused(test_path_of("folder"), CGP_EIO,
-                   "folder: is a folder, expected a file of tokens");
+    assert_int_equal(mkdir(test_path_of("directory"), 0700), 0);
+    assert_refused(test_path_of("directory"), CGP_EIO,
+                   "directory: is a directory, expected a file of tokens");
     assert_int_equal(mkfifo(test_path_of("pipe"), 0600), 0);
     assert_refused(test_path_of("pipe"), CGP_EIO,
                    "pipe: is not a regular file (pipes and devices have no length)");
@@ -320,7 +320,7 @@ static void too_few_tokens_are_told_how_many_it_needs(void **state) {
     assert_null(data);
 }
 
-static void a_token_above_the_vocabulary_is_told_where(void **state) {
+static void a_token_above_the_vocab_is_told_where(void **state) {
     (void)state;
     const uint16_t tokens[] = {1, 2, 3, 4, 9, 8, 7, 10, 5};
     const char *paths[] = {write_raw("raw.bin", tokens, 9),
@@ -329,9 +329,9 @@ static void a_token_above_the_vocabulary_is_told_where(void **state) {
     int32_t t[4], u[4];
     for (int i = 0; i < 2; i++) {
         cgp_data *data = NULL;
-        options.vocabulary = 10;
+        options.vocab = 10;
         assert_ok(cgp_data_tokens(&data, &paths[i], 1, &options));
-        assert_int_equal(cgp_data_vocabulary(data), 10);
+        assert_int_equal(cgp_data_vocab_size(data), 10);
         assert_ok(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, t, u));
         assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, 1, t, u), CGP_EFORMAT);
         assert_message(
@@ -375,11 +375,11 @@ static void bad_options_are_named_with_their_value(void **state) {
     assert_message("token options: sequence is between 1 and 2147483647, got 0");
     options = options_of(4, 1);
     assert_status(open_with(options), CGP_EINVAL);
-    assert_message("token options: validation_share is at least 0 and below 1, got 1");
+    assert_message("token options: validation_fraction is at least 0 and below 1, got 1");
     const int64_t vocabularies[] = {0, 65537};
     for (int i = 0; i < 2; i++) {
         options = options_of(4, 0.1);
-        options.vocabulary = vocabularies[i];
+        options.vocab = vocabularies[i];
         assert_status(open_with(options), CGP_EINVAL);
         assert_message("token options: vocabulary is between 1 and 65536, got ");
     }
@@ -481,9 +481,9 @@ static void the_identity_of_tokens_changes_with_the_options(void **state) {
     for (int i = 0; i < N; i++)
         options[i] = options_of(10, 0.1);
     options[1].sequence = 11;
-    options[2].vocabulary = 1000;
+    options[2].vocab = 1000;
     options[3].seed = 1;
-    options[4].validation_share = 0.2;
+    options[4].validation_fraction = 0.2;
     options[5].validation_paths = &held;
     options[5].n_validation_paths = 1;
     for (int i = 0; i < N; i++) {
@@ -507,7 +507,7 @@ int main(void) {
                                test_empty_before),
         cmocka_unit_test_setup(files_that_are_no_row_of_tokens_are_refused, test_empty_before),
         cmocka_unit_test_setup(too_few_tokens_are_told_how_many_it_needs, test_empty_before),
-        cmocka_unit_test_setup(a_token_above_the_vocabulary_is_told_where, test_empty_before),
+        cmocka_unit_test_setup(a_token_above_the_vocab_is_told_where, test_empty_before),
         cmocka_unit_test_setup(a_file_that_becomes_shorter_is_named, test_empty_before),
         cmocka_unit_test_setup(bad_options_are_named_with_their_value, test_empty_before),
         cmocka_unit_test_setup(too_many_files_are_told_and_none_stays_open, test_empty_before),
@@ -515,5 +515,5 @@ int main(void) {
         cmocka_unit_test_setup(the_identity_of_tokens_changes_with_the_options,
                                test_empty_before),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_file_replace.c -- a file is replaced whole or not at all, by cgp_file_replace() and by the writer of
  * safetensors. */
-#include "folder.h"
+#include "directory.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -32,7 +32,7 @@ static void the_old_file_stands_until_commit(void **state) {
     assert_ok(cgp_safetensors_commit(writer));
     assert_ok(cgp_safetensors_open(&file, path));
     cgp_safetensors_close(file);
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state) {
@@ -49,7 +49,7 @@ static void a_writer_given_up_leaves_the_old_file_and_nothing_else(void **state)
     cgp_safetensors_abandon(writer);
     cgp_safetensors_abandon(NULL);
     test_assert_file(path, "old");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
@@ -79,7 +79,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_status(no_header, CGP_EIO);
     assert_null(none);
     test_assert_file(path, "old");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void a_failed_rename_leaves_no_temporary_file(void **state) {
@@ -88,43 +88,43 @@ static void a_failed_rename_leaves_no_temporary_file(void **state) {
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a folder there meanwhile */
+    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a directory there meanwhile */
     assert_status(cgp_safetensors_commit(writer), CGP_EIO);
     assert_message("w.safetensors: cannot be replaced (Is a directory)");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
-static void a_folder_that_is_missing_or_not_writable_is_named(void **state) {
+static void a_directory_that_is_missing_or_not_writable_is_named(void **state) {
     (void)state;
     char expected[256];
     const char *names[] = {"w"}, *missing = test_path_of("no/w.safetensors"),
                *path = test_path_of("w.safetensors");
     cgp_safetensors_writer *writer = NULL;
     assert_status(create(&writer, missing, 1, names, 1), CGP_EIO);
-    snprintf(expected, sizeof expected, "%s: no such folder %s/no", missing, test_folder);
+    snprintf(expected, sizeof expected, "%s: no such directory %s/no", missing, test_directory);
     assert_string_equal(cgp_message(), expected);
     assert_ok(cgp_file_replace(path, "old", 3));
     const bool root = geteuid() == 0;
-    assert_int_equal(chmod(test_folder, 0555), 0);
+    assert_int_equal(chmod(test_directory, 0555), 0);
     if (root && seteuid(65534))
         skip(); /* root writes everywhere, and may not become somebody else */
     const cgp_status status = create(&writer, path, 1, names, 1);
     if (root) assert_int_equal(seteuid(0), 0);
-    assert_int_equal(chmod(test_folder, 0700), 0);
+    assert_int_equal(chmod(test_directory, 0700), 0);
     assert_status(status, CGP_EIO);
-    snprintf(expected, sizeof expected, "%s: cannot write in folder %s (Permission denied)",
-             path, test_folder);
+    snprintf(expected, sizeof expected, "%s: cannot write in directory %s (Permission denied)",
+             path, test_directory);
     assert_string_equal(cgp_message(), expected);
     assert_null(writer);
     test_assert_file(path, "old");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void only_regular_files_are_replaced(void **state) {
     (void)state;
     struct stat info;
-    assert_status(cgp_file_replace(test_folder, "x", 1), CGP_EIO);
-    assert_message("is a folder, expected a file to replace");
+    assert_status(cgp_file_replace(test_directory, "x", 1), CGP_EIO);
+    assert_message("is a directory, expected a file to replace");
     /* Not /dev/null: a library that is wrong here would replace it for the whole machine. */
     const char *pipe_path = test_path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
@@ -134,7 +134,7 @@ static void only_regular_files_are_replaced(void **state) {
     assert_status(cgp_file_replace("", "x", 1), CGP_EIO);
     assert_status(cgp_file_replace(test_path_of("new/"), "x", 1), CGP_EIO);
     assert_message("new/: is not the name of a file");
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void a_link_stays_and_its_file_is_replaced(void **state) {
@@ -150,10 +150,10 @@ static void a_link_stays_and_its_file_is_replaced(void **state) {
     test_assert_file(real, "new");
     assert_status(cgp_file_replace(broken, "new", 3), CGP_EIO);
     assert_message("broken: is a link that leads nowhere");
-    assert_int_equal(test_empty_folder(), 3);
+    assert_int_equal(test_empty_directory(), 3);
 }
 
-static void the_longest_names_and_names_without_folder_work(void **state) {
+static void the_longest_names_and_names_without_directory_work(void **state) {
     (void)state;
     char name[256] = {0}, before[4096];
     memset(name, 'n', 255);
@@ -161,12 +161,12 @@ static void the_longest_names_and_names_without_folder_work(void **state) {
     assert_ok(cgp_file_replace(path, "long", 4));
     test_assert_file(path, "long");
     assert_non_null(getcwd(before, sizeof before));
-    assert_int_equal(chdir(test_folder), 0);
+    assert_int_equal(chdir(test_directory), 0);
     const cgp_status status = cgp_file_replace("plain", "", 0);
     assert_int_equal(chdir(before), 0);
     assert_status(status, CGP_OK);
     test_assert_file(test_path_of("plain"), "");
-    assert_int_equal(test_empty_folder(), 2);
+    assert_int_equal(test_empty_directory(), 2);
 }
 
 /* A process that died may have had our number: its leavings are stepped over, not written
@@ -183,7 +183,7 @@ static void temporary_files_of_others_are_not_touched(void **state) {
         snprintf(name, sizeof name, ".cgpipe-%ld-%d.tmp", (long)getpid(), i);
         test_assert_file(test_path_of(name), "theirs");
     }
-    assert_int_equal(test_empty_folder(), 501);
+    assert_int_equal(test_empty_directory(), 501);
 }
 
 enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
@@ -191,7 +191,7 @@ enum { WRITERS = 3, TIMES = 40, PAGE = 4000 };
 /* Replace the file again and again by a page of one letter. */
 static void *replace_often(void *letter) {
     char page[PAGE], path[128];
-    snprintf(path, sizeof path, "%s/shared", test_folder);
+    snprintf(path, sizeof path, "%s/shared", test_directory);
     memset(page, *(char *)letter, sizeof page);
     for (int i = 0; i < TIMES; i++) {
         if (cgp_file_replace(path, page, sizeof page) != CGP_OK) return letter;
@@ -217,7 +217,7 @@ static void writers_at_once_never_show_a_torn_file(void **state) {
         assert_int_equal(pthread_join(threads[i], &failed), 0);
         assert_null(failed);
     }
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 #define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
@@ -228,12 +228,12 @@ int main(void) {
         TEST(a_writer_given_up_leaves_the_old_file_and_nothing_else),
         TEST(a_failed_write_leaves_the_old_file_and_nothing_else),
         TEST(a_failed_rename_leaves_no_temporary_file),
-        TEST(a_folder_that_is_missing_or_not_writable_is_named),
+        TEST(a_directory_that_is_missing_or_not_writable_is_named),
         TEST(only_regular_files_are_replaced),
         TEST(a_link_stays_and_its_file_is_replaced),
-        TEST(the_longest_names_and_names_without_folder_work),
+        TEST(the_longest_names_and_names_without_directory_work),
         TEST(temporary_files_of_others_are_not_touched),
         TEST(writers_at_once_never_show_a_torn_file),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -28,7 +28,7 @@ static void assert_shape(const cgp_model *model, const char *name, const char *e
 }
 
 /* By hand: V C + T C + 12 (12 C^2 + 13 C) + 2 C + V C, V = 3000, T = 128, C = 768. */
-static void seed_experiment_has_16_layers_and_89762304_parameters(void **state) {
+static void seed_session_has_16_layers_and_89762304_parameters(void **state) {
     (void)state;
     cgp_model *model = make("gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128");
     assert_int_equal(cgp_model_layers(model), 16);
@@ -128,7 +128,7 @@ static void text_sets_what_it_names_and_keeps_the_rest(void **state) {
     cgp_gpt2_options options = cgp_gpt2_options_default();
     assert_ok(cgp_gpt2_parse(&options, "gpt2"));
     assert_int_equal(options.layers, 12);
-    assert_int_equal(options.vocabulary, 50257);
+    assert_int_equal(options.vocab, 50257);
     assert_ok(cgp_gpt2_parse(&options, "gpt2:width=128,layers=4,tied=0"));
     assert_int_equal(options.layers, 4);
     assert_int_equal(options.width, 128);
@@ -221,7 +221,7 @@ static void bad_options_are_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(seed_experiment_has_16_layers_and_89762304_parameters),
+        cmocka_unit_test(seed_session_has_16_layers_and_89762304_parameters),
         cmocka_unit_test(layers_are_embeddings_blocks_norm_and_head),
         cmocka_unit_test(parameters_have_the_published_names_shapes_and_order),
         cmocka_unit_test(the_width_inside_a_block_may_be_given),

@@ -50,12 +50,12 @@ static void check_png(int colour, int bits, bool interlaced) {
                          : colour == PNG_COLOR_TYPE_GRAY_ALPHA ? 2
                                                                : 1;
     const size_t row = ((size_t)(W * channels * bits) + 7) / 8;
-    const unsigned most = bits == 16 ? 65535 : (1u << bits) - 1;
+    const unsigned max = bits == 16 ? 65535 : (1u << bits) - 1;
     memset(rows, 0, sizeof rows);
     for (int y = 0; y < H; y++)
         for (int i = 0; i < W * channels; i++)
             put_sample(rows + (size_t)y * row, i, bits,
-                       (byte_at(i / channels, y, i % channels) * 257u) & most);
+                       (byte_at(i / channels, y, i % channels) * 257u) & max);
     test_make_png(&file, &(test_png){W, H, colour, bits, interlaced}, rows);
     cgp__image image = {0};
     assert_ok(decode(&image));
@@ -63,7 +63,7 @@ static void check_png(int colour, int bits, bool interlaced) {
     assert_int_equal(image.height, H);
     for (int i = 0; i < W * H * 3; i++) {
         const int x = i / 3 % W, y = i / 3 / W, k = i % 3;
-        const unsigned value = (byte_at(x, y, channels < 3 ? 0 : k) * 257u) & most;
+        const unsigned value = (byte_at(x, y, channels < 3 ? 0 : k) * 257u) & max;
         const int palette[3] = {(int)value, 255 - (int)value, (int)value / 2};
         const int expected =
             colour == PNG_COLOR_TYPE_PALETTE ? palette[k] : widened(value, bits);
@@ -251,7 +251,7 @@ static void assert_inside(const cgp__crop *c, int64_t width, int64_t height, int
 static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **state) {
     (void)state;
     uint64_t random = test_seed();
-    double least = 1, most = 0, areas = 0;
+    double min = 1, max = 0, areas = 0;
     int mirrored = 0;
     enum { N = 4000 };
     for (int i = 0; i < N; i++) {
@@ -264,12 +264,12 @@ static void a_random_crop_is_inside_and_of_the_area_and_ratio_allowed(void **sta
         assert_true((width + 0.5) * (height + 0.5) >= 0.08 * (double)(w * h));
         assert_true((width + 0.5) / (height - 0.5) >= 3.0 / 4);
         assert_true((width - 0.5) / (height + 0.5) <= 4.0 / 3);
-        least = fmin(least, area);
-        most = fmax(most, area);
+        min = fmin(min, area);
+        max = fmax(max, area);
         areas += area / N;
         mirrored += c.mirrored;
     }
-    assert_true(least < 0.1 && most > 0.9);
+    assert_true(min < 0.1 && max > 0.9);
     assert_true(areas > 0.42 && areas < 0.56); /* 0.54, less those that do not fit */
     assert_in_range(mirrored, N / 2 - 160, N / 2 + 160);
 }

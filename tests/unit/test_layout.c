@@ -231,7 +231,7 @@ static cgp_model *gpt2(int layers) {
     options.layers = layers;
     options.width = 16;
     options.heads = 2;
-    options.vocabulary = 64;
+    options.vocab = 64;
     options.sequence = 8;
     options.dropout = 0.1;
     assert_ok(cgp_gpt2_create(&model, &options));

@@ -3,7 +3,7 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
-#include "folder.h"
+#include "directory.h"
 #include "pictures.h"
 
 #include <cgpipe/cgpipe.h>
@@ -88,7 +88,8 @@ static void a_header_of_empty_objects_takes_no_memory(void **state) {
         const long more = peak_kib() - before;
         fprintf(stderr, "%s, %ld MiB more: %s\n", cgp_status_name(opened), more / 1024,
                 cgp_message());
-        _exit(opened == CGP_EFORMAT && strstr(cgp_message(), "(CGP_LIMITS=json=N allows more)") &&
+        _exit(opened == CGP_EFORMAT &&
+                      strstr(cgp_message(), "(CGP_LIMITS=json=N allows more)") &&
                       more < 100 * 1024
                   ? 0
                   : 1);
@@ -114,20 +115,22 @@ static void the_memory_of_json_is_limited(void **state) {
     }
 }
 
-static void published_headers_fit_with_room(void **state) {
+static void published_headers_fit_with_capacity(void **state) {
     (void)state;
     enum { TENSORS = 100000 };
     char *text = malloc((size_t)TENSORS * 160);
     size_t at = (size_t)sprintf(text, "{");
     for (int i = 0; i < TENSORS; i++)
-        at += (size_t)sprintf(text + at,
-                              "%s\"model.layers.%d.mlp.experts.%d.down_proj.weight\":{\"dtype\":\"F32\","
-                              "\"shape\":[0,2048],\"data_offsets\":[0,0]}",
-                              i ? "," : "", i / 256, i);
+        at += (size_t)sprintf(
+            text + at,
+            "%s\"model.layers.%d.mlp.experts.%d.down_proj.weight\":{\"dtype\":\"F32\","
+            "\"shape\":[0,2048],\"data_offsets\":[0,0]}",
+            i ? "," : "", i / 256, i);
     text[at++] = '}';
     print_message("%d tensors: a header of %zu bytes\n", TENSORS, at);
     assert_ok(open_header(text, at));
-    set_limits("json=260000000"); /* half of what there is: so there is room for twice as many */
+    set_limits(
+        "json=260000000"); /* half of what there is: so there is room for twice as many */
     assert_ok(open_header(text, at));
     set_limits(NULL);
     free(text);
@@ -176,8 +179,9 @@ static void nesting_is_limited(void **state) {
 static void what_the_variable_says_is_checked(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
-        {"pixel=5", "CGP_LIMITS: expected header, json, pixels, image-memory, chunks or scans, got "
-                    "\"pixel\" (did you mean pixels?)"},
+        {"pixel=5",
+         "CGP_LIMITS: expected header, json, pixels, image-memory, chunks or scans, got "
+         "\"pixel\" (did you mean pixels?)"},
         {"pixels", "CGP_LIMITS: expected name=number, got \"pixels\""},
         {"pixels=", "CGP_LIMITS: pixels: expected a whole number of 1 or more, got \"\""},
         {"scans=0", "CGP_LIMITS: scans: expected a whole number of 1 or more, got \"0\""},
@@ -220,10 +224,8 @@ static buffer make_png(int n, size_t text_bytes, int compression) {
     memset(text, 'a', text_bytes);
     text[text_bytes] = '\0';
     for (int i = 0; i < n; i++)
-        texts[i] = (png_text){.compression = compression,
-                              .key = key,
-                              .text = text,
-                              .text_length = text_bytes};
+        texts[i] = (png_text){
+            .compression = compression, .key = key, .text = text, .text_length = text_bytes};
     png_structp png = png_create_write_struct(PNG_LIBPNG_VER_STRING, NULL, NULL, NULL);
     png_infop info = png_create_info_struct(png);
     png_set_user_limits(png, 100, 100);
@@ -338,8 +340,9 @@ static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     frame[6] = frame[8] = 11000 & 255;
     frame[11] = 0x11; /* colours in full */
     assert_status(decode(image.bytes, image.size, (int64_t)1 << 27), CGP_EFORMAT);
-    assert_message("x: expected a JPEG that takes at most 512 MiB to decode, got a progressive one of "
-                   "more (CGP_LIMITS=image-memory=N allows more)");
+    assert_message(
+        "x: expected a JPEG that takes at most 512 MiB to decode, got a progressive one of "
+        "more (CGP_LIMITS=image-memory=N allows more)");
     make_jpeg(&image, 200);
     set_limits("image-memory=100000");
     assert_status(decode(image.bytes, image.size, 40000), CGP_EFORMAT);
@@ -348,14 +351,14 @@ static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     set_limits(NULL);
 }
 
-static cgp_status read_folder(void) {
+static cgp_status read_directory(void) {
     cgp_images_options o = cgp_images_options_default();
     cgp_data *data = NULL;
     float pixels[8 * 8 * 3];
     int32_t label = 0;
     o.size = 8;
     o.strict = o.plain = true;
-    o.validation_share = 0;
+    o.validation_fraction = 0;
     o.workers = 0;
     CGP_TRY(cgp_data_images(&data, test_path_of("images"), &o));
     const cgp_status status = cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, pixels, &label);
@@ -370,12 +373,13 @@ static void pixels_are_counted(void **state) {
     assert_int_equal(mkdir(test_path_of("images"), 0700), 0);
     assert_int_equal(mkdir(test_path_of("images/a"), 0700), 0);
     test_write_file(test_path_of("images/a/x.jpg"), image.bytes, image.size);
-    assert_ok(read_folder());
+    assert_ok(read_directory());
     set_limits("pixels=255");
-    assert_status(read_folder(), CGP_EFORMAT);
-    assert_message("x.jpg: expected at most 255 pixels, got 16 x 16 (CGP_LIMITS=pixels=N allows more)");
+    assert_status(read_directory(), CGP_EFORMAT);
+    assert_message(
+        "x.jpg: expected at most 255 pixels, got 16 x 16 (CGP_LIMITS=pixels=N allows more)");
     set_limits("pixels=256");
-    assert_ok(read_folder());
+    assert_ok(read_directory());
     set_limits(NULL);
     assert_int_equal(unlink(test_path_of("images/a/x.jpg")), 0);
     assert_int_equal(rmdir(test_path_of("images/a")), 0);
@@ -386,7 +390,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_header_of_empty_objects_takes_no_memory),
         cmocka_unit_test(the_memory_of_json_is_limited),
-        cmocka_unit_test(published_headers_fit_with_room),
+        cmocka_unit_test(published_headers_fit_with_capacity),
         cmocka_unit_test(headers_have_a_length),
         cmocka_unit_test(nesting_is_limited),
         cmocka_unit_test(what_the_variable_says_is_checked),
@@ -396,5 +400,5 @@ int main(void) {
         cmocka_unit_test(a_progressive_file_of_many_pixels_is_refused),
         cmocka_unit_test(pixels_are_counted),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

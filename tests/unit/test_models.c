@@ -4,16 +4,16 @@
 
 #include <time.h>
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 #include <cgpipe/partition.h>
 
 #include "model/model.h"
 
 static cgp_model *make(const char *text) {
-    cgp_named_model named = cgp_named_model_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
-    assert_ok(cgp_named_model_parse(&named, text));
-    assert_ok(cgp_named_model_create(&model, &named));
+    assert_ok(cgp_model_spec_parse(&spec, text));
+    assert_ok(cgp_model_spec_create(&model, &spec));
     return model;
 }
 
@@ -305,12 +305,12 @@ static void inputs_are_images_and_for_training_labels_or_masks(void **state) {
         {"unet:B=1,C=2,depth=1,image=6", "[6, 6, 3]", "[6, 6, 1]"}};
     for (int i = 0; i < 3; i++) {
         for (int loss = 0; loss <= 1; loss++) {
-            cgp_named_model named = cgp_named_model_default();
+            cgp_model_spec spec = cgp_model_spec_default();
             cgp_model *model = NULL;
             char text[64];
-            named.resnet.loss = named.amoebanetd.loss = named.unet.loss = loss == 1;
-            assert_ok(cgp_named_model_parse(&named, cases[i][0]));
-            assert_ok(cgp_named_model_create(&model, &named));
+            spec.resnet.loss = spec.amoebanetd.loss = spec.unet.loss = loss == 1;
+            assert_ok(cgp_model_spec_parse(&spec, cases[i][0]));
+            assert_ok(cgp_model_spec_create(&model, &spec));
             assert_int_equal(cgp_model_inputs(model), 1 + loss);
             assert_input(model, 0, "images", cases[i][1]);
             if (loss && i < 2) assert_input(model, 1, "labels", "[1]");
@@ -371,7 +371,7 @@ static void forward_takes_the_published_multiplications(void **state) {
         cgp_model *model = make(texts[i]);
         for (int n = 0; n < model->n_nodes; n++) {
             const cgp__node *node = &model->nodes[n];
-            cgp__geometry without_bias = node->geometry;
+            cgp__op_attributes without_bias = node->attributes;
             without_bias.has_bias = 0;
             if (node->op->kind == CGP__OP_CONV2D || node->op->kind == CGP__OP_LINEAR)
                 products += node->op->flops(&without_bias, CGP__FORWARD) / 2;

@@ -6,15 +6,15 @@
 #include <time.h>
 
 #include <cgpipe/cgpipe.h>
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 
-typedef struct experiment {
+typedef struct session {
     const char *text;
     int stages, balance[8];
     int batch, chunks;
     const char *recompute;
     double published; /* GiB */
-} experiment;
+} session;
 
 static const double gib = 1024.0 * 1024.0 * 1024.0;
 
@@ -29,12 +29,12 @@ typedef struct bytes {
     double model, activation, all;
 } bytes;
 
-static bytes plan_bytes(const experiment *e, const cgp_optim *optim) {
-    cgp_named_model named = cgp_named_model_default();
+static bytes plan_bytes(const session *e, const cgp_optim *optim) {
+    cgp_model_spec spec = cgp_model_spec_default();
     cgp_model *model = NULL;
     cgp_plan *plan = NULL;
-    assert_ok(cgp_named_model_parse(&named, e->text));
-    assert_ok(cgp_named_model_create(&model, &named));
+    assert_ok(cgp_model_spec_parse(&spec, e->text));
+    assert_ok(cgp_model_spec_create(&model, &spec));
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = e->stages;
     o.balance = e->balance;
@@ -68,7 +68,7 @@ static bytes plan_bytes(const experiment *e, const cgp_optim *optim) {
 /* RMSprop, micro-batches of one image. Published: peaks of activations. */
 static void amoebanetd_needs_less_than_the_published_activations(void **state) {
     (void)state;
-    static const experiment cases[] = {
+    static const session cases[] = {
         {"amoebanetd:L=18,D=416", 1, {24}, 128, 128, "except_last", 0.91},
         {"amoebanetd:L=18,D=544", 2, {16, 8}, 128, 128, "except_last", 3.39},
         {"amoebanetd:L=36,D=544", 4, {16, 12, 7, 7}, 128, 128, "except_last", 6.91},
@@ -96,7 +96,7 @@ static void amoebanetd_needs_less_than_the_published_activations(void **state) {
 /* SGD without momentum. Published: all memory. */
 static void unet_needs_less_than_the_published_memory(void **state) {
     (void)state;
-    static const experiment cases[] = {
+    static const session cases[] = {
         {"unet:B=6,C=72", 1, {285}, 32, 1, "never", 20.3},
         {"unet:B=11,C=128", 1, {505}, 32, 32, "except_last", 20.5},
         {"unet:B=24,C=128", 2, {526, 551}, 32, 32, "except_last", 43.4},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_models_text.c -- ResNet, AmoebaNet-D and U-Net by their text: what it says, what is refused. */
-#include "folder.h"
+#include "directory.h"
 
-#include <cgpipe/models/named.h>
+#include <cgpipe/models/spec.h>
 
 static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
     (void)state;
@@ -25,10 +25,10 @@ static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         for (int k = 0; k < 2; k++) {
-            cgp_named_model named = cgp_named_model_default();
+            cgp_model_spec spec = cgp_model_spec_default();
             char text[160];
-            assert_ok(cgp_named_model_parse(&named, cases[i][k]));
-            assert_ok(cgp_named_model_text(&named, text, sizeof text));
+            assert_ok(cgp_model_spec_parse(&spec, cases[i][k]));
+            assert_ok(cgp_model_spec_text(&spec, text, sizeof text));
             assert_string_equal(text, cases[i][1]);
         }
     }
@@ -40,36 +40,36 @@ static void text_has_a_point_in_every_locale(void **state) {
         "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
     static const char *const refused[] = {"gpt2:eps=1.5.5", "gpt2:eps=.", "gpt2:eps=1e-5.",
                                           "gpt2:eps=1.5"};
-    cgp_named_model named = cgp_named_model_default();
+    cgp_model_spec spec = cgp_model_spec_default();
     char got[160], half[8];
     if (!test_set_comma_locale()) {
         print_message("no locale with a decimal comma is installed, nor can one be made\n");
         skip();
     }
     snprintf(half, sizeof half, "%.1f", 0.5);
-    const cgp_status status = cgp_named_model_parse(&named, text);
+    const cgp_status status = cgp_model_spec_parse(&spec, text);
     cgp_status others[4];
-    assert_ok(cgp_named_model_text(&named, got, sizeof got));
+    assert_ok(cgp_model_spec_text(&spec, got, sizeof got));
     for (int i = 0; i < 4; i++)
-        others[i] = cgp_named_model_parse(&named, refused[i]);
+        others[i] = cgp_model_spec_parse(&spec, refused[i]);
     test_set_c_locale();
     assert_string_equal(half, "0,5");
     assert_ok(status);
-    assert_true(named.gpt2.eps == 1.5e-5);
+    assert_true(spec.gpt2.eps == 1.5e-5);
     assert_string_equal(got, text);
     for (int i = 0; i < 4; i++)
         assert_status(others[i], CGP_EINVAL);
 }
 
-static void text_is_cut_to_the_room_it_has(void **state) {
+static void text_is_cut_to_the_capacity_it_has(void **state) {
     (void)state;
-    cgp_named_model named = cgp_named_model_default();
-    assert_ok(cgp_named_model_parse(&named, "amoebanetd:maxpool=max,old=1"));
+    cgp_model_spec spec = cgp_model_spec_default();
+    assert_ok(cgp_model_spec_parse(&spec, "amoebanetd:maxpool=max,old=1"));
     char whole[160];
-    assert_ok(cgp_named_model_text(&named, whole, sizeof whole));
+    assert_ok(cgp_model_spec_text(&spec, whole, sizeof whole));
     for (size_t size = 1; size < strlen(whole); size++) {
         char *text = malloc(size);
-        assert_ok(cgp_named_model_text(&named, text, size));
+        assert_ok(cgp_model_spec_text(&spec, text, size));
         assert_int_equal(strlen(text), size - 1);
         assert_memory_equal(text, whole, size - 1);
         free(text);
@@ -118,10 +118,10 @@ static void bad_text_is_refused_with_a_way_out(void **state) {
         {"unet:dropout=1", "unet: dropout: unknown key"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        cgp_named_model named = cgp_named_model_default();
+        cgp_model_spec spec = cgp_model_spec_default();
         cgp_model *model = NULL;
-        cgp_status status = cgp_named_model_parse(&named, cases[i][0]);
-        if (status == CGP_OK) status = cgp_named_model_create(&model, &named);
+        cgp_status status = cgp_model_spec_parse(&spec, cases[i][0]);
+        if (status == CGP_OK) status = cgp_model_spec_create(&model, &spec);
         assert_status(status, CGP_EINVAL);
         assert_message(cases[i][1]);
         assert_null(model);
@@ -146,9 +146,9 @@ static void bad_options_are_refused(void **state) {
     amoebanetd.maxpool = (cgp_amoebanetd_pool)7;
     assert_status(cgp_amoebanetd_create(&model, &amoebanetd), CGP_EINVAL);
     assert_message("amoebanetd: maxpool: expected average or max, got 7");
-    cgp_named_model named = cgp_named_model_default();
-    named.kind = CGP_MODEL_KINDS;
-    assert_status(cgp_named_model_create(&model, &named), CGP_EINVAL);
+    cgp_model_spec spec = cgp_model_spec_default();
+    spec.kind = CGP_MODEL_KINDS;
+    assert_status(cgp_model_spec_create(&model, &spec), CGP_EINVAL);
     assert_message("model: expected a kind from 0 to 3, got 4");
     assert_null(model);
 }
@@ -161,10 +161,10 @@ static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **sta
                                         "unet:B=1,C=1048576,depth=10,image=16384",
                                         "resnet101:classes=2147483647,width=1048576"};
     for (int i = 0; i < 4; i++) {
-        cgp_named_model named = cgp_named_model_default();
+        cgp_model_spec spec = cgp_model_spec_default();
         cgp_model *model = NULL;
-        assert_ok(cgp_named_model_parse(&named, texts[i]));
-        const cgp_status status = cgp_named_model_create(&model, &named);
+        assert_ok(cgp_model_spec_parse(&spec, texts[i]));
+        const cgp_status status = cgp_model_spec_create(&model, &spec);
         print_message("%s: %s\n", texts[i], status == CGP_OK ? "made" : cgp_message());
         assert_true(status == CGP_OK || status == CGP_EINVAL || status == CGP_ELIMIT);
         cgp_model_destroy(model);
@@ -175,10 +175,10 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(text_has_all_sizes_and_parses_to_the_same_model),
         cmocka_unit_test_setup(text_has_a_point_in_every_locale, test_empty_before),
-        cmocka_unit_test(text_is_cut_to_the_room_it_has),
+        cmocka_unit_test(text_is_cut_to_the_capacity_it_has),
         cmocka_unit_test(bad_text_is_refused_with_a_way_out),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(sizes_beyond_all_memory_are_refused_and_nothing_overflows),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -23,27 +23,27 @@ static void names_are_read_as_they_are_written(void **unused) {
         assert_string_equal(cgp_optim_kind_name(kind), names[i]);
     }
     for (int i = 0; i < 4; i++) {
-        cgp_rate_kind kind = CGP_RATE_CONSTANT;
-        assert_ok(cgp_rate_kind_parse(&kind, rates[i]));
+        cgp_lr_kind kind = CGP_LR_CONSTANT;
+        assert_ok(cgp_lr_kind_parse(&kind, rates[i]));
         assert_int_equal(kind, i);
-        assert_string_equal(cgp_rate_kind_name(kind), rates[i]);
+        assert_string_equal(cgp_lr_kind_name(kind), rates[i]);
     }
 }
 
 static void an_unknown_name_gets_the_nearest(void **unused) {
     (void)unused;
     cgp_optim_kind kind = CGP_OPTIM_ADAM;
-    cgp_rate_kind rate = CGP_RATE_STEP;
+    cgp_lr_kind lr = CGP_LR_STEP;
     assert_status(cgp_optim_kind_parse(&kind, "rmsprob"), CGP_EINVAL);
     assert_string_equal(cgp_message(), "optimizer: expected sgd, adamw, adam or rmsprop, got "
                                        "\"rmsprob\" (did you mean rmsprop?)");
-    assert_status(cgp_rate_kind_parse(&rate, "cosin"), CGP_EINVAL);
+    assert_status(cgp_lr_kind_parse(&lr, "cosin"), CGP_EINVAL);
     assert_string_equal(cgp_message(),
-                        "rate schedule: expected constant, cosine, step or milestones, got "
+                        "lr schedule: expected constant, cosine, step or milestones, got "
                         "\"cosin\" (did you mean cosine?)");
-    assert_status(cgp_rate_kind_parse(&rate, "wsd-something"), CGP_EINVAL);
+    assert_status(cgp_lr_kind_parse(&lr, "wsd-something"), CGP_EINVAL);
     assert_int_equal(kind, CGP_OPTIM_ADAM);
-    assert_int_equal(rate, CGP_RATE_STEP);
+    assert_int_equal(lr, CGP_LR_STEP);
 }
 
 static cgp_optim of_kind(int kind) {
@@ -67,11 +67,11 @@ static void the_usual_constants_are_accepted(void **unused) {
         assert_ok(cgp_optim_check(&optim));
         assert_false(optim.decay_all);
         optim.clip_norm = 1;
-        optim.rate = optim.weight_decay = 0;
-        optim.schedule = (cgp_rate_schedule){.kind = CGP_RATE_COSINE, .steps = 1};
+        optim.lr = optim.weight_decay = 0;
+        optim.schedule = (cgp_lr_schedule){.kind = CGP_LR_COSINE, .steps = 1};
         assert_ok(cgp_optim_check(&optim));
-        optim.schedule = (cgp_rate_schedule){
-            .kind = CGP_RATE_STEP, .warmup = 100, .interval = 1, .factor = 1e-3};
+        optim.schedule = (cgp_lr_schedule){
+            .kind = CGP_LR_STEP, .warmup = 100, .step_size = 1, .gamma = 1e-3};
         assert_ok(cgp_optim_check(&optim));
     }
 }
@@ -103,8 +103,8 @@ typedef struct wrong {
 static void a_wrong_constant_is_named_with_its_range(void **unused) {
     (void)unused;
     static const wrong cases[] = {
-        WRONG(SGD, rate, -1, "rate is expected in [0, inf), got -1"),
-        WRONG(ADAM, rate, INFINITY, "rate is expected in [0, inf), got inf"),
+        WRONG(SGD, lr, -1, "lr is expected in [0, inf), got -1"),
+        WRONG(ADAM, lr, INFINITY, "lr is expected in [0, inf), got inf"),
         WRONG(ADAMW, weight_decay, -0.1, "weight_decay is expected in [0, inf), got -0.1"),
         WRONG(SGD, momentum, 1, "momentum is expected in [0, 1), got 1"),
         WRONG(RMSPROP, momentum, -0.5, "momentum is expected in [0, 1), got -0.5"),
@@ -135,12 +135,16 @@ static void a_wrong_constant_is_named_with_its_range(void **unused) {
 /* Also where the kind has no use for the constant. */
 static void nan_is_refused_everywhere(void **unused) {
     (void)unused;
-    static const size_t fields[] = {
-        offsetof(cgp_optim, rate),           offsetof(cgp_optim, weight_decay),
-        offsetof(cgp_optim, momentum),       offsetof(cgp_optim, beta1),
-        offsetof(cgp_optim, beta2),          offsetof(cgp_optim, eps),
-        offsetof(cgp_optim, alpha),          offsetof(cgp_optim, clip_norm),
-        offsetof(cgp_optim, schedule.least), offsetof(cgp_optim, schedule.factor)};
+    static const size_t fields[] = {offsetof(cgp_optim, lr),
+                                    offsetof(cgp_optim, weight_decay),
+                                    offsetof(cgp_optim, momentum),
+                                    offsetof(cgp_optim, beta1),
+                                    offsetof(cgp_optim, beta2),
+                                    offsetof(cgp_optim, eps),
+                                    offsetof(cgp_optim, alpha),
+                                    offsetof(cgp_optim, clip_norm),
+                                    offsetof(cgp_optim, schedule.min_ratio),
+                                    offsetof(cgp_optim, schedule.gamma)};
     const double nan = NAN;
     for (int kind = 0; kind < 4; kind++) {
         for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
@@ -155,32 +159,31 @@ static void nan_is_refused_everywhere(void **unused) {
 static void a_wrong_schedule_is_refused(void **unused) {
     (void)unused;
     static const struct {
-        cgp_rate_schedule schedule;
+        cgp_lr_schedule schedule;
         const char *message;
     } cases[] = {
-        {{.kind = (cgp_rate_kind)4}, "unknown kind 4 (constant, cosine, step, milestones)"},
-        {{.kind = CGP_RATE_CONSTANT, .warmup = -1},
-         "warmup is expected to be 0 or more, got -1"},
-        {{.kind = CGP_RATE_COSINE, .warmup = 5, .steps = 5},
+        {{.kind = (cgp_lr_kind)4}, "unknown kind 4 (constant, cosine, step, milestones)"},
+        {{.kind = CGP_LR_CONSTANT, .warmup = -1}, "warmup is expected to be 0 or more, got -1"},
+        {{.kind = CGP_LR_COSINE, .warmup = 5, .steps = 5},
          "steps is expected above the warm-up's 5, got 5"},
-        {{.kind = CGP_RATE_COSINE, .steps = 9, .least = 1.5},
-         "least is expected in [0, 1], got 1.5"},
-        {{.kind = CGP_RATE_COSINE, .steps = 9, .least = -0.5},
-         "least is expected in [0, 1], got -0.5"},
-        {{.kind = CGP_RATE_STEP, .factor = 0.5}, "interval is expected to be 1 or more, got 0"},
-        {{.kind = CGP_RATE_STEP, .interval = 1}, "factor is expected in (0, 1], got 0"},
-        {{.kind = CGP_RATE_STEP, .interval = 1, .factor = INFINITY},
-         "factor is expected in (0, 1], got inf"},
-        {{.kind = CGP_RATE_STEP, .interval = 1, .factor = 1.01},
-         "factor is expected in (0, 1], got 1.01"},
-        {{.stairs = -1}, "stairs is expected to be 0 or more, got -1"},
+        {{.kind = CGP_LR_COSINE, .steps = 9, .min_ratio = 1.5},
+         "min_ratio is expected in [0, 1], got 1.5"},
+        {{.kind = CGP_LR_COSINE, .steps = 9, .min_ratio = -0.5},
+         "min_ratio is expected in [0, 1], got -0.5"},
+        {{.kind = CGP_LR_STEP, .gamma = 0.5}, "step_size is expected to be 1 or more, got 0"},
+        {{.kind = CGP_LR_STEP, .step_size = 1}, "gamma is expected in (0, 1], got 0"},
+        {{.kind = CGP_LR_STEP, .step_size = 1, .gamma = INFINITY},
+         "gamma is expected in (0, 1], got inf"},
+        {{.kind = CGP_LR_STEP, .step_size = 1, .gamma = 1.01},
+         "gamma is expected in (0, 1], got 1.01"},
+        {{.warmup_interval = -1}, "warmup_interval is expected to be 0 or more, got -1"},
         {{.start = 1.5}, "start is expected in [0, 1], got 1.5"},
-        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 9, .factor = 0.1},
+        {{.kind = CGP_LR_MILESTONES, .n_milestones = 9, .gamma = 0.1},
          "expected 0 to 8 milestones, got 9"},
-        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 2, .factor = 0.1, .milestones = {5, 5}},
+        {{.kind = CGP_LR_MILESTONES, .n_milestones = 2, .gamma = 0.1, .milestones = {5, 5}},
          "milestones are expected to rise from 1 on, got 5 after 5"},
-        {{.kind = CGP_RATE_MILESTONES, .n_milestones = 1, .milestones = {5}},
-         "factor is expected in (0, 1], got 0"},
+        {{.kind = CGP_LR_MILESTONES, .n_milestones = 1, .milestones = {5}},
+         "gamma is expected in (0, 1], got 0"},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         cgp_optim optim = cgp_optim_sgd(0.1, 0, false, 0);
@@ -190,29 +193,29 @@ static void a_wrong_schedule_is_refused(void **unused) {
     }
 }
 
-static double rate_at(cgp_rate_schedule schedule, int64_t update) {
+static double rate_at(cgp_lr_schedule schedule, int64_t update) {
     cgp_optim optim = cgp_optim_sgd(2, 0, false, 0);
     optim.schedule = schedule;
     assert_ok(cgp_optim_check(&optim));
-    return cgp_optim_rate_at(&optim, update);
+    return cgp_optim_lr_at(&optim, update);
 }
 
-static void assert_rate(cgp_rate_schedule schedule, int64_t update, double expected) {
+static void assert_rate(cgp_lr_schedule schedule, int64_t update, double expected) {
     const double got = rate_at(schedule, update);
     if (!(fabs(got - expected) <= 1e-15 * expected))
-        fail_msg("%s, update %d: rate %.17g, expected %.17g", cgp_rate_kind_name(schedule.kind),
+        fail_msg("%s, update %d: rate %.17g, expected %.17g", cgp_lr_kind_name(schedule.kind),
                  (int)update, got, expected);
 }
 
 static void the_rate_warms_up_in_a_line(void **unused) {
     (void)unused;
-    static const cgp_rate_schedule none = {.kind = CGP_RATE_CONSTANT};
+    static const cgp_lr_schedule none = {.kind = CGP_LR_CONSTANT};
     assert_rate(none, 1, 2);
     assert_rate(none, 1000000, 2);
-    static const cgp_rate_schedule cases[] = {
-        {.kind = CGP_RATE_CONSTANT, .warmup = 4},
-        {.kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1},
-        {.kind = CGP_RATE_STEP, .warmup = 4, .interval = 3, .factor = 0.5}};
+    static const cgp_lr_schedule cases[] = {
+        {.kind = CGP_LR_CONSTANT, .warmup = 4},
+        {.kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1},
+        {.kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5}};
     for (int i = 0; i < 3; i++) {
         assert_rate(cases[i], 1, 0.5);
         assert_rate(cases[i], 2, 1);
@@ -220,20 +223,20 @@ static void the_rate_warms_up_in_a_line(void **unused) {
         assert_rate(cases[i], 4, 2);
     }
     assert_rate(cases[0], 5, 2);
-    assert_rate((cgp_rate_schedule){.kind = CGP_RATE_CONSTANT, .warmup = 1}, 1, 2);
+    assert_rate((cgp_lr_schedule){.kind = CGP_LR_CONSTANT, .warmup = 1}, 1, 2);
 }
 
-static void cosine_ends_at_the_least_rate_and_stays(void **unused) {
+static void cosine_ends_at_the_min_rate_and_stays(void **unused) {
     (void)unused;
-    const cgp_rate_schedule cosine = {
-        .kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1};
+    const cgp_lr_schedule cosine = {
+        .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
     assert_rate(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
     assert_rate(cosine, 8, 2 * (0.1 + 0.9 / 2));
     assert_true(rate_at(cosine, 11) > 0.2);
     assert_rate(cosine, 12, 0.2);
     assert_rate(cosine, 13, 0.2);
     assert_rate(cosine, INT64_MAX, 0.2);
-    const cgp_rate_schedule bare = {.kind = CGP_RATE_COSINE, .steps = 10};
+    const cgp_lr_schedule bare = {.kind = CGP_LR_COSINE, .steps = 10};
     assert_rate(bare, 1, 1 + cos(acos(-1) / 10));
     assert_rate(bare, 10, 0);
     for (int t = 5; t <= 12; t++)
@@ -242,34 +245,34 @@ static void cosine_ends_at_the_least_rate_and_stays(void **unused) {
 
 static void steps_fall_at_whole_intervals(void **unused) {
     (void)unused;
-    const cgp_rate_schedule step = {
-        .kind = CGP_RATE_STEP, .warmup = 4, .interval = 3, .factor = 0.5};
+    const cgp_lr_schedule step = {
+        .kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5};
     static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
     for (int i = 0; i < 10; i++)
         assert_rate(step, 4 + i, expected[i]);
-    const cgp_rate_schedule bare = {.kind = CGP_RATE_STEP, .interval = 1, .factor = 0.1};
+    const cgp_lr_schedule bare = {.kind = CGP_LR_STEP, .step_size = 1, .gamma = 0.1};
     assert_rate(bare, 1, 2 * 0.1);
     assert_rate(bare, 3, 2 * pow(0.1, 3));
 }
 
 /* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet recipe). */
-static void milestones_cut_and_stairs_rise_by_epochs(void **unused) {
+static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
     (void)unused;
-    const cgp_rate_schedule epochs = {.kind = CGP_RATE_MILESTONES,
-                                      .warmup = 40,
-                                      .start = 0.25,
-                                      .stairs = 10,
-                                      .factor = 0.1,
-                                      .n_milestones = 2,
-                                      .milestones = {60, 80}};
+    const cgp_lr_schedule epochs = {.kind = CGP_LR_MILESTONES,
+                                    .warmup = 40,
+                                    .start = 0.25,
+                                    .warmup_interval = 10,
+                                    .gamma = 0.1,
+                                    .n_milestones = 2,
+                                    .milestones = {60, 80}};
     static const double expected[] = {0.25, 0.4375, 0.625, 0.8125, 1, 1, 0.1, 0.1, 0.01, 0.01};
     for (int epoch = 0; epoch < 10; epoch++) {
         assert_rate(epochs, 10 * epoch + 1, 2 * expected[epoch]);
         assert_rate(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
-    const cgp_rate_schedule endless = {.warmup = INT64_MAX, .stairs = 1};
+    const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
     assert_true(rate_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
-    const cgp_rate_schedule line = {.warmup = 4, .start = 0.5};
+    const cgp_lr_schedule line = {.warmup = 4, .start = 0.5};
     assert_rate(line, 1, 2 * 0.625);
     assert_rate(line, 4, 2);
 }
@@ -280,12 +283,12 @@ static void an_update_gets_the_rate_and_corrections_of_its_number(void **unused)
                                              CGP__UPDATE_ADAM, CGP__UPDATE_RMSPROP};
     for (int kind = 0; kind < 4; kind++) {
         cgp_optim optim = of_kind(kind);
-        optim.schedule = (cgp_rate_schedule){
-            .kind = CGP_RATE_COSINE, .warmup = 4, .steps = 12, .least = 0.1};
+        optim.schedule = (cgp_lr_schedule){
+            .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
         cgp__update u = {.n = 7, .gradient_scale = 0.25};
         cgp__optim_constants(&optim, 3, &u);
         assert_int_equal(u.rule, rules[kind]);
-        assert_true(u.rate == cgp_optim_rate_at(&optim, 3) && u.rate < optim.rate);
+        assert_true(u.lr == cgp_optim_lr_at(&optim, 3) && u.lr < optim.lr);
         assert_true(u.weight_decay == 0.01);
         assert_true(u.momentum == optim.momentum && u.alpha == optim.alpha);
         assert_true(u.nesterov == optim.nesterov && u.eps == optim.eps);
@@ -305,9 +308,9 @@ int main(void) {
         cmocka_unit_test(nan_is_refused_everywhere),
         cmocka_unit_test(a_wrong_schedule_is_refused),
         cmocka_unit_test(the_rate_warms_up_in_a_line),
-        cmocka_unit_test(cosine_ends_at_the_least_rate_and_stays),
+        cmocka_unit_test(cosine_ends_at_the_min_rate_and_stays),
         cmocka_unit_test(steps_fall_at_whole_intervals),
-        cmocka_unit_test(milestones_cut_and_stairs_rise_by_epochs),
+        cmocka_unit_test(milestones_cut_and_intervals_rise_by_epochs),
         cmocka_unit_test(an_update_gets_the_rate_and_corrections_of_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,7 +11,7 @@ enum { MOST = 9 };
  * one. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
     int balance[MOST];
-    double least = INFINITY;
+    double min = INFINITY;
     /* Bit i of `cuts` set: a stage ends after layer i. */
     for (int cuts = 0; cuts < 1 << (layers - 1); cuts++) {
         int n = 0, length = 0;
@@ -27,7 +27,7 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
             }
         }
         if (n != stages) continue;
-        bool lefter = worst == least;
+        bool lefter = worst == min;
         for (int j = 0; lefter && j < stages; j++) {
             if (balance[j] != best[j]) {
                 lefter = balance[j] < best[j];
@@ -35,12 +35,12 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
             }
             lefter = j < stages - 1;
         }
-        if (worst < least || lefter) {
-            least = worst;
+        if (worst < min || lefter) {
+            min = worst;
             memcpy(best, balance, (size_t)stages * sizeof *best);
         }
     }
-    return least;
+    return min;
 }
 
 /* Small whole costs, so that sums are exact and ties are many. */
@@ -68,7 +68,7 @@ static double larger(double a, double b) {
 /* least[k][i]: the dearest stage where layers i.. are cut into k; then each stage from the left as short as may be. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
-    double *least = calloc((size_t)(stages + 1) * (size_t)row, sizeof *least);
+    double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
     double *prefix = calloc((size_t)row, sizeof *prefix);
     for (int i = 0; i < layers; i++)
         prefix[i + 1] = prefix[i] + costs[i];
@@ -76,21 +76,21 @@ static void balance_by_table(const double *costs, int layers, int stages, int *b
         for (int i = 0; i <= layers; i++) {
             double best = k == 1 && i < layers ? prefix[layers] - prefix[i] : INFINITY;
             for (int j = i + 1; k > 1 && j <= layers - k + 1; j++)
-                best = fmin(best, larger(prefix[j] - prefix[i], least[(k - 1) * row + j]));
-            least[k * row + i] = best;
+                best = fmin(best, larger(prefix[j] - prefix[i], min[(k - 1) * row + j]));
+            min[k * row + i] = best;
         }
     }
     int i = 0;
     for (int k = stages; k > 1; k--) {
         int j = i + 1;
-        while (larger(prefix[j] - prefix[i], least[(k - 1) * row + j]) > least[stages * row])
+        while (larger(prefix[j] - prefix[i], min[(k - 1) * row + j]) > min[stages * row])
             j++;
         balance[stages - k] = j - i;
         i = j;
     }
     balance[stages - 1] = layers - i;
     free(prefix);
-    free(least);
+    free(min);
 }
 
 /* Costs of all sizes, zeros and equal ones among them, whose sums are rounded. */

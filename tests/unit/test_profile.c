@@ -18,7 +18,7 @@ static cgp_status flops_as_seconds(void *self, const cgp_model *model,
     (void)self;
     for (int d = 0; d < CGP__DIRECTIONS; d++)
         seconds[d] =
-            node->op->flops(&node->geometry, (cgp__direction)d) * (double)kernels->spec[d].n;
+            node->op->flops(&node->attributes, (cgp__direction)d) * (double)kernels->spec[d].n;
     return CGP_OK;
 }
 
@@ -31,7 +31,7 @@ static cgp_layer_cost sum_of(const cgp_layer_cost *costs, int layers) {
         sum.input_seconds += costs[i].input_seconds;
         sum.weight_seconds += costs[i].weight_seconds;
         sum.recompute_seconds += costs[i].recompute_seconds;
-        sum.redo_seconds += costs[i].redo_seconds;
+        sum.selective_seconds += costs[i].selective_seconds;
         sum.parameter_bytes += costs[i].parameter_bytes;
         sum.saved_bytes += costs[i].saved_bytes;
     }
@@ -43,7 +43,7 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     cgp_plan_options o = cgp_plan_options_default();
     o.batch = samples;
     o.recompute = recompute;
-    o.loss_outside = model->n_losses == 0;
+    o.external_loss = model->n_losses == 0;
     assert_ok(cgp_plan_create(&plan, model, &o));
     return plan;
 }
@@ -63,7 +63,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     assert_float_equal(backward, plain->backward_flops, 0.5);
     assert_float_equal(sum.recompute_seconds, cgp_plan_stage_at(always, 0)->recompute_flops,
                        0.5);
-    assert_float_equal(backward + sum.redo_seconds,
+    assert_float_equal(backward + sum.selective_seconds,
                        cgp_plan_stage_at(selective, 0)->backward_flops, 0.5);
     assert_int_equal(sum.parameter_bytes, 4 * cgp_model_parameter_count(model));
     /* A slot's values begin at multiples of 64. */
@@ -84,7 +84,7 @@ static void costs_of_layers_add_up_to_the_plan(void **unused) {
                                   .sequence = 8,
                                   .width = 16,
                                   .heads = 2,
-                                  .vocabulary = 11,
+                                  .vocab = 11,
                                   .dropout = 0.1,
                                   .rough = round % 3 == 0,
                                   .no_loss = round % 5 == 0};
@@ -251,7 +251,7 @@ static void random_images_can_be_profiled(void **unused) {
     uint64_t state = test_seed();
     for (int round = 0; round < 4; round++) {
         const test_sizes sizes = {
-            .layers = 8, .vocabulary = 5, .dropout = 0.2, .no_loss = round == 0};
+            .layers = 8, .vocab = 5, .dropout = 0.2, .no_loss = round == 0};
         cgp_model *model = test_random_images(&state, &sizes);
         cgp_layer_cost costs[LAYERS];
         cgp_profile_options o = cgp_profile_options_default();

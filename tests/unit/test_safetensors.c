@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_safetensors.c -- what is written comes back, and damage is refused with its byte. */
-#include "folder.h"
+#include "directory.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -61,7 +61,7 @@ static void a_small_file_is_this_to_the_byte(void **state) {
     char bytes[4096];
     assert_int_equal(test_read_file(path, bytes), sizeof expected - 1);
     assert_memory_equal(bytes, expected, sizeof expected - 1);
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 enum { MOST = 12 };
@@ -153,7 +153,7 @@ static void what_is_written_comes_back(void **state) {
         for (int i = 0; i < made.count; i++)
             free(made.data[i]);
     }
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 /* Such a tensor is written, and listed; it is not read. */
@@ -172,7 +172,7 @@ static void bf16_takes_two_bytes_an_element(void **state) {
     assert_string_equal(cgp_safetensors_type(file, 0), "BF16");
     assert_true(cgp_shape_equal(cgp_safetensors_shape(file, 0), &shapes[0]));
     cgp_safetensors_close(file);
-    assert_int_equal(test_empty_folder(), 1);
+    assert_int_equal(test_empty_directory(), 1);
 }
 
 static void tensors_are_listed_in_order_of_their_data(void **state) {
@@ -453,8 +453,8 @@ static void what_is_no_file_is_not_opened(void **state) {
                *pipe_path = test_path_of("pipe");
     assert_status(cgp_safetensors_open(&file, missing), CGP_EIO);
     assert_message("missing.safetensors: no such file");
-    assert_status(cgp_safetensors_open(&file, test_folder), CGP_EIO);
-    assert_message("is a folder, expected a safetensors file");
+    assert_status(cgp_safetensors_open(&file, test_directory), CGP_EIO);
+    assert_message("is a directory, expected a safetensors file");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_safetensors_open(&file, pipe_path),
                   CGP_EIO); /* and does not wait for a writer */
@@ -495,7 +495,7 @@ static void names_that_a_file_cannot_have_are_refused(void **state) {
     assert_status(cgp_safetensors_create(&writer, path, 0, NULL, NULL, NULL, latin_metadata, 1),
                   CGP_EINVAL);
     assert_null(writer);
-    assert_int_equal(test_empty_folder(), 0);
+    assert_int_equal(test_empty_directory(), 0);
 }
 
 static void more_data_than_the_shapes_need_are_refused(void **state) {
@@ -537,5 +537,5 @@ int main(void) {
         TEST(names_that_a_file_cannot_have_are_refused),
         TEST(more_data_than_the_shapes_need_are_refused),
     };
-    return cmocka_run_group_tests(tests, test_make_folder, test_remove_folder);
+    return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

@@ -13,7 +13,7 @@
 
 enum { LAYERS = 5, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1, SAMPLES = 5, STEPS = 2 };
 
-static const test_sizes sizes = {.vocabulary = 5};
+static const test_sizes sizes = {.vocab = 5};
 
 static cgp_value linear(cgp_model *model, cgp_value x, const char *name, int64_t out) {
     return cgp_linear(
@@ -110,7 +110,7 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
     static const int balances[][LAYERS] = {{5},    {1, 4},    {2, 3},
                                            {4, 1}, {2, 1, 2}, {1, 1, 1, 1, 1}};
     uint64_t state = test_seed();
-    cgp_model *named = by_name(), *plain = by_hand();
+    cgp_model *spec = by_name(), *plain = by_hand();
     test_batch batches[STEPS];
     test_outcome expected, got;
     for (int s = 0; s < STEPS; s++)
@@ -121,7 +121,7 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
         for (int mode = 0; mode < MODES; mode++) {
             o = cut(balances[i]);
             o.recompute = (cgp_recompute)mode;
-            test_train(named, &o, 7, batches, STEPS, &got);
+            test_train(spec, &o, 7, batches, STEPS, &got);
             assert_memory_equal(got.losses, expected.losses, STEPS * sizeof got.losses[0]);
             assert_string_equal(got.sha256, expected.sha256);
         }
@@ -129,41 +129,41 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
     for (int s = 0; s < STEPS; s++)
         test_batch_release(&batches[s]);
     cgp_model_destroy(plain);
-    cgp_model_destroy(named);
+    cgp_model_destroy(spec);
 }
 
 /* 64 bytes a value: in five stages each has one way of its own, and the stages between have nothing of it. */
 static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     (void)unused;
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
-    cgp_model *named = by_name(), *plain = by_hand();
+    cgp_model *spec = by_name(), *plain = by_hand();
     for (int from = 0; from < LAYERS; from++) {
         for (int to = 0; to < LAYERS; to++) {
-            assert_int_equal(message(named, each, from, to), message(plain, each, from, to));
-            assert_int_equal(message(named, one, from, to), 0);
+            assert_int_equal(message(spec, each, from, to), message(plain, each, from, to));
+            assert_int_equal(message(spec, one, from, to), 0);
         }
     }
-    assert_int_equal(message(named, each, 0, 4), 64);
-    assert_int_equal(message(named, each, 1, 3), 64);
-    assert_int_equal(message(named, each, 0, 3), 0);
-    assert_int_equal(message(named, each, 2, 3), 64); /* without the skip of "inner" */
-    assert_int_equal(message(named, two, 0, 1), 128); /* b and a; b once for both its uses */
+    assert_int_equal(message(spec, each, 0, 4), 64);
+    assert_int_equal(message(spec, each, 1, 3), 64);
+    assert_int_equal(message(spec, each, 0, 3), 0);
+    assert_int_equal(message(spec, each, 2, 3), 64); /* without the skip of "inner" */
+    assert_int_equal(message(spec, two, 0, 1), 128); /* b and a; b once for both its uses */
     cgp_model_destroy(plain);
-    cgp_model_destroy(named);
+    cgp_model_destroy(spec);
 }
 
 static void a_stash_adds_nothing_to_the_graph(void **unused) {
     (void)unused;
-    cgp_model *named = by_name(), *plain = by_hand();
-    assert_int_equal(named->n_nodes, plain->n_nodes);
+    cgp_model *spec = by_name(), *plain = by_hand();
+    assert_int_equal(spec->n_nodes, plain->n_nodes);
     for (int i = 0; i < plain->n_nodes; i++) {
-        assert_ptr_equal(named->nodes[i].op, plain->nodes[i].op);
-        assert_int_equal(named->nodes[i].layer, plain->nodes[i].layer);
-        assert_memory_equal(named->nodes[i].inputs, plain->nodes[i].inputs,
+        assert_ptr_equal(spec->nodes[i].op, plain->nodes[i].op);
+        assert_int_equal(spec->nodes[i].layer, plain->nodes[i].layer);
+        assert_memory_equal(spec->nodes[i].inputs, plain->nodes[i].inputs,
                             (size_t)plain->nodes[i].n_inputs * sizeof(int));
     }
     cgp_model_destroy(plain);
-    cgp_model_destroy(named);
+    cgp_model_destroy(spec);
 }
 
 /* A layer may take one name and leave another, and a name may begin and end in one layer, or begin with an input. */

@@ -2,7 +2,7 @@
 /* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens of Hugging Face's tokenizers on 1,000
  * hard strings (tools/reference_tokens.py made them), bytes that are no UTF-8, damaged files. */
 #include "bpe.h"
-#include "folder.h"
+#include "directory.h"
 
 #include <jansson.h>
 #include <unistd.h>
@@ -22,13 +22,13 @@ static int set_up(void **state) {
     strings = json_incref(json_object_get(root, "strings"));
     json_decref(root);
     assert_int_equal(json_array_size(strings), 1000);
-    return test_make_folder(state);
+    return test_make_directory(state);
 }
 
 static int tear_down(void **state) {
     json_decref(strings);
     cgp_tokenizer_destroy(reference);
-    return test_remove_folder(state);
+    return test_remove_directory(state);
 }
 
 static const char *text_at(size_t i, size_t *size) {
@@ -102,7 +102,7 @@ static void the_end_of_a_text_is_no_text(void **state) {
     char *back = NULL;
     int64_t count = 0;
     const int32_t end = cgp_tokenizer_end_of_text(reference);
-    assert_int_equal(cgp_tokenizer_vocabulary(reference), 2257);
+    assert_int_equal(cgp_tokenizer_vocab_size(reference), 2257);
     assert_int_equal(end, 2256);
     encode(reference, text, sizeof text - 1, &list);
     for (int64_t i = 0; i < list.count; i++)
@@ -157,7 +157,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         {"\xc2\x80", 0},
     };
     test_bpe *bpe = calloc(1, sizeof *bpe);
-    char *vocabulary = calloc(2, BPE_TEXT), *merges = vocabulary + BPE_TEXT;
+    char *vocab = calloc(2, BPE_TEXT), *merges = vocab + BPE_TEXT;
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
@@ -168,8 +168,8 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
         for (const char *c = cases[i].bytes + 1; *c; c++)
             whole = merged(bpe, whole, 255 - (uint8_t)*c);
     }
-    test_bpe_texts(bpe, vocabulary, merges);
-    test_write_file(paths[0], vocabulary, strlen(vocabulary));
+    test_bpe_texts(bpe, vocab, merges);
+    test_write_file(paths[0], vocab, strlen(vocab));
     test_write_file(paths[1], merges, strlen(merges));
     assert_ok(cgp_tokenizer_create(&t, paths[0], paths[1]));
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
@@ -183,21 +183,21 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     }
     cgp_tokenizer_destroy(t);
     free(list.ids);
-    free(vocabulary);
+    free(vocab);
     free(bpe);
 }
 
 /* Of bytes at random, of all lengths, text between them. */
-static size_t draw_bytes(uint64_t *random, uint8_t *bytes, size_t room) {
+static size_t draw_bytes(uint64_t *random, uint8_t *bytes, size_t capacity) {
     size_t size = 0;
-    while (size < room && test_between(random, 0, 12) > 0) {
+    while (size < capacity && test_between(random, 0, 12) > 0) {
         size_t count = 0;
         const char *text = text_at((size_t)test_between(random, 0, 999), &count);
         const size_t from = (size_t)test_between(random, 0, (int)count);
         const size_t length = (size_t)test_between(random, 0, 20);
-        for (size_t i = from; i < count && i < from + length && size < room; i++)
+        for (size_t i = from; i < count && i < from + length && size < capacity; i++)
             bytes[size++] = (uint8_t)text[i];
-        for (int k = test_between(random, 0, 3); k > 0 && size < room; k--)
+        for (int k = test_between(random, 0, 3); k > 0 && size < capacity; k--)
             bytes[size++] = (uint8_t)test_random(random);
     }
     return size;
@@ -242,7 +242,7 @@ static void texts_may_be_cut_where_it_says(void **state) {
     for (int i = 0; i < 20000; i++) {
         const size_t size = draw_bytes(&random, bytes, sizeof bytes);
         const int64_t first = test_between(&random, 0, (int)size); /* only this is seen */
-        const int64_t at = cgp_tokenizer_cut(bytes, first);
+        const int64_t at = cgp_tokenizer_pretokenize(bytes, first);
         assert_in_range(at, 0, first);
         cuts += at > 0;
         encode(reference, bytes, size, &whole);
@@ -251,10 +251,10 @@ static void texts_may_be_cut_where_it_says(void **state) {
         assert_tokens(&whole, parts.ids, parts.count);
     }
     assert_true(cuts > 2000);
-    assert_int_equal(cgp_tokenizer_cut("a b c", 5), 3);
-    assert_int_equal(cgp_tokenizer_cut("a  ", 3), 1);
-    assert_int_equal(cgp_tokenizer_cut("ab", 2), 0);
-    assert_int_equal(cgp_tokenizer_cut("", 0), 0);
+    assert_int_equal(cgp_tokenizer_pretokenize("a b c", 5), 3);
+    assert_int_equal(cgp_tokenizer_pretokenize("a  ", 3), 1);
+    assert_int_equal(cgp_tokenizer_pretokenize("ab", 2), 0);
+    assert_int_equal(cgp_tokenizer_pretokenize("", 0), 0);
     free(whole.ids);
     free(parts.ids);
 }
@@ -266,7 +266,7 @@ static void merges_are_those_of_the_rule(void **state) {
     (void)state;
     uint64_t random = test_seed();
     test_bpe *bpe = calloc(1, sizeof *bpe);
-    char *vocabulary = calloc(2, BPE_TEXT), *merges = vocabulary + BPE_TEXT;
+    char *vocab = calloc(2, BPE_TEXT), *merges = vocab + BPE_TEXT;
     cgp_token_list list = {0};
     for (int i = 0; i < 60; i++) {
         const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
@@ -281,11 +281,11 @@ static void merges_are_those_of_the_rule(void **state) {
                                : 255 - 'a' - test_between(&random, 0, letters - 1);
             (void)test_bpe_merge(bpe, sides[0], sides[1]);
         }
-        test_bpe_texts(bpe, vocabulary, merges);
-        test_write_file(paths[0], vocabulary, strlen(vocabulary));
+        test_bpe_texts(bpe, vocab, merges);
+        test_write_file(paths[0], vocab, strlen(vocab));
         test_write_file(paths[1], merges, strlen(merges));
         assert_ok(cgp_tokenizer_create(&t, paths[0], paths[1]));
-        assert_int_equal(cgp_tokenizer_vocabulary(t), bpe->n);
+        assert_int_equal(cgp_tokenizer_vocab_size(t), bpe->n);
         assert_int_equal(cgp_tokenizer_end_of_text(t), -1);
         for (int k = 0; k < 300; k++) {
             uint8_t word[90];
@@ -300,7 +300,7 @@ static void merges_are_those_of_the_rule(void **state) {
         cgp_tokenizer_destroy(t);
     }
     free(list.ids);
-    free(vocabulary);
+    free(vocab);
     free(bpe);
 }
 
@@ -451,8 +451,8 @@ static void merges_that_are_no_text_are_refused(void **state) {
     assert_message("merges.txt: line 1: expected at most 4095 bytes, got more");
     assert_status(cgp_tokenizer_create(&t, VOCABULARY, "/nowhere/merges.txt"), CGP_EIO);
     assert_message("/nowhere/merges.txt: no such file");
-    assert_status(cgp_tokenizer_create(&t, test_folder, MERGES), CGP_EIO);
-    assert_message("is a folder, expected a vocabulary (vocab.json)");
+    assert_status(cgp_tokenizer_create(&t, test_directory, MERGES), CGP_EIO);
+    assert_message("is a directory, expected a vocabulary (vocab.json)");
     assert_null(t);
 }
 

@@ -54,7 +54,8 @@ enum {
 typedef struct cgp_op_type {
     cgp_dtype dtype; /**< CGP_F32 or CGP_I32. */
     cgp_shape shape;
-    int64_t high; /**< Integers that the graph makes are 0 .. high - 1; 0 for the caller's, which may be anything. */
+    int64_t
+        high; /**< Integers that the graph makes are 0 .. high - 1; 0 for the caller's, which may be anything. */
 } cgp_op_type;
 
 /** A parameter of an op; it is f32 and named "NAME.SUFFIX", as in cgp_op_apply(). */
@@ -77,12 +78,14 @@ typedef struct cgp_op_state {
 typedef struct cgp_op_shapes {
     cgp_op_type output; /**< Of a loss: left zero. Integers with `high` above 0. */
     int n_saved;
-    cgp_op_type saved[CGP_OP_MAX_SAVED]; /**< f32 that forward leaves for backward, besides x and y. */
+    cgp_op_type
+        saved[CGP_OP_MAX_SAVED]; /**< f32 that forward leaves for backward, besides x and y. */
     int n_parameters;
     cgp_op_parameter parameters[CGP_OP_MAX_PARAMETERS];
     int n_state;
     cgp_op_state state[CGP_OP_MAX_STATE];
-    int64_t pending_bytes; /**< To collect, in a step, what `end_of_step` puts into the state. */
+    int64_t
+        accumulator_bytes; /**< To collect, in a step, what `end_of_step` puts into the state. */
 } cgp_op_shapes;
 
 typedef struct cgp_op cgp_op;
@@ -90,7 +93,7 @@ typedef struct cgp_op cgp_op;
 /** One use of an op in a model; constant. */
 typedef struct cgp_op_node {
     const cgp_op *op;
-    const void *attributes;                /**< The copy that the model keeps; NULL if there are none. */
+    const void *attributes; /**< The copy that the model keeps; NULL if there are none. */
     cgp_op_type inputs[CGP_OP_MAX_INPUTS]; /**< op->n_inputs of them. */
     cgp_op_shapes shapes;
 } cgp_op_node;
@@ -104,22 +107,27 @@ typedef enum cgp_op_direction {
 /** The operands of one call. Those that the table does not ask for are NULL. All Borrowed, for the call. */
 typedef struct cgp_op_run {
     const cgp_op_node *node;
-    int64_t n;                                /**< Samples, >= 1. */
-    const void *x[CGP_OP_MAX_INPUTS];         /**< [n, input k], f32 or i32. Backward: those that the table names. */
-    void *y;                                  /**< [n, output]. Forward writes it; backward reads it if the table says so. */
-    float *saved[CGP_OP_MAX_SAVED];           /**< [n, saved k]. Forward writes all; backward reads those that the table names. */
+    int64_t n; /**< Samples, >= 1. */
+    const void *x
+        [CGP_OP_MAX_INPUTS]; /**< [n, input k], f32 or i32. Backward: those that the table names. */
+    void *y; /**< [n, output]. Forward writes it; backward reads it if the table says so. */
+    float *saved
+        [CGP_OP_MAX_SAVED]; /**< [n, saved k]. Forward writes all; backward reads those that the table names. */
     const float *parameters[CGP_OP_MAX_PARAMETERS];
-    const float *dy;                          /**< [n, output]; NULL for a loss. */
-    float *dx[CGP_OP_MAX_INPUTS];             /**< [n, input k]. NULL where nobody wants it (with weight_in_input perhaps all); of integers always. */
+    const float *dy; /**< [n, output]; NULL for a loss. */
+    float *dx
+        [CGP_OP_MAX_INPUTS]; /**< [n, input k]. NULL where nobody wants it (with weight_in_input perhaps all); of integers always. */
     float *dparameters[CGP_OP_MAX_PARAMETERS]; /**< Sums over the n samples. */
     void *state[CGP_OP_MAX_STATE]; /**< Forward reads it, `end_of_step` changes it. */
-    void *pending;  /**< pending_bytes. Forward adds to it what the step will change; NULL: this run does not count. */
-    bool first;     /**< Forward: `pending` is garbage yet, and begins with this micro-batch. */
-    bool training;  /**< False in evaluation and prediction. */
-    void *workspace; /**< As many bytes as the table's `workspace` asked for; garbage. */
+    void *
+        accumulator; /**< accumulator_bytes. Forward adds to it what the step will change; NULL: this run does not count. */
+    bool first;    /**< Forward: `pending` is garbage yet, and begins with this micro-batch. */
+    bool training; /**< False in evaluation and prediction. */
+    void *workspace;  /**< As many bytes as the table's `workspace` asked for; garbage. */
     double *loss;     /**< A loss, forward: write the sum over the n samples. */
     float loss_scale; /**< A loss, backward: dx is that of loss_scale times the sum. */
-    const struct cgp__op_context *context; /**< For cgp_op_random() and cgp_op_share(). */
+    const struct cgp__op_context
+        *context; /**< For cgp_op_random() and cgp_op_parallel_for(). */
 } cgp_op_run;
 
 /**
@@ -130,9 +138,9 @@ typedef struct cgp_op_run {
  * never made.
  */
 struct cgp_op {
-    size_t struct_size; /**< sizeof(cgp_op) */
-    const char *name;   /**< In messages. */
-    int n_inputs;       /**< 1 to 4. */
+    size_t struct_size;     /**< sizeof(cgp_op) */
+    const char *name;       /**< In messages. */
+    int n_inputs;           /**< 1 to 4. */
     size_t attribute_bytes; /**< Of what cgp_op_apply() copies. 0: none. */
     bool is_loss;           /**< Ends a model: no output, see cgp_op_apply_loss(). */
 
@@ -147,21 +155,26 @@ struct cgp_op {
     uint32_t weight_needs_saved; /**< Bit k: backward_weight reads saved[k]. */
     bool weight_needs_y;         /**< backward_weight reads y. */
 
-    bool weight_in_input; /**< backward_input makes dparameters too (small ones, as of norms); no backward_weight. */
-    bool cheap;           /**< Worth running forward again rather than keeping y (`+selective`). */
-    uint32_t overwrites;  /**< Bit k: forward may write y over x[k] (of y's type and size). */
-    bool dx_in_place; /**< backward_input may write dx over dy, if of one size; a loss, dx[k] over x[k]. */
+    bool
+        weight_in_input; /**< backward_input makes dparameters too (small ones, as of norms); no backward_weight. */
+    bool cheap; /**< Worth running forward again rather than keeping y (`+selective`). */
+    uint32_t overwrites; /**< Bit k: forward may write y over x[k] (of y's type and size). */
+    bool
+        dx_in_place; /**< backward_input may write dx over dy, if of one size; a loss, dx[k] over x[k]. */
 
     cgp_status (*forward)(const cgp_op_run *run);
-    cgp_status (*backward_input)(const cgp_op_run *run);  /**< NULL: no gradient passes through. */
-    cgp_status (*backward_weight)(const cgp_op_run *run); /**< NULL: no parameters, or weight_in_input. */
+    cgp_status (*backward_input)(
+        const cgp_op_run *run); /**< NULL: no gradient passes through. */
+    cgp_status (*backward_weight)(
+        const cgp_op_run *run); /**< NULL: no parameters, or weight_in_input. */
 
     /** Move what forward collected in run->pending to run->state, on the device's worker when a step has succeeded and
      *  its numbers are finite (see cgp_pipeline_step()). Only node, state and pending are there. NULL: no state, or one that never changes. */
     void (*end_of_step)(const cgp_op_run *run);
 
     /** Bytes of workspace for n samples on a device with so many threads; fewer samples never need more. NULL: none. */
-    int64_t (*workspace)(const cgp_op_node *node, cgp_op_direction direction, int64_t n, int threads);
+    int64_t (*workspace)(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
+                         int threads);
 
     /** Floating-point operations for one sample; what balances and simulated times are made of. NULL: one for each
      *  element that the direction reads or writes. */
@@ -199,16 +212,16 @@ CGP_API void cgp_op_apply_loss(cgp_model *model, const cgp_op *op, const cgp_val
 CGP_API void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t count,
                            float *out);
 
-/** Items begin .. end - 1 of cgp_op_share(), on thread 0 .. threads - 1 of the device. */
-typedef void cgp_op_part(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
-                         int thread);
+/** Items begin .. end - 1 of cgp_op_parallel_for(), on thread 0 .. threads - 1 of the device. */
+typedef void cgp_op_range(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
+                          int thread);
 
 /** Share items among the threads of the device, and wait for all of them. A part begins at a multiple of `block`, may run at
  *  any time, and writes nothing that another reads or writes; then bits do not depend on the threads. Called from a part, all
  *  items run at once on the part's thread.
  *  @param[in] work Borrowed; handed on. */
-CGP_API void cgp_op_share(const cgp_op_run *run, int64_t items, int64_t block,
-                          cgp_op_part *part, void *work);
+CGP_API void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
+                                 cgp_op_range *part, void *work);
 
 /** Tell whether the op that calls this runs forward again, for backward: then it counts nothing and prints nothing a second time.
  *  false outside of an op's forward. Threads: of the op's own thread. */

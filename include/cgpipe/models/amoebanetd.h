@@ -45,10 +45,10 @@ typedef enum cgp_amoebanetd_pool {
 
 typedef struct cgp_amoebanetd_options {
     size_t struct_size;
-    int layers;      /**< L: normal cells, a multiple of 3; with `old` a third of them. 0: 18, old 6 [0] */
-    int64_t filters; /**< D, a multiple of 8 [256] */
-    int64_t classes; /**< 0: 1000, old 10 [0] */
-    int64_t image;   /**< Height and width in pixels, a multiple of 32 [224] */
+    int layers; /**< L: normal cells, a multiple of 3; with `old` a third of them. 0: 18, old 6 [0] */
+    int64_t filters;             /**< D, a multiple of 8 [256] */
+    int64_t classes;             /**< 0: 1000, old 10 [0] */
+    int64_t image;               /**< Height and width in pixels, a multiple of 32 [224] */
     cgp_amoebanetd_pool maxpool; /**< [CGP_AMOEBANETD_AVERAGE] */
     bool old;                    /**< [false] */
     bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
@@ -56,8 +56,8 @@ typedef struct cgp_amoebanetd_options {
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_amoebanetd_options cgp_amoebanetd_options_default(void) {
-    cgp_amoebanetd_options options = {
-        sizeof(cgp_amoebanetd_options), 0, 256, 0, 224, CGP_AMOEBANETD_AVERAGE, false, true};
+    cgp_amoebanetd_options options = {sizeof(cgp_amoebanetd_options), 0,     256, 0, 224,
+                                      CGP_AMOEBANETD_AVERAGE,         false, true};
     return options;
 }
 

@@ -23,23 +23,24 @@ typedef enum cgp_gpt2_gelu {
 
 typedef struct cgp_gpt2_options {
     size_t struct_size;
-    int layers;         /**< Blocks, >= 1 [12] */
-    int64_t width;      /**< C [768] */
-    int64_t heads;      /**< divides C [12] */
-    int64_t vocabulary; /**< V [50257] */
-    int64_t sequence;   /**< T [1024] */
-    bool tied;          /**< The head shares the weight of the token embedding. [false] */
-    double dropout; /**< After the embeddings, on attention, on both residual branches. [0] */
+    int layers;       /**< Blocks, >= 1 [12] */
+    int64_t width;    /**< C [768] */
+    int64_t heads;    /**< divides C [12] */
+    int64_t vocab;    /**< V [50257] */
+    int64_t sequence; /**< T [1024] */
+    bool tied;        /**< The head shares the weight of the token embedding. [false] */
+    double dropout;   /**< After the embeddings, on attention, on both residual branches. [0] */
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
     cgp_gpt2_gelu gelu; /**< Which form. [CGP_GPT2_GELU_ERF] */
     double eps;         /**< Of the norms, at most 1. 0: 1e-5 [0] */
-    int64_t inner;      /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
+    int64_t inner; /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
 } cgp_gpt2_options;
 
 /** The defaults in brackets above, with struct_size set. */
 static inline cgp_gpt2_options cgp_gpt2_options_default(void) {
     cgp_gpt2_options options = {
-        sizeof(cgp_gpt2_options), 12, 768, 12, 50257, 1024, false, 0.0, true, CGP_GPT2_GELU_ERF, 0.0, 0};
+        sizeof(cgp_gpt2_options), 12,  768, 12, 50257, 1024, false, 0.0, true,
+        CGP_GPT2_GELU_ERF,        0.0, 0};
     return options;
 }
 

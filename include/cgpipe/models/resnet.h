@@ -33,7 +33,7 @@ typedef struct cgp_resnet_options {
     int64_t classes; /**< 0: the family's, 1000 or 10 [0] */
     int64_t image;   /**< Height and width in pixels, 0: the family's, 224 or 32 [0] */
     int64_t width;   /**< Channels of the first group, 0: the family's, 64 or 16 [0] */
-    bool loss;       /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
+    bool loss; /**< Input "labels" [1] i32 and a cross-entropy loss (ignore -100). [true] */
 } cgp_resnet_options;
 
 /** The defaults in brackets above, with struct_size set. */

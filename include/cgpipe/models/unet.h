@@ -33,7 +33,8 @@ typedef struct cgp_unet_options {
     int depth;        /**< Times that sides are halved, 1 to 10 [5] */
     int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */
     double dropout;   /**< Share of channels. [0.1] */
-    bool loss; /**< Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
+    bool
+        loss; /**< Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
 } cgp_unet_options;
 
 /** The defaults in brackets above, with struct_size set. */

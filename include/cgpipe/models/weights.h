@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* weights.h -- weights as PyTorch's world publishes them, to a pipeline and from it.
  *
- *     cgp_named_model named = cgp_named_model_default();
- *     CGP_TRY(cgp_huggingface_read(&named.gpt2, "gpt2"));          a folder: its config.json
- *     CGP_TRY(cgp_named_model_create(&model, &named));             and plan, and pipeline
+ *     cgp_model_spec named = cgp_model_spec_default();
+ *     CGP_TRY(cgp_huggingface_read(&named.gpt2, "gpt2"));          a directory: its config.json
+ *     CGP_TRY(cgp_model_spec_create(&model, &named));             and plan, and pipeline
  *     CGP_TRY(cgp_weights_open(&weights, model, "gpt2"));          its tensors, names and shapes checked
  *     CGP_TRY(cgp_weights_load(weights, pipeline));
  *     cgp_weights_close(weights);
@@ -28,13 +28,13 @@ extern "C" {
 typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
 
 /**
- * Open published weights and check that they are those of a model: a safetensors file, or a folder that has model.safetensors
+ * Open published weights and check that they are those of a model: a safetensors file, or a directory that has model.safetensors
  * or, for weights in several files, model.safetensors.index.json and the files that it names.
  *
  * Every parameter and running statistic of the model is there once, with its shape, as F32, F16 or BF16; a missing
  * num_batches_tracked counts as 0. Names may come with or without "transformer.". Nothing else is there, but attention's masks
  * (.attn.bias, .attn.masked_bias), and lm_head.weight where the model's head is tied to wte.weight: cgp_weights_load() then
- * checks that the two are equal. An index names plain files of its folder, and each tensor is in the file that it says.
+ * checks that the two are equal. An index names plain files of its directory, and each tensor is in the file that it says.
  *
  * @param[out] out    Owned by the caller, see cgp_weights_close().
  * @param[in]  model  Borrowed until cgp_weights_close().
@@ -80,7 +80,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
                                                    const cgp_model *model, const char *path);
 
 /**
- * Read what GPT-2 a Hugging Face folder has, from its config.json.
+ * Read what GPT-2 a Hugging Face directory has, from its config.json.
  *
  * `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are one, and 0 if not. Keys that do not
  * matter for what is computed are ignored.
@@ -95,22 +95,22 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
  * Threads: any.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_gpt2_options *options,
-                                                       const char *folder);
+                                                       const char *directory);
 
 /**
- * Write a pipeline's GPT-2 as a Hugging Face folder, which GPT2LMHeadModel.from_pretrained() reads: model.safetensors, and
- * then config.json, without which the folder is none.
+ * Write a pipeline's GPT-2 as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained() reads: model.safetensors, and
+ * then config.json, without which the directory is none.
  *
  * @param[in] options  As the model was made. Borrowed.
  * @param[in] model    Of the pipeline. Borrowed.
- * @param[in] folder   Exists. Each file is replaced whole or not at all.
+ * @param[in] directory   Exists. Each file is replaced whole or not at all.
  *
  * @retval CGP_EIO     Not written.   @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_write(const cgp_gpt2_options *options,
                                                         cgp_pipeline *pipeline,
                                                         const cgp_model *model,
-                                                        const char *folder);
+                                                        const char *directory);
 
 #ifdef __cplusplus
 }

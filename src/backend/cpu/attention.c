@@ -33,7 +33,7 @@ typedef struct sizes {
 } sizes;
 
 static sizes sizes_of(const cgp__kernel_spec *spec) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     sizes z = {.rows = g->rows,
                .depth = g->out / g->heads,
                .qkv = 3 * g->out,
@@ -55,10 +55,10 @@ static int64_t product_bytes(const sizes *z) {
     const int64_t bytes[] = {cgp__product_bytes(z->tile, z->rows, z->depth, CGP_F32, bf16, 1),
                              cgp__product_bytes(z->tile, z->depth, z->rows, z->type, bf16, 1),
                              cgp__product_bytes(z->rows, z->depth, z->tile, CGP_F32, bf16, 1)};
-    int64_t most = 0;
+    int64_t max = 0;
     for (int i = 0; i < 3; i++)
-        most = bytes[i] > most ? bytes[i] : most;
-    return most;
+        max = bytes[i] > max ? bytes[i] : max;
+    return max;
 }
 
 /* Of dk and dv in f32. */
@@ -68,7 +68,7 @@ static int64_t summed_bytes(const sizes *z) {
 }
 
 /* Of one thread. */
-static int64_t room_bytes(const cgp__kernel_spec *spec) {
+static int64_t capacity_bytes(const cgp__kernel_spec *spec) {
     const sizes z = sizes_of(spec);
     if (spec->direction == CGP__FORWARD) return scores_bytes(&z) + product_bytes(&z);
     return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
@@ -78,18 +78,18 @@ static int64_t room_bytes(const cgp__kernel_spec *spec) {
 /* Heads of all samples, and how many make a block: each is some R R (depth + 16) operations of a
  * vector's lane. */
 static int64_t heads_of(const cgp__kernel_spec *spec) {
-    return spec->n * spec->geometry.heads;
+    return spec->n * spec->attributes.heads;
 }
 
 static int64_t block_of(const cgp__kernel_spec *spec) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t work = g->rows * (g->rows + 16) * (g->out / g->heads + 16);
     return 1 + 8 * CGP__CPU_SPLIT / work;
 }
 
 static int64_t workspace_bytes(const cgp__kernel_spec *spec, int threads) {
     const bool shares = cgp__cpu_shares(threads, heads_of(spec), block_of(spec));
-    return (shares ? threads : 1) * room_bytes(spec);
+    return (shares ? threads : 1) * capacity_bytes(spec);
 }
 
 /* --- runs --- */
@@ -105,7 +105,7 @@ typedef struct head {
     void *dq, *dk, *dv;
     float *summed;             /* dk, dv [2, R, depth] if they are summed apart, else NULL */
     float *s, *dp, *delta;     /* of one tile of queries */
-    void *room;                /* of products */
+    void *capacity;            /* of products */
     const cgp__cpu_mask *mask; /* NULL: no dropout; its group is that of query 0 */
 } head;
 
@@ -115,7 +115,7 @@ typedef struct tile {
 } tile;
 
 static void multiply(const head *h, const cgp__product *product) {
-    cgp__product_run(h->kernel->device, true, product, h->room);
+    cgp__product_run(h->kernel->device, true, product, h->capacity);
 }
 
 /* s [rows, width] = x y^T, rows of x and y `depth` long: q k^T or dy v^T. */
@@ -253,39 +253,39 @@ static void run_tiles(const head *h) {
 
 /* Addresses of one head; `room` is its workspace. */
 static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int64_t sample,
-                    int64_t number, char *room) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+                    int64_t number, char *capacity) {
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
-    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .room = room};
+    head h = {.kernel = kernel, .z = sizes_of(&kernel->spec), .capacity = capacity};
     const int64_t at = sample * g->rows * g->out, column = number * h.z.depth;
     h.q = cgp__cpu_at(type, args->x[0], 3 * at + column);
     h.k = cgp__cpu_at(type, h.q, g->out);
     h.v = cgp__cpu_at(type, h.k, g->out);
     h.y = cgp__cpu_at(type, args->y, at + column);
     h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
-    room += product_bytes(&h.z);
-    h.s = (float *)(void *)room;
+    capacity += product_bytes(&h.z);
+    h.s = (float *)(void *)capacity;
     if (kernel->spec.direction == CGP__FORWARD) return h;
     h.dy = cgp__cpu_at(type, args->dy, at + column);
     h.dq = cgp__cpu_at(type, args->dx[0], 3 * at + column);
     h.dk = cgp__cpu_at(type, h.dq, g->out);
     h.dv = cgp__cpu_at(type, h.dk, g->out);
-    room += scores_bytes(&h.z);
-    h.dp = (float *)(void *)room;
-    room += scores_bytes(&h.z);
-    if (type != CGP_F32) h.summed = (float *)(void *)room;
-    h.delta = (float *)(void *)(room + summed_bytes(&h.z));
+    capacity += scores_bytes(&h.z);
+    h.dp = (float *)(void *)capacity;
+    capacity += scores_bytes(&h.z);
+    if (type != CGP_F32) h.summed = (float *)(void *)capacity;
+    h.delta = (float *)(void *)(capacity + summed_bytes(&h.z));
     return h;
 }
 
 static void run_heads(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp__kernel_spec *spec = &call->kernel->spec;
-    const int64_t heads = spec->geometry.heads;
+    const int64_t heads = spec->attributes.heads;
     for (int64_t index = begin; index < end; index++) {
         const int64_t sample = index / heads, number = index % heads;
-        char *room = (char *)call->args->workspace + thread * room_bytes(spec);
-        head h = head_of(call->kernel, call->args, sample, number, room);
+        char *capacity = (char *)call->args->workspace + thread * capacity_bytes(spec);
+        head h = head_of(call->kernel, call->args, sample, number, capacity);
         cgp__cpu_mask mask;
         if (cgp__cpu_mask_of(&mask, call->kernel, call->args, sample)) {
             mask.group = (uint32_t)(number * h.z.rows);
@@ -298,8 +298,8 @@ static void run_heads(const void *work, int64_t begin, int64_t end, int thread) 
 static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
     if (kernel->spec.direction != CGP__FORWARD && !args->dx[0]) return CGP_OK;
-    cgp__cpu_share(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec), run_heads,
-                   &call);
+    cgp__cpu_parallel_for(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec),
+                          run_heads, &call);
     return CGP_OK;
 }
 

@@ -4,7 +4,7 @@
  * A kernel is its spec and the function that runs it: what it needs while it runs follows from
  * the spec and the number of threads, so the plan knows it without a device. */
 #include "backend/cpu/cpu.h"
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -43,25 +43,25 @@ static void add(cgp__device *device, float *to, const float *from, int64_t n) {
     cgp__cpu_pass(device, CGP_F32, to, from, n, true);
 }
 
-static int64_t own_workspace(const cgp__kernel_spec *spec, int threads) {
-    return spec->geometry.own->workspace(spec, threads);
+static int64_t custom_workspace(const cgp__kernel_spec *spec, int threads) {
+    return spec->attributes.custom->workspace(spec, threads);
 }
 
-static cgp_status own_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__own_host host = {.device = kernel->device,
-                                .threads = kernel->device->threads,
-                                .share = cgp__cpu_share,
-                                .convert = cgp__cpu_convert,
-                                .add = add};
-    return kernel->spec.geometry.own->run(&host, &kernel->spec, args);
+static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__custom_host host = {.device = kernel->device,
+                                   .threads = kernel->device->threads,
+                                   .share = cgp__cpu_parallel_for,
+                                   .convert = cgp__cpu_convert,
+                                   .add = add};
+    return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
 }
 
-static const cgp__cpu_op own = {own_run, own_workspace};
+static const cgp__cpu_op custom = {custom_run, custom_workspace};
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
     static const char *const directions[] = {"forward", "backward input", "backward weight"};
-    if (spec->op == CGP__OP_OWN) {
-        *out = &own;
+    if (spec->op == CGP__OP_CUSTOM) {
+        *out = &custom;
         return CGP_OK;
     }
     if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
@@ -71,11 +71,11 @@ static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out)
     if (!op || !op[spec->direction].run)
         return cgp_fail(CGP_EINVAL, "cpu: expects a direction that %s has, got %s",
                         ops[spec->op].name, directions[spec->direction]);
-    if (spec->n < 1 || spec->geometry.rows < 1)
+    if (spec->n < 1 || spec->attributes.rows < 1)
         return cgp_fail(CGP_EINVAL,
                         "cpu: expects %s of 1 or more rows, got %" PRId64
                         " samples of %" PRId64,
-                        ops[spec->op].name, spec->n, spec->geometry.rows);
+                        ops[spec->op].name, spec->n, spec->attributes.rows);
     *out = &op[spec->direction];
     return CGP_OK;
 }
@@ -128,16 +128,16 @@ static double sum_squares(cgp__device *device, const float *x, int64_t n) {
 static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
-    if (spec->op == CGP__OP_OWN)
-        spec->geometry.own->commit(spec, args);
+    if (spec->op == CGP__OP_CUSTOM)
+        spec->attributes.custom->commit(spec, args);
     else
-        cgp__running_commit(spec, args);
+        cgp__running_stats_commit(spec, args);
 }
 
 static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
                         const cgp__kernel_args *args) {
     (void)device;
-    return cgp__running_check(spec, args);
+    return cgp__running_stats_check(spec, args);
 }
 
 const cgp__backend cgp__backend_cpu = {

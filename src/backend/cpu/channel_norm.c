@@ -18,7 +18,7 @@
  * is shifted and multiplied by. Groups begin anew with each set and are added in order: their bits depend on the set
  * alone, however many threads share them. */
 #include "backend/cpu/cpu.h"
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 #include <math.h>
 #include <string.h>
@@ -40,21 +40,21 @@ typedef struct layout {
 
 static layout layout_of(const cgp__kernel_spec *spec) {
     const bool batch = spec->op == CGP__OP_BATCH_NORM;
-    const int64_t channels = spec->geometry.out;
+    const int64_t channels = spec->attributes.out;
     layout l = {.sets = batch ? 1 : spec->n,
-                .rows = spec->geometry.rows * (batch ? spec->n : 1),
+                .rows = spec->attributes.rows * (batch ? spec->n : 1),
                 .channels = channels};
     /* The most copies of which a multiple of 16 elements is made; or else one. */
-    int64_t least = 16;
-    while (least > 1 && least / 2 * channels % 16 == 0)
-        least /= 2;
-    const int64_t most = WIDE / channels / least * least;
-    l.copies = cgp__least(most > 1 ? most : 1, l.rows);
+    int64_t min = 16;
+    while (min > 1 && min / 2 * channels % 16 == 0)
+        min /= 2;
+    const int64_t max = WIDE / channels / min * min;
+    l.copies = cgp__min(max > 1 ? max : 1, l.rows);
     l.width = l.copies * channels;
     l.wide = l.rows / l.copies;
     l.rest = l.rows % l.copies * channels;
     l.chunks = cgp__ceil_div(l.width, CHUNK);
-    l.group = cgp__ceil_div(GROUP, cgp__least(l.width, CHUNK));
+    l.group = cgp__ceil_div(GROUP, cgp__min(l.width, CHUNK));
     l.groups = cgp__ceil_div(l.wide, l.group);
     return l;
 }
@@ -145,8 +145,8 @@ static void sums_part(const void *work, int64_t begin, int64_t end, int thread) 
         const int64_t set = item / l->chunks / l->groups, row = group * l->group;
         double *sums = sums_of(w, set, group) + chunk * CHUNK;
         cgp__cpu_columns a = columns_of(w, set, row, chunk * CHUNK);
-        a.rows = cgp__least(l->group, l->wide - row);
-        a.width = cgp__least(a.width, CHUNK);
+        a.rows = cgp__min(l->group, l->wide - row);
+        a.width = cgp__min(a.width, CHUNK);
         a.sums[0] = sums;
         a.sums[1] = sums + l->width;
         run_sums(w, &a);
@@ -164,13 +164,13 @@ static void make_sums(const norm *w) {
     const layout *l = &w->l;
     const int64_t items = l->sets * l->groups * l->chunks;
     const int64_t each = cgp__ceil_div(l->sets * l->rows * l->channels, items);
-    cgp__cpu_share(w->kernel->device, items, cgp__cpu_block_rows(each), sums_part, w);
+    cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_part, w);
 }
 
 /* Rows of x in copy `copy` of a group. */
 static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
     const bool last = group + 1 == l->groups;
-    return cgp__least(l->group, l->wide - group * l->group) +
+    return cgp__min(l->group, l->wide - group * l->group) +
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
@@ -230,7 +230,7 @@ static int64_t apply_rows(const layout *l) {
 
 /* What was just written, still in the cache. */
 static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
-    const float slope = w->kernel->spec.geometry.slope;
+    const float slope = w->kernel->spec.attributes.slope;
     if (w->backward || slope == 1.0f) return;
     w->kernel->device->loops->relu_forward(a->type, a->to, a->to, a->rows * a->width, slope);
 }
@@ -246,7 +246,7 @@ static void apply_part(const void *work, int64_t begin, int64_t end, int thread)
     for (int64_t item = begin; item < end; item++) {
         const int64_t set = item / blocks, row = item % blocks * each;
         cgp__cpu_columns a = columns_of(w, set, row, 0);
-        a.rows = cgp__least(each, l->wide - row);
+        a.rows = cgp__min(each, l->wide - row);
         apply(&a);
         end_in_relu(w, &a);
         if (l->rest == 0 || row + each < l->wide) continue;
@@ -262,8 +262,8 @@ static void apply_all(const norm *w) {
     const layout *l = &w->l;
     for (int64_t set = 0; set < l->sets; set++)
         widen_factors(w, set);
-    cgp__cpu_share(w->kernel->device, l->sets * cgp__ceil_div(l->wide, apply_rows(l)), 1,
-                   apply_part, w);
+    cgp__cpu_parallel_for(w->kernel->device, l->sets * cgp__ceil_div(l->wide, apply_rows(l)), 1,
+                          apply_part, w);
 }
 
 /* --- forward --- */
@@ -280,7 +280,7 @@ static void set_channel(const norm *w, int64_t set, int64_t c, double mean, doub
 }
 
 static double reciprocal_deviation(const norm *w, double variance) {
-    return 1.0 / sqrt(variance + (double)w->kernel->spec.geometry.eps);
+    return 1.0 / sqrt(variance + (double)w->kernel->spec.attributes.eps);
 }
 
 /* By the statistics of its own rows, which are saved. */
@@ -305,8 +305,8 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
     for (int64_t set = 0; set < w.l.sets; set++)
         set_forward(&w, set);
     apply_all(&w);
-    if (args->pending)
-        cgp__running_collect(&kernel->spec, args, args->saved[0], w.variance, w.l.rows);
+    if (args->accumulator)
+        cgp__running_stats_collect(&kernel->spec, args, args->saved[0], w.variance, w.l.rows);
     return CGP_OK;
 }
 

@@ -45,8 +45,8 @@ typedef struct grid {
 static void set_grid(grid *g) {
     g->parts = cgp__ceil_div(g->out_width, PIXELS);
     g->run = cgp__ceil_div(g->out_width, g->parts);
-    g->step_height = cgp__least(g->stride_height, g->kernel_height);
-    g->step_width = cgp__least(g->stride_width, g->kernel_width);
+    g->step_height = cgp__min(g->stride_height, g->kernel_height);
+    g->step_width = cgp__min(g->stride_width, g->kernel_width);
     g->strip_width = (g->run - 1) * g->step_width + g->kernel_width;
     g->segment = g->kernel_width * g->channels;
 }
@@ -57,12 +57,12 @@ static int64_t runs_of(const grid *g) {
 
 /* Runs in a block: of one part if rows have several. */
 static int64_t runs_in_block(const grid *g, int64_t pixels) {
-    return g->parts > 1 ? 1 : cgp__least(cgp__most(pixels / g->run, 1), runs_of(g));
+    return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), runs_of(g));
 }
 
 /* Floats of the largest strip of so many runs: those of an image share the rows they see. */
 static int64_t strip_floats(const grid *g, int64_t runs) {
-    const int64_t images = cgp__least((runs - 2 + g->out_height) / g->out_height + 1, runs);
+    const int64_t images = cgp__min((runs - 2 + g->out_height) / g->out_height + 1, runs);
     const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
     return rows * g->strip_width * g->channels;
 }
@@ -74,8 +74,8 @@ static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t i
                         int64_t j, int64_t n) {
     const int64_t channels = g->channels;
     const bool inside = i >= 0 && i < g->height;
-    const int64_t begin = cgp__least(cgp__most(-j, 0), n);
-    const int64_t end = inside ? cgp__most(cgp__least(g->width - j, n), begin) : begin;
+    const int64_t begin = cgp__min(cgp__max(-j, 0), n);
+    const int64_t end = inside ? cgp__max(cgp__min(g->width - j, n), begin) : begin;
     memset(to, 0, (size_t)(begin * channels) * sizeof *to);
     if (end > begin)
         device->loops->convert(
@@ -108,7 +108,7 @@ static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, part = r % g->parts;
         const int64_t image = line / g->out_height, i = line % g->out_height;
-        const int64_t begin = part * g->run, pixels = cgp__least(g->run, g->out_width - begin);
+        const int64_t begin = part * g->run, pixels = cgp__min(g->run, g->out_width - begin);
         if (r == first || i == 0) seen = 0;
         const int64_t fresh = seen == 0 ? g->kernel_height : g->step_height;
         for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
@@ -127,13 +127,12 @@ static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
     const int64_t lines = g->n * g->out_height;
     const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
     if (begin >= lines) return (cgp__ahead){0};
-    const int64_t end = cgp__least(last, lines - 1);
+    const int64_t end = cgp__min(last, lines - 1);
     const int64_t from = begin / g->out_height * g->height +
-                         cgp__most(begin % g->out_height * g->stride_height - g->top, 0);
+                         cgp__max(begin % g->out_height * g->stride_height - g->top, 0);
     const int64_t to =
         end / g->out_height * g->height +
-        cgp__least(end % g->out_height * g->stride_height - g->top + g->kernel_height,
-                   g->height);
+        cgp__min(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
     const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
     if (to <= from) return (cgp__ahead){0};
     return (cgp__ahead){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
@@ -167,7 +166,7 @@ typedef struct gathered {
 
 /* How k is cut: whole segments, or equal parts of one, whole vectors but for the last. */
 static int64_t segments_at_once(const grid *g) {
-    const int64_t fit = cgp__most(DEPTH / g->segment, 1);
+    const int64_t fit = cgp__max(DEPTH / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
 }
 
@@ -208,7 +207,7 @@ static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_
     const grid *g = &p->grid;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, begin = r % g->parts * g->run;
-        const int64_t end = cgp__least(begin + g->run, g->out_width);
+        const int64_t end = cgp__min(begin + g->run, g->out_width);
         const int64_t row =
             line / g->out_height * p->to.image + line % g->out_height * p->to.row;
         for (int64_t j = begin; j < end; j++)
@@ -217,15 +216,15 @@ static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_
 }
 
 /* What a thread has. */
-typedef struct room {
+typedef struct capacity {
     float *strip, *slivers, *sums;
     int64_t *windows, *places;
-} room;
+} capacity;
 
-static room room_of(const gathered *p, int thread) {
+static capacity capacity_of(const gathered *p, int thread) {
     const grid *g = &p->grid;
     char *at = p->workspace + thread * p->bytes;
-    room r = {.strip = (float *)(void *)at};
+    capacity r = {.strip = (float *)(void *)at};
     r.windows = (int64_t *)(void *)(at += strip_bytes(g, PIXELS));
     r.places = (int64_t *)(void *)(at += table_bytes(g, PIXELS));
     r.slivers = (float *)(void *)(at += table_bytes(g, PIXELS));
@@ -247,7 +246,8 @@ static void set_b(cgp__block *block, const gathered *p, int64_t u, int64_t q, in
 }
 
 /* Sums of a block lie where the result will, or, until the last part of k, in a room of their own: those in bf16. */
-static void set_c(cgp__block *block, const gathered *p, const room *r, bool first, bool last) {
+static void set_c(cgp__block *block, const gathered *p, const capacity *r, bool first,
+                  bool last) {
     const bool apart = has_sums(&p->grid, p->to.type);
     if (apart && !first)
         block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
@@ -261,14 +261,14 @@ static void set_c(cgp__block *block, const gathered *p, const room *r, bool firs
     block->c_rows = apart && !last ? NULL : r->places;
 }
 
-static void run_columns(const gathered *p, const room *r, int64_t pixels, int64_t begin,
+static void run_columns(const gathered *p, const capacity *r, int64_t pixels, int64_t begin,
                         int64_t end, cgp__ahead ahead) {
     const grid *g = &p->grid;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
         for (int64_t q = 0; q < g->segment; q += part) {
-            const int64_t length = cgp__least(part, g->segment - q);
-            const int64_t count = cgp__least(segments, g->kernel_height - u);
+            const int64_t length = cgp__min(part, g->segment - q);
+            const int64_t count = cgp__min(segments, g->kernel_height - u);
             const bool first = u == 0 && q == 0;
             const bool last = u + count == g->kernel_height && q + length == g->segment;
             cgp__block block = {.rows = pixels,
@@ -295,19 +295,19 @@ static void gathered_part(const void *work, int64_t begin, int64_t end, int thre
     const grid *g = &p->grid;
     const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
     const int64_t ranges = cgp__ceil_div(all, p->slivers);
-    const room r = room_of(p, thread);
+    const capacity r = capacity_of(p, thread);
     int64_t made = -1, pixels = 0;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
         const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
-        const int64_t count = cgp__least(p->runs, runs_of(g) - first);
+        const int64_t count = cgp__min(p->runs, runs_of(g) - first);
         if (block != made) {
             pixels = make_strip(p->device, g, first, count, r.strip, r.windows);
             place_pixels(p, first, count, r.places);
             made = block;
         }
         run_columns(p, &r, pixels, column,
-                    cgp__least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+                    cgp__min(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
                     seen_by(g, first + p->runs, p->runs));
     }
 }
@@ -325,13 +325,13 @@ static void run_gathered(gathered *p, void *workspace) {
     p->bytes = gathered_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
     const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
-    cgp__cpu_share(p->device, items, work < WORTH ? items : 1, gathered_part, p);
+    cgp__cpu_parallel_for(p->device, items, work < WORTH ? items : 1, gathered_part, p);
 }
 
 /* --- the three directions --- */
 
 static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
-    const cgp__geometry *s = &spec->geometry;
+    const cgp__op_attributes *s = &spec->attributes;
     grid g = {.type = spec->type,
               .image = image,
               .n = spec->n,
@@ -351,7 +351,7 @@ static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
 }
 
 /* Whether every pixel of the output sees one of the input, the same one: a plain product. */
-static bool is_plain(const cgp__geometry *g) {
+static bool is_plain(const cgp__op_attributes *g) {
     return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
            g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
            g->out_width == g->width;
@@ -359,18 +359,18 @@ static bool is_plain(const cgp__geometry *g) {
 
 static cgp_status run_plain(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     cgp__kernel linear = *kernel;
-    linear.spec.geometry.in_out = true;
+    linear.spec.attributes.in_out = true;
     return cgp__cpu_linear[kernel->spec.direction].run(&linear, args);
 }
 
 static int64_t plain_bytes(const cgp__kernel_spec *spec, int threads) {
     cgp__kernel_spec linear = *spec;
-    linear.geometry.in_out = true;
+    linear.attributes.in_out = true;
     return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
 }
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *s = &kernel->spec.geometry;
+    const cgp__op_attributes *s = &kernel->spec.attributes;
     if (is_plain(s)) return run_plain(kernel, args);
     gathered p = {
         .device = kernel->device,
@@ -403,7 +403,7 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
 
 static gathered input_product(const cgp__kernel_spec *spec, const side *vertical,
                               const side *horizontal) {
-    const cgp__geometry *s = &spec->geometry;
+    const cgp__op_attributes *s = &spec->attributes;
     gathered p = {.grid = {.type = spec->type,
                            .n = spec->n,
                            .height = s->out_height,
@@ -425,7 +425,7 @@ static gathered input_product(const cgp__kernel_spec *spec, const side *vertical
 /* Pixels of dx that no window sees. */
 static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
                          const side *horizontal, void *dx) {
-    const cgp__geometry *s = &spec->geometry;
+    const cgp__op_attributes *s = &spec->attributes;
     const int64_t bytes = s->in * (int64_t)cgp_dtype_bytes(spec->type);
     for (int64_t n = 0; n < spec->n; n++)
         for (int64_t i = vertical->first; i < s->height; i += s->stride_height)
@@ -436,7 +436,7 @@ static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
 
 static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
                       const side *vertical, const side *horizontal) {
-    const cgp__geometry *s = &kernel->spec.geometry;
+    const cgp__op_attributes *s = &kernel->spec.attributes;
     const bool add = cgp__cpu_adds(kernel, 0);
     const int64_t tap = s->in * s->out, row = s->kernel_width * tap;
     if (vertical->pixels == 0 || horizontal->pixels == 0) return;
@@ -461,7 +461,7 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
 }
 
 static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *s = &kernel->spec.geometry;
+    const cgp__op_attributes *s = &kernel->spec.attributes;
     if (!args->dx[0]) return CGP_OK;
     if (is_plain(s)) return run_plain(kernel, args);
     for (int64_t i = 0; i < s->stride_height; i++) {
@@ -526,7 +526,7 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
     int64_t packed = -1;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
-        const int64_t rows = cgp__least(size, g->segment - q);
+        const int64_t rows = cgp__min(size, g->segment - q);
         const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
         float *a = (float *)(void *)workspace;
         float *c = p->dw + (u * g->segment + q) * p->columns;
@@ -547,7 +547,7 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
                         .n_ahead = block == 0 ? 2 : 0};
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
         p->device->loops->product_columns(
-            &b, column, cgp__least(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+            &b, column, cgp__min(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
             (float *)(void *)(workspace + packed_bytes(g)));
     }
 }
@@ -561,7 +561,7 @@ static void run_summed(summed *p) {
     p->slivers =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
     const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
-    cgp__cpu_share(p->device, items, work < WORTH ? items : 1, summed_part, p);
+    cgp__cpu_parallel_for(p->device, items, work < WORTH ? items : 1, summed_part, p);
 }
 
 /* dy of the next block, from so many pixels on. */
@@ -570,11 +570,11 @@ static cgp__ahead pixels_ahead(const grid *g, const summed *p, int64_t done) {
     const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
     const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
     if (left <= 0) return (cgp__ahead){0};
-    return (cgp__ahead){next.at, 1, cgp__least(left, p->pixels) * bytes, 0};
+    return (cgp__ahead){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
 }
 
 static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *s = &kernel->spec.geometry;
+    const cgp__op_attributes *s = &kernel->spec.attributes;
     if (is_plain(s)) return run_plain(kernel, args);
     const grid g = grid_of(&kernel->spec, args->x[0]);
     const int64_t runs = runs_in_block(&g, SUMMED);
@@ -589,7 +589,7 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
                 .workspace = (char *)windows + table_bytes(&g, SUMMED),
                 .bytes = summed_bytes(&g)};
     for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
-        const int64_t count = cgp__least(runs, runs_of(&g) - first);
+        const int64_t count = cgp__min(runs, runs_of(&g) - first);
         p.pixels = make_strip(kernel->device, &g, first, count, strip, windows);
         p.dy = cgp__rows(kernel->spec.type,
                          cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
@@ -607,14 +607,14 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
 /* --- workspace --- */
 
 static int64_t forward_bytes(const cgp__kernel_spec *spec, int threads) {
-    if (is_plain(&spec->geometry)) return plain_bytes(spec, threads);
+    if (is_plain(&spec->attributes)) return plain_bytes(spec, threads);
     const grid g = grid_of(spec, NULL);
-    return threads * gathered_bytes(&g, spec->geometry.out, spec->type);
+    return threads * gathered_bytes(&g, spec->attributes.out, spec->type);
 }
 
 /* The most that a class of pixels needs. */
 static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
-    const cgp__geometry *s = &spec->geometry;
+    const cgp__op_attributes *s = &spec->attributes;
     if (is_plain(s)) return plain_bytes(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
@@ -626,14 +626,14 @@ static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
                 horizontal.taps == 0)
                 continue;
             const gathered p = input_product(spec, &vertical, &horizontal);
-            bytes = cgp__most(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
+            bytes = cgp__max(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
         }
     }
     return threads * bytes;
 }
 
 static int64_t weight_bytes(const cgp__kernel_spec *spec, int threads) {
-    if (is_plain(&spec->geometry)) return plain_bytes(spec, threads);
+    if (is_plain(&spec->attributes)) return plain_bytes(spec, threads);
     const grid g = grid_of(spec, NULL);
     return strip_bytes(&g, SUMMED) + table_bytes(&g, SUMMED) + threads * summed_bytes(&g);
 }

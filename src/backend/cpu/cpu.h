@@ -14,11 +14,11 @@
 struct cgp__device {
     int threads;
     const cgp__cpu_kernels *loops; /* of this machine's instruction set */
-    const cgp__cpu_tiles *tiles;   /* for products in bf16, once a kernel has asked; NULL: none */
-    bool may_tile;                 /* CGP_CPU_ISA lets it */
-    int64_t l2_bytes;              /* of a core's cache; 0: not known */
+    const cgp__cpu_tiles *tiles; /* for products in bf16, once a kernel has asked; NULL: none */
+    bool may_tile;               /* CGP_CPU_ISA lets it */
+    int64_t l2_bytes;            /* of a core's cache; 0: not known */
     struct cgp__cpu_thread *thread; /* how the owner was before */
-    cgp__cpu_shared shared;
+    cgp__cpu_parallel_work shared;
     _Atomic int64_t taken; /* grains of it */
 };
 
@@ -79,7 +79,7 @@ static inline bool cgp__cpu_adds(const cgp__kernel *kernel, int k) {
 
 /* Rows of all samples. */
 static inline int64_t cgp__cpu_rows(const cgp__kernel *kernel) {
-    return kernel->spec.n * kernel->spec.geometry.rows;
+    return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
 /* What a part of most ops is given to work on. */
@@ -89,17 +89,18 @@ typedef struct cgp__cpu_call {
 } cgp__cpu_call;
 
 /* Share the rows of all samples, each of about `width` elements. */
-static inline void cgp__cpu_share_rows(const cgp__kernel *kernel, const cgp__kernel_args *args,
-                                       int64_t width, cgp__cpu_part *part) {
+static inline void cgp__cpu_parallel_for_rows(const cgp__kernel *kernel,
+                                              const cgp__kernel_args *args, int64_t width,
+                                              cgp__cpu_part *part) {
     const cgp__cpu_call call = {kernel, args};
-    cgp__cpu_share(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width), part,
-                   &call);
+    cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
+                          part, &call);
 }
 
 /* The mask of dropout for one sample; false if nothing is dropped. */
 static inline bool cgp__cpu_mask_of(cgp__cpu_mask *out, const cgp__kernel *kernel,
                                     const cgp__kernel_args *args, int64_t sample) {
-    const float p = kernel->spec.geometry.p;
+    const float p = kernel->spec.attributes.p;
     if (!args->training || p == 0.0f) return false;
     *out = (cgp__cpu_mask){.key = args->key,
                            .threshold = cgp__dropout_threshold(p),

@@ -67,7 +67,7 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
     }
     device->threads = threads;
     device->thread = thread;
-    device->l2_bytes = cgp__most(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
+    device->l2_bytes = cgp__max(sysconf(_SC_LEVEL2_CACHE_SIZE), 0);
     const cgp_status status = start(device, core);
     if (status != CGP_OK) {
         cgp__cpu_device_destroy(device);
@@ -105,12 +105,13 @@ static size_t page_bytes(void) {
 
 /* `bytes` (whole pages) from a multiple of a huge page on: the rest of the map goes back. */
 static void *map_aligned(size_t bytes) {
-    const size_t room = bytes + HUGE_PAGE;
-    char *begin = mmap(NULL, room, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const size_t capacity = bytes + HUGE_PAGE;
+    char *begin =
+        mmap(NULL, capacity, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (begin == MAP_FAILED) return NULL;
     const size_t head = round_up((uintptr_t)begin, HUGE_PAGE) - (uintptr_t)begin;
     if (head) munmap(begin, head);
-    if (room - head > bytes) munmap(begin + head + bytes, room - head - bytes);
+    if (capacity - head > bytes) munmap(begin + head + bytes, capacity - head - bytes);
     return begin + head;
 }
 
@@ -118,13 +119,13 @@ static void *map_aligned(size_t bytes) {
 cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
-    const size_t page = page_bytes(), room = round_up(bytes ? bytes : 1, page);
-    if (room > HUGE_PAGE && (int64_t)room > cgp__memory_available())
+    const size_t page = page_bytes(), capacity = round_up(bytes ? bytes : 1, page);
+    if (capacity > HUGE_PAGE && (int64_t)capacity > cgp__memory_available())
         return cgp__no_memory("cpu: device memory", bytes);
-    char *memory = map_aligned(room);
+    char *memory = map_aligned(capacity);
     if (!memory) return cgp__no_memory("cpu: device memory", bytes);
-    madvise(memory, room, MADV_HUGEPAGE); /* nothing is lost where there are none */
-    for (size_t i = 0; i < room; i += page)
+    madvise(memory, capacity, MADV_HUGEPAGE); /* nothing is lost where there are none */
+    for (size_t i = 0; i < capacity; i += page)
         ((volatile char *)memory)[i] = 0; /* new pages are zero; a write makes them resident */
     *out = memory;
     return CGP_OK;

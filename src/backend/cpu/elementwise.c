@@ -6,7 +6,7 @@
 #include "backend/cpu/cpu.h"
 
 static int64_t sample_size(const cgp__kernel *kernel) {
-    return kernel->spec.geometry.rows * kernel->spec.geometry.out;
+    return kernel->spec.attributes.rows * kernel->spec.attributes.out;
 }
 
 static int64_t size_of(const cgp__kernel *kernel) {
@@ -32,7 +32,7 @@ static piece piece_of(int64_t number, int64_t size) {
 static void share_elements(const cgp__kernel *kernel, const cgp__kernel_args *args,
                            cgp__cpu_part *part) {
     const cgp__cpu_call call = {kernel, args};
-    cgp__cpu_share(kernel->device, size_of(kernel), CGP__CPU_SPLIT, part, &call);
+    cgp__cpu_parallel_for(kernel->device, size_of(kernel), CGP__CPU_SPLIT, part, &call);
 }
 
 /* --- ADD: y = x[0] + x[1], through a RELU if it ends in one, block by block while it is in the cache --- */
@@ -42,7 +42,7 @@ static void add_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__kernel_args *args = call->args;
     const cgp_dtype type = call->kernel->spec.type;
     const cgp__cpu_kernels *loops = call->kernel->device->loops;
-    const float slope = call->kernel->spec.geometry.slope;
+    const float slope = call->kernel->spec.attributes.slope;
     (void)thread;
     for (int64_t e = begin, n; e < end; e += n) {
         void *y = cgp__cpu_at(type, args->y, e);
@@ -183,7 +183,7 @@ static void relu_forward_part(const void *work, int64_t begin, int64_t end, int 
     (void)thread;
     call->kernel->device->loops->relu_forward(type, cgp__cpu_at(type, call->args->y, begin),
                                               cgp__cpu_at(type, call->args->x[0], begin),
-                                              end - begin, call->kernel->spec.geometry.slope);
+                                              end - begin, call->kernel->spec.attributes.slope);
 }
 
 static void relu_input_part(const void *work, int64_t begin, int64_t end, int thread) {
@@ -194,7 +194,7 @@ static void relu_input_part(const void *work, int64_t begin, int64_t end, int th
     call->kernel->device->loops->relu_backward(
         spec->type, cgp__cpu_at(spec->type, args->dx[0], begin),
         cgp__cpu_at(spec->type, args->y, begin), cgp__cpu_at(spec->type, args->dy, begin),
-        end - begin, spec->geometry.slope, cgp__cpu_adds(call->kernel, 0));
+        end - begin, spec->attributes.slope, cgp__cpu_adds(call->kernel, 0));
 }
 
 static cgp_status relu_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -243,8 +243,8 @@ static void run_drop(const cgp__kernel *kernel, const cgp__kernel_args *args, vo
     const drop work = {{kernel, args}, to, from, add};
     cgp__cpu_mask mask;
     if (cgp__cpu_mask_of(&mask, kernel, args, 0))
-        cgp__cpu_share(kernel->device, kernel->spec.n * pieces_of(size),
-                       cgp__cpu_block_rows(size), drop_part, &work);
+        cgp__cpu_parallel_for(kernel->device, kernel->spec.n * pieces_of(size),
+                              cgp__cpu_block_rows(size), drop_part, &work);
     else
         cgp__cpu_pass(kernel->device, kernel->spec.type, to, from, size_of(kernel), add);
 }
@@ -268,18 +268,18 @@ const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
 
 static int64_t drop2d_temporaries(const cgp__kernel_spec *spec, int threads) {
     (void)threads;
-    return spec->n * cgp__cpu_padded(spec->geometry.out) * (int64_t)sizeof(float);
+    return spec->n * cgp__cpu_padded(spec->attributes.out) * (int64_t)sizeof(float);
 }
 
 static float *factors_of(const drop *d, int64_t sample) {
     return (float *)d->call.args->workspace +
-           sample * cgp__cpu_padded(d->call.kernel->spec.geometry.out);
+           sample * cgp__cpu_padded(d->call.kernel->spec.attributes.out);
 }
 
 static void drop2d_part(const void *work, int64_t begin, int64_t end, int thread) {
     const drop *d = work;
     const cgp__kernel_spec *spec = &d->call.kernel->spec;
-    const int64_t rows = spec->geometry.rows, width = spec->geometry.out;
+    const int64_t rows = spec->attributes.rows, width = spec->attributes.out;
     (void)thread;
     for (int64_t row = begin, n; row < end; row += n) {
         const int64_t sample = row / rows, left = (sample + 1) * rows - row;
@@ -293,7 +293,7 @@ static void drop2d_part(const void *work, int64_t begin, int64_t end, int thread
 
 static void run_drop2d(const cgp__kernel *kernel, const cgp__kernel_args *args, void *to,
                        const void *from, bool add) {
-    const int64_t width = kernel->spec.geometry.out;
+    const int64_t width = kernel->spec.attributes.out;
     const drop work = {{kernel, args}, to, from, add};
     cgp__cpu_mask mask;
     if (!cgp__cpu_mask_of(&mask, kernel, args, 0)) {
@@ -307,8 +307,8 @@ static void run_drop2d(const cgp__kernel *kernel, const cgp__kernel_args *args, 
         (void)cgp__cpu_mask_of(&mask, kernel, args, sample);
         kernel->device->loops->dropout(CGP_F32, factors, factors, 0, width, &mask, false);
     }
-    cgp__cpu_share(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
-                   drop2d_part, &work);
+    cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
+                          drop2d_part, &work);
 }
 
 static cgp_status drop2d_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -331,7 +331,7 @@ const cgp__cpu_op cgp__cpu_dropout2d[CGP__DIRECTIONS] = {
 /* One sum for each piece, added up afterwards. */
 static int64_t bce_temporaries(const cgp__kernel_spec *spec, int threads) {
     (void)threads;
-    return spec->n * pieces_of(spec->geometry.rows * spec->geometry.out) *
+    return spec->n * pieces_of(spec->attributes.rows * spec->attributes.out) *
            (int64_t)sizeof(double);
 }
 
@@ -354,7 +354,8 @@ static cgp_status bce_forward(const cgp__kernel *kernel, const cgp__kernel_args 
     const int64_t size = sample_size(kernel), pieces = kernel->spec.n * pieces_of(size);
     const cgp__cpu_call call = {kernel, args};
     const double *sums = args->workspace;
-    cgp__cpu_share(kernel->device, pieces, cgp__cpu_block_rows(size), bce_forward_part, &call);
+    cgp__cpu_parallel_for(kernel->device, pieces, cgp__cpu_block_rows(size), bce_forward_part,
+                          &call);
     *args->loss = 0.0;
     for (int64_t i = 0; i < pieces; i++)
         *args->loss += sums[i];
@@ -386,7 +387,7 @@ const cgp__cpu_op cgp__cpu_bce[CGP__DIRECTIONS] = {
 
 static void embedding_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const int64_t width = call->kernel->spec.geometry.out;
+    const int64_t width = call->kernel->spec.attributes.out;
     const float *weight = call->args->param[0];
     const int32_t *ids = call->args->x[0];
     const cgp_dtype type = call->kernel->spec.type;
@@ -398,14 +399,15 @@ static void embedding_forward_part(const void *work, int64_t begin, int64_t end,
 }
 
 static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, embedding_forward_part);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out,
+                               embedding_forward_part);
     return CGP_OK;
 }
 
 /* Some columns of all rows: several rows may have one id. */
 static void embedding_weight_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.geometry.out;
+    const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.attributes.out;
     const int32_t *ids = call->args->x[0];
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
@@ -417,12 +419,13 @@ static void embedding_weight_part(const void *work, int64_t begin, int64_t end, 
 }
 
 static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const int64_t width = kernel->spec.geometry.out;
+    const int64_t width = kernel->spec.attributes.out;
     const cgp__cpu_call call = {kernel, args};
     if (args->first)
-        cgp__cpu_clear(kernel->device, args->dparam[0], kernel->spec.geometry.in * width);
-    cgp__cpu_share(kernel->device, width, cgp__cpu_block_columns(cgp__cpu_rows(kernel), width),
-                   embedding_weight_part, &call);
+        cgp__cpu_clear(kernel->device, args->dparam[0], kernel->spec.attributes.in * width);
+    cgp__cpu_parallel_for(kernel->device, width,
+                          cgp__cpu_block_columns(cgp__cpu_rows(kernel), width),
+                          embedding_weight_part, &call);
     return CGP_OK;
 }
 

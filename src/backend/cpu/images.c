@@ -14,7 +14,7 @@ typedef void run_row(const cgp__cpu_pool *p, void *to, int64_t row);
 typedef struct pool {
     const cgp__kernel *kernel;
     const cgp__kernel_args *args;
-    cgp__geometry g; /* large: height, width. small: out_height, out_width */
+    cgp__op_attributes g; /* large: height, width. small: out_height, out_width */
     const void *from;
     void *to;
     bool mean, add;
@@ -33,25 +33,25 @@ static int64_t height_of(const pool *w, bool large) {
 }
 
 static int64_t pool_temporaries(const cgp__kernel_spec *spec, int threads) {
-    return threads * cgp__cpu_pool_room(&spec->geometry) * (int64_t)sizeof(float);
+    return threads * cgp__cpu_pool_capacity(&spec->attributes) * (int64_t)sizeof(float);
 }
 
-static cgp__cpu_pool pool_of(const pool *w, int64_t sample, float *room) {
+static cgp__cpu_pool pool_of(const pool *w, int64_t sample, float *capacity) {
     return (cgp__cpu_pool){.type = w->kernel->spec.type,
-                           .geometry = &w->g,
+                           .attributes = &w->g,
                            .from =
                                row_of(w, w->from, !w->back, sample * height_of(w, !w->back)),
                            .mean = w->mean,
                            .add = w->add,
-                           .room = room};
+                           .capacity = capacity};
 }
 
 static void pool_part(const void *work, int64_t begin, int64_t end, int thread) {
     const pool *w = work;
     const int64_t height = height_of(w, w->back);
-    float *room = (float *)w->args->workspace + thread * cgp__cpu_pool_room(&w->g);
+    float *capacity = (float *)w->args->workspace + thread * cgp__cpu_pool_capacity(&w->g);
     for (int64_t row = begin; row < end; row++) {
-        const cgp__cpu_pool p = pool_of(w, row / height, room);
+        const cgp__cpu_pool p = pool_of(w, row / height, capacity);
         w->row(&p, row_of(w, w->to, w->back, row), row % height);
     }
 }
@@ -59,15 +59,15 @@ static void pool_part(const void *work, int64_t begin, int64_t end, int thread) 
 static cgp_status pool_run(const pool *w) {
     const int64_t width = w->back ? w->g.width : w->g.out_width;
     if (w->to)
-        cgp__cpu_share(w->kernel->device, w->kernel->spec.n * height_of(w, w->back),
-                       cgp__cpu_block_rows(width * w->g.in), pool_part, w);
+        cgp__cpu_parallel_for(w->kernel->device, w->kernel->spec.n * height_of(w, w->back),
+                              cgp__cpu_block_rows(width * w->g.in), pool_part, w);
     return CGP_OK;
 }
 
 static pool pool_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     return (pool){.kernel = kernel,
                   .args = args,
-                  .g = kernel->spec.geometry,
+                  .g = kernel->spec.attributes,
                   .from = args->x[0],
                   .to = args->y,
                   .mean = true};
@@ -76,7 +76,7 @@ static pool pool_forward(const cgp__kernel *kernel, const cgp__kernel_args *args
 static pool pool_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     return (pool){.kernel = kernel,
                   .args = args,
-                  .g = kernel->spec.geometry,
+                  .g = kernel->spec.attributes,
                   .from = args->dy,
                   .to = args->dx[0],
                   .mean = true,
@@ -109,39 +109,40 @@ const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
 #define PLACES 65536 /* of a block, if its windows are not larger */
 
 /* Rows of a block of dx: a multiple of the stride, few windows reach into two then. */
-static int64_t max_rows(const cgp__geometry *g) {
+static int64_t max_rows(const cgp__op_attributes *g) {
     const int64_t stride = g->stride_height;
     const int64_t fit = PLACES / ((int64_t)g->out_width * g->in) * stride;
     const int64_t rows = fit > g->kernel_height ? fit : g->kernel_height;
-    return cgp__least((rows + stride - 1) / stride * stride, g->height);
+    return cgp__min((rows + stride - 1) / stride * stride, g->height);
 }
 
 /* Floats for the places of the windows that see some row of a block. */
-static int64_t max_places(const cgp__geometry *g) {
+static int64_t max_places(const cgp__op_attributes *g) {
     const int64_t windows = (max_rows(g) + g->kernel_height - 2) / g->stride_height + 1;
-    return cgp__cpu_padded(cgp__least(windows, g->out_height) * g->out_width * g->in) +
+    return cgp__cpu_padded(cgp__min(windows, g->out_height) * g->out_width * g->in) +
            CGP__CPU_POOL_SLACK;
 }
 
 /* Floats of a thread. */
-static int64_t max_room(const cgp__geometry *g) {
-    return max_places(g) + 2 * cgp__cpu_pool_room(g);
+static int64_t max_capacity(const cgp__op_attributes *g) {
+    return max_places(g) + 2 * cgp__cpu_pool_capacity(g);
 }
 
 static int64_t max_temporaries(const cgp__kernel_spec *spec, int threads) {
-    return threads * max_room(&spec->geometry) * (int64_t)sizeof(float);
+    return threads * max_capacity(&spec->attributes) * (int64_t)sizeof(float);
 }
 
 /* Rows begin .. end - 1 of dx of a sample. */
-static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end, float *room) {
-    const cgp__geometry *g = &w->g;
+static void max_block(const pool *w, int64_t sample, int64_t begin, int64_t end,
+                      float *capacity) {
+    const cgp__op_attributes *g = &w->g;
     const cgp__cpu_kernels *loops = w->kernel->device->loops;
     const int64_t before = begin + g->top - g->kernel_height + g->stride_height;
     const int64_t first = before < 0 ? 0 : before / g->stride_height;
     const int64_t last =
-        cgp__least((end - 1 + g->top) / g->stride_height, (int64_t)g->out_height - 1);
-    float *places = room + 2 * cgp__cpu_pool_room(g);
-    cgp__cpu_pool image = pool_of(w, sample, room), gradient = image;
+        cgp__min((end - 1 + g->top) / g->stride_height, (int64_t)g->out_height - 1);
+    float *places = capacity + 2 * cgp__cpu_pool_capacity(g);
+    cgp__cpu_pool image = pool_of(w, sample, capacity), gradient = image;
     image.from = row_of(w, w->args->x[0], true, sample * g->height);
     gradient.places = places;
     gradient.first = first;
@@ -155,10 +156,10 @@ static void max_input_part(const void *work, int64_t begin, int64_t end, int thr
     const pool *w = work;
     const int64_t height = w->g.height, each = max_rows(&w->g);
     const int64_t blocks = (height + each - 1) / each;
-    float *room = (float *)w->args->workspace + thread * max_room(&w->g);
+    float *capacity = (float *)w->args->workspace + thread * max_capacity(&w->g);
     for (int64_t item = begin; item < end; item++) {
         const int64_t row = item % blocks * each;
-        max_block(w, item / blocks, row, cgp__least(row + each, height), room);
+        max_block(w, item / blocks, row, cgp__min(row + each, height), capacity);
     }
 }
 
@@ -166,8 +167,9 @@ static cgp_status max_input(const cgp__kernel *kernel, const cgp__kernel_args *a
     const pool w = pool_input(kernel, args);
     const int64_t each = max_rows(&w.g), blocks = (w.g.height + each - 1) / each;
     if (w.to)
-        cgp__cpu_share(kernel->device, kernel->spec.n * blocks,
-                       cgp__cpu_block_rows(each * w.g.width * w.g.in), max_input_part, &w);
+        cgp__cpu_parallel_for(kernel->device, kernel->spec.n * blocks,
+                              cgp__cpu_block_rows(each * w.g.width * w.g.in), max_input_part,
+                              &w);
     return CGP_OK;
 }
 
@@ -185,7 +187,7 @@ const cgp__cpu_op cgp__cpu_max_pool[CGP__DIRECTIONS] = {
 /* --- UPSAMPLE: y is the large side, windows beside each other --- */
 
 static void turn(pool *w) {
-    const cgp__geometry *g = &w->kernel->spec.geometry;
+    const cgp__op_attributes *g = &w->kernel->spec.attributes;
     w->mean = false;
     w->g.height = g->out_height;
     w->g.width = g->out_width;
@@ -229,10 +231,10 @@ typedef struct laid {
 
 /* One row of `to`. */
 static void lay_row(const laid *w, void *to, const void *from) {
-    const int64_t channels = w->kernel->spec.geometry.in;
+    const int64_t channels = w->kernel->spec.attributes.in;
     const cgp_dtype type = w->kernel->spec.type;
-    const int64_t begin = from && w->left > 0 ? cgp__least(w->left, w->to_width) : 0;
-    const int64_t covered = from ? cgp__least(w->left + w->from_width, w->to_width) : 0;
+    const int64_t begin = from && w->left > 0 ? cgp__min(w->left, w->to_width) : 0;
+    const int64_t covered = from ? cgp__min(w->left + w->from_width, w->to_width) : 0;
     const int64_t end = covered > begin ? covered : begin;
     const size_t pixel = (size_t)channels * cgp_dtype_bytes(type);
     if (!w->add) {
@@ -247,7 +249,7 @@ static void lay_row(const laid *w, void *to, const void *from) {
 
 static void lay_part(const void *work, int64_t begin, int64_t end, int thread) {
     const laid *w = work;
-    const int64_t channels = w->kernel->spec.geometry.in;
+    const int64_t channels = w->kernel->spec.attributes.in;
     const cgp_dtype type = w->kernel->spec.type;
     (void)thread;
     for (int64_t row = begin; row < end; row++) {
@@ -261,12 +263,12 @@ static void lay_part(const void *work, int64_t begin, int64_t end, int thread) {
 
 static void lay(const laid *w) {
     const cgp__kernel_spec *spec = &w->kernel->spec;
-    cgp__cpu_share(w->kernel->device, spec->n * w->to_height,
-                   cgp__cpu_block_rows(w->to_width * spec->geometry.in), lay_part, w);
+    cgp__cpu_parallel_for(w->kernel->device, spec->n * w->to_height,
+                          cgp__cpu_block_rows(w->to_width * spec->attributes.in), lay_part, w);
 }
 
 static cgp_status pad_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const laid w = {.kernel = kernel,
                     .to = args->y,
                     .from = args->x[0],
@@ -281,7 +283,7 @@ static cgp_status pad_forward(const cgp__kernel *kernel, const cgp__kernel_args 
 }
 
 static cgp_status pad_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const laid w = {.kernel = kernel,
                     .to = args->dx[0],
                     .from = args->dy,
@@ -306,7 +308,7 @@ const cgp__cpu_op cgp__cpu_pad[CGP__DIRECTIONS] = {
 static void concat_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp__kernel_args *args = call->args;
-    const cgp__geometry *g = &call->kernel->spec.geometry;
+    const cgp__op_attributes *g = &call->kernel->spec.attributes;
     const cgp_dtype type = call->kernel->spec.type;
     const bool back = call->kernel->spec.direction == CGP__BACKWARD_INPUT;
     int64_t column = g->out;
@@ -328,7 +330,7 @@ static void concat_part(const void *work, int64_t begin, int64_t end, int thread
 }
 
 static cgp_status concat_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, concat_part);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out, concat_part);
     return CGP_OK;
 }
 

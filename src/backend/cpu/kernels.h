@@ -116,7 +116,7 @@ typedef struct cgp__ahead {
 /* c [rows, columns] = from + a [rows, k] b [k, columns] + bias [columns]. */
 typedef struct cgp__block {
     int64_t rows, columns, k;
-    const float *a; /* packed by product_rows */
+    const float *a;       /* packed by product_rows */
     const float *rows_at; /* a as it is, if its columns are contiguous floats; else NULL */
     int64_t row;          /* floats from row to row there */
     cgp__windows windows; /* of an image, that a's rows are instead; no table: they are not */
@@ -154,11 +154,11 @@ typedef struct cgp__cpu_columns {
 /* Windows over the image of one sample. */
 typedef struct cgp__cpu_pool {
     cgp_dtype type; /* of `from` and what is made */
-    const cgp__geometry *geometry;
+    const cgp__op_attributes *attributes;
     const void *from; /* the image; backward: y's gradient */
     bool mean;        /* of a window's pixels, instead of the sum */
     bool add;         /* to what is made */
-    float *room;      /* cgp__cpu_pool_room, for places twice that */
+    float *capacity;  /* cgp__cpu_pool_capacity, for places twice that */
     const float *
         places; /* as y, from its row `first` on; as many integers, and then as many floats as a group of
                             vectors has may be read */
@@ -168,9 +168,9 @@ typedef struct cgp__cpu_pool {
 #define CGP__CPU_POOL_SLACK 64 /* four vectors */
 
 /* Floats for a row of the image or of y. */
-static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
-    const int64_t most = g->width > g->out_width ? g->width : g->out_width;
-    return cgp__cpu_padded(most * g->in) + CGP__CPU_POOL_SLACK;
+static inline int64_t cgp__cpu_pool_capacity(const cgp__op_attributes *g) {
+    const int64_t max = g->width > g->out_width ? g->width : g->out_width;
+    return cgp__cpu_padded(max * g->in) + CGP__CPU_POOL_SLACK;
 }
 
 /* X(name, arguments), all return nothing. `add`: to the output, which is overwritten otherwise.
@@ -238,7 +238,7 @@ static inline int64_t cgp__cpu_pool_room(const cgp__geometry *g) {
                         int64_t first, int64_t rows))                                          \
     /* columns begin .. end - 1, begin a multiple of CGP__PRODUCT_COLUMNS; room: two slivers,  \
      * [2, k, CGP__PRODUCT_COLUMNS] */                                                         \
-    X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *room))     \
+    X(product_columns, (const cgp__block *block, int64_t begin, int64_t end, float *capacity))     \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     /* *at: the first of x that is infinite or NaN, -1 if none is */                           \

@@ -11,7 +11,7 @@
 #include "backend/cpu/cpu.h"
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const float *weight = args->param[0];
     const cgp__product product = {.m = cgp__cpu_rows(kernel),
@@ -25,14 +25,14 @@ static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *arg
                                   .c = args->y,
                                   .stride = g->out,
                                   .in_bf16 = type == CGP_BF16,
-                                  .soon = args->soon,
-                                  .n_soon = args->n_soon};
+                                  .prefetch = args->prefetch,
+                                  .n_prefetch = args->n_prefetch};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
 
 static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const float *weight = args->param[0];
     if (!args->dx[0]) return CGP_OK;
@@ -47,14 +47,14 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
                                   .stride = g->in,
                                   .add = cgp__cpu_adds(kernel, 0),
                                   .in_bf16 = type == CGP_BF16,
-                                  .soon = args->soon,
-                                  .n_soon = args->n_soon};
+                                  .prefetch = args->prefetch,
+                                  .n_prefetch = args->n_prefetch};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     return CGP_OK;
 }
 
 static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &kernel->spec.geometry;
+    const cgp__op_attributes *g = &kernel->spec.attributes;
     const cgp_dtype type = kernel->spec.type;
     const void *x = args->x[0], *dy = args->dy;
     const int64_t m = g->in_out ? g->in : g->out, n = g->in_out ? g->out : g->in;
@@ -68,8 +68,8 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
                                   .stride = n,
                                   .add = !args->first,
                                   .in_bf16 = type == CGP_BF16,
-                                  .soon = args->soon,
-                                  .n_soon = args->n_soon};
+                                  .prefetch = args->prefetch,
+                                  .n_prefetch = args->n_prefetch};
     cgp__product_run(kernel->device, false, &product, args->workspace);
     if (g->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel),
@@ -78,19 +78,19 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
 }
 
 static int64_t forward_bytes(const cgp__kernel_spec *spec, int threads) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     return cgp__product_bytes(spec->n * g->rows, g->out, g->in, spec->type,
                               spec->type == CGP_BF16, threads);
 }
 
 static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     return cgp__product_bytes(spec->n * g->rows, g->in, g->out, spec->type,
                               spec->type == CGP_BF16, threads);
 }
 
 static int64_t weight_bytes(const cgp__kernel_spec *spec, int threads) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     return cgp__product_bytes(g->in_out ? g->in : g->out, g->in_out ? g->out : g->in,
                               spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
 }

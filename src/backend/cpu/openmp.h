@@ -5,7 +5,10 @@
 #ifndef CGP_SRC_CPU_OPENMP_H
 #define CGP_SRC_CPU_OPENMP_H
 
-enum { OMP_PROC_BIND_FALSE = 0, OMP_PAUSE_SOFT = 1 }; /* of omp_proc_bind_t, omp_pause_resource_t */
+enum {
+    OMP_PROC_BIND_FALSE = 0,
+    OMP_PAUSE_SOFT = 1
+}; /* of omp_proc_bind_t, omp_pause_resource_t */
 
 int omp_get_initial_device(void);
 int omp_get_max_threads(void);

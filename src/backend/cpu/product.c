@@ -31,8 +31,8 @@ static int64_t block_depth(int64_t k) {
 }
 
 /* Equal parts of m, none longer than `most`. */
-static int64_t block_rows(int64_t m, int64_t most) {
-    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, most));
+static int64_t block_rows(int64_t m, int64_t max) {
+    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
     return cgp__ceil_div(even, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS;
 }
 
@@ -49,26 +49,26 @@ static int64_t limit_of_rows(const cgp__device *device, const cgp__product *p) {
 
 /* What a block may take, the same or more for a larger product, though equal parts of 513 are
  * smaller than those of 512: a plan made for a micro-batch serves all smaller ones. */
-static int64_t most_rows(int64_t m) {
-    return cgp__least(cgp__ceil_div(m, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS, ROWS);
+static int64_t max_rows(int64_t m) {
+    return cgp__min(cgp__ceil_div(m, CGP__PRODUCT_ROWS) * CGP__PRODUCT_ROWS, ROWS);
 }
 
-static int64_t most_depth(int64_t k) {
-    return cgp__least(cgp__ceil_div(k, 16) * 16, DEPTH);
+static int64_t max_depth(int64_t k) {
+    return cgp__min(cgp__ceil_div(k, 16) * 16, DEPTH);
 }
 
 static int64_t packed_bytes(int64_t m, int64_t k) {
-    return cgp__align_up(most_rows(m) * most_depth(k) * (int64_t)sizeof(float));
+    return cgp__align_up(max_rows(m) * max_depth(k) * (int64_t)sizeof(float));
 }
 
 static int64_t slivers_bytes(int64_t k) {
-    return cgp__align_up(2 * most_depth(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
+    return cgp__align_up(2 * max_depth(k) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
 }
 
 /* Sums of a block of rows, if they are not kept in c. */
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= DEPTH) return 0;
-    return cgp__align_up(cgp__least(m, ROWS) * n * (int64_t)sizeof(float));
+    return cgp__align_up(cgp__min(m, ROWS) * n * (int64_t)sizeof(float));
 }
 
 int64_t cgp__product_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
@@ -121,30 +121,31 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
     if (!j->block.rows_at && alone)
         pack_part(j, 0, rows, 0);
     else if (!j->block.rows_at)
-        cgp__cpu_share(device, rows, goes(device, rows, size * 16), pack_part, j);
+        cgp__cpu_parallel_for(device, rows, goes(device, rows, size * 16), pack_part, j);
     if (alone)
         columns_part(j, 0, slivers, 0);
     else
-        cgp__cpu_share(device, slivers, goes(device, slivers, size * j->block.columns / 16),
-                       columns_part, j);
+        cgp__cpu_parallel_for(device, slivers,
+                              goes(device, slivers, size * j->block.columns / 16), columns_part,
+                              j);
 }
 
 /* What comes after the product, as far as the cache holds it beside the product's own; in runs, which threads share. */
 static int after_product(const cgp__device *device, const cgp__product *p, cgp__ahead *out) {
     int64_t left = device->l2_bytes / 2;
     int n = 0;
-    for (int i = 0; i < p->n_soon; i++) {
-        const int64_t bytes = p->soon[i].bytes;
-        if (!p->soon[i].at || bytes > device->l2_bytes / 4 || bytes > left) continue;
+    for (int i = 0; i < p->n_prefetch; i++) {
+        const int64_t bytes = p->prefetch[i].bytes;
+        if (!p->prefetch[i].at || bytes > device->l2_bytes / 4 || bytes > left) continue;
         left -= bytes;
-        out[n++] = (cgp__ahead){p->soon[i].at, cgp__ceil_div(bytes, PIECE), PIECE, PIECE};
+        out[n++] = (cgp__ahead){p->prefetch[i].at, cgp__ceil_div(bytes, PIECE), PIECE, PIECE};
     }
     return n;
 }
 
 /* The part of a from row i and column q on, of which a block of at most `rows` rows is made. */
 static cgp__ahead block_at(const cgp__product *p, int64_t i, int64_t q, int64_t rows) {
-    const int64_t m = cgp__least(p->m - i, rows), k = cgp__least(p->k - q, block_depth(p->k));
+    const int64_t m = cgp__min(p->m - i, rows), k = cgp__min(p->k - q, block_depth(p->k));
     const int64_t element = (int64_t)cgp_dtype_bytes(p->a.type);
     const bool by_rows = p->a.column == 1;
     return (cgp__ahead){.at = cgp__matrix_from(p->a, i, q).at,
@@ -188,13 +189,13 @@ void cgp__product_run(cgp__device *device, bool alone, const cgp__product *p, vo
              .packed = workspace,
              .slivers = after + sums,
              .bytes = slivers_bytes(p->k)};
-    cgp__ahead ahead[CGP__MAX_SOON];
+    cgp__ahead ahead[CGP__MAX_PREFETCH];
     for (int64_t i = 0; i < p->m; i += rows)
         for (int64_t q = 0; q < p->k; q += depth) {
             j.a = cgp__matrix_from(p->a, i, q);
-            j.block = (cgp__block){.rows = cgp__least(p->m - i, rows),
+            j.block = (cgp__block){.rows = cgp__min(p->m - i, rows),
                                    .columns = p->n,
-                                   .k = cgp__least(p->k - q, depth),
+                                   .k = cgp__min(p->k - q, depth),
                                    .a = j.packed,
                                    .b = cgp__matrix_from(p->b, q, 0),
                                    .bias = q == 0 ? p->bias : NULL,

@@ -16,8 +16,8 @@ typedef struct cgp__product {
     int64_t stride; /* elements from row to row of c */
     bool add;
     bool in_bf16; /* on tiles, if the device has them: operands in f32 are rounded */
-    const cgp__soon *soon;
-    int n_soon; /* what comes after the product, <= CGP__MAX_SOON */
+    const cgp__prefetch *prefetch;
+    int n_prefetch; /* what comes after the product, <= CGP__MAX_PREFETCH */
 } cgp__product;
 
 /* A matrix whose rows, or columns, are contiguous and `stride` elements apart. */

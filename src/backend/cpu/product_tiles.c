@@ -21,31 +21,31 @@ static int64_t round_up(int64_t n, int64_t unit) {
 }
 
 /* Equal parts, none longer than `most`, whole tiles but for the last. */
-static int64_t part_of(int64_t n, int64_t most) {
-    return round_up(cgp__ceil_div(n, cgp__ceil_div(n, most)), SIDE);
+static int64_t part_of(int64_t n, int64_t max) {
+    return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
 }
 
 /* Room for the parts of n and of every smaller n. */
-static int64_t most_of(int64_t n, int64_t most) {
-    return cgp__least(round_up(n, SIDE), most);
+static int64_t max_of(int64_t n, int64_t max) {
+    return cgp__min(round_up(n, SIDE), max);
 }
 
 static int64_t packed_bytes(int64_t m, int64_t k) {
-    return cgp__align_up(most_of(m, ROWS) * most_of(k, DEPTH) * (int64_t)sizeof(uint16_t));
+    return cgp__align_up(max_of(m, ROWS) * max_of(k, DEPTH) * (int64_t)sizeof(uint16_t));
 }
 
 /* Of one thread. */
-static int64_t room_bytes(int64_t m, int64_t k) {
-    return cgp__align_up(cgp__tile_room(most_of(m, ROWS), most_of(k, DEPTH)));
+static int64_t capacity_bytes(int64_t m, int64_t k) {
+    return cgp__align_up(cgp__tile_capacity(max_of(m, ROWS), max_of(k, DEPTH)));
 }
 
 static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
     if (type == CGP_F32 || k <= DEPTH) return 0;
-    return cgp__align_up(cgp__least(m, ROWS) * n * (int64_t)sizeof(float));
+    return cgp__align_up(cgp__min(m, ROWS) * n * (int64_t)sizeof(float));
 }
 
 int64_t cgp__product_tiles_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads) {
-    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * room_bytes(m, k);
+    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * capacity_bytes(m, k);
 }
 
 /* A block at work. */
@@ -61,7 +61,7 @@ typedef struct job {
 /* Items are panels of rows. */
 static void pack_part(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
-    const int64_t first = begin * SIDE, last = cgp__least(end * SIDE, j->block.rows);
+    const int64_t first = begin * SIDE, last = cgp__min(end * SIDE, j->block.rows);
     const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
     (void)thread;
     j->tiles->rows(j->packed + first * round_up(j->block.k, SIDE), &a, last - first,
@@ -71,7 +71,7 @@ static void pack_part(const void *work, int64_t begin, int64_t end, int thread) 
 /* Items are slivers of columns. */
 static void columns_part(const void *work, int64_t begin, int64_t end, int thread) {
     const job *j = work;
-    j->tiles->columns(&j->block, begin * SIDE, cgp__least(end * SIDE, j->block.columns),
+    j->tiles->columns(&j->block, begin * SIDE, cgp__min(end * SIDE, j->block.columns),
                       j->rooms + thread * j->bytes);
 }
 
@@ -88,8 +88,9 @@ static void run_block(cgp__device *device, bool alone, const job *j) {
         columns_part(j, 0, slivers, 0);
         return;
     }
-    cgp__cpu_share(device, panels, goes(device, panels, size * 4), pack_part, j);
-    cgp__cpu_share(device, slivers, goes(device, slivers, size * slivers), columns_part, j);
+    cgp__cpu_parallel_for(device, panels, goes(device, panels, size * 4), pack_part, j);
+    cgp__cpu_parallel_for(device, slivers, goes(device, slivers, size * slivers), columns_part,
+                          j);
 }
 
 void cgp__product_tiles_run(cgp__device *device, bool alone, const cgp__product *p,
@@ -100,14 +101,14 @@ void cgp__product_tiles_run(cgp__device *device, bool alone, const cgp__product 
     job j = {.tiles = device->tiles,
              .packed = workspace,
              .rooms = after + sums,
-             .bytes = room_bytes(p->m, p->k)};
+             .bytes = capacity_bytes(p->m, p->k)};
     for (int64_t i = 0; i < p->m; i += rows)
         for (int64_t q = 0; q < p->k; q += depth) {
-            const int64_t k = cgp__least(p->k - q, depth);
+            const int64_t k = cgp__min(p->k - q, depth);
             const cgp__product_sums ends =
                 cgp__product_sums_of(p, i, q, k, sums ? (float *)(void *)after : NULL);
             j.a = cgp__matrix_from(p->a, i, q);
-            j.block = (cgp__tile_block){.rows = cgp__least(p->m - i, rows),
+            j.block = (cgp__tile_block){.rows = cgp__min(p->m - i, rows),
                                         .columns = p->n,
                                         .k = k,
                                         .a = j.packed,

@@ -11,8 +11,8 @@
 static cgp__cpu_norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     return (cgp__cpu_norm){.type = kernel->spec.type,
                            .rows = cgp__cpu_rows(kernel),
-                           .width = kernel->spec.geometry.out,
-                           .eps = kernel->spec.geometry.eps,
+                           .width = kernel->spec.attributes.out,
+                           .eps = kernel->spec.attributes.eps,
                            .x = args->x[0],
                            .weight = args->param[0],
                            .bias = args->param[1],
@@ -42,34 +42,34 @@ static void norm_forward_part(const void *work, int64_t begin, int64_t end, int 
 }
 
 static cgp_status norm_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.out, norm_forward_part);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out, norm_forward_part);
     return CGP_OK;
 }
 
 /* dweight and dbias are summed over blocks of 64 rows, and those sums added in order. The
  * workspace holds the whole sums, then those of the blocks: of one after the other, or of all
  * where threads share the rows. */
-static int64_t norm_sums(const cgp__geometry *g) {
+static int64_t norm_sums(const cgp__op_attributes *g) {
     return 2 * cgp__cpu_padded(g->out);
 }
 
 static bool norm_shares(const cgp__kernel_spec *spec, int threads) {
-    const int64_t rows = spec->n * spec->geometry.rows;
-    return rows * spec->geometry.out > CGP__CPU_SPLIT &&
+    const int64_t rows = spec->n * spec->attributes.rows;
+    return rows * spec->attributes.out > CGP__CPU_SPLIT &&
            cgp__cpu_shares(threads, rows, CGP__CPU_BLOCK);
 }
 
 static int64_t norm_temporaries(const cgp__kernel_spec *spec, int threads) {
-    const int64_t rows = spec->n * spec->geometry.rows;
+    const int64_t rows = spec->n * spec->attributes.rows;
     const int64_t blocks = (rows + CGP__CPU_BLOCK - 1) / CGP__CPU_BLOCK;
     const int64_t kept = norm_shares(spec, threads) ? blocks : 1;
-    return (1 + kept) * norm_sums(&spec->geometry) * (int64_t)sizeof(float);
+    return (1 + kept) * norm_sums(&spec->attributes) * (int64_t)sizeof(float);
 }
 
 /* whole = sums of the first block, or += those of another */
 static void add_block(const cgp__kernel *kernel, float *whole, const float *sums,
                       int64_t block) {
-    const int64_t n = norm_sums(&kernel->spec.geometry);
+    const int64_t n = norm_sums(&kernel->spec.attributes);
     if (block == 0)
         memcpy(whole, sums, (size_t)n * sizeof *whole);
     else
@@ -79,7 +79,7 @@ static void add_block(const cgp__kernel *kernel, float *whole, const float *sums
 static void norm_input_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp__kernel *kernel = call->kernel;
-    const int64_t n = norm_sums(&kernel->spec.geometry);
+    const int64_t n = norm_sums(&kernel->spec.attributes);
     const bool shares = norm_shares(&kernel->spec, kernel->device->threads);
     float *whole = call->args->workspace;
     (void)thread;
@@ -97,7 +97,7 @@ static void norm_input_part(const void *work, int64_t begin, int64_t end, int th
 }
 
 static void finish(const cgp__kernel *kernel, float *dparam, const float *whole, bool first) {
-    const int64_t width = kernel->spec.geometry.out;
+    const int64_t width = kernel->spec.attributes.out;
     if (dparam && first)
         memcpy(dparam, whole, (size_t)width * sizeof *dparam);
     else if (dparam)
@@ -105,11 +105,11 @@ static void finish(const cgp__kernel *kernel, float *dparam, const float *whole,
 }
 
 static cgp_status norm_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec.geometry);
+    const int64_t rows = cgp__cpu_rows(kernel), n = norm_sums(&kernel->spec.attributes);
     const cgp__cpu_call call = {kernel, args};
     float *whole = args->workspace;
     if (norm_shares(&kernel->spec, kernel->device->threads)) {
-        cgp__cpu_share(kernel->device, rows, CGP__CPU_BLOCK, norm_input_part, &call);
+        cgp__cpu_parallel_for(kernel->device, rows, CGP__CPU_BLOCK, norm_input_part, &call);
         for (int64_t block = 0; block * CGP__CPU_BLOCK < rows; block++)
             add_block(kernel, whole, whole + n * (1 + block), block);
     } else {
@@ -137,13 +137,13 @@ const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
 /* Rows begin .. end - 1. */
 static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t end) {
     const cgp__kernel_args *args = call->args;
-    const int64_t classes = call->kernel->spec.geometry.in;
+    const int64_t classes = call->kernel->spec.attributes.in;
     const cgp_dtype type = call->kernel->spec.type;
     void *dx = args->dx[0];
     return (cgp__cpu_loss){.type = type,
                            .rows = end - begin,
                            .classes = classes,
-                           .ignore = call->kernel->spec.geometry.ignore,
+                           .ignore = call->kernel->spec.attributes.ignore,
                            .x = cgp__cpu_at(type, args->x[0], begin * classes),
                            .targets = (const int32_t *)args->x[1] + begin,
                            .lse = args->saved[0] + begin,
@@ -155,7 +155,7 @@ static cgp__cpu_loss loss_of(const cgp__cpu_call *call, int64_t begin, int64_t e
 /* One number for each row, added up afterwards. */
 static int64_t loss_temporaries(const cgp__kernel_spec *spec, int threads) {
     (void)threads;
-    return spec->n * spec->geometry.rows * (int64_t)sizeof(double);
+    return spec->n * spec->attributes.rows * (int64_t)sizeof(double);
 }
 
 static void loss_forward_part(const void *work, int64_t begin, int64_t end, int thread) {
@@ -175,7 +175,7 @@ static void loss_input_part(const void *work, int64_t begin, int64_t end, int th
 
 static cgp_status loss_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const double *losses = args->workspace;
-    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, loss_forward_part);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, loss_forward_part);
     *args->loss = 0.0;
     for (int64_t row = 0; row < cgp__cpu_rows(kernel); row++)
         *args->loss += losses[row];
@@ -184,7 +184,7 @@ static cgp_status loss_forward(const cgp__kernel *kernel, const cgp__kernel_args
 
 static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     if (args->dx[0])
-        cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, loss_input_part);
+        cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, loss_input_part);
     return CGP_OK;
 }
 
@@ -209,7 +209,7 @@ static inline int64_t largest(cgp_dtype type, const void *x, int64_t width) {
 
 static void argmax_part(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
-    const int64_t width = call->kernel->spec.geometry.in;
+    const int64_t width = call->kernel->spec.attributes.in;
     const cgp_dtype type = call->kernel->spec.type;
     int32_t *y = call->args->y;
     (void)thread;
@@ -221,7 +221,7 @@ static void argmax_part(const void *work, int64_t begin, int64_t end, int thread
 }
 
 static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    cgp__cpu_share_rows(kernel, args, kernel->spec.geometry.in, argmax_part);
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.in, argmax_part);
     return CGP_OK;
 }
 

@@ -38,7 +38,8 @@ void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const vo
                        .add = add,
                        .rows = rows,
                        .width = width};
-    cgp__cpu_share(device, width, cgp__cpu_block_columns(rows, width), sum_columns, &work);
+    cgp__cpu_parallel_for(device, width, cgp__cpu_block_columns(rows, width), sum_columns,
+                          &work);
 }
 
 /* --- to = or += from --- */
@@ -68,7 +69,8 @@ void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *fr
                        .to = to,
                        .from = from,
                        .add = add};
-    if (to && (add || to != from)) cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+    if (to && (add || to != from))
+        cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
 void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
@@ -78,12 +80,12 @@ void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtyp
                        .from_type = from_type,
                        .to = to,
                        .from = from};
-    cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n) {
     const flat work = {.to = to};
-    cgp__cpu_share(device, n, CGP__CPU_SPLIT, pass_part, &work);
+    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
 }
 
 /* --- sum_squares --- */
@@ -105,7 +107,7 @@ double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t end = n - begin < window ? n - begin : window;
         const flat work = {.loops = device->loops, .from = x + begin, .sums = sums};
-        cgp__cpu_share(device, end, CGP__CPU_SPLIT, squares_part, &work);
+        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, squares_part, &work);
         for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++)
             sum += sums[block];
     }
@@ -130,7 +132,7 @@ int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n) 
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t end = n - begin < window ? n - begin : window;
         const flat work = {.loops = device->loops, .from = x + begin, .found = found};
-        cgp__cpu_share(device, end, CGP__CPU_SPLIT, find_part, &work);
+        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, find_part, &work);
         for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++) {
             if (found[block] >= 0) return begin + block * CGP__CPU_SPLIT + found[block];
         }
@@ -154,5 +156,5 @@ static void update_part(const void *work, int64_t begin, int64_t end, int thread
 
 void cgp__cpu_update(cgp__device *device, const cgp__update *update) {
     const flat work = {.loops = device->loops, .update = update};
-    cgp__cpu_share(device, update->n, CGP__CPU_SPLIT, update_part, &work);
+    cgp__cpu_parallel_for(device, update->n, CGP__CPU_SPLIT, update_part, &work);
 }

@@ -19,7 +19,7 @@
 static void take_parts(void *data) {
     cgp__device *device = data;
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);
-    const cgp__cpu_shared s = device->shared;
+    const cgp__cpu_parallel_work s = device->shared;
     for (;;) {
         const int64_t grain =
             atomic_fetch_add_explicit(&device->taken, 1, memory_order_acq_rel);
@@ -30,15 +30,15 @@ static void take_parts(void *data) {
 }
 
 /* Eight grains for each thread: one that was held up keeps the others waiting for an eighth. */
-void cgp__cpu_share(cgp__device *device, int64_t items, int64_t block, cgp__cpu_part *part,
-                    const void *work) {
+void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block,
+                           cgp__cpu_part *part, const void *work) {
     if (items < 1) return;
     if (!cgp__cpu_shares(device->threads, items, block)) {
         part(work, 0, items, 0);
         return;
     }
     const int64_t blocks = (items + block - 1) / block, each = blocks / (8 * device->threads);
-    device->shared = (cgp__cpu_shared){part, work, items, block * (each < 1 ? 1 : each)};
+    device->shared = (cgp__cpu_parallel_work){part, work, items, block * (each < 1 ? 1 : each)};
     atomic_store_explicit(&device->taken, 0, memory_order_release);
     GOMP_parallel(take_parts, device, (unsigned)device->threads, 0);
     (void)atomic_load_explicit(&device->taken, memory_order_acquire);

@@ -21,16 +21,16 @@
 typedef cgp__part_of cgp__cpu_part;
 
 /* What the threads of a device are at. */
-typedef struct cgp__cpu_shared {
+typedef struct cgp__cpu_parallel_work {
     cgp__cpu_part *part;
     const void *work;
     int64_t items, grain; /* grain: items taken at a time, whole blocks */
-} cgp__cpu_shared;
+} cgp__cpu_parallel_work;
 
 /* Run all items, on the owner: the whole in one part if the device has one thread or there is
  * one block. Allocates nothing in the long run. */
-void cgp__cpu_share(cgp__device *device, int64_t items, int64_t block, cgp__cpu_part *part,
-                    const void *work);
+void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block,
+                           cgp__cpu_part *part, const void *work);
 
 /* Whether so many items would be shared. */
 static inline bool cgp__cpu_shares(int threads, int64_t items, int64_t block) {

@@ -35,15 +35,15 @@ typedef struct cgp__tile_block {
 typedef struct cgp__cpu_tiles {
     /* `rows` rows of a matrix to whole panels of k rounded up, zeros where there is nothing. */
     void (*rows)(uint16_t *to, const cgp__matrix *a, int64_t rows, int64_t k);
-    /* Columns begin .. end - 1, begin a multiple of a sliver's; room: cgp__tile_room(). */
-    void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *room);
+    /* Columns begin .. end - 1, begin a multiple of a sliver's; room: cgp__tile_capacity(). */
+    void (*columns)(const cgp__tile_block *block, int64_t begin, int64_t end, void *capacity);
 } cgp__cpu_tiles;
 
 /* Bytes: sums of a sliver's columns for so many rows, and as much of the sliver as is packed at a time. */
-static inline int64_t cgp__tile_room(int64_t rows, int64_t k) {
-    const int64_t side = CGP__TILE_SIDE, most = k < CGP__TILE_DEPTH ? k : CGP__TILE_DEPTH;
+static inline int64_t cgp__tile_capacity(int64_t rows, int64_t k) {
+    const int64_t side = CGP__TILE_SIDE, max = k < CGP__TILE_DEPTH ? k : CGP__TILE_DEPTH;
     return cgp__ceil_div(rows, side) * side * side * (int64_t)sizeof(float) +
-           cgp__ceil_div(most, side) * side * side * (int64_t)sizeof(uint16_t);
+           cgp__ceil_div(max, side) * side * side * (int64_t)sizeof(uint16_t);
 }
 
 extern const cgp__cpu_tiles cgp__cpu_tiles_amx;

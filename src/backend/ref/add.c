@@ -37,7 +37,7 @@ void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
 }
 
 void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t sample = spec->geometry.rows * spec->geometry.out;
+    const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t i = 0; i < sample; i++) {
             const int64_t at = s * sample + i;
@@ -52,7 +52,7 @@ void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_arg
 }
 
 void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t sample = spec->geometry.rows * spec->geometry.out;
+    const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t i = 0; i < sample; i++) {
         double sum = 0.0;
         for (int64_t s = 0; s < spec->n; s++)

@@ -3,15 +3,15 @@
 #include "backend/ref/ref.h"
 
 void cgp__ref_argmax_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.in;
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.in;
     int32_t *y = args->y;
     for (int64_t row = 0; row < rows; row++) {
-        float most = cgp__ref_load(spec->type, args->x[0], row * width);
+        float max = cgp__ref_load(spec->type, args->x[0], row * width);
         y[row] = 0;
         for (int64_t c = 1; c < width; c++) {
             const float x = cgp__ref_load(spec->type, args->x[0], row * width + c);
-            if (!(x > most)) continue;
-            most = x;
+            if (!(x > max)) continue;
+            max = x;
             y[row] = (int32_t)c;
         }
     }

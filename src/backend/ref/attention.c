@@ -28,7 +28,7 @@ typedef struct head {
 
 static head head_of(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t sample,
                     int64_t h) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t depth = g->out / g->heads;
     const int64_t q = sample * g->rows * 3 * g->out + h * depth;
     return (head){spec->type, args->x[0], q,      q + g->out, q + 2 * g->out,
@@ -53,17 +53,18 @@ static void scores(double *s, const head *at, int64_t t) {
 }
 
 static double log_sum_exp(const double *s, int64_t n) {
-    double most = s[0], sum = 0.0;
+    double max = s[0], sum = 0.0;
     for (int64_t j = 1; j < n; j++)
-        most = s[j] > most ? s[j] : most;
+        max = s[j] > max ? s[j] : max;
     for (int64_t j = 0; j < n; j++)
-        sum += exp(s[j] - most);
-    return most + log(sum);
+        sum += exp(s[j] - max);
+    return max + log(sum);
 }
 
 /* Forward: a row of scores. Backward: that, dq of a row, and dk and dv of a head. */
 int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec) {
-    const int64_t rows = spec->geometry.rows, depth = spec->geometry.out / spec->geometry.heads;
+    const int64_t rows = spec->attributes.rows,
+                  depth = spec->attributes.out / spec->attributes.heads;
     const int64_t sums = spec->direction == CGP__FORWARD ? 0 : depth + 2 * rows * depth;
     return (rows + sums) * (int64_t)sizeof(double);
 }
@@ -85,7 +86,7 @@ static void forward_row(const cgp__kernel_args *args, const head *at, float p, i
 }
 
 void cgp__ref_attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     for (int64_t sample = 0; sample < spec->n; sample++) {
         for (int64_t h = 0; h < g->heads; h++) {
             const head at = head_of(spec, args, sample, h);
@@ -130,7 +131,7 @@ static void backward_row(const cgp__kernel_args *args, const head *at, float p, 
 /* dqkv of one head of one sample */
 static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                           int64_t sample, int64_t h) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const head at = head_of(spec, args, sample, h);
     const bool add = cgp__ref_adds(spec, 0);
     const int64_t rows = g->rows, depth = at.depth;
@@ -157,7 +158,7 @@ static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *
 
 void cgp__ref_attention_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     for (int64_t sample = 0; args->dx[0] && sample < spec->n; sample++) {
-        for (int64_t h = 0; h < spec->geometry.heads; h++)
+        for (int64_t h = 0; h < spec->attributes.heads; h++)
             backward_head(spec, args, sample, h);
     }
 }

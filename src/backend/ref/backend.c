@@ -2,7 +2,7 @@
 /* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
  * tested against. One thread, host memory; a kernel is its spec and a function. */
 #include "backend/ref/ref.h"
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -122,10 +122,10 @@ static cgp_status memory_create(cgp__device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > (size_t)PTRDIFF_MAX - CGP__ALIGN)
         return cgp__no_memory("ref: device memory", bytes);
-    const size_t room = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
-    void *memory = aligned_alloc(CGP__ALIGN, room);
+    const size_t capacity = (size_t)cgp__align_up(bytes ? (int64_t)bytes : 1);
+    void *memory = aligned_alloc(CGP__ALIGN, capacity);
     if (!memory) return cgp__no_memory("ref: device memory", bytes);
-    *out = memset(memory, 0, room); /* also makes it resident */
+    *out = memset(memory, 0, capacity); /* also makes it resident */
     return CGP_OK;
 }
 
@@ -154,8 +154,8 @@ static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype 
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
     (void)threads;
     cgp__ref_run *run = NULL;
-    if (spec->op == CGP__OP_OWN) {
-        *bytes = cgp__align_up(spec->geometry.own->workspace(spec, 1));
+    if (spec->op == CGP__OP_CUSTOM) {
+        *bytes = cgp__align_up(spec->attributes.custom->workspace(spec, 1));
         return CGP_OK;
     }
     CGP_TRY(find_run(spec, &run));
@@ -166,7 +166,7 @@ static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *
 static cgp_status kernel_create(cgp__device *device, const cgp__kernel_spec *spec,
                                 cgp__kernel **out) {
     cgp__ref_run *run = NULL;
-    if (spec->op != CGP__OP_OWN) CGP_TRY(find_run(spec, &run));
+    if (spec->op != CGP__OP_CUSTOM) CGP_TRY(find_run(spec, &run));
     cgp__kernel *kernel = cgp__calloc(1, sizeof *kernel);
     if (!kernel) return cgp__no_memory("ref: kernel", sizeof *kernel);
     *kernel = (cgp__kernel){.device = device, .spec = *spec, .run = run};
@@ -188,8 +188,8 @@ static void share(cgp__device *device, int64_t items, int64_t block, cgp__part_o
 }
 
 static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__own_host host = {kernel->device, 1, share, convert, add};
-    if (!kernel->run) return kernel->spec.geometry.own->run(&host, &kernel->spec, args);
+    const cgp__custom_host host = {kernel->device, 1, share, convert, add};
+    if (!kernel->run) return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;
 }
@@ -217,16 +217,16 @@ static int64_t find_nonfinite(cgp__device *device, const float *x, int64_t n) {
 static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
-    if (spec->op == CGP__OP_OWN)
-        spec->geometry.own->commit(spec, args);
+    if (spec->op == CGP__OP_CUSTOM)
+        spec->attributes.custom->commit(spec, args);
     else
-        cgp__running_commit(spec, args);
+        cgp__running_stats_commit(spec, args);
 }
 
 static int check_commit(cgp__device *device, const cgp__kernel_spec *spec,
                         const cgp__kernel_args *args) {
     (void)device;
-    return cgp__running_check(spec, args);
+    return cgp__running_stats_check(spec, args);
 }
 
 const cgp__backend cgp__backend_ref = {

@@ -13,7 +13,7 @@
  * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
  * others. */
 #include "backend/ref/ref.h"
-#include "backend/running.h"
+#include "backend/running_stats.h"
 
 #include <math.h>
 
@@ -28,8 +28,8 @@ static int64_t groups(const cgp__kernel_spec *spec) {
 }
 
 static channel channel_of(const cgp__kernel_spec *spec, int64_t place) {
-    const int64_t rows = spec->n * spec->geometry.rows / groups(spec);
-    const int64_t width = spec->geometry.out, c = place % width;
+    const int64_t rows = spec->n * spec->attributes.rows / groups(spec);
+    const int64_t width = spec->attributes.out, c = place % width;
     return (channel){place / width * rows * width + c, width, rows, c, place};
 }
 
@@ -47,7 +47,7 @@ static double parameter(const cgp__kernel_args *args, int k, const channel *at,
 /* BATCH_NORM forward: the variances, in f32. */
 int64_t cgp__ref_channel_norm_workspace(const cgp__kernel_spec *spec) {
     if (spec->op != CGP__OP_BATCH_NORM || spec->direction != CGP__FORWARD) return 0;
-    return spec->geometry.out * (int64_t)sizeof(float);
+    return spec->attributes.out * (int64_t)sizeof(float);
 }
 
 static void statistics(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
@@ -74,13 +74,13 @@ static void normalise(const cgp__kernel_spec *spec, const cgp__kernel_args *args
 }
 
 static double reciprocal_deviation(const cgp__kernel_spec *spec, double variance) {
-    return 1.0 / sqrt(variance + (double)spec->geometry.eps);
+    return 1.0 / sqrt(variance + (double)spec->attributes.eps);
 }
 
 /* BATCH_NORM outside training */
 static void forward_fixed(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const float *mean = args->state[0], *variance = args->state[1];
-    for (int64_t c = 0; c < spec->geometry.out; c++) {
+    for (int64_t c = 0; c < spec->attributes.out; c++) {
         const channel at = channel_of(spec, c);
         normalise(spec, args, &at, mean[c], reciprocal_deviation(spec, variance[c]));
     }
@@ -93,7 +93,7 @@ void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kern
         forward_fixed(spec, args);
         return;
     }
-    for (int64_t place = 0; place < groups(spec) * spec->geometry.out; place++) {
+    for (int64_t place = 0; place < groups(spec) * spec->attributes.out; place++) {
         const channel at = channel_of(spec, place);
         double mean, variance;
         statistics(spec, args, &at, &mean, &variance);
@@ -103,9 +103,9 @@ void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kern
         args->saved[1][place] = (float)rstd;
         if (batch) variances[place] = (float)variance;
     }
-    if (batch && args->pending)
-        cgp__running_collect(spec, args, args->saved[0], variances,
-                             spec->n * spec->geometry.rows);
+    if (batch && args->accumulator)
+        cgp__running_stats_collect(spec, args, args->saved[0], variances,
+                                   spec->n * spec->attributes.rows);
 }
 
 /* The sums of a channel of a group: of dy, of dy h. */
@@ -133,7 +133,7 @@ static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *
 }
 
 void cgp__ref_channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    for (int64_t place = 0; place < groups(spec) * spec->geometry.out; place++) {
+    for (int64_t place = 0; place < groups(spec) * spec->attributes.out; place++) {
         const channel at = channel_of(spec, place);
         double sum, product;
         sum_channel(spec, args, &at, &sum, &product);

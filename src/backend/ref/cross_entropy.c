@@ -13,24 +13,24 @@
 
 /* Of n elements from `first` on. */
 static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t n) {
-    double most = cgp__ref_load(type, x, first), sum = 0.0;
+    double max = cgp__ref_load(type, x, first), sum = 0.0;
     for (int64_t c = 1; c < n; c++) {
         const float one = cgp__ref_load(type, x, first + c);
-        most = one > most ? one : most;
+        max = one > max ? one : max;
     }
     for (int64_t c = 0; c < n; c++)
-        sum += exp(cgp__ref_load(type, x, first + c) - most);
-    return most + log(sum);
+        sum += exp(cgp__ref_load(type, x, first + c) - max);
+    return max + log(sum);
 }
 
 void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
                                     const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, classes = spec->geometry.in;
+    const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     double loss = 0.0;
     for (int64_t row = 0; row < rows; row++) {
         const double lse = log_sum_exp(spec->type, args->x[0], row * classes, classes);
-        if (targets[row] != spec->geometry.ignore)
+        if (targets[row] != spec->attributes.ignore)
             loss += lse - cgp__ref_load(spec->type, args->x[0], row * classes + targets[row]);
         args->saved[0][row] = (float)lse;
     }
@@ -38,11 +38,11 @@ void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
 }
 
 void cgp__ref_cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, classes = spec->geometry.in;
+    const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
         const double lse = args->saved[0][row];
-        const bool counts = targets[row] != spec->geometry.ignore;
+        const bool counts = targets[row] != spec->attributes.ignore;
         for (int64_t c = 0; c < classes; c++) {
             const double x = cgp__ref_load(spec->type, args->x[0], row * classes + c);
             const double slope = exp(x - lse) - (c == targets[row] ? 1.0 : 0.0);

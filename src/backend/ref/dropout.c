@@ -21,11 +21,11 @@ double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int6
 /* to = or += from keep */
 static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, void *to,
                   bool add, const void *from) {
-    const int64_t size = spec->geometry.rows * spec->geometry.out;
-    const int64_t own = spec->op == CGP__OP_DROPOUT2D ? spec->geometry.out : size;
+    const int64_t size = spec->attributes.rows * spec->attributes.out;
+    const int64_t own = spec->op == CGP__OP_DROPOUT2D ? spec->attributes.out : size;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t e = 0; e < size; e++) {
-            const double keep = cgp__ref_keep(args, spec->geometry.p, s, 0, e % own);
+            const double keep = cgp__ref_keep(args, spec->attributes.p, s, 0, e % own);
             const float x = cgp__ref_load(spec->type, from, s * size + e);
             cgp__ref_store(spec->type, to, s * size + e, add, keep == 0.0 ? 0.0 : x * keep);
         }

@@ -10,7 +10,7 @@
 #include "backend/ref/ref.h"
 
 void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t c = 0; c < width; c++)
@@ -22,14 +22,14 @@ void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_
 /* Sums of one row of dweight. */
 int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec) {
     if (spec->direction != CGP__BACKWARD_WEIGHT) return 0;
-    return spec->geometry.out * (int64_t)sizeof(double);
+    return spec->attributes.out * (int64_t)sizeof(double);
 }
 
 void cgp__ref_embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     double *sum = args->workspace;
-    for (int64_t v = 0; v < spec->geometry.in; v++) {
+    for (int64_t v = 0; v < spec->attributes.in; v++) {
         for (int64_t c = 0; c < width; c++)
             sum[c] = 0.0;
         for (int64_t row = 0; row < rows; row++) {

@@ -14,7 +14,7 @@
 #include <math.h>
 
 void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
         double sum = 0.0, squares = 0.0;
@@ -25,7 +25,7 @@ void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel
             const double x = cgp__ref_load(spec->type, args->x[0], at + c);
             squares += (x - mean) * (x - mean);
         }
-        const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->geometry.eps);
+        const double rstd = 1.0 / sqrt(squares / (double)width + (double)spec->attributes.eps);
         for (int64_t c = 0; c < width; c++) {
             const double h = (cgp__ref_load(spec->type, args->x[0], at + c) - mean) * rstd;
             cgp__ref_write(spec->type, args->y, at + c,
@@ -39,11 +39,11 @@ void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel
 /* Sums of dweight and of dbias. */
 int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec) {
     if (spec->direction != CGP__BACKWARD_INPUT) return 0;
-    return 2 * spec->geometry.out * (int64_t)sizeof(double);
+    return 2 * spec->attributes.out * (int64_t)sizeof(double);
 }
 
 static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t row) {
-    const int64_t width = spec->geometry.out, at = row * width;
+    const int64_t width = spec->attributes.out, at = row * width;
     const double mean = args->saved[0][row], rstd = args->saved[1][row];
     double sum = 0.0, product = 0.0;
     for (int64_t c = 0; c < width; c++) {
@@ -64,7 +64,7 @@ static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args
 }
 
 void cgp__ref_layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t rows = spec->n * spec->geometry.rows, width = spec->geometry.out;
+    const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     double *dweight = args->workspace, *dbias = dweight + width;
     for (int64_t c = 0; c < width; c++)
         dweight[c] = dbias[c] = 0.0;

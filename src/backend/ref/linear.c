@@ -16,12 +16,12 @@ typedef struct strides {
     int64_t per_out, per_in;
 } strides;
 
-static strides weight_strides(const cgp__geometry *g) {
+static strides weight_strides(const cgp__op_attributes *g) {
     return g->in_out ? (strides){1, g->out} : (strides){g->in, 1};
 }
 
 void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
     for (int64_t row = 0; row < spec->n * g->rows; row++) {
@@ -36,7 +36,7 @@ void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
 }
 
 void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
     for (int64_t row = 0; args->dx[0] && row < spec->n * g->rows; row++) {
@@ -52,7 +52,7 @@ void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args 
 }
 
 void cgp__ref_linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const int64_t rows = spec->n * g->rows;
     for (int64_t o = 0; o < g->out; o++) {

@@ -26,7 +26,7 @@ void cgp__ref_flatten_input(const cgp__kernel_spec *spec, const cgp__kernel_args
 }
 
 void cgp__ref_concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     int64_t first = 0;
     for (int k = 0; k < CGP__MAX_INPUTS; first += g->parts[k++]) {
         for (int64_t e = 0; e < spec->n * g->rows * g->parts[k]; e++)
@@ -37,7 +37,7 @@ void cgp__ref_concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
 
 /* From the last input to the first, as pass_dy. */
 void cgp__ref_concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     int64_t first = g->out;
     for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--) {
         first -= g->parts[k];
@@ -57,7 +57,7 @@ static int64_t pixel(int64_t sample, int64_t h, int64_t w, int64_t height, int64
 
 /* Pixel of x that pixel `row` of y is. */
 static int64_t source(const cgp__kernel_spec *spec, int64_t row) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t sample = row / g->rows, i = row % g->rows / g->out_width,
                   j = row % g->out_width;
     if (spec->op == CGP__OP_PAD)
@@ -67,8 +67,8 @@ static int64_t source(const cgp__kernel_spec *spec, int64_t row) {
 
 /* UPSAMPLE, PAD */
 void cgp__ref_place_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t width = spec->geometry.out;
-    for (int64_t row = 0; row < spec->n * spec->geometry.rows; row++) {
+    const int64_t width = spec->attributes.out;
+    for (int64_t row = 0; row < spec->n * spec->attributes.rows; row++) {
         const int64_t from = source(spec, row);
         for (int64_t c = 0; c < width; c++) {
             if (from < 0)
@@ -82,7 +82,7 @@ void cgp__ref_place_forward(const cgp__kernel_spec *spec, const cgp__kernel_args
 /* Element c of dx at (h, w): of a block of one pixel for PAD. */
 static double block(const cgp__kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
                     int64_t w, int64_t c) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     double sum = 0.0;
     for (int64_t u = 0; u < g->stride_height; u++) {
         for (int64_t v = 0; v < g->stride_width; v++) {
@@ -97,7 +97,7 @@ static double block(const cgp__kernel_spec *spec, const void *dy, int64_t sample
 
 /* UPSAMPLE, which has no padding; PAD, whose strides are 1 */
 void cgp__ref_place_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
         const int64_t row = e / g->out;

@@ -17,7 +17,7 @@ typedef struct seen {
         first; /* element (h, w) is number first + (h width + w) channels */
 } seen;
 
-static seen window(const cgp__geometry *g, int64_t sample, int64_t row, int64_t c) {
+static seen window(const cgp__op_attributes *g, int64_t sample, int64_t row, int64_t c) {
     const int64_t i = row / g->out_width, j = row % g->out_width;
     return (seen){
         cgp__ref_seen(i * g->stride_height - g->top, g->kernel_height, g->height),
@@ -38,15 +38,15 @@ static double pixels(const seen *at) {
 
 /* Element number of the largest. */
 static int64_t largest(cgp_dtype type, const void *x, const seen *at) {
-    int64_t most = element(at, at->rows.begin, at->columns.begin);
+    int64_t max = element(at, at->rows.begin, at->columns.begin);
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
         for (int64_t w = at->columns.begin; w < at->columns.end; w++) {
             const int64_t e = element(at, h, w);
-            const float value = cgp__ref_load(type, x, e), top = cgp__ref_load(type, x, most);
-            if (value > top || (isnan(value) && !isnan(top))) most = e;
+            const float value = cgp__ref_load(type, x, e), top = cgp__ref_load(type, x, max);
+            if (value > top || (isnan(value) && !isnan(top))) max = e;
         }
     }
-    return most;
+    return max;
 }
 
 static double mean(cgp_dtype type, const void *x, const seen *at) {
@@ -59,7 +59,7 @@ static double mean(cgp_dtype type, const void *x, const seen *at) {
 }
 
 void cgp__ref_pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
         const int64_t row = e / g->out;
@@ -72,13 +72,13 @@ void cgp__ref_pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args 
     }
 }
 
-static int64_t sample_elements(const cgp__geometry *g) {
+static int64_t sample_elements(const cgp__op_attributes *g) {
     return (int64_t)g->height * g->width * g->out;
 }
 
 int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec) {
     if (spec->direction != CGP__BACKWARD_INPUT) return 0;
-    return sample_elements(&spec->geometry) * (int64_t)sizeof(double);
+    return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
 }
 
 /* sums of a sample += dy of one element of y; they begin at element `first` of dx */
@@ -95,7 +95,7 @@ static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, c
 }
 
 void cgp__ref_pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const cgp__geometry *g = &spec->geometry;
+    const cgp__op_attributes *g = &spec->attributes;
     const int64_t size = sample_elements(g), out = g->rows * g->out;
     double *sums = args->workspace;
     for (int64_t s = 0; args->dx[0] && s < spec->n; s++) {

@@ -37,7 +37,7 @@ static inline bool cgp__ref_adds(const cgp__kernel_spec *spec, int k) {
 
 /* Elements of y, and of whatever is as large. */
 static inline int64_t cgp__ref_elements(const cgp__kernel_spec *spec) {
-    return spec->n * spec->geometry.rows * spec->geometry.out;
+    return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
 /* Pixels of a side that a window of `kernel` pixels from `from` on sees. */

@@ -17,7 +17,7 @@ void cgp__ref_relu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args 
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
         const float x = cgp__ref_load(spec->type, args->x[0], i);
-        cgp__ref_write(spec->type, args->y, i, rectified(x, x, spec->geometry.slope));
+        cgp__ref_write(spec->type, args->y, i, rectified(x, x, spec->attributes.slope));
     }
 }
 
@@ -27,6 +27,6 @@ void cgp__ref_relu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *a
         const float y = cgp__ref_load(spec->type, args->y, i);
         const float dy = cgp__ref_load(spec->type, args->dy, i);
         cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
-                       rectified(y, dy, spec->geometry.slope));
+                       rectified(y, dy, spec->attributes.slope));
     }
 }

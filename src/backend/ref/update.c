@@ -33,7 +33,7 @@ static void sgd(const cgp__update *u, int64_t i, double g) {
         u->state[0][i] = (float)(u->momentum * u->state[0][i] + g);
         step = u->nesterov ? g + u->momentum * u->state[0][i] : u->state[0][i];
     }
-    u->param[i] = (float)(u->param[i] - u->rate * step);
+    u->param[i] = (float)(u->param[i] - u->lr * step);
 }
 
 /* Both moments, and from p along them. */
@@ -43,11 +43,11 @@ static void adaptive(const cgp__update *u, int64_t i, double p, double g) {
     const double denominator = sqrt(v) / u->correction2_sqrt + u->eps;
     u->state[0][i] = (float)m;
     u->state[1][i] = (float)v;
-    u->param[i] = (float)(p - u->rate / u->correction1 * m / denominator);
+    u->param[i] = (float)(p - u->lr / u->correction1 * m / denominator);
 }
 
 static void adamw(const cgp__update *u, int64_t i, double g) {
-    adaptive(u, i, u->param[i] * (1.0 - u->rate * u->weight_decay), g);
+    adaptive(u, i, u->param[i] * (1.0 - u->lr * u->weight_decay), g);
 }
 
 static void adam(const cgp__update *u, int64_t i, double g) {
@@ -63,7 +63,7 @@ static void rmsprop(const cgp__update *u, int64_t i, double g) {
         step += u->momentum * u->state[1][i];
         u->state[1][i] = (float)step;
     }
-    u->param[i] = (float)(u->param[i] - u->rate * step);
+    u->param[i] = (float)(u->param[i] - u->lr * step);
 }
 
 void cgp__ref_update(cgp__device *device, const cgp__update *update) {

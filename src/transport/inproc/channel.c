@@ -9,7 +9,7 @@
 enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
 
 typedef struct slot {
-    int64_t given_ns; /* when one side last let go of the buffer; 0: never */
+    int64_t released_ns; /* when one side last let go of the buffer; 0: never */
     int state;
 } slot;
 
@@ -19,7 +19,7 @@ struct cgp__channel {
     char *memory;
     int64_t bytes;
     int capacity;
-    int64_t awake_ns; /* how long a side looks for a change before it sleeps */
+    int64_t spin_ns; /* how long a side looks for a change before it sleeps */
     bool stopped;
     atomic_uint changes; /* counted under the lock, looked at without it */
     bool waits[2];       /* receiver, sender */
@@ -27,7 +27,7 @@ struct cgp__channel {
 };
 
 cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, int capacity,
-                               int64_t awake_ns) {
+                               int64_t spin_ns) {
     const size_t size = sizeof(cgp__channel) + (size_t)capacity * sizeof(slot);
     cgp__channel *channel = cgp__calloc(1, size);
     if (!channel) return cgp__no_memory("channel", size);
@@ -36,7 +36,7 @@ cgp_status cgp__channel_create(cgp__channel **out, void *memory, int64_t bytes, 
     channel->memory = memory;
     channel->bytes = bytes;
     channel->capacity = capacity;
-    channel->awake_ns = awake_ns;
+    channel->spin_ns = spin_ns;
     for (int i = 0; i < capacity; i++)
         channel->slots[i].state = FREE;
     *out = channel;
@@ -51,11 +51,11 @@ void cgp__channel_destroy(cgp__channel *channel) {
 }
 
 /* The first buffer in state `wanted`, held from now on; NULL: none. */
-static void *find(cgp__channel *channel, int wanted, int64_t *given_ns) {
+static void *find(cgp__channel *channel, int wanted, int64_t *released_ns) {
     for (int i = 0; i < channel->capacity; i++) {
         if (channel->slots[i].state != wanted) continue;
         channel->slots[i].state = HELD;
-        *given_ns = channel->slots[i].given_ns;
+        *released_ns = channel->slots[i].released_ns;
         return channel->memory + i * channel->bytes;
     }
     return NULL;
@@ -74,12 +74,12 @@ static void wait_for_change(cgp__channel *channel, int64_t deadline_ns) {
 }
 
 /* Wait for a buffer in state `wanted` and hold it; NULL once stopped. */
-static void *hold(cgp__channel *channel, int wanted, int64_t *given_ns) {
+static void *hold(cgp__channel *channel, int wanted, int64_t *released_ns) {
     const int side = wanted == FREE;
     void *buffer = NULL;
     pthread_mutex_lock(&channel->lock);
-    const int64_t deadline = cgp__now_ns() + channel->awake_ns;
-    while (!channel->stopped && !(buffer = find(channel, wanted, given_ns))) {
+    const int64_t deadline = cgp__now_ns() + channel->spin_ns;
+    while (!channel->stopped && !(buffer = find(channel, wanted, released_ns))) {
         channel->waits[side] = true;
         wait_for_change(channel, deadline);
     }
@@ -92,7 +92,7 @@ static void let_go(cgp__channel *channel, const void *buffer, int state) {
     const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
     const int64_t now = cgp__now_ns();
     pthread_mutex_lock(&channel->lock);
-    channel->slots[i].given_ns = now;
+    channel->slots[i].released_ns = now;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
     pthread_cond_signal(
@@ -100,16 +100,16 @@ static void let_go(cgp__channel *channel, const void *buffer, int state) {
     pthread_mutex_unlock(&channel->lock);
 }
 
-void *cgp__channel_acquire(cgp__channel *channel, int64_t *given_ns) {
-    return hold(channel, FREE, given_ns);
+void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns) {
+    return hold(channel, FREE, released_ns);
 }
 
 void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
     let_go(channel, buffer, microbatch);
 }
 
-const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *given_ns) {
-    return hold(channel, microbatch, given_ns);
+const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns) {
+    return hold(channel, microbatch, released_ns);
 }
 
 void cgp__channel_release(cgp__channel *channel, const void *buffer) {

@@ -79,8 +79,8 @@ INLINE void moments(cgp_dtype type, const cgp__cpu_columns *a) {
     for (int64_t c = 0; c < a->width; c += CHUNK) {
         for (int64_t row = 0; row < a->rows; row += BLOCK) {
             const block b = {.x = cgp__cpu_at(type, a->x, row * a->stride + c),
-                             .rows = cgp__least(BLOCK, a->rows - row),
-                             .width = cgp__least(CHUNK, a->width - c),
+                             .rows = cgp__min(BLOCK, a->rows - row),
+                             .width = cgp__min(CHUNK, a->width - c),
                              .stride = a->stride};
             block_moments(type, &b, m, s, q);
             merge_moments(a->sums[0] + c, a->sums[1] + c, a->before + row, m, s, q, b.rows,
@@ -129,8 +129,8 @@ INLINE void sums(cgp_dtype type, const cgp__cpu_columns *a) {
             const int64_t at = first * a->stride + c;
             const block b = {.x = cgp__cpu_at(type, a->x, at),
                              .dy = cgp__cpu_at(type, a->dy, at),
-                             .rows = cgp__least(BLOCK, a->rows - first),
-                             .width = cgp__least(CHUNK, a->width - c),
+                             .rows = cgp__min(BLOCK, a->rows - first),
+                             .width = cgp__min(CHUNK, a->width - c),
                              .stride = a->stride};
             memset(s, 0, sizeof s);
             memset(p, 0, sizeof p);

@@ -11,37 +11,37 @@
 #include <math.h>
 
 INLINE float row_max(cgp_dtype type, const void *x, int64_t n) {
-    vec most[4];
+    vec max[4];
     for (int k = 0; k < 4; k++)
-        most[k] = splat(-INFINITY);
+        max[k] = splat(-INFINITY);
     int64_t c = 0;
     for (; c + 4 * LANES <= n; c += 4 * LANES) {
         for (int k = 0; k < 4; k++)
-            most[k] = larger(load_as(type, x, c + k * LANES), most[k]);
+            max[k] = larger(load_as(type, x, c + k * LANES), max[k]);
     }
     for (; c + LANES <= n; c += LANES)
-        most[0] = larger(load_as(type, x, c), most[0]);
+        max[0] = larger(load_as(type, x, c), max[0]);
     if (c < n) {
         const vec part = load_part_as(type, x, c, n - c);
         const vec tail = pick(lanes_below(n - c), part, splat(-INFINITY));
-        most[0] = larger(tail, most[0]);
+        max[0] = larger(tail, max[0]);
     }
-    return max_lanes(larger(larger(most[0], most[1]), larger(most[2], most[3])));
+    return max_lanes(larger(larger(max[0], max[1]), larger(max[2], max[3])));
 }
 
 /* sum of exp(x - most) */
-INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float most) {
+INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float max) {
     vec sum[4] = {{0}};
     int64_t c = 0;
     for (; c + 4 * LANES <= n; c += 4 * LANES) {
         for (int k = 0; k < 4; k++)
-            sum[k] += exp_or_zero(load_as(type, x, c + k * LANES) - most);
+            sum[k] += exp_or_zero(load_as(type, x, c + k * LANES) - max);
     }
     for (; c + LANES <= n; c += LANES)
-        sum[0] += exp_or_zero(load_as(type, x, c) - most);
+        sum[0] += exp_or_zero(load_as(type, x, c) - max);
     if (c < n) {
         const vec part = load_part_as(type, x, c, n - c);
-        sum[1] += keep(lanes_below(n - c), exp_or_zero(part - most));
+        sum[1] += keep(lanes_below(n - c), exp_or_zero(part - max));
     }
     double total = 0.0;
     for (int k = 0; k < 4; k++) {
@@ -53,8 +53,8 @@ INLINE double row_exp_sum(cgp_dtype type, const void *x, int64_t n, float most) 
 
 INLINE void forward(cgp_dtype type, const cgp__cpu_loss *a, int64_t row) {
     const void *x = cgp__cpu_at(type, a->x, row * a->classes);
-    const float most = row_max(type, x, a->classes);
-    const double lse = (double)most + log(row_exp_sum(type, x, a->classes, most));
+    const float max = row_max(type, x, a->classes);
+    const double lse = (double)max + log(row_exp_sum(type, x, a->classes, max));
     const bool counts = a->targets[row] != a->ignore;
     a->lse[row] = (float)lse;
     a->losses[row] = 0.0;

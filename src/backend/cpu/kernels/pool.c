@@ -32,11 +32,11 @@ typedef struct side {
     int64_t stride, front, kernel, pixels, windows;
 } side;
 
-INLINE side down_of(const cgp__geometry *g) {
+INLINE side down_of(const cgp__op_attributes *g) {
     return (side){g->stride_height, g->top, g->kernel_height, g->height, g->out_height};
 }
 
-INLINE side across_of(const cgp__geometry *g) {
+INLINE side across_of(const cgp__op_attributes *g) {
     return (side){g->stride_width, g->left, g->kernel_width, g->width, g->out_width};
 }
 
@@ -128,7 +128,7 @@ INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channel
 }
 
 INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) {
-    const cgp__geometry *g = p->geometry;
+    const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->width * channels;
     const span rows = seen(down, i);
@@ -136,11 +136,11 @@ INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) 
     for (int64_t j = 0; j < g->out_width; j++) {
         const span columns = seen(across, j);
         const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, sum_down, type, p->room, p->from, stride, rows, NULL);
+        FOR_VECTORS(done, end, sum_down, type, p->capacity, p->from, stride, rows, NULL);
         done = end;
         const float pixels = p->mean ? (float)(length(rows) * length(columns)) : 1.0f;
-        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels), p->room,
-                    channels, columns, NULL, pixels, p->add);
+        FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels),
+                    p->capacity, channels, columns, NULL, pixels, p->add);
     }
 }
 
@@ -152,7 +152,7 @@ void CGP__CPU_NAME(pool_sum)(const cgp__cpu_pool *p, void *y, int64_t i) {
 
 INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row,
                          bool mean) {
-    const cgp__geometry *g = p->geometry;
+    const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->out_width * channels;
     const span rows = seeing(down, row);
@@ -160,11 +160,11 @@ INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64
     for (int64_t column = 0; column < g->width; column++) {
         const span columns = seeing(across, column);
         const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, sum_down, type, p->room, p->from, stride, rows,
+        FOR_VECTORS(done, end, sum_down, type, p->capacity, p->from, stride, rows,
                     mean ? &down : NULL);
         done = end;
         FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, dx, column * channels),
-                    p->room, channels, columns, mean ? &across : NULL, 1.0f, p->add);
+                    p->capacity, channels, columns, mean ? &across : NULL, 1.0f, p->add);
     }
 }
 
@@ -191,36 +191,36 @@ INLINE ivec choose(ivec mask, ivec a, ivec b) {
 INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64_t stride,
                      span rows, int64_t top, int32_t kernel_width, int64_t e, int count,
                      int64_t left) {
-    vec most[WIDE];
+    vec max[WIDE];
     ivec place[WIDE];
     for (int k = 0; k < count; k++) {
-        most[k] = get(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
+        max[k] = get(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
         place[k] = (ivec){0} + (int32_t)(rows.begin - top) * kernel_width;
     }
     for (int64_t row = rows.begin + 1; row < rows.end; row++) {
         const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
         for (int k = 0; k < count; k++) {
             const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
-            const ivec better = (x > most[k]) | (x != x);
-            most[k] = pick(better, x, most[k]);
+            const ivec better = (x > max[k]) | (x != x);
+            max[k] = pick(better, x, max[k]);
             place[k] = choose(better, here, place[k]);
         }
     }
     for (int k = 0; k < count; k++) {
-        store(t + e + k * LANES, most[k]);
+        store(t + e + k * LANES, max[k]);
         if (u) store(u + e + k * LANES, (vec)place[k]);
     }
 }
 
 /* y; or, with u, places. Of equals in two columns that in the earlier row is first. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
-                       const cgp__geometry *g, span columns, int64_t first, int64_t c,
+                       const cgp__op_attributes *g, span columns, int64_t first, int64_t c,
                        int count, int64_t left) {
-    vec most[WIDE];
+    vec max[WIDE];
     ivec row[WIDE], place[WIDE];
     for (int k = 0; k < count; k++) {
         const int64_t at = columns.begin * g->in + c + k * LANES;
-        most[k] = load(t + at);
+        max[k] = load(t + at);
         row[k] = u ? (ivec)load(u + at) : (ivec){0};
         place[k] = row[k] + (int32_t)(columns.begin - first);
     }
@@ -228,24 +228,24 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
         for (int k = 0; k < count; k++) {
             const int64_t at = column * g->in + c + k * LANES;
             const vec x = load(t + at);
-            ivec better = (x > most[k]) | (x != x);
+            ivec better = (x > max[k]) | (x != x);
             if (u) {
                 const ivec its = (ivec)load(u + at);
-                better |= (x == most[k]) & (its < row[k]);
+                better |= (x == max[k]) & (its < row[k]);
                 row[k] = choose(better, its, row[k]);
                 place[k] = choose(better, its + (int32_t)(column - first), place[k]);
             }
-            most[k] = pick(better, x, most[k]);
+            max[k] = pick(better, x, max[k]);
         }
     }
     for (int k = 0; k < count; k++)
-        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)place[k] : most[k],
-            left - k * LANES, false);
+        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)place[k] : max[k], left - k * LANES,
+            false);
 }
 
 /* `to`: y; or, with u, places. */
 INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
-    const cgp__geometry *g = p->geometry;
+    const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->width * channels;
     const cgp_dtype to_type = u ? CGP_F32 : type;
@@ -253,11 +253,11 @@ INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, 
     for (int64_t j = 0; j < g->out_width; j++) {
         const span columns = seen(across, j);
         const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, max_down, type, p->room, u, p->from, stride, seen(down, i),
+        FOR_VECTORS(done, end, max_down, type, p->capacity, u, p->from, stride, seen(down, i),
                     i * down.stride - down.front, g->kernel_width);
         done = end;
         FOR_VECTORS(0, channels, max_across, type, cgp__cpu_at(to_type, to, j * channels),
-                    p->room, u, g, columns, j * across.stride - across.front);
+                    p->capacity, u, g, columns, j * across.stride - across.front);
     }
 }
 
@@ -266,7 +266,7 @@ INLINE void max_forward(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t
 }
 
 INLINE void max_places(cgp_dtype type, const cgp__cpu_pool *p, float *places, int64_t i) {
-    max_row(type, p, places, p->room + cgp__cpu_pool_room(p->geometry), i);
+    max_row(type, p, places, p->capacity + cgp__cpu_pool_capacity(p->attributes), i);
 }
 
 TYPED(max_forward, (const cgp__cpu_pool *p, void *y, int64_t i), p, y, i)
@@ -284,7 +284,7 @@ void CGP__CPU_NAME(pool_max_places)(const cgp__cpu_pool *p, float *places, int64
 INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
                            int64_t column, span rows, span columns, int64_t c, int count,
                            int64_t left) {
-    const cgp__geometry *g = p->geometry;
+    const cgp__op_attributes *g = p->attributes;
     vec sum[WIDE] = {{0}};
     for (int64_t i = rows.begin; i < rows.end; i++) {
         const int64_t u = row + g->top - i * g->stride_height;
@@ -304,7 +304,7 @@ INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int
 }
 
 INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {
-    const cgp__geometry *g = p->geometry;
+    const cgp__op_attributes *g = p->attributes;
     const side across = across_of(g);
     const span rows = seeing(down_of(g), row);
     for (int64_t column = 0; column < g->width; column++)

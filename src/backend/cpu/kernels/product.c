@@ -519,15 +519,15 @@ static void run_sliver(range *r, errands *ahead) {
 }
 
 void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int64_t end,
-                                    float *room) {
+                                    float *capacity) {
     const int64_t segments = segments_of(block), steps = block->k / segments / STEP * segments;
     range r = {.block = block,
                .first = begin,
                .begin = begin,
                .end = end,
                .tiles = (block->rows + MR - 1) / MR,
-               .now = room,
-               .next = room + block->k * CGP__PRODUCT_COLUMNS};
+               .now = capacity,
+               .next = capacity + block->k * CGP__PRODUCT_COLUMNS};
     errands ahead = {.steps = steps > 4 * TURNS ? (steps + TURNS - 1) / TURNS : 4};
     r.turns = steps / ahead.steps;
     r.c = any_tile(&r);

@@ -13,17 +13,17 @@
 #include <math.h>
 
 static float row_max(const float *s, int64_t n) {
-    vec most = splat(-INFINITY);
+    vec max = splat(-INFINITY);
     for (int64_t j = 0; j < n; j += LANES)
-        most = larger(pick(lanes_below(n - j), load(s + j), splat(-INFINITY)), most);
-    return max_lanes(most);
+        max = larger(pick(lanes_below(n - j), load(s + j), splat(-INFINITY)), max);
+    return max_lanes(max);
 }
 
 /* s := exp(scale (s - most)), 0 beyond n; returns the sum */
-static float row_exp(float *s, int64_t n, float most, float scale) {
+static float row_exp(float *s, int64_t n, float max, float scale) {
     vec sum = {0};
     for (int64_t j = 0; j < n; j += LANES) {
-        const vec e = keep(lanes_below(n - j), exp_or_zero(scale * (load(s + j) - most)));
+        const vec e = keep(lanes_below(n - j), exp_or_zero(scale * (load(s + j) - max)));
         sum += e;
         store(s + j, e);
     }
@@ -59,9 +59,9 @@ void CGP__CPU_NAME(softmax_forward)(const cgp__cpu_scores *scores) {
         float *s = a.s + row * a.stride;
         const int64_t n = a.first + row + 1;
         const uint32_t group = a.mask ? a.mask->group + (uint32_t)row : 0;
-        const float most = row_max(s, n);
-        const float sum = row_exp(s, n, most, a.scale);
-        a.lse[row] = a.scale * most + logf(sum);
+        const float max = row_max(s, n);
+        const float sum = row_exp(s, n, max, a.scale);
+        a.lse[row] = a.scale * max + logf(sum);
         row_scale(s, n, 1.0f / sum, a.mask, group);
         row_clear(s, n, a.width);
     }

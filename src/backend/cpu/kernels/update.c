@@ -15,7 +15,7 @@
 
 /* Constants of a whole update; differences from 1 are taken in double. */
 typedef struct constants {
-    float scale, rate, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
+    float scale, lr, decay, momentum, beta1, rest1, beta2, rest2, scale2, eps;
     bool nesterov;
 } constants;
 
@@ -24,20 +24,20 @@ typedef vec rule(const constants *k, vec param, vec grad, vec *state);
 
 INLINE vec sgd(const constants *k, vec param, vec grad, vec *state) {
     (void)state;
-    return param - k->rate * (grad + k->decay * param);
+    return param - k->lr * (grad + k->decay * param);
 }
 
 INLINE vec sgd_momentum(const constants *k, vec param, vec grad, vec *state) {
     const vec step = grad + k->decay * param;
     state[0] = k->momentum * state[0] + step;
-    return param - k->rate * (k->nesterov ? step + k->momentum * state[0] : state[0]);
+    return param - k->lr * (k->nesterov ? step + k->momentum * state[0] : state[0]);
 }
 
 /* Both moments, and the step along them. */
 INLINE vec adaptive(const constants *k, vec grad, vec *state) {
     state[0] = k->beta1 * state[0] + k->rest1 * grad;
     state[1] = k->beta2 * state[1] + k->rest2 * (grad * grad);
-    return k->rate * state[0] / (square_root(state[1]) * k->scale2 + k->eps);
+    return k->lr * state[0] / (square_root(state[1]) * k->scale2 + k->eps);
 }
 
 INLINE vec adamw(const constants *k, vec param, vec grad, vec *state) {
@@ -56,12 +56,12 @@ INLINE vec normalised(const constants *k, vec param, vec grad, vec *state) {
 }
 
 INLINE vec rmsprop(const constants *k, vec param, vec grad, vec *state) {
-    return param - k->rate * normalised(k, param, grad, state);
+    return param - k->lr * normalised(k, param, grad, state);
 }
 
 INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state) {
     state[1] = k->momentum * state[1] + normalised(k, param, grad, state);
-    return param - k->rate * state[1];
+    return param - k->lr * state[1];
 }
 
 /* All vectors of an update under a rule with so many states. Inlined where both are known: each
@@ -91,10 +91,10 @@ static constants constants_of(const cgp__update *u) {
     const bool moments = u->rule == CGP__UPDATE_ADAMW || u->rule == CGP__UPDATE_ADAM;
     const double beta2 = moments ? u->beta2 : u->alpha;
     return (constants){.scale = (float)u->gradient_scale,
-                       .rate = (float)(moments ? u->rate / u->correction1 : u->rate),
-                       .decay = (float)(u->rule == CGP__UPDATE_ADAMW
-                                            ? 1.0 - u->rate * u->weight_decay
-                                            : u->weight_decay),
+                       .lr = (float)(moments ? u->lr / u->correction1 : u->lr),
+                       .decay =
+                           (float)(u->rule == CGP__UPDATE_ADAMW ? 1.0 - u->lr * u->weight_decay
+                                                                : u->weight_decay),
                        .momentum = (float)u->momentum,
                        .beta1 = (float)u->beta1,
                        .rest1 = (float)(1.0 - u->beta1),

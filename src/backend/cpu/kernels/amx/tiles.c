@@ -361,13 +361,14 @@ static void run_part(const range *r, calls *ahead) {
     if (last) finish(&p, r->sums[r->panels - 1]);
 }
 
-static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end, void *room) {
+static void run_columns(const cgp__tile_block *block, int64_t begin, int64_t end,
+                        void *capacity) {
     const int64_t depth = depth_of(block->k);
     range r = {.block = block,
                .begin = begin,
                .end = end,
                .panels = steps_of(block->rows),
-               .sums = room};
+               .sums = capacity};
     r.sliver = (uint16_t *)(void *)(r.sums + r.panels);
     configure();
     for (; r.begin < end; r.begin += SIDE) {

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spec.h -- any of the models, by its text.
+ *
+ *     cgp_model_spec named = cgp_model_spec_default();
+ *     CGP_TRY(cgp_model_spec_parse(&named, "resnet:depth=20"));
+ *     CGP_TRY(cgp_model_spec_create(&model, &named));
+ *
+ * Threads: any. */
+#ifndef CGPIPE_MODELS_SPEC_H
+#define CGPIPE_MODELS_SPEC_H
+
+#include <cgpipe/models/amoebanetd.h>
+#include <cgpipe/models/gpt2.h>
+#include <cgpipe/models/resnet.h>
+#include <cgpipe/models/unet.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum cgp_model_kind {
+    CGP_MODEL_GPT2,
+    CGP_MODEL_RESNET,
+    CGP_MODEL_AMOEBANETD,
+    CGP_MODEL_UNET,
+    CGP_MODEL_KINDS
+} cgp_model_kind;
+
+/** A model and its options: those of its kind. */
+typedef struct cgp_model_spec {
+    size_t struct_size;
+    cgp_model_kind kind;
+    cgp_gpt2_options gpt2;
+    cgp_resnet_options resnet;
+    cgp_amoebanetd_options amoebanetd;
+    cgp_unet_options unet;
+} cgp_model_spec;
+
+/** A GPT-2; every kind's options are its defaults. */
+static inline cgp_model_spec cgp_model_spec_default(void) {
+    cgp_model_spec spec = {sizeof(cgp_model_spec),           CGP_MODEL_GPT2,
+                           cgp_gpt2_options_default(),       cgp_resnet_options_default(),
+                           cgp_amoebanetd_options_default(), cgp_unet_options_default()};
+    return spec;
+}
+
+/** "gpt2", "resnet", "amoebanetd", "unet"; NULL for another number. */
+CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
+
+/**
+ * Parse a model's text: kind, and of its options what the text names. See cgp_gpt2_parse(), cgp_resnet_parse(),
+ * cgp_amoebanetd_parse(), cgp_unet_parse().
+ *
+ * @retval CGP_EINVAL  Unknown model (with the nearest), or what these refuse; nothing changes.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
+
+/**
+ * Write the text of a model with all its sizes, which parses to the same model; `dropout` and `loss` are not in it.
+ *
+ * @param[out] text  [size], 160 characters are enough.
+ * @retval CGP_EINVAL  Options that no model has.
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text,
+                                                      size_t size);
+
+/**
+ * Build and finish the model.
+ *
+ * @param[out] out  Owned by the caller, see cgp_model_destroy().
+ * @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
+ */
+CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_create(cgp_model **out,
+                                                        const cgp_model_spec *spec);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

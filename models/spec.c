@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* spec.c -- a model's text to the model: which kind, and then that kind's own functions. */
+#include <cgpipe/models/spec.h>
+
+#include <stdio.h>
+#include <string.h>
+
+#include "zoo.h"
+
+static const cgp__keys *const kinds[CGP_MODEL_KINDS] = {
+    [CGP_MODEL_GPT2] = &cgp__gpt2_keys,
+    [CGP_MODEL_RESNET] = &cgp__resnet_keys,
+    [CGP_MODEL_AMOEBANETD] = &cgp__amoebanetd_keys,
+    [CGP_MODEL_UNET] = &cgp__unet_keys,
+};
+
+const char *cgp_model_kind_name(cgp_model_kind kind) {
+    return (int)kind >= 0 && kind < CGP_MODEL_KINDS ? kinds[kind]->model : NULL;
+}
+
+static cgp_status check(const cgp_model_spec *spec) {
+    if (spec->struct_size != sizeof *spec)
+        return cgp_fail(CGP_EINVAL,
+                        "model: expected struct_size %zu, got %zu (start from "
+                        "cgp_model_spec_default())",
+                        sizeof *spec, spec->struct_size);
+    if (cgp_model_kind_name(spec->kind)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "model: expected a kind from 0 to %d, got %d",
+                    CGP_MODEL_KINDS - 1, (int)spec->kind);
+}
+
+/* The options of a kind. */
+static void *options_of(cgp_model_spec *spec, cgp_model_kind kind) {
+    void *const options[CGP_MODEL_KINDS] = {
+        [CGP_MODEL_GPT2] = &spec->gpt2,
+        [CGP_MODEL_RESNET] = &spec->resnet,
+        [CGP_MODEL_AMOEBANETD] = &spec->amoebanetd,
+        [CGP_MODEL_UNET] = &spec->unet,
+    };
+    return options[kind];
+}
+
+static cgp_status unknown_model(const char *text) {
+    const char *names[CGP_MODEL_KINDS];
+    char name[32];
+    snprintf(name, sizeof name, "%.*s", (int)strcspn(text, ":"), text);
+    for (int k = 0; k < CGP_MODEL_KINDS; k++)
+        names[k] = kinds[k]->model;
+    const char *near = cgp_nearest(name, names, CGP_MODEL_KINDS);
+    char kind[32]; /* "resnt101" is a resnet with its depth */
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
+    if (!near) near = cgp_nearest(kind, names, CGP_MODEL_KINDS);
+    return cgp_fail(CGP_EINVAL, "%s: unknown model (%s%s%s)", name,
+                    near ? "did you mean " : "models: gpt2 resnet amoebanetd unet",
+                    near ? near : "", near ? "?" : "");
+}
+
+cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text) {
+    CGP__NEED(spec);
+    CGP__NEED(text);
+    CGP_TRY(check(spec));
+    for (int k = 0; k < CGP_MODEL_KINDS; k++) {
+        if (!cgp__keys_match(kinds[k], text)) continue;
+        CGP_TRY(cgp__keys_parse(kinds[k], options_of(spec, (cgp_model_kind)k), text));
+        spec->kind = (cgp_model_kind)k;
+        return CGP_OK;
+    }
+    return unknown_model(text);
+}
+
+static cgp_status resolve(cgp_model_spec *spec) {
+    CGP_TRY(cgp__keys_check_size(kinds[spec->kind], options_of(spec, spec->kind)));
+    switch (spec->kind) {
+    case CGP_MODEL_RESNET:
+        return cgp__resnet_resolve(&spec->resnet);
+    case CGP_MODEL_AMOEBANETD:
+        return cgp__amoebanetd_resolve(&spec->amoebanetd);
+    case CGP_MODEL_UNET:
+        return cgp__unet_resolve(&spec->unet);
+    default:
+        return cgp__gpt2_resolve(&spec->gpt2);
+    }
+}
+
+cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text, size_t size) {
+    CGP__NEED(spec);
+    if (size > 0) CGP__NEED(text);
+    CGP_TRY(check(spec));
+    cgp_model_spec settled = *spec;
+    CGP_TRY(resolve(&settled));
+    cgp__keys_text(kinds[spec->kind], options_of(&settled, spec->kind), text, size);
+    return CGP_OK;
+}
+
+cgp_status cgp_model_spec_create(cgp_model **out, const cgp_model_spec *spec) {
+    CGP__NEED(out);
+    CGP__NEED(spec);
+    CGP_TRY(check(spec));
+    switch (spec->kind) {
+    case CGP_MODEL_RESNET:
+        return cgp_resnet_create(out, &spec->resnet);
+    case CGP_MODEL_AMOEBANETD:
+        return cgp_amoebanetd_create(out, &spec->amoebanetd);
+    case CGP_MODEL_UNET:
+        return cgp_unet_create(out, &spec->unet);
+    default:
+        return cgp_gpt2_create(out, &spec->gpt2);
+    }
+}

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* zoo.c -- see zoo.h. */
+#include "zoo.h"
+
+#include <math.h>
+
+cgp_status cgp__check_dropout(const char *model, double share) {
+    if (share >= 0 && share < 1) return CGP_OK; /* false for NaN too */
+    return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, share);
+}
+
+cgp_status cgp__model_close(cgp_model **out, cgp_model *model) {
+    const cgp_status status = cgp_model_finish(model);
+    if (status == CGP_OK)
+        *out = model;
+    else
+        cgp_model_destroy(model);
+    return status;
+}
+
+cgp_value cgp__images(cgp_model *model, int64_t side) {
+    return cgp_model_input(model, "images", CGP_F32, 3, (int64_t[]){side, side, 3});
+}
+
+cgp_init cgp__init_pytorch(int64_t fan_in) {
+    return (cgp_init){CGP_INIT_UNIFORM, 1.0 / sqrt((double)fan_in)};
+}
+
+cgp_value cgp__conv2d_pytorch(cgp_model *model, cgp_value x, const char *name, int64_t in,
+                              cgp_conv2d_options options) {
+    options.init = cgp__init_pytorch(in * options.kernel[0] * options.kernel[1]);
+    return cgp_conv2d(model, x, name, options);
+}
+
+cgp_padding cgp__padding_same(int height, int width) {
+    return (cgp_padding){height / 2, height / 2, width / 2, width / 2};
+}
+
+cgp_value cgp__batch_norm_pytorch(cgp_model *model, cgp_value x, const char *name) {
+    return cgp_batch_norm(model, x, name, 1e-5, 0.1);
+}
+
+void cgp__classify(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t classes,
+                   bool loss) {
+    const cgp_init init = cgp__init_pytorch(in);
+    const cgp_linear_options options = {
+        .out = classes, .bias = true, .init = init, .bias_init = init};
+    x = cgp_linear(model, x, name, options);
+    cgp_model_output(model, x);
+    if (!loss) return;
+    const cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
+}

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* running_stats.c -- running statistics, in double until a step ends: see running_stats.h. */
+#include "backend/running_stats.h"
+
+#include <math.h>
+
+/* What lies in `pending` (cgp__running_stats_bytes): means, then spreads. */
+typedef struct collected {
+    double rows, batches;
+    double values[];
+} collected;
+
+int64_t cgp__running_stats_bytes(int64_t channels) {
+    return (2 + 2 * channels) * (int64_t)sizeof(double);
+}
+
+static double factor(const cgp__kernel_spec *spec, double tracked) {
+    const float momentum = spec->attributes.momentum;
+    return momentum < 0.0f ? 1.0 / tracked : (double)momentum;
+}
+
+static double unbiased(double sum_squares, double rows) {
+    return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
+}
+
+static void begin(const cgp__kernel_args *args, collected *c, int64_t channels) {
+    const float *mean = args->state[0], *variance = args->state[1];
+    c->rows = c->batches = 0.0;
+    for (int64_t i = 0; i < channels; i++) {
+        c->values[i] = args->deferred ? 0.0 : mean[i];
+        c->values[channels + i] = args->deferred ? 0.0 : variance[i];
+    }
+}
+
+void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                                const float *mean, const float *variance, int64_t rows) {
+    const int64_t channels = spec->attributes.out;
+    const double r = (double)rows;
+    collected *c = args->accumulator;
+    if (args->first) begin(args, c, channels);
+    double *means = c->values, *spreads = c->values + channels;
+    c->batches += 1.0;
+    const double f = factor(spec, *(const int32_t *)args->state[2] + c->batches);
+    const double all = c->rows + r;
+    for (int64_t i = 0; i < channels; i++) {
+        const double difference = mean[i] - means[i], squares = variance[i] * r;
+        if (args->deferred) {
+            means[i] += difference * r / all;
+            spreads[i] += squares + difference * difference * c->rows * r / all;
+        } else {
+            means[i] += f * difference;
+            spreads[i] += f * (unbiased(squares, r) - spreads[i]);
+        }
+    }
+    c->rows = all;
+}
+
+/* The result of a commit for channel i: state k, 0 its mean and 1 its variance. */
+static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int k,
+                     int64_t i) {
+    const collected *c = args->accumulator;
+    const double value = c->values[k * spec->attributes.out + i];
+    if (!args->deferred) return (float)value;
+    const double before = ((const float *)args->state[k])[i];
+    const double f = factor(spec, *(const int32_t *)args->state[2] + 1.0);
+    return (float)(before + f * ((k == 0 ? value : unbiased(value, c->rows)) - before));
+}
+
+int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    if (spec->op == CGP__OP_CUSTOM) return -1;
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < spec->attributes.out; i++) {
+            if (!isfinite(outcome(spec, args, k, i))) return k;
+        }
+    }
+    return -1;
+}
+
+void cgp__running_stats_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const collected *c = args->accumulator;
+    int32_t *tracked = args->state[2];
+    for (int k = 0; k < 2; k++) {
+        for (int64_t i = 0; i < spec->attributes.out; i++)
+            ((float *)args->state[k])[i] = outcome(spec, args, k, i);
+    }
+    const int32_t batches = args->deferred ? 1 : (int32_t)c->batches;
+    *tracked = *tracked > INT32_MAX - batches ? INT32_MAX : *tracked + batches;
+}

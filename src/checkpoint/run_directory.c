@@ -1,0 +1,291 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_directory.c -- names in a run's directory, and what dead processes left there.
+ *
+ *     step-00000042                       a checkpoint, whole
+ *     .cgpipe-step-00000044-7-0.tmp       process 7 writes it, and holds a lock on it
+ *     .cgpipe-step-00000042-7-1.old       it was moved away, so that another takes its place
+ *     .cgpipe-step-00000036-7-2.gone      it is being deleted
+ *
+ * A lock ends with its process, so it tells the living from the dead even where their numbers come
+ * again soon, as in containers. */
+#include "checkpoint/parts.h"
+
+#include "base/base.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define TEMPORARY ".cgpipe-"
+
+/* --- names --- */
+
+char *cgp__without_slashes(const char *path) {
+    size_t length = strlen(path);
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    return cgp__format("%.*s", (int)length, path);
+}
+
+cgp__step_name cgp__step_name_of(int64_t step) {
+    cgp__step_name name;
+    snprintf(name.text, sizeof name.text, "step-%08" PRId64, step);
+    return name;
+}
+
+int64_t cgp__step_of_name(const char *name) {
+    int64_t step = 0;
+    if (strncmp(name, "step-", 5) != 0 || strlen(name) > 5 + 18) return -1;
+    for (const char *digit = name + 5; *digit; digit++) {
+        if (*digit < '0' || *digit > '9') return -1;
+        step = 10 * step + (*digit - '0');
+    }
+    return strcmp(cgp__step_name_of(step).text, name) == 0 ? step : -1;
+}
+
+char *cgp__temporary_name(const char *what, const char *ending) {
+    static atomic_uint counter;
+    return cgp__format(TEMPORARY "%s-%ld-%u%s", what, (long)getpid(),
+                       atomic_fetch_add(&counter, 1), ending);
+}
+
+static bool ends_with(const char *text, const char *ending) {
+    const size_t length = strlen(text), end = strlen(ending);
+    return length >= end && strcmp(text + length - end, ending) == 0;
+}
+
+/* The number of the process, the second number from the end; 0 if there is none. */
+static pid_t pid_of_name(const char *name) {
+    long pid = 0;
+    for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-')) {
+        long number = 0, counter = 0;
+        if (sscanf(dash, "-%18ld-%18ld.", &number, &counter) == 2) pid = number;
+    }
+    return (pid_t)pid;
+}
+
+/* --- listing --- */
+
+static int ascending(const void *left, const void *right) {
+    const int64_t a = *(const int64_t *)left, b = *(const int64_t *)right;
+    return a < b ? -1 : a > b;
+}
+
+/* A list of its own, at its beginning, of an open directory. */
+static cgp_status open_list(int run, const char *path, DIR **list) {
+    const int fd = openat(run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (*list) return CGP_OK;
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    if (reason == ENOMEM) return cgp__no_memory(path, 32768);
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+}
+
+/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+static struct dirent *next_entry(DIR *list, int *reason) {
+    errno = 0;
+    struct dirent *item = readdir(list);
+    *reason = item ? 0 : errno;
+    return item;
+}
+
+static cgp_status end_of_list(const char *path, int reason) {
+    if (reason == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+}
+
+/* A link is no checkpoint, whatever it leads to. */
+static cgp_status collect_steps(DIR *list, const char *path, int64_t **steps, int *count) {
+    struct stat info;
+    int capacity = 0, reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        const int64_t step = cgp__step_of_name(item->d_name);
+        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
+            !S_ISDIR(info.st_mode))
+            continue;
+        if (!cgp__grow(steps, &capacity, *count + 1, sizeof **steps))
+            return cgp__no_memory(path, (size_t)*count * sizeof **steps);
+        (*steps)[(*count)++] = step;
+    }
+    return end_of_list(path, reason);
+}
+
+cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count) {
+    DIR *list = NULL;
+    CGP_TRY(open_list(run, path, &list));
+    *steps = NULL;
+    *count = 0;
+    const cgp_status status = collect_steps(list, path, steps, count);
+    closedir(list);
+    if (status != CGP_OK)
+        free(*steps);
+    else if (*count > 0)
+        qsort(*steps, (size_t)*count, sizeof **steps, ascending);
+    return status;
+}
+
+/* --- deleting --- */
+
+/* Two processes may clean at once: what is gone is deleted. */
+static int unlink_any(int directory, const char *name) {
+    if (unlinkat(directory, name, 0) == 0 || errno == ENOENT) return 0;
+    const int reason = errno;
+    if (unlinkat(directory, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
+    if (errno == ENOTDIR) errno = reason; /* of a file: the first one tells why */
+    return -1;
+}
+
+/* The name of what could not be deleted, and errno for it. */
+typedef struct remains {
+    char name[2 * NAME_MAX + 2]; /* of an entry, or of what is in it: "entry/file" */
+    int reason;
+} remains;
+
+/* Delete what is in a directory: files only, as a checkpoint has them; a directory that somebody put into it is deleted if it is
+ * empty. Goes on after a failure, and takes note of the first. */
+static void empty(DIR *list, const char *name, remains *left) {
+    int reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
+        if (unlink_any(dirfd(list), item->d_name) == 0 || left->reason) continue;
+        left->reason = errno;
+        snprintf(left->name, sizeof left->name, "%s/%s", name, item->d_name);
+    }
+    if (!left->reason) left->reason = reason; /* why something may be left in it */
+}
+
+/* Delete an entry and what is in it. 0, or -1 and what is left. */
+static int remove_from(int directory, const char *name, remains *left) {
+    left->reason = 0;
+    snprintf(left->name, sizeof left->name, "%s", name);
+    if (unlink_any(directory, name) == 0) return 0;
+    left->reason = errno;
+    if (errno != ENOTEMPTY && errno != EEXIST) return -1;
+    const int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOTDIR) return -1; /* a file, or a link */
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    left->reason = list || errno == ENOENT ? 0 : errno;
+    if (!list && fd >= 0) close(fd);
+    if (list) empty(list, name, left);
+    if (list) closedir(list);
+    if (left->reason == 0 && unlink_any(directory, name)) left->reason = errno;
+    return left->reason ? -1 : 0;
+}
+
+static cgp_status not_removed(const char *path, const remains *left) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, left->name,
+                    strerror(left->reason));
+}
+
+cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
+    remains left;
+    return remove_from(run, name, &left) == 0 ? CGP_OK : not_removed(path, &left);
+}
+
+/* --- cleaning --- */
+
+static bool is_dead(pid_t pid) {
+    return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
+}
+
+/* A link takes no lock. It has a temporary name for a moment only, so an older one is nobody's, also where its process seems
+ * to live because the number has come again. */
+static bool is_left_link(const char *name, const struct stat *info) {
+    return is_dead(pid_of_name(name)) || time(NULL) - info->st_mtime > 10;
+}
+
+/* Whether nobody writes an entry any more. *lock is held then, or -1. Our look at the name after
+ * the lock: while we waited for it, its writer may have given it its final name. */
+static bool is_abandoned(int directory, const char *name, int *lock) {
+    struct stat now, locked;
+    *lock = -1;
+    if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return false;
+    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return is_left_link(name, &now);
+    *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
+        return fstat(*lock, &locked) == 0 &&
+               fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
+               now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
+    if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or nobody knows */
+    return is_dead(pid_of_name(name));                   /* no locks here */
+}
+
+/* Put a replaced checkpoint back, if what was to take its place never did. A link was never one. */
+static bool put_back(int directory, const char *name) {
+    struct stat info;
+    int64_t step = -1;
+    if (!ends_with(name, CGP__REPLACED)) return false;
+    if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(info.st_mode))
+        return false;
+    if (sscanf(name, TEMPORARY "step-%18" SCNd64, &step) != 1 || step < 0) return false;
+    const cgp__step_name final = cgp__step_name_of(step);
+    if (fstatat(directory, final.text, &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
+    return renameat(directory, name, directory, final.text) == 0;
+}
+
+static int clean_entry(int directory, const char *name, remains *left) {
+    int lock = -1, result = 0;
+    if (ends_with(name, CGP__DELETED)) return remove_from(directory, name, left);
+    if (is_abandoned(directory, name, &lock) && !put_back(directory, name))
+        result = remove_from(directory, name, left);
+    if (lock >= 0) close(lock);
+    return result;
+}
+
+static bool is_temporary(const char *name) {
+    return strncmp(name, TEMPORARY, strlen(TEMPORARY)) == 0 &&
+           (ends_with(name, CGP__WRITTEN) || ends_with(name, CGP__REPLACED) ||
+            ends_with(name, CGP__DELETED));
+}
+
+cgp_status cgp__run_clean(int run, const char *path) {
+    cgp_status status = CGP_OK;
+    DIR *list = NULL;
+    remains left;
+    CGP_TRY(open_list(run, path, &list));
+    int reason = 0;
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name, &left))
+            status = not_removed(path, &left);
+    }
+    closedir(list);
+    return status == CGP_OK ? end_of_list(path, reason) : status;
+}
+
+cgp_status cgp_checkpoint_clean(const char *directory) {
+    CGP__NEED(directory);
+    const int run = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (run < 0 && errno == ENOENT) return CGP_OK;
+    if (run < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
+    const cgp_status status = cgp__run_clean(run, directory);
+    close(run);
+    return status;
+}
+
+cgp_status cgp__replaced_put_back(int run, const char *path) {
+    int reason = 0;
+    DIR *list = NULL;
+    CGP_TRY(open_list(run, path, &list));
+    for (struct dirent *item; (item = next_entry(list, &reason));) {
+        int lock = -1;
+        if (!is_temporary(item->d_name) || !ends_with(item->d_name, CGP__REPLACED)) continue;
+        if (is_abandoned(dirfd(list), item->d_name, &lock))
+            (void)put_back(dirfd(list), item->d_name);
+        if (lock >= 0) close(lock);
+    }
+    closedir(list);
+    return end_of_list(path, reason);
+}

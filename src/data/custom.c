@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* custom.c -- a data set of the caller's own: his function makes a sample, everything else is as for the sets of the library.
+ *
+ *     position p of training     sample order_of_pass(p / n)[p % n], or p where there is no end
+ *     position p of validation   sample p */
+#include "data/order.h"
+#include "data/prefetch.h"
+#include "data/source.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
+
+#define MAX_ELEMENTS ((int64_t)1 << 40) /* of a sample, as of a model's input */
+
+typedef struct custom_data {
+    cgp_data base;
+    cgp_data_source source; /* without its texts, which are the caller's */
+    char *name, *identity;
+    cgp__order order; /* where training has an end */
+    cgp__prefetch *prefetch;
+} custom_data;
+
+/* --- samples --- */
+
+static int64_t item(void *context, cgp_split split, int64_t position) {
+    custom_data *custom = context;
+    if (split == CGP_SPLIT_VALIDATION || !custom->base.wraps) return position;
+    return cgp__order_at(&custom->order, position);
+}
+
+static bool is_failure(cgp_status status) {
+    return (int)status >= CGP_EINVAL && (int)status <= CGP_EDEVICE;
+}
+
+/* The caller's function may fail without a word, and an older message must not be taken for its: it begins without one, which is
+ * put back if all went well. */
+static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t index,
+                          void *input, void *target) {
+    const custom_data *custom = context;
+    const char *part = split == CGP_SPLIT_TRAIN ? "training" : "validation";
+    char before[1024];
+    snprintf(before, sizeof before, "%s", cgp_message());
+    (void)cgp_fail(CGP_EINVAL, "%s", "");
+    const cgp_status status =
+        custom->source.fill(custom->source.context, split, index, position, input, target);
+    if (status == CGP_OK) {
+        (void)cgp_fail(CGP_EINVAL, "%s", before);
+        return CGP_OK;
+    }
+    if (!is_failure(status))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: %s sample %" PRId64 ": expected a status from fill(), got %d",
+                        custom->name, part, index, (int)status);
+    const char *message =
+        *cgp_message() ? cgp_message() : "fill() failed and left no message (cgp_fail)";
+    return cgp_fail(status, "%s: %s sample %" PRId64 ": %s", custom->name, part, index,
+                    message);
+}
+
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
+                       void *target) {
+    return cgp__prefetch_take(((custom_data *)data)->prefetch, split, position, input, target);
+}
+
+static cgp_status begin(cgp_data *data, cgp_split split, int64_t first, int64_t count) {
+    return cgp__prefetch_begin(((custom_data *)data)->prefetch, split, first, count);
+}
+
+/* --- identity --- */
+
+static cgp_status add_text(cgp__sha256 *hash, const char *what, const char *text) {
+    CGP_TRY(cgp__data_identify(hash, "%s %zu\n", what, strlen(text)));
+    return cgp__sha256_add(hash, text, strlen(text));
+}
+
+static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
+    const custom_data *custom = (const custom_data *)data;
+    char shape[160];
+    for (int k = 0; k < 2; k++) {
+        const cgp_data_field *field = &data->fields[k];
+        CGP_TRY(cgp__data_identify(hash, "field %s %s\n", cgp_dtype_name(field->dtype),
+                                   cgp_shape_text(&field->shape, shape, sizeof shape)));
+    }
+    CGP_TRY(cgp__data_identify(hash, "seed %" PRIu64 "\n", custom->source.seed));
+    CGP_TRY(add_text(hash, "name", custom->name));
+    return add_text(hash, "identity", custom->identity);
+}
+
+/* --- life --- */
+
+static void release(custom_data *custom) {
+    cgp__prefetch_destroy(custom->prefetch);
+    cgp__order_release(&custom->order);
+    free(custom->identity);
+    free(custom->name);
+}
+
+static void destroy(cgp_data *data) {
+    custom_data *custom = (custom_data *)data;
+    release(custom); /* no thread calls fill() any more */
+    if (custom->source.destroy) custom->source.destroy(custom->source.context);
+    free(custom);
+}
+
+static cgp_status check_field(const char *name, const char *what, const cgp_data_field *field) {
+    const cgp_shape *shape = &field->shape;
+    if (field->dtype != CGP_F32 && field->dtype != CGP_I32)
+        return cgp_fail(CGP_EINVAL, "%s: expected %s of f32 or i32, got %s", name, what,
+                        field->dtype == CGP_BF16 ? "bf16" : "no element type");
+    if (shape->rank < 1 || shape->rank >= CGP_MAX_RANK)
+        return cgp_fail(CGP_EINVAL, "%s: expected %s of 1 to %d dimensions besides N, got %d",
+                        name, what, CGP_MAX_RANK - 1, shape->rank);
+    int64_t count = 1;
+    for (int i = 0; i < shape->rank; i++) {
+        if (shape->dims[i] < 1 || shape->dims[i] > MAX_ELEMENTS / count)
+            return cgp_fail(CGP_EINVAL,
+                            "%s: expected %s of 1 to 2^40 elements a sample, got %" PRId64
+                            " as dimension %d",
+                            name, what, shape->dims[i], i);
+        count *= shape->dims[i];
+    }
+    return CGP_OK;
+}
+
+static cgp_status check_samples(const cgp_data_source *source) {
+    if (source->training < 1 || (source->training > UINT32_MAX && source->training < INT64_MAX))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected 1 to %u training samples, or INT64_MAX for no end, got "
+                        "%" PRId64,
+                        source->name, UINT32_MAX, source->training);
+    if (source->validation < 0)
+        return cgp_fail(CGP_EINVAL, "%s: expected 0 or more validation samples, got %" PRId64,
+                        source->name, source->validation);
+    return CGP_OK;
+}
+
+static cgp_status check(const cgp_data_source *source) {
+    if (source->struct_size != sizeof *source)
+        return cgp_fail(CGP_EINVAL,
+                        "data source: expected struct_size %zu, got %zu (start from "
+                        "cgp_data_source_default())",
+                        sizeof *source, source->struct_size);
+    const size_t length = source->name ? strlen(source->name) : 0;
+    if (length < 1 || length > LONGEST_NAME)
+        return cgp_fail(CGP_EINVAL, "data source: expected a name of 1 to %d bytes, got %zu",
+                        LONGEST_NAME, length);
+    if (!cgp__is_utf8(source->name) || (source->identity && !cgp__is_utf8(source->identity)))
+        return cgp_fail(CGP_EINVAL,
+                        "data source: expected a name and an identity in UTF-8, got \"%s\"",
+                        source->name);
+    if (!source->fill)
+        return cgp_fail(CGP_EINVAL, "%s: expected a function fill(), got none", source->name);
+    if (source->threads < 0 || source->threads > MAX_THREADS)
+        return cgp_fail(CGP_EINVAL, "%s: expected 0 to %d threads, got %d", source->name,
+                        MAX_THREADS, source->threads);
+    CGP_TRY(check_field(source->name, "an input", &source->input));
+    CGP_TRY(check_field(source->name, "a target", &source->target));
+    return check_samples(source);
+}
+
+static size_t field_bytes(const cgp_data_field *field) {
+    return (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
+}
+
+static cgp_status open_custom(custom_data *custom, const cgp_data_source *source) {
+    custom->name = cgp__strdup(source->name);
+    custom->identity = cgp__strdup(source->identity ? source->identity : "");
+    if (!custom->name || !custom->identity) return cgp__no_memory(source->name, sizeof *custom);
+    custom->source = *source;
+    custom->source.name = custom->source.identity = NULL;
+    custom->base.fields[0] = source->input;
+    custom->base.fields[1] = source->target;
+    custom->base.samples[CGP_SPLIT_TRAIN] = source->training;
+    custom->base.samples[CGP_SPLIT_VALIDATION] = source->validation;
+    custom->base.wraps = source->training < INT64_MAX;
+    if (custom->base.wraps)
+        CGP_TRY(cgp__order_make(&custom->order, custom->name, (uint32_t)source->training,
+                                source->seed));
+    const cgp__prefetch_source ahead = {.name = custom->name,
+                                        .context = custom,
+                                        .item = item,
+                                        .prepare = prepare,
+                                        .input_bytes = field_bytes(&source->input),
+                                        .target_bytes = field_bytes(&source->target),
+                                        .ends = {INT64_MAX, source->validation}};
+    if (source->threads > 0) custom->base.process = getpid();
+    return cgp__prefetch_create(&custom->prefetch, &ahead, source->threads);
+}
+
+cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
+    CGP__NEED(out);
+    CGP__NEED(source);
+    static const cgp__data_kind kind = {
+        .name = "own", .fill = fill, .identify = identify, .destroy = destroy, .begin = begin};
+    CGP_TRY(check(source));
+    custom_data *custom = cgp__calloc(1, sizeof *custom);
+    if (!custom) return cgp__no_memory(source->name, sizeof *custom);
+    custom->base.kind = &kind;
+    const cgp_status status = open_custom(custom, source);
+    if (status == CGP_OK) {
+        *out = &custom->base;
+        return CGP_OK;
+    }
+    release(custom); /* the context stays the caller's */
+    free(custom);
+    return status;
+}

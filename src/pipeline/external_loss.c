@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* external_loss.c -- a step in two calls, with the loss computed by the caller in between.
+ *
+ *     cgp_pipeline_forward    the forward half of gpipe's lists; slots stay full
+ *     caller                  loss of the output, and its gradient
+ *     cgp_pipeline_backward   the backward half; each B begins with a copy of its rows of the
+ *                             gradient into the workspace */
+#include "pipeline/pipeline.h"
+
+static cgp_status check_plan(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (pipeline->plan->external_loss) return CGP_OK;
+    return cgp_fail(CGP_ESTATE,
+                    "pipeline: is not planned with external_loss (cgp_pipeline_%s is due)",
+                    pipeline->plan->inference ? "predict" : "step");
+}
+
+/* The inputs' tensors are kept: backward reads their data again. */
+static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
+    for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
+        pipeline->external_list[k] = NULL;
+        if (!inputs[k]) continue;
+        pipeline->external_inputs[k] = *inputs[k];
+        pipeline->external_list[k] = &pipeline->external_inputs[k];
+    }
+}
+
+cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                int n_inputs, const cgp_tensor *output) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP__NEED(output);
+    CGP_TRY(check_plan(pipeline));
+    CGP_TRY(cgp__pipeline_check_idle(pipeline));
+    int64_t samples = 0;
+    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
+    CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
+    CGP_TRY(cgp__pipeline_check_output(pipeline, "output", output, samples));
+    cgp__run_context context = {
+        .part = CGP__FORWARD_HALF, .inputs = inputs, .training = true, .output = output};
+    CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
+    pipeline->has_gradients = pipeline->left_gradients = false;
+    CGP_TRY(cgp__pipeline_execute(pipeline, &context));
+    keep_inputs(pipeline, inputs);
+    pipeline->external_run = context.run;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradient) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(gradient);
+    CGP_TRY(check_plan(pipeline));
+    if (!pipeline->external_run)
+        return cgp_fail(CGP_ESTATE,
+                        "pipeline: no forward waits for it (cgp_pipeline_forward is due)");
+    const cgp__run *run = pipeline->external_run;
+    CGP_TRY(cgp__pipeline_check_output(pipeline, "gradient", gradient, run->samples));
+    cgp__run_context context = {.run = run,
+                                .part = CGP__BACKWARD_HALF,
+                                .inputs = pipeline->external_list,
+                                .training = true,
+                                .gradient = gradient};
+    pipeline->external_run = NULL;
+    CGP_TRY(cgp__pipeline_execute(pipeline, &context));
+    return cgp__pipeline_end_step(pipeline, 0);
+}

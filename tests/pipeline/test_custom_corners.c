@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_custom_corners.c -- ops from outside where nobody looks at first: one value as two inputs, no gradient wanted, shares within
+ * shares, failures without a word. */
+#include "custom_models.h"
+
+/* --- two inputs of one value --- */
+
+static cgp_status square(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < test_custom_count(run); i++)
+        ((float *)run->y)[i] = x[i] * x[i];
+    return CGP_OK;
+}
+
+static cgp_status square_dx(const cgp_op_run *run) {
+    const float *x = run->x[0];
+    for (int64_t i = 0; i < test_custom_count(run); i++)
+        run->dx[0][i] = 2 * (run->dy[i] * x[i]);
+    return CGP_OK;
+}
+
+/* The gradient of "first.weight" with the model's middle made by an op of `n` equal inputs. */
+static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradient) {
+    parts p = begin();
+    p.x = cgp_op_apply(p.model, op, (cgp_value[]){p.x, p.x}, NULL, NULL);
+    cgp_model *model = finish(&p);
+    world w;
+    start_in(&w, model, 4, precision);
+    assert_ok(cgp_pipeline_step(w.pipeline, w.batch.inputs, 2, NULL));
+    assert_ok(cgp_pipeline_get_gradient(w.pipeline, 0, gradient));
+    stop(&w);
+    cgp_model_destroy(model);
+}
+
+/* In f32 the product's two gradients of one value add up exactly; in bf16 the first is rounded before. */
+static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
+    (void)unused;
+    cgp_op one = twin;
+    one.name = "square";
+    one.forward = square;
+    one.backward_input = square_dx;
+    one.input_needs_y = false;
+    one.input_needs_x = 1u << 0;
+    float expected[C * C], got[C * C];
+    double norm = 0, difference = 0;
+    gradient_of(&one, CGP_PRECISION_F32, expected);
+    gradient_of(&test_custom_product, CGP_PRECISION_F32, got);
+    assert_memory_equal(expected, got, sizeof got);
+    gradient_of(&test_custom_product, CGP_PRECISION_BF16, got);
+    for (int i = 0; i < C * C; i++) {
+        norm += pow((double)expected[i], 2);
+        difference += pow((double)expected[i] - got[i], 2);
+    }
+    assert_true(norm > 0);
+    assert_true(sqrt(difference / norm) < 0.05);
+}
+
+/* y = a + b backwards: may lie over a, if that is not b. */
+static cgp_status mirrored(const cgp_op_run *run) {
+    const int64_t n = test_custom_count(run);
+    const float *a = run->x[0], *b = run->x[1];
+    for (int64_t i = 0; i < n; i++)
+        ((float *)run->y)[i] = a[i] + b[n - 1 - i];
+    return CGP_OK;
+}
+
+static cgp_status mirrored_dx(const cgp_op_run *run) {
+    const int64_t n = test_custom_count(run);
+    for (int64_t i = 0; i < n; i++) {
+        if (run->dx[0]) run->dx[0][i] = run->dy[i];
+        if (run->dx[1]) run->dx[1][n - 1 - i] = run->dy[i];
+    }
+    return CGP_OK;
+}
+
+/* a^3 / 3 + b^2 / 2: each dx from its own x, one after the other. */
+static cgp_status powers(const cgp_op_run *run) {
+    const float *a = run->x[0], *b = run->x[1];
+    *run->loss = 0;
+    for (int64_t i = 0; i < test_custom_count(run); i++)
+        *run->loss += (double)a[i] * a[i] * a[i] / 3 + (double)b[i] * b[i] / 2;
+    return CGP_OK;
+}
+
+static cgp_status powers_dx(const cgp_op_run *run) {
+    const float *a = run->x[0], *b = run->x[1], scale = run->loss_scale;
+    for (int64_t i = 0; run->dx[1] && i < test_custom_count(run); i++)
+        run->dx[1][i] = scale * b[i];
+    for (int64_t i = 0; run->dx[0] && i < test_custom_count(run); i++)
+        run->dx[0][i] = scale * a[i] * a[i];
+    return CGP_OK;
+}
+
+static cgp_status no_result(const void *attributes, const cgp_op_type *inputs,
+                            cgp_op_shapes *out) {
+    (void)attributes;
+    (void)inputs;
+    (void)out;
+    return CGP_OK;
+}
+
+static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
+    (void)unused;
+    char hashes[2][65];
+    for (int over = 0; over < 2; over++) {
+        cgp_op op = twin, loss = twin;
+        op.name = "mirrored";
+        op.n_inputs = 2;
+        op.forward = mirrored;
+        op.backward_input = mirrored_dx;
+        op.input_needs_y = op.dx_in_place = false;
+        op.overwrites = over ? 1u << 0 : 0;
+        loss.name = "powers";
+        loss.n_inputs = 2;
+        loss.is_loss = true;
+        loss.infer = no_result;
+        loss.forward = powers;
+        loss.backward_input = powers_dx;
+        loss.input_needs_x = 3;
+        loss.input_needs_y = loss.cheap = false;
+        loss.overwrites = 0;
+        loss.dx_in_place = over;
+        parts p = begin();
+        p.x = cgp_op_apply(p.model, &op, (cgp_value[]){p.x, p.x}, NULL, NULL);
+        layer(&p, "last");
+        cgp_model_output(p.model, p.x);
+        cgp_op_apply_loss(p.model, &loss, (cgp_value[]){p.x, p.x}, NULL, 0.01);
+        assert_ok(cgp_model_finish(p.model));
+        world w;
+        start(&w, p.model, 1, CGP_RECOMPUTE_NEVER);
+        assert_ok(cgp_pipeline_step(w.pipeline, w.batch.inputs, 2, NULL));
+        assert_ok(cgp_optim_step(w.pipeline));
+        assert_ok(cgp_pipeline_weights_sha256(w.pipeline, hashes[over]));
+        stop(&w);
+        cgp_model_destroy(p.model);
+    }
+    assert_string_equal(hashes[0], hashes[1]);
+}
+
+/* --- where nobody looks at first --- */
+
+/* No input has a gradient; that of the parameter comes all the same. */
+static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) {
+    (void)unused;
+    parts p = begin();
+    p.x = cgp_add(p.model, p.x,
+                  cgp_op_apply(p.model, &test_custom_bias, &p.features, "bias", NULL));
+    cgp_model *model = finish(&p);
+    world w;
+    start(&w, model, 2, CGP_RECOMPUTE_NEVER);
+    float gradient[C];
+    double sum = 0;
+    assert_string_equal(cgp_model_parameter_name(model, 2), "bias.weight");
+    step(&w);
+    assert_ok(cgp_pipeline_get_gradient(w.pipeline, 2, gradient));
+    for (int c = 0; c < C; c++)
+        sum += fabs((double)gradient[c]);
+    assert_true(sum > 0);
+    stop(&w);
+    cgp_model_destroy(model);
+}
+
+static void inner_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end,
+                       int thread) {
+    (void)thread;
+    float *y = run->y;
+    for (int64_t i = begin_; i < end; i++)
+        y[*(int64_t *)work + i] += 1;
+}
+
+static void outer_part(const cgp_op_run *run, void *work, int64_t begin_, int64_t end,
+                       int thread) {
+    (void)work;
+    (void)thread;
+    for (int64_t row = begin_; row < end; row++) {
+        int64_t at = row * C;
+        for (int64_t c = 0; c < C; c++)
+            ((float *)run->y)[at + c] = ((const float *)run->x[0])[at + c];
+        cgp_op_parallel_for(run, C, 1, inner_part, &at);
+    }
+}
+
+static cgp_status nested(const cgp_op_run *run) {
+    cgp_op_parallel_for(run, test_custom_count(run) / C, 1, outer_part, NULL);
+    return CGP_OK;
+}
+
+static void a_share_in_a_share_runs_whole(void **unused) {
+    (void)unused;
+    cgp_op op = twin;
+    op.name = "nested";
+    op.forward = nested;
+    op.backward_input = NULL;
+    op.input_needs_y = op.dx_in_place = op.cheap = false;
+    op.overwrites = 0;
+    parts p = begin();
+    cgp_model_output(p.model, cgp_op_apply(p.model, &op, &p.features, NULL, NULL));
+    cgp_model_loss_cross_entropy(p.model, p.x, p.kinds, -100, 1);
+    assert_ok(cgp_model_finish(p.model));
+    cgp_plan_options o = options();
+    o.threads_per_device = 2;
+    world w;
+    start_with(&w, p.model, &o);
+    float got[B * T * C];
+    const cgp_tensor output = {CGP_F32, {3, {B, T, C}}, got};
+    assert_ok(cgp_pipeline_predict(w.pipeline, w.batch.inputs, 2, &output));
+    for (int i = 0; i < B * T * C; i++)
+        assert_true(got[i] == w.batch.features[i] + 1);
+    stop(&w);
+    cgp_model_destroy(p.model);
+}
+
+static cgp_status quiet(const cgp_op_run *run) {
+    (void)run;
+    return CGP_ELIMIT;
+}
+
+static void a_failure_without_a_message_is_told_by_its_name(void **unused) {
+    (void)unused;
+    cgp_op op = twin;
+    op.name = "quiet";
+    op.forward = quiet;
+    parts p = begin();
+    p.x = cgp_op_apply(p.model, &op, &p.x, NULL, NULL);
+    cgp_model *model = finish(&p);
+    world w;
+    double loss;
+    start(&w, model, 1, CGP_RECOMPUTE_NEVER);
+    assert_status(cgp_pipeline_step(w.pipeline, w.batch.inputs, 2, &loss), CGP_EDEVICE);
+    assert_message("0F0: layer first, quiet: failed with CGP_ELIMIT");
+    stop(&w);
+    cgp_model_destroy(model);
+}
+
+static void names_of_states_come_once(void **unused) {
+    (void)unused;
+    parts p = begin();
+    for (int k = 0; k < 2; k++)
+        p.x = cgp_op_apply(p.model, &test_custom_meter, &p.x, "meter", NULL);
+    assert_status(cgp_model_finish(p.model), CGP_EINVAL);
+    assert_message("layer first, meter: state meter.mean exists already");
+    cgp_model_destroy(p.model);
+}
+
+static cgp_status whole_steps(const cgp_op_run *run) {
+    const int32_t steps = *(const int32_t *)run->state[1];
+    if (steps != 3) return cgp_fail(CGP_EDEVICE, "begins with 3 steps, got %d", (int)steps);
+    return test_custom_meter.forward(run);
+}
+
+static cgp_status three_steps(const void *attributes, const cgp_op_type *inputs,
+                              cgp_op_shapes *out) {
+    CGP_TRY(test_custom_meter.infer(attributes, inputs, out));
+    out->state[1].begin = 3;
+    return CGP_OK;
+}
+
+static void a_profile_has_the_states_of_the_beginning(void **unused) {
+    (void)unused;
+    cgp_op op = test_custom_meter;
+    op.infer = three_steps;
+    op.forward = whole_steps;
+    parts p = begin();
+    p.x = cgp_op_apply(p.model, &op, &p.x, "meter", NULL);
+    cgp_model *model = finish(&p);
+    cgp_layer_cost costs[2];
+    const cgp_profile_options o = cgp_profile_options_default();
+    assert_ok(cgp_profile(model, &o, costs));
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_gradient_of_a_product_with_itself_is_that_of_a_square),
+        cmocka_unit_test(memory_of_a_value_that_is_two_inputs_is_left_alone),
+        cmocka_unit_test(an_op_on_an_input_of_the_model_trains_its_parameters),
+        cmocka_unit_test(a_share_in_a_share_runs_whole),
+        cmocka_unit_test(a_failure_without_a_message_is_told_by_its_name),
+        cmocka_unit_test(names_of_states_come_once),
+        cmocka_unit_test(a_profile_has_the_states_of_the_beginning),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

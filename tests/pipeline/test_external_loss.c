@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_external_loss.c -- a step in two calls: the caller computes the loss of the output, and its
+ * gradient, between cgp_pipeline_forward() and cgp_pipeline_backward().
+ *
+ * The same numbers, bit for bit, for every number of stages, balance and recompute mode; the same
+ * training as with the loss inside; and any other order of calls is refused. */
+#include "graphs.h"
+
+#include <cgpipe/models/gpt2.h>
+
+enum { STEPS = 3, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
+
+static cgp_tensor output_tensor(const cgp_model *model, int64_t samples) {
+    const cgp_shape one = cgp_model_output_shape(model);
+    cgp_tensor tensor = {CGP_F32, {one.rank + 1, {samples}}, NULL};
+    for (int i = 0; i < one.rank; i++)
+        tensor.shape.dims[i + 1] = one.dims[i];
+    tensor.data = calloc((size_t)cgp_shape_count(&tensor.shape), sizeof(float));
+    assert_non_null(tensor.data);
+    return tensor;
+}
+
+/* Loss y . y / 2 count, in double; its gradient y / count overwrites y. */
+static double half_square(cgp_tensor *y) {
+    const int64_t n = cgp_shape_count(&y->shape);
+    float *data = y->data;
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) {
+        sum += (double)data[i] * data[i] / (2 * (double)n);
+        data[i] /= (float)n;
+    }
+    return sum;
+}
+
+typedef double loss_function(cgp_tensor *y, const test_batch *batch);
+
+static double square_loss(cgp_tensor *y, const test_batch *batch) {
+    (void)batch;
+    return half_square(y);
+}
+
+/* Mean cross-entropy of the second input, which the model does not read; PyTorch's. */
+static double cross_entropy(cgp_tensor *y, const test_batch *batch) {
+    const int64_t classes = y->shape.dims[y->shape.rank - 1];
+    const int64_t rows = cgp_shape_count(&y->shape) / classes;
+    const int32_t *targets = batch->tensors[1].data;
+    int64_t count = 0;
+    double loss = 0;
+    for (int64_t r = 0; r < rows; r++)
+        count += targets[r] != -100;
+    for (int64_t r = 0; r < rows; r++) {
+        float *row = (float *)y->data + r * classes;
+        double max = row[0], sum = 0;
+        for (int64_t c = 1; c < classes; c++)
+            max = row[c] > max ? row[c] : max;
+        for (int64_t c = 0; c < classes; c++)
+            sum += exp(row[c] - max);
+        const bool counts = targets[r] != -100;
+        if (counts) loss += (log(sum) + max - row[targets[r]]) / (double)count;
+        for (int64_t c = 0; c < classes; c++)
+            row[c] =
+                !counts
+                    ? 0.0f
+                    : (float)((exp(row[c] - max) / sum - (c == targets[r])) / (double)count);
+    }
+    return loss;
+}
+
+static void step(cgp_pipeline *pipeline, const cgp_model *model, const test_batch *batch,
+                 loss_function *loss_of, double *loss) {
+    cgp_tensor y = output_tensor(model, batch->tensors[0].shape.dims[0]);
+    assert_ok(cgp_pipeline_forward(pipeline, batch->inputs, cgp_model_inputs(model), &y));
+    *loss = loss_of(&y, batch);
+    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    assert_ok(cgp_optim_step(pipeline));
+    free(y.data);
+}
+
+static void train(const cgp_model *model, const cgp_plan_options *o, uint64_t seed,
+                  const test_batch *batches, loss_function *loss_of, test_outcome *out) {
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    memset(out, 0, sizeof *out);
+    assert_ok(cgp_plan_create(&plan, model, o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, seed));
+    for (int s = 0; s < STEPS; s++)
+        step(pipeline, model, &batches[s], loss_of, &out->losses[s]);
+    assert_ok(cgp_pipeline_weights_sha256(pipeline, out->sha256));
+    assert_ok(cgp_pipeline_state_sha256(pipeline, out->state_sha256));
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+}
+
+static void check_graph(uint64_t *state, const char *device, cgp_precision precision,
+                        bool images) {
+    test_sizes sizes = {.layers = test_between(state, 1, 6),
+                        .sequence = test_between(state, 1, 9),
+                        .no_loss = true,
+                        .dropout = 0.3};
+    sizes.heads = test_between(state, 1, 3);
+    sizes.width = sizes.heads * test_between(state, 1, 6);
+    sizes.vocab = test_between(state, 2, 20);
+    sizes.rough = test_between(state, 0, 1);
+    cgp_model *model =
+        images ? test_random_images(state, &sizes) : test_random_graph(state, &sizes);
+    const char *devices[4] = {device, device, device, device};
+    int balance[4];
+    cgp_plan_options o = cgp_plan_options_default();
+    o.external_loss = true;
+    o.batch = test_between(state, 1, 7);
+    o.chunks = test_between(state, 1, 7);
+    o.devices = devices;
+    o.precision = precision;
+    o.optim = cgp_optim_sgd(0.05, 0.9, false, 0);
+    test_batch batches[STEPS];
+    for (int s = 0; s < STEPS; s++)
+        test_batch_fill(&batches[s], model, &sizes,
+                        s == 1 ? test_between(state, 1, (int)o.batch) : o.batch, state);
+    const uint64_t seed = test_random(state);
+    test_outcome expected, got;
+    train(model, &o, seed, batches, square_loss, &expected);
+    o.balance = balance;
+    for (o.stages = 1; o.stages <= 4 && o.stages <= cgp_model_layers(model); o.stages++) {
+        for (int mode = 0; mode < MODES; mode++) {
+            o.recompute = (cgp_recompute)mode;
+            test_random_balance(state, cgp_model_layers(model), o.stages, balance);
+            train(model, &o, seed, batches, square_loss, &got);
+            if (memcmp(expected.losses, got.losses, sizeof got.losses) != 0 ||
+                strcmp(expected.sha256, got.sha256) != 0 ||
+                strcmp(expected.state_sha256, got.state_sha256) != 0)
+                fail_msg("stages %d, %s: losses %.9g %.9g %.9g, expected %.9g %.9g %.9g",
+                         o.stages, cgp_recompute_name(o.recompute), got.losses[0],
+                         got.losses[1], got.losses[2], expected.losses[0], expected.losses[1],
+                         expected.losses[2]);
+        }
+    }
+    for (int s = 0; s < STEPS; s++)
+        test_batch_release(&batches[s]);
+    cgp_model_destroy(model);
+}
+
+static void two_calls_are_bit_equal_over_layouts(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    for (int i = 0; i < 16; i++)
+        check_graph(&state, i % 2 ? "cpu" : "ref",
+                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, false);
+    for (int i = 0; i < 8; i++)
+        check_graph(&state, i % 2 ? "cpu" : "ref",
+                    i & 2 ? CGP_PRECISION_BF16 : CGP_PRECISION_F32, true);
+}
+
+static cgp_model *gpt2(bool loss) {
+    cgp_gpt2_options options = cgp_gpt2_options_default();
+    options.layers = 2;
+    options.width = 24;
+    options.heads = 3;
+    options.vocab = 19;
+    options.sequence = 10;
+    options.loss = loss;
+    options.tied = true;
+    options.dropout = 0.2;
+    cgp_model *model = NULL;
+    assert_ok(cgp_gpt2_create(&model, &options));
+    return model;
+}
+
+/* In bf16 both round the gradient of the output, which they know to a few units of f32: so now and
+ * then to neighbours, 2^-8 apart. */
+static void check_against_inside(const char *device, cgp_precision precision, double limit) {
+    const char *devices[2] = {device, device};
+    uint64_t state = test_seed();
+    const test_sizes sizes = {.sequence = 10, .vocab = 19};
+    cgp_model *inside = gpt2(true), *outside = gpt2(false);
+    test_batch batches[STEPS];
+    for (int s = 0; s < STEPS; s++)
+        test_batch_fill(&batches[s], inside, &sizes, 5, &state);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.batch = 5;
+    o.chunks = 2;
+    o.stages = 2;
+    o.devices = devices;
+    o.precision = precision;
+    o.optim = cgp_optim_sgd(0.5, 0, false, 0);
+    test_outcome expected, got;
+    test_train(inside, &o, 7, batches, STEPS, &expected);
+    o.external_loss = true;
+    train(outside, &o, 7, batches, cross_entropy, &got);
+    for (int s = 0; s < STEPS; s++) {
+        if (!(fabs(got.losses[s] - expected.losses[s]) <= limit * expected.losses[s]))
+            fail_msg("%s, step %d: loss %.9g outside, %.9g inside",
+                     cgp_precision_name(precision), s, got.losses[s], expected.losses[s]);
+    }
+    for (int s = 0; s < STEPS; s++)
+        test_batch_release(&batches[s]);
+    cgp_model_destroy(outside);
+    cgp_model_destroy(inside);
+}
+
+static void a_loss_outside_trains_as_the_one_inside(void **unused) {
+    (void)unused;
+    check_against_inside("cpu", CGP_PRECISION_F32, 2e-6);
+    check_against_inside("ref", CGP_PRECISION_BF16, 2e-4);
+    check_against_inside("cpu", CGP_PRECISION_BF16, 2e-4);
+}
+
+static void any_other_order_is_refused(void **unused) {
+    (void)unused;
+    uint64_t state = 5;
+    const test_sizes sizes = {.sequence = 10, .vocab = 19};
+    cgp_model *model = gpt2(false);
+    test_batch batch;
+    test_batch_fill(&batch, model, &sizes, 3, &state);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.external_loss = true;
+    o.batch = 3;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 1));
+    cgp_tensor y = output_tensor(model, 3), wrong = y;
+    wrong.shape.dims[0] = 2;
+    assert_status(cgp_pipeline_step(pipeline, batch.inputs, 1, NULL), CGP_ESTATE);
+    assert_message("cgp_pipeline_forward is due");
+    assert_status(cgp_pipeline_backward(pipeline, &y), CGP_ESTATE);
+    assert_message("cgp_pipeline_forward is due");
+    assert_status(cgp_pipeline_forward(pipeline, batch.inputs, 1, &wrong), CGP_EINVAL);
+    assert_message("output: expected f32 of shape [3] x [10, 19], got f32 [2, 10, 19]");
+    assert_status(cgp_pipeline_get_gradient(pipeline, 0, y.data), CGP_ESTATE);
+    assert_message("cgp_pipeline_forward is due");
+    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y));
+    assert_status(cgp_pipeline_save(pipeline, "unused", 0, NULL), CGP_ESTATE);
+    assert_status(cgp_pipeline_load(pipeline, "unused", NULL), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    assert_status(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    assert_status(cgp_pipeline_predict(pipeline, batch.inputs, 1, &y), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    assert_status(cgp_pipeline_set_parameter(pipeline, 0, y.data), CGP_ESTATE);
+    assert_message("cgp_pipeline_backward is due");
+    cgp_pipeline_times times = cgp_pipeline_last_times(pipeline, NULL);
+    assert_true(times.forward_seconds == times.seconds && times.backward_seconds == 0);
+    assert_status(cgp_pipeline_backward(pipeline, &wrong), CGP_EINVAL);
+    assert_message("gradient: expected f32 of shape [3]");
+    assert_ok(cgp_pipeline_backward(pipeline, &y));
+    times = cgp_pipeline_last_times(pipeline, NULL);
+    assert_true(times.backward_seconds == times.seconds && times.forward_seconds == 0);
+    assert_ok(cgp_pipeline_predict(pipeline, batch.inputs, 1, &y));
+    assert_ok(cgp_optim_step(pipeline));
+    assert_ok(cgp_pipeline_forward(pipeline, batch.inputs, 1, &y)); /* and is destroyed so */
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    o.schedule = "1f1b";
+    plan = NULL;
+    assert_status(cgp_plan_create(&plan, model, &o), CGP_EINVAL);
+    assert_message("expected gpipe, got \"1f1b\"");
+    cgp_model *with_loss = gpt2(true);
+    o.schedule = NULL;
+    assert_status(cgp_plan_create(&plan, with_loss, &o), CGP_EINVAL);
+    assert_message("has a loss of its own");
+    free(y.data);
+    test_batch_release(&batch);
+    cgp_model_destroy(with_loss);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(two_calls_are_bit_equal_over_layouts),
+        cmocka_unit_test(a_loss_outside_trains_as_the_one_inside),
+        cmocka_unit_test(any_other_order_is_refused),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

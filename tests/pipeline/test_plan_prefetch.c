@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_plan_prefetch.c -- what linears are told of the calls behind them. */
+#include "graphs.h"
+
+#include "plan/plan.h"
+
+static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
+    return call->node >= 0 && plan->model->nodes[call->node].op->kind == CGP__OP_LINEAR;
+}
+
+static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int k) {
+    return 4 * cgp_shape_count(&plan->model->params[node->params[k]].shape);
+}
+
+/* Bytes that the call reads at a place; 0: none. */
+static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__place place) {
+    if (call->node < 0) return 0;
+    const cgp__node *node = &plan->model->nodes[call->node];
+    const bool weight = call->direction == CGP__BACKWARD_WEIGHT;
+    for (int k = 0; k < node->n_params; k++) {
+        if (!weight && cgp__same_place(call->param[k], place))
+            return parameter_bytes(plan, node, k);
+    }
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (cgp__same_place(call->x[k], place))
+            return cgp__plan_value_bytes(plan, node->inputs[k], plan->microbatch);
+    }
+    return call->direction != CGP__FORWARD && cgp__same_place(call->y, place)
+               ? cgp__plan_value_bytes(plan, node->output, plan->microbatch)
+               : 0;
+}
+
+static bool is_told(const cgp__call *call, cgp__place place) {
+    for (int i = 0; i < call->n_prefetch; i++) {
+        if (cgp__same_place(call->prefetch[i].place, place)) return true;
+    }
+    return false;
+}
+
+/* Calls of one action: all that call i is told of is read behind it, down to the next linear; all parameters
+ * read there are told of, if there is room. */
+static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
+    const cgp__call *call = &program->calls[i];
+    int last = i + 1;
+    while (last < end && !is_linear(plan, &program->calls[last]))
+        last++;
+    for (int s = 0; s < call->n_prefetch; s++) {
+        int64_t bytes = 0;
+        for (int j = i + 1; j <= last && j < end && bytes != call->prefetch[s].bytes; j++)
+            bytes = read_bytes(plan, &program->calls[j], call->prefetch[s].place);
+        assert_int_equal(bytes, call->prefetch[s].bytes);
+        assert_true(bytes > 0);
+    }
+    for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP__MAX_PREFETCH; j++) {
+        const cgp__call *next = &program->calls[j];
+        for (int k = 0; k < CGP__MAX_PARAMS && next->direction != CGP__BACKWARD_WEIGHT; k++)
+            assert_true(next->param[k].arena == CGP__NOWHERE || is_told(call, next->param[k]));
+    }
+}
+
+/* How many are told of something. */
+static int check_program(const cgp_plan *plan, const cgp__program *program) {
+    int told = 0;
+    for (int i = 0; i < program->n; i++) {
+        const cgp__call *call = &program->calls[i];
+        told += call->n_prefetch > 0;
+        if (is_linear(plan, call))
+            check_call(plan, program, i, i < program->n_input ? program->n_input : program->n);
+        else
+            assert_int_equal(call->n_prefetch, 0);
+    }
+    return told;
+}
+
+static void all_that_is_told_is_read_soon(void **unused) {
+    (void)unused;
+    uint64_t state = test_seed();
+    int told = 0;
+    for (int round = 0; round < 100; round++) {
+        const test_sizes sizes = {test_between(&state, 1, 8), 5, 6, 2, 11, 0.1, true, false};
+        cgp_model *model = test_random_graph(&state, &sizes);
+        cgp_plan_options o = cgp_plan_options_default();
+        cgp_plan *plan = NULL;
+        int balance[64];
+        test_random_training(&state, model, &o, balance);
+        assert_ok(cgp_plan_create(&plan, model, &o));
+        for (int j = 0; j < plan->n_stages; j++) {
+            const cgp__stage_plan *stage = &plan->stages[j];
+            told += check_program(plan, &stage->forward_nosave) +
+                    check_program(plan, &stage->forward) +
+                    check_program(plan, &stage->recompute) +
+                    check_program(plan, &stage->backward);
+        }
+        cgp_plan_destroy(plan);
+        cgp_model_destroy(model);
+    }
+    assert_true(told > 0);
+}
+
+/* x [6] -> up [10] -> GELU -> down [4] -> loss, 3 samples. */
+static cgp_plan *two_linears(cgp_model **model) {
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_plan *plan = NULL;
+    assert_ok(cgp_model_create(model, "two linears"));
+    cgp_value x = cgp_model_input(*model, "x", CGP_F32, 1, (int64_t[]){6});
+    cgp_value y = cgp_model_input(*model, "y", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_layer(*model, "all");
+    x = cgp_linear(*model, x, "up", (cgp_linear_options){.out = 10, .bias = true});
+    x = cgp_linear(*model, cgp_gelu(*model, x), "down", (cgp_linear_options){.out = 4});
+    cgp_model_loss_cross_entropy(*model, x, y, -100, 1);
+    assert_ok(cgp_model_finish(*model));
+    o.batch = 3;
+    o.chunks = o.stages = 1;
+    assert_ok(cgp_plan_create(&plan, *model, &o));
+    return plan;
+}
+
+/* up, gelu, down, loss. */
+static void forward_is_told_of_weights(void **unused) {
+    (void)unused;
+    cgp_model *model;
+    cgp_plan *plan = two_linears(&model);
+    const cgp__call *calls = plan->stages[0].forward.calls;
+    assert_int_equal(calls[0].n_prefetch, 1);
+    assert_true(cgp__same_place(calls[0].prefetch[0].place, calls[2].param[0]));
+    assert_int_equal(calls[0].prefetch[0].bytes, 10 * 4 * 4);
+    assert_int_equal(calls[2].n_prefetch, 0);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+/* loss, down's weight half, its input half, gelu, up's weight half. */
+static void backward_is_told_of_what_was_saved(void **unused) {
+    (void)unused;
+    cgp_model *model;
+    cgp_plan *plan = two_linears(&model);
+    const cgp__program *backward = &plan->stages[0].backward;
+    const cgp__call *calls = backward->calls;
+    assert_int_equal(backward->n, 5);
+    assert_int_equal(calls[1].n_prefetch, 1);
+    assert_true(cgp__same_place(calls[1].prefetch[0].place, calls[2].param[0]));
+    assert_int_equal(calls[2].n_prefetch, 1); /* up's x is the caller's */
+    assert_true(cgp__same_place(calls[2].prefetch[0].place, calls[3].x[0]));
+    assert_int_equal(calls[2].prefetch[0].bytes, 3 * 10 * 4);
+    assert_int_equal(calls[4].n_prefetch, 0);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(all_that_is_told_is_read_soon),
+        cmocka_unit_test(forward_is_told_of_weights),
+        cmocka_unit_test(backward_is_told_of_what_was_saved),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,323 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* test_tied.c -- parameters with several uses, several losses, integers that the graph makes:
+ * each against a model that does the same without it.
+ *
+ * (That all of it is bit-equal over stages, schedules and modes is in test_bit_equality.c, whose
+ * random graphs have them.) */
+#include "graphs.h"
+
+#include <cgpipe/models/gpt2.h>
+
+enum { LAYERS = 2, STAGES = 4 };
+
+static const test_sizes sizes = {LAYERS, 7, 12, 3, 17, 0.2, false, false};
+
+static cgp_model *gpt2(bool tied) {
+    cgp_gpt2_options o = cgp_gpt2_options_default();
+    o.layers = LAYERS;
+    o.sequence = sizes.sequence;
+    o.width = sizes.width;
+    o.heads = sizes.heads;
+    o.vocab = sizes.vocab;
+    o.dropout = sizes.dropout;
+    o.tied = tied;
+    cgp_model *model = NULL;
+    assert_ok(cgp_gpt2_create(&model, &o));
+    return model;
+}
+
+typedef struct running {
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    double loss;
+} running;
+
+static running start(const cgp_model *model, int stages, const test_batch *batch) {
+    running r = {NULL, NULL, 0};
+    cgp_plan_options o = cgp_plan_options_default();
+    o.stages = stages;
+    o.batch = 5;
+    o.chunks = 3;
+    assert_ok(cgp_plan_create(&r.plan, model, &o));
+    assert_ok(cgp_pipeline_create(&r.pipeline, r.plan, 3));
+    assert_ok(cgp_pipeline_step(r.pipeline, batch->inputs, batch->n, &r.loss));
+    return r;
+}
+
+static void stop(running *r) {
+    cgp_pipeline_destroy(r->pipeline);
+    cgp_plan_destroy(r->plan);
+}
+
+static int find(const cgp_model *model, const char *name) {
+    for (int p = 0; p < cgp_model_parameters(model); p++) {
+        if (strcmp(cgp_model_parameter_name(model, p), name) == 0) return p;
+    }
+    return -1;
+}
+
+/* Values or gradient of a parameter by name; the caller frees it. */
+static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *name,
+                  bool gradient) {
+    const int p = find(model, name);
+    assert_true(p >= 0);
+    float *data = calloc((size_t)cgp_shape_count(cgp_model_parameter_shape(model, p)), 4);
+    assert_non_null(data);
+    assert_ok(gradient ? cgp_pipeline_get_gradient(pipeline, p, data)
+                       : cgp_pipeline_get_parameter(pipeline, p, data));
+    return data;
+}
+
+/* With equal weights in both places, the gradient of a shared one is the sum of the two. */
+static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
+    (void)unused;
+    static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
+    uint64_t state = test_seed();
+    cgp_model *tied = gpt2(true), *untied = gpt2(false);
+    assert_int_equal(find(tied, head), -1);
+    assert_int_equal(cgp_model_parameters(tied), cgp_model_parameters(untied) - 1);
+    const int64_t n = sizes.vocab * sizes.width;
+    assert_int_equal(cgp_model_parameter_count(tied), cgp_model_parameter_count(untied) - n);
+    test_batch batch;
+    test_batch_fill(&batch, tied, &sizes, 5, &state);
+    for (int stages = 1; stages <= STAGES; stages++) {
+        running a = start(tied, stages, &batch), b = start(untied, stages, &batch);
+        for (int p = 0; p < cgp_model_parameters(untied); p++) {
+            const char *name = cgp_model_parameter_name(untied, p);
+            float *data = get(tied, a.pipeline, strcmp(name, head) == 0 ? wte : name, false);
+            assert_ok(cgp_pipeline_set_parameter(b.pipeline, p, data));
+            free(data);
+        }
+        assert_ok(cgp_pipeline_step(a.pipeline, batch.inputs, batch.n, &a.loss));
+        assert_ok(cgp_pipeline_step(b.pipeline, batch.inputs, batch.n, &b.loss));
+        assert_true(a.loss == b.loss);
+        float *sum = get(tied, a.pipeline, wte, true);
+        float *first = get(untied, b.pipeline, wte, true);
+        float *second = get(untied, b.pipeline, head, true);
+        for (int64_t i = 0; i < n; i++) {
+            if (sum[i] != first[i] + second[i])
+                fail_msg("stages %d, element %d: %.9g, expected %.9g + %.9g", stages, (int)i,
+                         sum[i], first[i], second[i]);
+        }
+        free(second);
+        free(first);
+        free(sum);
+        stop(&b);
+        stop(&a);
+    }
+    test_batch_release(&batch);
+    cgp_model_destroy(untied);
+    cgp_model_destroy(tied);
+}
+
+/* x -> three times the same weight, or three of their own -> logits. */
+static cgp_model *three_uses(bool tied) {
+    static const char *const names[] = {"a", "b", "c"};
+    char name[16];
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "three uses"));
+    cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){9});
+    const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){1});
+    for (int k = 0; k < 3; k++) {
+        cgp_model_layer(model, names[k]);
+        snprintf(name, sizeof name, "%s.weight", names[k]);
+        if (tied && k > 0) cgp_model_tie(model, name, "a.weight");
+        x = cgp_linear(model, x, names[k],
+                       (cgp_linear_options){.out = 9, .init = {CGP_INIT_NORMAL, 0.4}});
+    }
+    cgp_model_loss_cross_entropy(model, x, t, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+/* Floating-point sums depend on their order: first use to last, wherever they are. */
+static void gradients_are_added_in_order_of_use(void **unused) {
+    (void)unused;
+    float x[5 * 9];
+    int32_t t[5] = {0, 8, 2, 5, 1};
+    for (int i = 0; i < 45; i++)
+        x[i] = (float)sin(3 * i);
+    const cgp_tensor tensors[2] = {{CGP_F32, {2, {5, 9}}, x}, {CGP_I32, {2, {5, 1}}, t}};
+    test_batch batch = {.n = 2, .inputs = {&tensors[0], &tensors[1]}};
+    cgp_model *tied = three_uses(true), *untied = three_uses(false);
+    for (int stages = 1; stages <= 3; stages++) {
+        running a = start(tied, stages, &batch), b = start(untied, stages, &batch);
+        float *weight = get(tied, a.pipeline, "a.weight", false);
+        for (int p = 0; p < 3; p++)
+            assert_ok(cgp_pipeline_set_parameter(b.pipeline, p, weight));
+        assert_ok(cgp_pipeline_step(b.pipeline, batch.inputs, 2, NULL));
+        float *sum = get(tied, a.pipeline, "a.weight", true), *each[3];
+        for (int p = 0; p < 3; p++)
+            each[p] = get(untied, b.pipeline, cgp_model_parameter_name(untied, p), true);
+        for (int i = 0; i < 81; i++)
+            assert_true(sum[i] == (each[0][i] + each[1][i]) + each[2][i]);
+        for (int p = 0; p < 3; p++)
+            free(each[p]);
+        free(sum);
+        free(weight);
+        stop(&b);
+        stop(&a);
+    }
+    cgp_model_destroy(untied);
+    cgp_model_destroy(tied);
+}
+
+/* No gradient goes through integers: what is only reached that way is run, and not trained. */
+static void what_only_integers_reach_is_not_trained(void **unused) {
+    (void)unused;
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "codes"));
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.5};
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){3, 4});
+    const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){3});
+    cgp_model_layer(model, "encode");
+    cgp_value y =
+        cgp_linear(model, x, "encode", (cgp_linear_options){.out = 8, .init = normal});
+    y = cgp_argmax(model, y);
+    cgp_model_layer(model, "decode");
+    y = cgp_embedding(model, y, "decode", 8, 6, normal);
+    cgp_model_loss_cross_entropy(model, y, t, -100, 1);
+    assert_ok(cgp_model_finish(model));
+    float in[5 * 12], *weights[2];
+    int32_t targets[15] = {0};
+    for (int i = 0; i < 60; i++)
+        in[i] = (float)cos(i);
+    const cgp_tensor tensors[2] = {{CGP_F32, {3, {5, 3, 4}}, in},
+                                   {CGP_I32, {2, {5, 3}}, targets}};
+    test_batch batch = {.n = 2, .inputs = {&tensors[0], &tensors[1]}};
+    for (int stages = 1; stages <= 2; stages++) {
+        running r = start(model, stages, &batch);
+        weights[0] = get(model, r.pipeline, "encode.weight", false);
+        assert_ok(cgp_optim_step(r.pipeline));
+        weights[1] = get(model, r.pipeline, "encode.weight", false);
+        assert_memory_equal(weights[0], weights[1], 32 * sizeof(float));
+        double before = r.loss;
+        assert_ok(cgp_pipeline_step(r.pipeline, batch.inputs, 2, &r.loss));
+        assert_true(r.loss < before); /* the codes' rows are trained */
+        free(weights[0]);
+        free(weights[1]);
+        stop(&r);
+    }
+    cgp_model_destroy(model);
+}
+
+/* Every stage that uses a shared parameter pays for a copy, and every use for a gradient. */
+static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
+    (void)unused;
+    cgp_model *tied = gpt2(true);
+    const int64_t shared = (4 * sizes.vocab * sizes.width + 63) / 64 * 64;
+    cgp_plan_options o = cgp_plan_options_default();
+    cgp_plan *one = NULL, *two = NULL;
+    assert_ok(cgp_plan_create(&one, tied, &o));
+    o.stages = 2;
+    assert_ok(cgp_plan_create(&two, tied, &o));
+    const cgp_plan_device *all = cgp_plan_device_at(one, 0);
+    const cgp_plan_device *a = cgp_plan_device_at(two, 0), *b = cgp_plan_device_at(two, 1);
+    assert_int_equal(all->gradient_bytes, all->parameter_bytes + shared);
+    assert_int_equal(a->parameter_bytes + b->parameter_bytes, all->parameter_bytes + shared);
+    assert_int_equal(a->gradient_bytes + b->gradient_bytes, all->gradient_bytes);
+    cgp_plan_destroy(two);
+    cgp_plan_destroy(one);
+    cgp_model_destroy(tied);
+}
+
+/* x -> a -> logits, with losses on two inputs of targets; weight 0: without that loss. */
+static cgp_model *two_losses(double first, double second) {
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "two losses"));
+    const cgp_init normal = {CGP_INIT_NORMAL, 0.3};
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){6});
+    const cgp_value t = cgp_model_input(model, "t", CGP_I32, 1, (int64_t[]){1});
+    const cgp_value u = cgp_model_input(model, "u", CGP_I32, 1, (int64_t[]){1});
+    cgp_model_layer(model, "a");
+    const cgp_value a =
+        cgp_linear(model, x, "a", (cgp_linear_options){.out = 5, .init = normal});
+    if (first > 0) cgp_model_loss_cross_entropy(model, a, t, -100, first);
+    cgp_model_layer(model, "b");
+    const cgp_value b = cgp_linear(model, cgp_gelu(model, a), "b",
+                                   (cgp_linear_options){.out = 4, .init = normal});
+    if (second > 0) cgp_model_loss_cross_entropy(model, b, u, -100, second);
+    cgp_model_output(model, b);
+    assert_ok(cgp_model_finish(model));
+    return model;
+}
+
+static void several_losses_add_up_by_their_weights(void **unused) {
+    (void)unused;
+    static const double weights[3][2] = {{1, 0}, {0, 1}, {0.25, 3}};
+    float x[5 * 6];
+    int32_t t[5] = {0, 4, -100, 2, 1}, u[5] = {3, -100, -100, 0, 2}; /* 4 and 3 count */
+    for (int i = 0; i < 30; i++)
+        x[i] = (float)sin(i);
+    const cgp_tensor tensors[3] = {
+        {CGP_F32, {2, {5, 6}}, x}, {CGP_I32, {2, {5, 1}}, t}, {CGP_I32, {2, {5, 1}}, u}};
+    test_batch batch = {.n = 3, .inputs = {&tensors[0], &tensors[1], &tensors[2]}};
+    for (int stages = 1; stages <= 2; stages++) {
+        double losses[3];
+        float *gradients[3];
+        for (int k = 0; k < 3; k++) {
+            cgp_model *model = two_losses(weights[k][0], weights[k][1]);
+            running r = start(model, stages, &batch);
+            losses[k] = r.loss;
+            gradients[k] = get(model, r.pipeline, "a.weight", true);
+            double evaluated;
+            assert_ok(cgp_pipeline_evaluate(r.pipeline, batch.inputs, 3, &evaluated));
+            assert_true(evaluated == r.loss);
+            stop(&r);
+            cgp_model_destroy(model);
+        }
+        assert_true(fabs(losses[2] - (0.25 * losses[0] + 3 * losses[1])) < 1e-12);
+        for (int i = 0; i < 30; i++) {
+            const double expected = 0.25 * gradients[0][i] + 3 * gradients[1][i];
+            if (!(fabs(gradients[2][i] - expected) <= 1e-6))
+                fail_msg("element %d: %.9g, expected %.9g", i, gradients[2][i], expected);
+        }
+        for (int k = 0; k < 3; k++)
+            free(gradients[k]);
+    }
+}
+
+/* An integer output: predict gives the places of the largest logits. */
+static void integers_come_out_as_they_are(void **unused) {
+    (void)unused;
+    cgp_model *model = NULL;
+    assert_ok(cgp_model_create(&model, "classes"));
+    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 2, (int64_t[]){2, 3});
+    cgp_model_layer(model, "a");
+    const cgp_value y = cgp_gelu(model, x);
+    cgp_model_layer(model, "b");
+    cgp_model_output(model, cgp_argmax(model, y));
+    assert_ok(cgp_model_finish(model));
+    assert_int_equal(cgp_model_output_dtype(model), CGP_I32);
+    cgp_plan_options o = cgp_plan_options_default();
+    o.inference = true;
+    o.stages = 2;
+    cgp_plan *plan = NULL;
+    cgp_pipeline *pipeline = NULL;
+    assert_ok(cgp_plan_create(&plan, model, &o));
+    assert_ok(cgp_pipeline_create(&pipeline, plan, 0));
+    float in[12] = {1, 3, 2, 5, 5, 4, 0, 0, 9, 1, 2, 7}; /* the first of equals */
+    int32_t out[4] = {-1, -1, -1, -1}, expected[4] = {1, 0, 2, 2};
+    const cgp_tensor tensor = {CGP_F32, {3, {2, 2, 3}}, in}, *const inputs[] = {&tensor};
+    cgp_tensor output = {CGP_I32, {2, {2, 2}}, out};
+    assert_ok(cgp_pipeline_predict(pipeline, inputs, 1, &output));
+    assert_memory_equal(out, expected, sizeof out);
+    output.dtype = CGP_F32;
+    assert_status(cgp_pipeline_predict(pipeline, inputs, 1, &output), CGP_EINVAL);
+    assert_message("output: expected i32 of shape [2] x [2], got f32 [2, 2]");
+    cgp_pipeline_destroy(pipeline);
+    cgp_plan_destroy(plan);
+    cgp_model_destroy(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_tied_gradient_is_the_sum_over_its_uses),
+        cmocka_unit_test(a_tied_weight_is_paid_for_where_it_is_used),
+        cmocka_unit_test(gradients_are_added_in_order_of_use),
+        cmocka_unit_test(what_only_integers_reach_is_not_trained),
+        cmocka_unit_test(several_losses_add_up_by_their_weights),
+        cmocka_unit_test(integers_come_out_as_they_are),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* custom_ops.h -- ops from outside the library for tests: each with something that the others have not. */
+#ifndef CGP_TESTS_OWN_OPS_H
+#define CGP_TESTS_OWN_OPS_H
+
+#include <cgpipe/cgpipe.h>
+
+/* Rows of C; `<name>.weight`, `.bias` [C] (of test_custom_gain [K]).
+ *
+ *   op        y                              reads in backward      besides
+ *   scale     x weight + bias                W: x                   dx over dy, which W reads; threads share rows
+ *   rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         redone
+ *   sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          redone
+ *   product   a b                            I: a, b                each dx from the other input
+ *   noise     x times a number near 1        -                      random, over x, redone; attributes: test_noise
+ *   meter     x / (1 + mean of |x| so far)   I: saved               state
+ *   bias      x + bias                       -                      its gradient comes with dx; dx over dy
+ *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
+ *   gain      x weight[ids]                  I: ids, W: saved, ids  integers that are checked; attributes: int64_t K
+ *   squares   (loss) sum of (x - t)^2 / 2    I: x, t                both may have gradients
+ *   weighted  (loss) likewise over rows      I: x, t                counts the rows of t that begin above 0
+ */
+extern const cgp_op test_custom_scale, test_custom_rms, test_custom_sigmoid,
+    test_custom_product, test_custom_noise, test_custom_meter, test_custom_bias,
+    test_custom_bucket, test_custom_gain, test_custom_squares, test_custom_weighted;
+
+typedef struct test_noise {
+    double strength;
+} test_noise;
+
+/* The shape rule of y as x, and elements of x in a run. */
+static inline cgp_status test_custom_same(const void *attributes, const cgp_op_type *inputs,
+                                          cgp_op_shapes *out) {
+    (void)attributes;
+    out->output = inputs[0];
+    return CGP_OK;
+}
+
+static inline int64_t test_custom_count(const cgp_op_run *run) {
+    return run->n * cgp_shape_count(&run->node->inputs[0].shape);
+}
+
+/* How often forward of test_custom_noise ran for the first time, and for backward, in this process. */
+extern _Atomic int test_noise_runs, test_noise_again;
+
+#endif
