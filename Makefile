@@ -13,7 +13,8 @@ PREFIX ?= /usr/local
 export DATA DEMO_RUN PREFIX DESTDIR
 prefix = "$$(realpath -m -s -- "$$PREFIX")"
 
-all: deps ## build the library and the program
+all: ## build the library and the program
+	@tools/deps.sh --check
 	@cmake -S . -B $(BUILD) -G Ninja -DCGP_WERROR=$(WERROR) >/dev/null
 	@echo "building the library and the program in $(BUILD)"
 	@cmake --build $(BUILD) -j $(JOBS) --target cgpipe cgpipe_static cgpipe_program cgpipe_installed cgpipe_manual_pages -- --quiet
@@ -32,12 +33,14 @@ docs: ## the headers as web pages in BUILD/docs (needs doxygen)
 deps: ## install missing packages (apt-get, as root or with sudo)
 	@tools/deps.sh
 
-test: all ## build and run every test
+test: deps ## install what is missing, build and run every test
+	@$(MAKE) --no-print-directory all
 	@echo "building the tests"
 	@cmake --build $(BUILD) -j $(JOBS) -- --quiet
 	@cd $(BUILD) && ctest --output-on-failure -j $(JOBS)
 
-demo: all ## train a small GPT-2 in 2 stages on DATA (a file; default: this project's text), then sample from it
+demo: deps ## train a small GPT-2 in 2 stages on DATA (a file; default: this project's text), then sample from it
+	@$(MAKE) --no-print-directory all
 	@$(BUILD)/cgpipe train gpt2:layers=4,width=128,heads=4,vocab=256,seq=128 --stages $(STAGES) --schedule 1f1b \
 	  --batch 8 --chunks 4 --steps $(DEMO_STEPS) --interval 100 --optimizer adamw --lr 1e-3 --warmup 100 --seed 1 \
 	  --run "$$DEMO_RUN" --overwrite --verbose --sample 200 --data $(if $(DATA),"$$DATA",$(DEMO_TEXTS))
@@ -87,10 +90,18 @@ asan tsan: deps ## build and run the small tests under address+undefined, or thr
 	@cd $(BUILD)-$@ && ctest --output-on-failure -j $(JOBS) -L small
 comma := ,
 
+FILES ?= $(shell tools/changed.sh $(ALL))
+format: ## format the sources that differ from main (ALL=1: all; FILES=...: these) with clang-format 14
+	@tools/lint.sh format $(FILES)
+
+lint: ## look at them with clang-format, clang-tidy and shellcheck
+	@cmake -S . -B $(BUILD) -G Ninja >/dev/null
+	@BUILD=$(BUILD) tools/lint.sh lint $(FILES)
+
 clean: ## delete what was built
 	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings same)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile
 
-.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens reference-weights test fuzz schedules asan tsan clean help
+.PHONY: all install uninstall docs deps demo bench tables reference-numbers reference-tokens reference-weights test format lint fuzz schedules asan tsan clean help

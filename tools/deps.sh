@@ -1,6 +1,9 @@
 #!/bin/sh
 # SPDX-License-Identifier: Apache-2.0
 # Install what cgpipe needs to build and test, where it is missing. Nothing is asked of the network if all is there.
+#
+#     tools/deps.sh            install, by apt-get, as root or with sudo
+#     tools/deps.sh --check    only name what is missing: `make` and `cmake` never call a package manager
 set -eu
 
 PACKAGES="gcc libc6-dev make cmake ninja-build pkg-config libcmocka-dev libjansson-dev libssl-dev libjpeg-dev libpng-dev libpcre2-dev jq"
@@ -23,6 +26,10 @@ done
 [ -n "$missing" ] || exit 0
 
 hint="cgpipe needs these packages:$missing (names of Debian 12; elsewhere: $hint_names)"
+if [ "${1:-}" = --check ]; then
+    echo "$hint; \`make deps\` installs them" >&2
+    exit 1
+fi
 if ! command -v apt-get >/dev/null 2>&1; then
     echo "$hint" >&2
     exit 1

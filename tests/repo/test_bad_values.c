@@ -1,508 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_bad_values.c -- every number and enum of every options struct, and of the builder's calls, with values that none may
- * have: NaN, infinite, negative, not in the enum. Each is CGP_EINVAL, and the message has the value or names what is wrong.
- * Then what a pointer may lead to: NULL in a list, a name that is not UTF-8. */
-#include "support.h"
-
-#include <cgpipe/cgpipe.h>
-#include <cgpipe/models/spec.h>
-
-#include <limits.h>
-
-typedef enum kind {
-    REAL,
-    INT,
-    INT64,
-    ENUM,
-    SIGNED
-} kind; /* SIGNED: a real that may be negative */
-
-typedef struct field {
-    const char *name;
-    size_t offset;
-    kind kind;
-} field;
-
-#define F(type, name, kind)                                                                    \
-    { #type "." #name, offsetof(type, name), kind }
-
-static int failures, tried;
-
-/* Memory of the field's kind becomes bad value number `i`; false: there is none of that number. */
-static bool put(void *at, kind k, int i) {
-    static const double reals[] = {NAN, INFINITY, -INFINITY, -0.5};
-    static const int ints[] = {-1, INT_MIN}, enums[] = {-1, 99, INT_MAX};
-    static const int64_t int64s[] = {-1, INT64_MIN};
-    if (i >= (k == REAL ? 4 : k == SIGNED ? 3 : k == ENUM ? 3 : 2)) return false;
-    if (k == REAL || k == SIGNED) memcpy(at, &reals[i], sizeof reals[i]);
-    if (k == INT) memcpy(at, &ints[i], sizeof ints[i]);
-    if (k == ENUM) memcpy(at, &enums[i], sizeof enums[i]);
-    if (k == INT64) memcpy(at, &int64s[i], sizeof int64s[i]);
-    return true;
-}
-
-static void expect_refused(cgp_status status, const char *name, int i) {
-    tried++;
-    if (status == CGP_EINVAL && cgp_message()[0]) return;
-    failures++;
-    print_error("%s, bad value %d: %s (%s), expected CGP_EINVAL\n", name, i,
-                cgp_status_name(status), cgp_message());
-}
-
-/* Each field of `options` in turn; `use` takes the options, which are as they were in between. */
-static void try_fields(void *options, size_t size, const field *fields, size_t n,
-                       cgp_status (*use)(const void *options)) {
-    unsigned char before[2048];
-    assert_true(size <= sizeof before);
-    memcpy(before, options, size);
-    (void)cgp_fail(CGP_OK, "%s", "");
-    assert_ok(use(options));
-    for (size_t f = 0; f < n; f++) {
-        for (int i = 0; put((char *)options + fields[f].offset, fields[f].kind, i); i++) {
-            (void)cgp_fail(CGP_OK, "%s", "");
-            expect_refused(use(options), fields[f].name, i);
-            memcpy(options, before, size);
-        }
-    }
-}
-
-#define TRY(options, fields, use)                                                              \
-    try_fields(&(options), sizeof(options), fields, sizeof(fields) / sizeof(fields)[0], use)
-
-/* --- plans --- */
-
-static cgp_model *make_model(void) {
-    cgp_model *model = NULL;
-    assert_ok(cgp_model_create(&model, "m"));
-    const cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (const int64_t[]){4});
-    const cgp_value labels = cgp_model_input(model, "labels", CGP_I32, 1, (const int64_t[]){1});
-    cgp_model_layer(model, "one");
-    const cgp_value y = cgp_linear(model, x, "one", (cgp_linear_options){.out = 3});
-    cgp_model_loss_cross_entropy(model, y, labels, -100, 1);
-    cgp_model_output(model, y);
-    assert_ok(cgp_model_finish(model));
-    return model;
-}
-
-static const cgp_model *whole;
-
-static cgp_status plan(const void *options) {
-    cgp_plan *made = NULL;
-    const cgp_status status = cgp_plan_create(&made, whole, options);
-    cgp_plan_destroy(made);
-    return status;
-}
-
-static const field plan_fields[] = {
-    F(cgp_plan_options, stages, INT),
-    F(cgp_plan_options, batch, INT64),
-    F(cgp_plan_options, chunks, INT),
-    F(cgp_plan_options, virtual_stages, INT),
-    F(cgp_plan_options, group, INT),
-    F(cgp_plan_options, recompute, ENUM),
-    F(cgp_plan_options, threads_per_device, INT),
-    F(cgp_plan_options, memory_limit, INT64),
-    F(cgp_plan_options, precision, ENUM),
-    F(cgp_plan_options, optim.kind, ENUM),
-    F(cgp_plan_options, optim.lr, REAL),
-    F(cgp_plan_options, optim.weight_decay, REAL),
-    F(cgp_plan_options, optim.clip_norm, REAL),
-    F(cgp_plan_options, optim.momentum, REAL),
-    F(cgp_plan_options, optim.schedule.kind, ENUM),
-    F(cgp_plan_options, optim.schedule.warmup, INT64),
-    F(cgp_plan_options, optim.schedule.start, REAL),
-    F(cgp_plan_options, optim.schedule.warmup_interval, INT64),
-};
-
-static const field adam_fields[] = {
-    F(cgp_plan_options, optim.beta1, REAL),
-    F(cgp_plan_options, optim.beta2, REAL),
-    F(cgp_plan_options, optim.eps, REAL),
-};
-static const field rmsprop_fields[] = {F(cgp_plan_options, optim.alpha, REAL)};
-static const field cosine_fields[] = {F(cgp_plan_options, optim.schedule.min_ratio, REAL),
-                                      F(cgp_plan_options, optim.schedule.steps, INT64)};
-static const field step_fields[] = {F(cgp_plan_options, optim.schedule.gamma, REAL),
-                                    F(cgp_plan_options, optim.schedule.step_size, INT64)};
-static const field milestone_fields[] = {F(cgp_plan_options, optim.schedule.gamma, REAL),
-                                         F(cgp_plan_options, optim.schedule.n_milestones, INT),
-                                         F(cgp_plan_options, optim.schedule.milestones, INT64)};
-
-static void plan_options_are_checked(void **state) {
-    (void)state;
-    cgp_plan_options o = cgp_plan_options_default();
-    for (int inference = 0; inference < 2; inference++) {
-        o.inference = inference == 1;
-        TRY(o, plan_fields, plan);
-    }
-    o = cgp_plan_options_default();
-    o.optim = cgp_optim_adamw(0.1, 0);
-    TRY(o, adam_fields, plan);
-    o.optim = cgp_optim_rmsprop(0.1, 0, 0);
-    TRY(o, rmsprop_fields, plan);
-    o.optim.schedule.kind = CGP_LR_COSINE;
-    o.optim.schedule.steps = 10;
-    TRY(o, cosine_fields, plan);
-    o.optim.schedule.kind = CGP_LR_STEP;
-    o.optim.schedule.gamma = 0.5;
-    o.optim.schedule.step_size = 5;
-    TRY(o, step_fields, plan);
-    o.optim.schedule.kind = CGP_LR_MILESTONES;
-    o.optim.schedule.n_milestones = 1;
-    o.optim.schedule.milestones[0] = 3;
-    TRY(o, milestone_fields, plan);
-}
-
-static void lists_of_a_plan_are_checked(void **state) {
-    (void)state;
-    cgp_plan_options o = cgp_plan_options_default();
-    const char *const nobody[] = {NULL}, *const unknown[] = {"gpu"};
-    const int negative[] = {-1};
-    o.devices = nobody;
-    expect_refused(plan(&o), "devices = {NULL}", 0);
-    o.devices = unknown;
-    expect_refused(plan(&o), "devices = {gpu}", 0);
-    o.devices = NULL;
-    o.balance = negative;
-    expect_refused(plan(&o), "balance = {-1}", 0);
-}
-
-/* --- cost, balance, schedule --- */
-
-static cgp_status profile(const void *options) {
-    cgp_layer_cost cost;
-    return cgp_profile(whole, options, &cost);
-}
-
-static const field profile_fields[] = {
-    F(cgp_profile_options, samples, INT64), F(cgp_profile_options, threads, INT),
-    F(cgp_profile_options, type, ENUM), F(cgp_profile_options, repeats, INT)};
-
-static cgp_status balance_by_size(const void *options) {
-    int balance[1];
-    return cgp_balance_by_size(whole, options, 1, balance);
-}
-
-static const field size_fields[] = {F(cgp_balance_size_options, samples, INT64),
-                                    F(cgp_balance_size_options, in_flight, INT),
-                                    F(cgp_balance_size_options, parameter_scale, REAL)};
-
-typedef struct balanced {
-    double cost;
-    cgp_layer_cost layer;
-    int stages;
-} balanced;
-
-static cgp_status balance(const void *options) {
-    const balanced *b = options;
-    int result[1];
-    CGP_TRY(cgp_balance_solve(&b->cost, 1, b->stages, result));
-    CGP_TRY(cgp_balance_check(whole, b->stages, (const int[]){1}));
-    CGP_TRY(cgp_balance_by_flops(whole, b->stages, result));
-    return cgp_balance_by_time(whole, &b->layer, false, b->stages, result);
-}
-
-static const field balanced_fields[] = {
-    F(balanced, cost, REAL), F(balanced, stages, INT), F(balanced, layer.forward_seconds, REAL),
-    F(balanced, layer.input_seconds, REAL), F(balanced, layer.weight_seconds, REAL)};
-
-static cgp_status generate(const void *options) {
-    cgp_schedule *schedule = NULL;
-    const cgp_status status = cgp_schedule_create(&schedule, "interleaved", 2, 4, options);
-    cgp_schedule_destroy(schedule);
-    return status;
-}
-
-static const field schedule_fields[] = {
-    F(cgp_schedule_options, virtual_stages, INT), F(cgp_schedule_options, group, INT),
-    F(cgp_schedule_options, placement, ENUM), F(cgp_schedule_options, latency, REAL)};
-
-typedef struct simulated {
-    double forward[2], input[2], weight[2], recompute[2], latency[2], transfer[2];
-    int capacity[2];
-    cgp_edge edges[2];
-    cgp_recompute mode;
-    int devices, chunks;
-    cgp_csv dialect;
-    double until, microseconds;
-    int columns;
-} simulated;
-
-static cgp_status draw(const simulated *s, const cgp_schedule *schedule,
-                       const cgp_schedule_timeline *timeline) {
-    char *text = NULL;
-    CGP_TRY(cgp_schedule_draw_timeline(schedule, timeline, s->until, s->columns, &text));
-    free(text);
-    CGP_TRY(cgp_schedule_trace(schedule, timeline, s->microseconds, &text));
-    free(text);
-    CGP_TRY(cgp_schedule_to_csv(schedule, s->dialect, &text));
-    free(text);
-    return CGP_OK;
-}
-
-static cgp_status run_schedule(const simulated *s, cgp_schedule *schedule) {
-    const cgp_schedule_costs costs = {.forward = s->forward,
-                                      .backward_input = s->input,
-                                      .backward_weight = s->weight,
-                                      .recompute = s->recompute,
-                                      .latency = s->latency,
-                                      .transfer = s->transfer,
-                                      .capacity = s->capacity};
-    cgp_schedule_timeline timeline = {0};
-    CGP_TRY(cgp_schedule_recompute(schedule, s->mode));
-    CGP_TRY(cgp_schedule_lower(schedule, s->edges, 2));
-    CGP_TRY(cgp_schedule_simulate(schedule, &costs, &timeline));
-    const cgp_status status = draw(s, schedule, &timeline);
-    cgp_schedule_timeline_release(&timeline);
-    return status;
-}
-
-static cgp_status simulate(const void *options) {
-    const simulated *s = options;
-    cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp_schedule_create(&schedule, "gpipe", s->devices, s->chunks, NULL));
-    const cgp_status status = run_schedule(s, schedule);
-    cgp_schedule_destroy(schedule);
-    return status;
-}
-
-static const field simulated_fields[] = {
-    F(simulated, forward, REAL),      F(simulated, input, REAL),
-    F(simulated, weight, REAL),       F(simulated, recompute, REAL),
-    F(simulated, latency, REAL),      F(simulated, transfer, REAL),
-    F(simulated, capacity, INT),      F(simulated, edges[0].from, INT),
-    F(simulated, edges[1].to, INT),   F(simulated, mode, ENUM),
-    F(simulated, devices, INT),       F(simulated, chunks, INT),
-    F(simulated, dialect, ENUM),      F(simulated, until, REAL),
-    F(simulated, microseconds, REAL), F(simulated, columns, INT)};
-
-static void costs_and_schedules_are_checked(void **state) {
-    (void)state;
-    cgp_profile_options p = cgp_profile_options_default();
-    cgp_balance_size_options b = cgp_balance_size_options_default();
-    cgp_schedule_options s = cgp_schedule_options_default();
-    balanced one = {1, {.forward_seconds = 1}, 1};
-    simulated step = {{1, 1},
-                      {1, 1},
-                      {1, 1},
-                      {1, 1},
-                      {0, 0},
-                      {0, 0},
-                      {2, 2},
-                      {{0, 1}, {1, 0}},
-                      CGP_RECOMPUTE_ALWAYS,
-                      2,
-                      2,
-                      CGP_CSV_COMPUTE,
-                      1000,
-                      1,
-                      80};
-    p.device = "ref";
-    p.repeats = 1;
-    s.virtual_stages = 2;
-    TRY(p, profile_fields, profile);
-    TRY(b, size_fields, balance_by_size);
-    TRY(one, balanced_fields, balance);
-    TRY(s, schedule_fields, generate);
-    TRY(step, simulated_fields, simulate);
-}
-
-/* --- data --- */
-
-static cgp_status shapes(const void *options) {
-    cgp_data *data = NULL;
-    const cgp_status status = cgp_data_shapes(&data, options);
-    cgp_data_destroy(data);
-    return status;
-}
-
-static const field shapes_fields[] = {F(cgp_shapes_options, size, INT64),
-                                      F(cgp_shapes_options, validation, INT64)};
-
-static cgp_status fill(void *context, cgp_split split, int64_t index, int64_t position,
-                       void *input, void *target) {
-    (void)context;
-    (void)split;
-    (void)index;
-    (void)position;
-    (void)input;
-    (void)target;
-    return CGP_OK;
-}
-
-static cgp_status create_data(const void *options) {
-    cgp_data *data = NULL;
-    const cgp_status status = cgp_data_create(&data, options);
-    cgp_data_destroy(data);
-    return status;
-}
-
-static const field source_fields[] = {
-    F(cgp_data_source, input.dtype, ENUM),       F(cgp_data_source, input.shape.rank, ENUM),
-    F(cgp_data_source, input.shape.dims, INT64), F(cgp_data_source, target.dtype, ENUM),
-    F(cgp_data_source, target.shape.rank, ENUM), F(cgp_data_source, training, INT64),
-    F(cgp_data_source, validation, INT64),       F(cgp_data_source, threads, INT)};
-
-typedef struct drawn {
-    int64_t vocab, sequence, first, count;
-    cgp_split split;
-} drawn;
-
-static cgp_status draw_tokens(const void *options) {
-    const drawn *d = options;
-    int32_t tokens[8];
-    cgp_data *data = NULL;
-    CGP_TRY(cgp_data_random(&data, d->vocab, d->sequence, 0));
-    const cgp_status status =
-        cgp_data_read(data, d->split, d->first, d->count, tokens, tokens + 4);
-    cgp_data_destroy(data);
-    return status;
-}
-
-static const field drawn_fields[] = {F(drawn, vocab, INT64), F(drawn, sequence, INT64),
-                                     F(drawn, first, INT64), F(drawn, count, INT64),
-                                     F(drawn, split, ENUM)};
-
-/* The file that these read is missing, which is found out after the options. */
-static cgp_status missing_is_fine(cgp_status status, cgp_data *data) {
-    cgp_data_destroy(data);
-    return status == CGP_EIO ? CGP_OK : status;
-}
-
-static cgp_status text(const void *options) {
-    cgp_data *data = NULL;
-    const char *const paths[] = {"/nowhere"};
-    return missing_is_fine(cgp_data_text(&data, paths, 1, options), data);
-}
-
-static const field text_fields[] = {F(cgp_text_options, sequence, INT64),
-                                    F(cgp_text_options, validation_fraction, REAL),
-                                    F(cgp_text_options, n_validation_paths, INT)};
-
-static cgp_status tokens(const void *options) {
-    cgp_data *data = NULL;
-    const char *const paths[] = {"/nowhere"};
-    return missing_is_fine(cgp_data_tokens(&data, paths, 1, options), data);
-}
-
-static const field token_fields[] = {F(cgp_token_options, sequence, INT64),
-                                     F(cgp_token_options, vocab, INT64),
-                                     F(cgp_token_options, validation_fraction, REAL),
-                                     F(cgp_token_options, n_validation_paths, INT)};
-
-static cgp_status cifar(const void *options) {
-    cgp_data *data = NULL;
-    return missing_is_fine(cgp_data_cifar(&data, "/nowhere", options), data);
-}
-
-static const field cifar_fields[] = {F(cgp_cifar_options, classes, INT)};
-
-static cgp_status mnist(const void *options) {
-    cgp_data *data = NULL;
-    return missing_is_fine(cgp_data_mnist(&data, "/nowhere", options), data);
-}
-
-static const field mnist_fields[] = {F(cgp_mnist_options, size, INT64),
-                                     F(cgp_mnist_options, channels, INT64)};
-
-static cgp_status images(const void *options) {
-    cgp_data *data = NULL;
-    return missing_is_fine(cgp_data_images(&data, "/nowhere", options), data);
-}
-
-static const field images_fields[] = {
-    F(cgp_images_options, size, INT64), F(cgp_images_options, validation_fraction, REAL),
-    F(cgp_images_options, workers, INT), F(cgp_images_options, drop_last, INT64)};
-
-static void data_options_are_checked(void **state) {
-    (void)state;
-    cgp_shapes_options s = cgp_shapes_options_default();
-    cgp_text_options t = cgp_text_options_default();
-    cgp_token_options k = cgp_token_options_default();
-    cgp_cifar_options c = cgp_cifar_options_default();
-    cgp_mnist_options m = cgp_mnist_options_default();
-    cgp_images_options i = cgp_images_options_default();
-    cgp_data_source own = cgp_data_source_default();
-    drawn d = {8, 4, 0, 1, CGP_SPLIT_TRAIN};
-    own.input = own.target = (cgp_data_field){CGP_F32, {1, {4}}};
-    own.training = 4;
-    own.fill = fill;
-    TRY(s, shapes_fields, shapes);
-    TRY(t, text_fields, text);
-    TRY(k, token_fields, tokens);
-    TRY(c, cifar_fields, cifar);
-    TRY(m, mnist_fields, mnist);
-    TRY(i, images_fields, images);
-    TRY(own, source_fields, create_data);
-    TRY(d, drawn_fields, draw_tokens);
-}
-
-static void lists_of_paths_are_checked(void **state) {
-    (void)state;
-    const char *const nothing[] = {NULL}, *const paths[] = {"/dev/null"};
-    cgp_data *data = NULL;
-    cgp_text_options t = cgp_text_options_default();
-    cgp_token_options k = cgp_token_options_default();
-    expect_refused(cgp_data_text(&data, nothing, 1, NULL), "text: paths = {NULL}", 0);
-    expect_refused(cgp_data_text(&data, paths, -1, NULL), "text: n_paths = -1", 0);
-    expect_refused(cgp_data_tokens(&data, nothing, 1, NULL), "tokens: paths = {NULL}", 0);
-    expect_refused(cgp_data_tokens(&data, paths, -1, NULL), "tokens: n_paths = -1", 0);
-    t.n_validation_paths = k.n_validation_paths = 1;
-    expect_refused(cgp_data_text(&data, paths, 1, &t), "text: validation_paths = NULL", 0);
-    expect_refused(cgp_data_tokens(&data, paths, 1, &k), "tokens: validation_paths = NULL", 0);
-    t.validation_paths = k.validation_paths = nothing;
-    expect_refused(cgp_data_text(&data, paths, 1, &t), "text: validation_paths = {NULL}", 0);
-    expect_refused(cgp_data_tokens(&data, paths, 1, &k), "tokens: validation_paths = {NULL}",
-                   0);
-}
-
-/* --- models --- */
-
-#define CREATE(name)                                                                           \
-    static cgp_status name(const void *options) {                                              \
-        cgp_model *model = NULL;                                                               \
-        const cgp_status status = cgp_##name##_create(&model, options);                        \
-        cgp_model_destroy(model);                                                              \
-        return status;                                                                         \
-    }
-CREATE(gpt2)
-CREATE(resnet)
-CREATE(unet)
-CREATE(amoebanetd)
-CREATE(model_spec)
-
-static const field gpt2_fields[] = {
-    F(cgp_gpt2_options, layers, INT),     F(cgp_gpt2_options, width, INT64),
-    F(cgp_gpt2_options, heads, INT64),    F(cgp_gpt2_options, vocab, INT64),
-    F(cgp_gpt2_options, sequence, INT64), F(cgp_gpt2_options, dropout, REAL),
-    F(cgp_gpt2_options, gelu, ENUM),      F(cgp_gpt2_options, eps, REAL),
-    F(cgp_gpt2_options, inner, INT64)};
-static const field resnet_fields[] = {
-    F(cgp_resnet_options, depth, INT), F(cgp_resnet_options, classes, INT64),
-    F(cgp_resnet_options, image, INT64), F(cgp_resnet_options, width, INT64)};
-static const field unet_fields[] = {
-    F(cgp_unet_options, convs, INT), F(cgp_unet_options, channels, INT64),
-    F(cgp_unet_options, depth, INT), F(cgp_unet_options, image, INT64),
-    F(cgp_unet_options, dropout, REAL)};
-static const field amoebanetd_fields[] = {
-    F(cgp_amoebanetd_options, layers, INT), F(cgp_amoebanetd_options, filters, INT64),
-    F(cgp_amoebanetd_options, classes, INT64), F(cgp_amoebanetd_options, image, INT64),
-    F(cgp_amoebanetd_options, maxpool, ENUM)};
-static const field spec_fields[] = {F(cgp_model_spec, kind, ENUM)};
-
-static void models_are_checked(void **state) {
-    (void)state;
-    cgp_gpt2_options g = cgp_gpt2_options_default();
-    cgp_resnet_options r = cgp_resnet_options_default();
-    cgp_unet_options u = cgp_unet_options_default();
-    cgp_amoebanetd_options a = cgp_amoebanetd_options_default();
-    cgp_model_spec n = cgp_model_spec_default();
-    TRY(g, gpt2_fields, gpt2);
-    TRY(r, resnet_fields, resnet);
-    TRY(u, unet_fields, unet);
-    TRY(a, amoebanetd_fields, amoebanetd);
-    TRY(n, spec_fields, model_spec);
-}
+/* test_bad_values.c -- the same for the calls of the builder, custom ops, pipelines and files; and names that are not UTF-8. */
+#include "bad_values.h"
+#include "directory.h"
 
 /* --- the builder --- */
 
@@ -761,7 +260,7 @@ static cgp_status write_file(const void *options) {
     const written *w = options;
     cgp_safetensors_writer *writer = NULL;
     const char *const names[] = {"a"};
-    char path[] = "/tmp/cgp-bad-values.safetensors";
+    const char *path = test_path_of("written.safetensors");
     CGP_TRY(cgp_safetensors_create(&writer, path, w->count, names, &w->type, &w->shape, NULL,
                                    w->n_metadata));
     cgp_safetensors_abandon(writer);
@@ -778,11 +277,11 @@ static void what_a_file_is_made_of_is_checked(void **state) {
     cgp_safetensors_writer *writer = NULL;
     const char *const nothing[] = {NULL, NULL}, *const names[] = {"a"};
     TRY(w, written_fields, write_file);
-    expect_refused(cgp_safetensors_create(&writer, "/tmp/cgp-bad-values.safetensors", 1,
+    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1,
                                           nothing, &w.type, &w.shape, NULL, 0),
                    "names = {NULL}", 0);
-    expect_refused(cgp_safetensors_create(&writer, "/tmp/cgp-bad-values.safetensors", 1, names,
-                                          &w.type, &w.shape, nothing, 1),
+    expect_refused(cgp_safetensors_create(&writer, test_path_of("written.safetensors"), 1,
+                                          names, &w.type, &w.shape, nothing, 1),
                    "metadata = {NULL, NULL}", 0);
 }
 
@@ -843,7 +342,7 @@ static void names_are_utf8(void **state) {
     cgp_data_source source = cgp_data_source_default();
     source.input = source.target = (cgp_data_field){CGP_F32, {1, {4}}};
     source.training = 4;
-    source.fill = fill;
+    source.fill = fill_nothing;
     expect_refused(cgp_model_create(&model, NOT_UTF8), "the name of a model", 0);
     expect_refused(finish(begin("m", NOT_UTF8, "layer"), "l"), "the name of an input", 0);
     expect_refused(finish(begin("m", "x", NOT_UTF8), "l"), "the name of a layer", 0);
@@ -859,58 +358,28 @@ static void names_are_utf8(void **state) {
                      "caf\xc3\xa9"));
 }
 
-static int none_failed(void **state) {
-    (void)state;
-    print_message("%d bad values tried, %d accepted\n", tried, failures);
-    if (failures) print_error("%d accepted\n", failures);
-    failures = 0;
-    return 0;
-}
-
-static int make_whole(void **state) {
-    (void)state;
-    whole = make_model();
-    return 0;
-}
-
-static int drop_whole(void **state) {
-    cgp_model_destroy((cgp_model *)(uintptr_t)whole);
-    return none_failed(state);
-}
-
-/* Each test ends in a look at what it found. */
-#define TEST(name)                                                                             \
-    static void name##_all(void **state) {                                                     \
-        failures = 0;                                                                          \
-        name(state);                                                                           \
-        assert_int_equal(failures, 0);                                                         \
-    }
-TEST(plan_options_are_checked)
-TEST(lists_of_a_plan_are_checked)
-TEST(costs_and_schedules_are_checked)
-TEST(data_options_are_checked)
-TEST(lists_of_paths_are_checked)
-TEST(models_are_checked)
 TEST(calls_of_the_builder_are_checked)
 TEST(custom_ops_are_checked)
 TEST(what_a_pipeline_is_given_is_checked)
 TEST(what_a_file_is_made_of_is_checked)
 TEST(names_are_utf8)
 
+static int begin_group(void **state) {
+    return make_whole(state) || test_make_directory(state);
+}
+
+static int end_group(void **state) {
+    return test_remove_directory(state) || drop_whole(state);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plan_options_are_checked_all),
-        cmocka_unit_test(lists_of_a_plan_are_checked_all),
-        cmocka_unit_test(costs_and_schedules_are_checked_all),
-        cmocka_unit_test(data_options_are_checked_all),
-        cmocka_unit_test(lists_of_paths_are_checked_all),
-        cmocka_unit_test(models_are_checked_all),
         cmocka_unit_test(calls_of_the_builder_are_checked_all),
         cmocka_unit_test(custom_ops_are_checked_all),
         cmocka_unit_test(what_a_pipeline_is_given_is_checked_all),
         cmocka_unit_test(what_a_file_is_made_of_is_checked_all),
-        cmocka_unit_test(numbers_that_stand_for_nothing_have_no_name),
         cmocka_unit_test(names_are_utf8_all),
+        cmocka_unit_test(numbers_that_stand_for_nothing_have_no_name),
     };
-    return cmocka_run_group_tests(tests, make_whole, drop_whole);
+    return cmocka_run_group_tests(tests, begin_group, end_group);
 }

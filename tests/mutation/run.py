@@ -1,0 +1,115 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Break one promise after the other, and check that the test that guards it fails. Not part of `make test`: it builds.
+
+    tests/mutation/run.py BUILD [NAME...]
+
+The sources are copied to BUILD/mutation. Each mutation of mutations.toml, applied there alone, must make its test fail, hang for
+more than 60 s or crash in the function named; without mutation the test must pass. A mutation is a text and its replacement: the
+text stands exactly once in the sources, in any file and at any line, and spaces and line breaks in it match any others.
+"""
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+SOURCE = HERE.parents[1]
+PARTS = ["CMakeLists.txt", "cmake", "include", "src", "data", "models", "cli", "examples", "bench/peak.c", "tests", "tools"]
+TIMEOUT = 60
+
+
+def copy_sources(copy):
+    """Copy with times, so that what is built stays built, and delete what the sources no longer have."""
+    for part in PARTS:
+        source, target = SOURCE / part, copy / part
+        if not source.exists():
+            continue
+        if source.is_dir():
+            shutil.rmtree(target, ignore_errors=True)
+            shutil.copytree(source, target)
+        else:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+
+
+def find(copy, text):
+    """Return the file that has the text, and the match; an explanation instead if there is not exactly one."""
+    pattern = re.compile(r"\s+".join(re.escape(word) for word in text.split()))
+    found = []
+    for directory in ("src", "data", "models"):
+        for path in sorted((copy / directory).rglob("*.c")):
+            found += [(path, match) for match in pattern.finditer(path.read_text())]
+    if len(found) == 1:
+        return found[0], None
+    return None, f"found {len(found)} times, expected once: {text}"
+
+
+class Build:
+    def __init__(self, copy):
+        self.directory = copy / "build"
+        arguments = os.environ.get("CMAKE_ARGS", "-G Ninja").split()
+        subprocess.run(["cmake", "-S", copy, "-B", self.directory, *arguments], check=True, stdout=subprocess.DEVNULL)
+
+    def run(self, program):
+        """Build and run a test program: its exit code and output; code None if it does not build."""
+        built = subprocess.run(["cmake", "--build", self.directory, "--target", program], capture_output=True, text=True)
+        if built.returncode != 0:
+            return None, built.stdout[-2000:]
+        try:
+            done = subprocess.run([self.directory / "tests" / program], capture_output=True, text=True, errors="replace",
+                                  timeout=TIMEOUT, cwd=self.directory)
+            return done.returncode, done.stdout + done.stderr
+        except subprocess.TimeoutExpired as hung:
+            return "hung", ((hung.stdout or b"") + (hung.stderr or b"")).decode(errors="replace")
+
+
+def verdict(code, output, function):
+    if code is None:
+        return f"does not build:\n{output}"
+    if code == 0:
+        return "nothing fails"
+    if re.search(rf"^\[  FAILED  \] {function}$", output, re.M):
+        return None
+    began = re.findall(r"^\[ RUN      \] (\w+)", output, re.M)
+    if (code == "hung" or code < 0) and began and began[-1] == function:
+        return None
+    return f"fails with {code}, but not in {function}"
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit("run.py: expected BUILD [NAME...]")
+    copy = Path(sys.argv[1]).resolve() / "mutation"
+    copy.mkdir(parents=True, exist_ok=True)
+    mutations = tomllib.loads((HERE / "mutations.toml").read_text())["mutation"]
+    unknown = set(sys.argv[2:]) - {m["name"] for m in mutations}
+    if unknown:
+        sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml")
+    wanted = [m for m in mutations if len(sys.argv) == 2 or m["name"] in sys.argv[2:]]
+    copy_sources(copy)
+    build = Build(copy)
+    passes, failed = {}, 0
+    for m in wanted:
+        program, function = m["fails"].split()
+        place, wrong = find(copy, m["find"])
+        if program not in passes:
+            passes[program] = build.run(program)[0] == 0
+        if not passes[program]:
+            wrong = f"{program} fails without it"
+        if not wrong:
+            path, match = place
+            text = path.read_text()
+            path.write_text(text[: match.start()] + m["replace"] + text[match.end() :])
+            wrong = verdict(*build.run(program), function)
+            path.write_text(text)
+        print(f"not ok - {m['name']}: {wrong}" if wrong else f"ok - {m['name']}: {function} fails", flush=True)
+        failed += bool(wrong)
+    sys.exit(failed > 0)
+
+
+if __name__ == "__main__":
+    main()

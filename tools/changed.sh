@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Print the tracked files that differ from main (or from the last commit, on main itself), and new ones; all tracked files with an argument.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+if [ $# -gt 0 ]; then
+    git ls-files
+    exit
+fi
+base=HEAD~1
+for branch in origin/main main; do
+    merge=$(git merge-base HEAD "$branch" 2>/dev/null) || continue
+    [ "$merge" = "$(git rev-parse HEAD)" ] || base=$merge
+    break
+done
+git rev-parse -q --verify "$base" >/dev/null || base=HEAD
+{ git diff --name-only --diff-filter=d "$base" && git ls-files --others --exclude-standard; } | sort -u

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+# Format C sources, or look at C sources and shell scripts:
+#
+#     tools/lint.sh format FILE...          clang-format, in place
+#     BUILD=build tools/lint.sh lint FILE...   clang-format, clang-tidy (by BUILD's compile_commands.json), shellcheck; changes nothing
+#
+# The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other files are passed over.
+set -uo pipefail
+cd "$(dirname "$0")/.."
+mode=$1
+shift
+c=() units=() scripts=()
+for file; do
+    case $file in
+    *.c) c+=("$file") units+=("$file") ;;
+    *.h) c+=("$file") ;;
+    *.sh | .ci/*) scripts+=("$file") ;;
+    esac
+done
+
+# tool NAME: NAME-14 or NAME, of version 14 where it is clang's
+tool() {
+    for name in "$1-14" "$1"; do
+        command -v "$name" >/dev/null && { echo "$name"; return; }
+    done
+    echo "lint: $1 is missing (Debian: apt-get install $1)" >&2
+    return 1
+}
+
+if [ "$mode" = format ]; then
+    format=$(tool clang-format) || exit 1
+    [ ${#c[@]} -eq 0 ] || "$format" -i "${c[@]}"
+    exit
+fi
+failed=0
+if [ ${#c[@]} -gt 0 ]; then
+    format=$(tool clang-format) && tidy=$(tool clang-tidy) || exit 1
+    "$format" --dry-run -Werror "${c[@]}" || failed=1
+    known=()
+    for file in "${units[@]}"; do # what this build compiles
+        grep -q "\"file\": \".*/$file\"" "${BUILD:-build}/compile_commands.json" && known+=("$file")
+    done
+    [ ${#known[@]} -eq 0 ] ||
+        printf '%s\n' "${known[@]}" | xargs -P "$(nproc)" -n 4 "$tidy" -p "${BUILD:-build}" --quiet 2>/dev/null || failed=1
+fi
+if [ ${#scripts[@]} -gt 0 ]; then
+    check=$(tool shellcheck) || exit 1
+    "$check" -S warning "${scripts[@]}" || failed=1
+fi
+echo "lint: ${#c[@]} C files, ${#scripts[@]} scripts: $([ $failed = 0 ] && echo fine || echo 'see above')"
+exit $failed
