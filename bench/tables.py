@@ -2,10 +2,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The published tables, ours beside them: bench/tables.py resnet101-speed amoebanetd-memory ...
 
-For each name it runs `cgpipe bench NAME`, leaves in bench/NAME/ what it printed, the same as JSON and pictures, and puts the
-table into that directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which is measured first if it is
-missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=FOLDER: where cgpipe is built.
+For each name it plans, simulates and runs the cells of published.py with `cgpipe plan`, `profile` and `bench`, leaves results.json and
+pictures in bench/NAME/, and puts the table into that directory's README.md. Speed-ups are simulated from bench/NAME/costs.json, which
+is measured first if it is missing, or with PROFILE=1 in the environment. PLAN_ONLY=1: nothing is trained; BUILD=DIRECTORY: where
+cgpipe is built; RESULTS=DIRECTORY: only results.json, and there; COSTS=FILE: other costs of layers.
 """
+import concurrent.futures
 import datetime
 import json
 import os
@@ -15,27 +17,56 @@ import subprocess
 import sys
 
 import plot
+from published import TABLES
 
 HERE = pathlib.Path(__file__).resolve().parent
 ROOT = HERE.parent
 PROGRAM = pathlib.Path(os.environ.get("BUILD", ROOT / "build")).resolve() / "cgpipe"
+PLAN_ONLY = bool(os.environ.get("PLAN_ONLY"))
+RESULTS = os.environ.get("RESULTS")
+COSTS = os.environ.get("COSTS")
 GIB = 2.0**30
 
-# What is measured for a speed table: the model, and the micro-batch of its largest pipeline.
-COSTS = {
-    "resnet101-speed": ("resnet:depth=101", 36),
-    "amoebanetd-speed": ("amoebanetd:L=18,D=256", 40),
-    "unet-speed": ("unet:B=5,C=64", 16),
-}
-# Options of the runs that a memory table holds against its plans, and what they are called.
-MEMORY = {"amoebanetd-memory": ([], ["--old"]), "unet-memory": ([],)}
+# Samples of a micro-batch when the layers of a speed table are profiled: those of its largest pipeline.
+PROFILED = {"resnet101-speed": 36, "amoebanetd-speed": 40, "unet-speed": 16}
+# Our schedules are judged under this limit of a device, as the published ones were on 24 GB.
+LIMIT_BYTES = 22 << 30
+MODES = ["never", "never+selective", "except_last", "except_last+selective"]
+# A memory table runs at a batch of 4 what fits; a speed table at 8 what has the cores.
+RUN = {"memory": {"batch": 4, "steps": 2}, "speed": {"batch": 8, "steps": 5}}
 
 
-def run(arguments, text):
-    """Run cgpipe in the root of the repository; what it prints goes to the file `text`."""
-    print("cgpipe", *arguments, flush=True)
-    with open(text, "w") as out:
-        subprocess.run([PROGRAM, *arguments], stdout=out, cwd=ROOT, check=True)
+class Cgpipe(Exception):
+    """What cgpipe said when it failed."""
+
+
+def cgpipe(command, model, options):
+    """Run the program; return what it says as JSON."""
+    words = [word for key, value in options.items() if value for word in ("--" + key, str(value))]
+    done = subprocess.run([PROGRAM, command, model, *words, "--json", "-", "--quiet"], capture_output=True, text=True, cwd=ROOT,
+                          env={**os.environ, "CGP_LOG": "error"})
+    if done.returncode != 0:
+        raise Cgpipe(done.stderr.strip())
+    return json.loads(done.stdout)
+
+
+def options_of(table, cell, **changes):
+    """A cell as options: torchgpipe's scripts have no momentum and no weight decay."""
+    _, _, batch, chunks, stages, balance, recompute, _ = cell
+    options = {"batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute, "schedule": "gpipe",
+               "optimizer": table["optimizer"], "momentum": "0", "weight-decay": "0",
+               "balance": ",".join(map(str, balance))}
+    return {**options, **changes}
+
+
+def cell_report(table, cell):
+    name, _, batch, chunks, stages, balance, recompute, figures = cell
+    return {"name": name, "batch": batch, "chunks": chunks, "stages": stages, "recompute": recompute,
+            "published_balance": balance, "published": dict(zip(table["headings"], figures))}
+
+
+def largest(plan):
+    return max(device["planned_bytes"] for device in plan["devices"])
 
 
 def number(value, digits=3):
@@ -104,19 +135,42 @@ def memory_picture(path, title, cells):
     plot.lines(path, title, "stages", "GiB, all devices", series)
 
 
+def memory_plan(table, cell, rule):
+    plan = cgpipe("plan", cell[1], options_of(table, cell, **({} if rule == "published" else {"balance": "size"})))
+    model = sum(device[key + "_bytes"] for device in plan["devices"] for key in ("parameter", "gradient", "optimizer"))
+    return {"balance": plan["balance"], "model_bytes": model, "activation_bytes": plan["activation_bytes_total"],
+            "state_bytes": sum(device["state_bytes"] for device in plan["devices"]), "planned_bytes": plan["planned_bytes_total"],
+            "largest_device_bytes": largest(plan), "rule": rule, "model": plan["model"], "parameters": plan["parameters"]}
+
+
+def memory_run(table, cell):
+    """The cell at a small batch; None, said on standard output, if it does not fit this machine."""
+    changes = {**RUN["memory"], "chunks": min(cell[3], RUN["memory"]["batch"])}
+    try:
+        return cgpipe("bench", cell[1], options_of(table, cell, **changes))
+    except Cgpipe as failure:
+        print(f"{cell[0]}: {failure}", flush=True)
+        return None
+
+
 def memory(name, directory):
-    for options in MEMORY[name]:
-        suffix = options[0].strip("-") if options else ""
-        stem = "results" + ("-" + suffix if suffix else "")
-        arguments = ["bench", name, *options, "--json", str((directory / stem).relative_to(ROOT)) + ".json"]
-        if os.environ.get("PLAN_ONLY"):
-            arguments.append("--plan-only")
-        run(arguments, directory / f"{stem}.txt")
-        report = json.loads((directory / f"{stem}.json").read_text())
-        what = "activations" if "activation" in " ".join(report["cells"][0]["published"]) else "memory"
-        picture = what + ("-" + suffix if suffix else "") + ".svg"
-        memory_picture(directory / picture, f"{report['title'].split(',')[0]}: {what}", report["cells"])
-        fill(directory, suffix, arguments, memory_rows(report["cells"]) + run_rows(report["cells"]) + picture_of(picture))
+    table, cells = TABLES[name], []
+    for cell in table["cells"]:
+        report = cell_report(table, cell)
+        rules = ["published"] * bool(cell[5]) + ["size"] * (cell[4] > 1 or not cell[5])
+        report["plans"] = [memory_plan(table, cell, rule) for rule in rules]
+        cells.append(report)
+    for cell, report in zip(table["cells"], cells):
+        if not PLAN_ONLY and (run := memory_run(table, cell)):
+            report["run"] = run
+    suffix = "old" if name.endswith("-old") else ""
+    write(directory, "results" + ("-" + suffix if suffix else ""), {"benchmark": name, "title": table["title"], "cells": cells})
+    if RESULTS:
+        return
+    what = "activations" if "activation" in " ".join(table["headings"]) else "memory"
+    picture = what + ("-" + suffix if suffix else "") + ".svg"
+    memory_picture(directory / picture, f"{table['title'].split(',')[0]}: {what}", cells)
+    fill(directory, suffix, name, memory_rows(cells) + run_rows(cells) + picture_of(picture))
 
 
 # --- speed ---
@@ -159,24 +213,100 @@ def speed_picture(path, title, cells):
     plot.lines(path, title, "stages", "speed-up (cgpipe: simulated)", series)
 
 
+def simulated(table, cell, costs, **changes):
+    """A cell planned and simulated; by our balance where none is given. None if there is no such schedule for it."""
+    changes = {"costs": costs, **changes}
+    try:
+        plan = cgpipe("plan", cell[1], options_of(table, cell, **changes))
+    except Cgpipe:
+        return None
+    return {"step_seconds": plan["run_seconds_simulated"], "largest_device_bytes": largest(plan), "schedule": plan["schedule"],
+            "recompute": plan["recompute"], "balance": plan["balance"]}
+
+
+def with_speed(result, batch, baseline):
+    """Add samples/s and the speed-up over `baseline`, seconds a sample; NaN and nulls where nothing fits."""
+    if not result:
+        return {"step_seconds": None, "samples_per_second": None, "speedup": None, "largest_device_bytes": None,
+                "schedule": None, "recompute": None, "balance": []}
+    sample = result["step_seconds"] / batch
+    return {**result, "samples_per_second": 1 / sample, "speedup": baseline / sample}
+
+
+def schedules():
+    lines = subprocess.run([PROGRAM, "schedule", "--list"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line.split()[0] for line in lines if "no backward" not in line]
+
+
+def best_of(pool, table, cell, costs):
+    """The fastest of our schedules and recomputations whose devices stay under the limit."""
+    tried = pool.map(lambda how: simulated(table, cell, costs, schedule=how[0], recompute=how[1], balance="time"),
+                     [(schedule, mode) for schedule in schedules() for mode in MODES])
+    fit = [result for result in tried if result and result["largest_device_bytes"] <= LIMIT_BYTES]
+    return min(fit, key=lambda result: result["step_seconds"], default=None)
+
+
+def measured(table, cell, costs, first):
+    """A cell at a small batch with our balance; without recomputation in the fastest of 1, 2, 4 and 8 micro-batches."""
+    batch = RUN["speed"]["batch"]
+    asked = min(cell[3], batch)
+    runs = []
+    for chunks in (1, 2, 4, 8) if cell[6] == "never" else (asked,):
+        options = options_of(table, cell, **RUN["speed"], chunks=chunks, balance="time", costs=costs)
+        try:
+            runs.append((cgpipe("bench", cell[1], options)["step_seconds"], chunks))
+        except Cgpipe as failure:
+            print(f"{cell[0]}: {failure}", flush=True)
+    if not runs:
+        return None
+    seconds, chunks = min(runs)
+    expected = simulated(table, cell, costs, batch=batch, chunks=chunks, balance="time")
+    return {"batch": batch, "chunks": chunks, "samples_per_second": batch / seconds, "speedup": (first or seconds) / seconds,
+            "simulated_samples_per_second": batch / expected["step_seconds"], "step_seconds": seconds}
+
+
+def speed_cells(table, costs):
+    cells, baseline = [], None
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        for cell in table["cells"]:
+            report = cell_report(table, cell)
+            ours = simulated(table, cell, costs)
+            baseline = baseline or ours["step_seconds"] / cell[2]
+            for key, result in (("published_balance", ours), ("own_balance", simulated(table, cell, costs, balance="time")),
+                                ("best", best_of(pool, table, cell, costs))):
+                report[key + "_simulated"] = with_speed(result, cell[2], baseline)
+            cells.append(report)
+            print(f"{cell[0]}: {report['own_balance_simulated']['speedup']:.3f}", flush=True)
+    first = None
+    for cell, report in zip(table["cells"], cells):
+        if not PLAN_ONLY and cell[4] <= os.cpu_count() and (m := measured(table, cell, costs, first)):
+            first = first or m["step_seconds"]
+            report["measured"] = m
+    return cells
+
+
 def speed(name, directory):
-    costs = directory / "costs.json"
-    if os.environ.get("PROFILE") or not costs.exists():
-        model, samples = COSTS[name]
-        run(["profile", model, "--batch", str(samples), "--chunks", "1", "--repeats", "7",
-             "--json", str(costs.relative_to(ROOT))], directory / "costs.txt")
-    arguments = ["bench", name, "--costs", str(costs.relative_to(ROOT)),
-                 "--json", str((directory / "results.json").relative_to(ROOT))]
-    if os.environ.get("PLAN_ONLY"):
-        arguments.append("--plan-only")
-    run(arguments, directory / "results.txt")
-    report = json.loads((directory / "results.json").read_text())
-    speed_picture(directory / "speed-up.svg", f"{report['title'].split(',')[0]}: speed-up", report["cells"])
-    told = ["", f"Costs of layers: `{report['costs_command']}`, {report['costs_date']}, "
-            f"{report['costs_samples']} samples on one core; messages at {report['copy_bytes_per_second'] * 1e-9:.2f} GB/s, "
-            "this machine's copies in memory."]
-    fill(directory, "", arguments, speed_rows(report["cells"]) + told + measured_rows(report["cells"])
-         + picture_of("speed-up.svg"))
+    table = TABLES[name]
+    costs = pathlib.Path(COSTS).resolve() if COSTS else directory / "costs.json"
+    if not COSTS and (os.environ.get("PROFILE") or not costs.exists()):
+        options = {"batch": PROFILED[name], "chunks": 1, "repeats": 7}
+        costs.write_text(json.dumps(cgpipe("profile", table["cells"][0][1], options), indent=2) + "\n")
+    profile = json.loads(costs.read_text())
+    cells = speed_cells(table, costs)
+    write(directory, "results", {"benchmark": name, "title": table["title"], "costs_command": profile.get("command"),
+                                 "costs_date": profile.get("date"), "costs_samples": profile["samples"],
+                                 "copy_bytes_per_second": profile["copy_bytes_per_second"], "cells": cells})
+    if RESULTS:
+        return
+    speed_picture(directory / "speed-up.svg", f"{table['title'].split(',')[0]}: speed-up", cells)
+    told = ["", f"Costs of layers: `{profile.get('command')}`, {profile.get('date')}, {profile['samples']} samples on one core; "
+            f"messages at {profile['copy_bytes_per_second'] * 1e-9:.2f} GB/s, this machine's copies in memory."]
+    fill(directory, "", name, speed_rows(cells) + told + measured_rows(cells) + picture_of("speed-up.svg"))
+
+
+def write(directory, stem, report):
+    directory = pathlib.Path(RESULTS) if RESULTS else directory
+    (directory / f"{stem}.json").write_text(json.dumps(report, indent=2) + "\n")
 
 
 # --- README ---
@@ -186,11 +316,11 @@ def picture_of(picture):
     return ["", f"![{picture.removesuffix('.svg')}]({picture})"]
 
 
-def fill(directory, suffix, arguments, lines):
+def fill(directory, suffix, name, lines):
     """Put lines between the README's marks for this table."""
     readme = directory / "README.md"
     begin, end = (f"<!-- {mark}{' ' + suffix if suffix else ''} -->" for mark in ("table", "end"))
-    told = [begin, f"`cgpipe {' '.join(arguments)}`, {datetime.date.today()}:", "", *lines, end]
+    told = [begin, f"`{'PLAN_ONLY=1 ' if PLAN_ONLY else ''}bench/tables.py {name}`, {datetime.date.today()}:", "", *lines, end]
     text = readme.read_text()
     pattern = re.escape(begin) + ".*?" + re.escape(end)
     if not re.search(pattern, text, re.S):
@@ -200,14 +330,15 @@ def fill(directory, suffix, arguments, lines):
 
 def main():
     names = sys.argv[1:]
-    known = [*MEMORY, *COSTS]
     for name in names:
-        if name not in known:
-            sys.exit(f"{name}: expected one of {' '.join(known)}")
+        if name not in TABLES:
+            sys.exit(f"{name}: expected one of {' '.join(TABLES)}")
     if not names:
         sys.exit(__doc__)
     for name in names:
-        (memory if name in MEMORY else speed)(name, HERE / name)
+        print(name, flush=True)
+        (speed if name in PROFILED else memory)(name, HERE / name.removesuffix("-old"))
 
 
-main()
+if __name__ == "__main__":
+    main()
