@@ -78,8 +78,8 @@ fuzz: all ## run libFuzzer on READERS of files and texts (default: all), SECONDS
 	@cmake --build $(BUILD) -j $(JOBS) --target test_support -- --quiet
 	@tools/fuzz.sh $(BUILD) $(SECONDS) $(READERS)
 
-schedules: all ## make docs/schedules.md and its drawings again
-	@tools/schedules.sh $(BUILD) docs
+schedules: all ## make docs/reference/schedules.md and its drawings again
+	@tools/schedules.sh $(BUILD) docs/reference
 
 # AddressSanitizer looks for uses of a function's variables after its return, too, where ASAN_OPTIONS does not say otherwise.
 asan tsan: export ASAN_OPTIONS := detect_stack_use_after_return=1:$(ASAN_OPTIONS)

@@ -134,7 +134,7 @@ def main():
     read = Tokenizer(models.BPE.from_file(*(os.path.join(directory, name) for name in ("vocab.json", "merges.txt"))))
     read.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     read.decoder = decoders.ByteLevel()
-    pairs = [[text, read.encode(text).ids] for text in strings([os.path.join(ROOT, "docs", "training.md")])]
+    pairs = [[text, read.encode(text).ids] for text in strings([os.path.join(ROOT, "docs", "how-to", "train-text.md")])]
     assert all(read.decode(ids) == text for text, ids in pairs if text)
     with open(os.path.join(directory, "strings.json"), "w", encoding="ascii") as file:
         file.write(json.dumps({"about": f"made by tools/reference_tokens.py with tokenizers {tokenizers.__version__}",

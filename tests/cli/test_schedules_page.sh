@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# docs/schedules.md and its drawings are what `make schedules` makes now.
+# docs/reference/schedules.md and its drawings are what `make schedules` makes now.
 #
 #     bash test_schedules_page.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -15,9 +15,9 @@ if [ "$drawings" -lt 15 ]; then
     echo "not ok: $drawings drawings, expected one for each schedule"
     exit 1
 fi
-if ! diff -r "$temp/schedules" "$1/docs/schedules" >"$temp/difference" || ! diff "$temp/schedules.md" "$1/docs/schedules.md" >>"$temp/difference"; then
+if ! diff -r "$temp/schedules" "$1/docs/reference/schedules" >"$temp/difference" || ! diff "$temp/schedules.md" "$1/docs/reference/schedules.md" >>"$temp/difference"; then
     head -c 2000 "$temp/difference"
-    echo "not ok: docs/schedules.md or docs/schedules/ is stale (make schedules)"
+    echo "not ok: docs/reference/schedules.md or docs/reference/schedules/ is stale (make schedules)"
     exit 1
 fi
 echo "ok: the page and its $drawings drawings are up to date"

@@ -48,7 +48,7 @@ add 'cgpipe profile unet:B=2,C=8,depth=3,image=64 --batch 8' '--repeats 1'
 add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'
 add "cgpipe train $gpt2 --data book.txt --stages 2 --steps 20 --run short --trace step.json" '--steps 3'
 
-# --- docs/training.md ---
+# --- docs/how-to/train-text.md ---
 add "cgpipe train $gpt2 --data src include --stages 2 --batch 16 --chunks 4 --steps 300 --warmup 20 --lr-schedule cosine --clip 1 \
 --evaluate-every 100 --save-every 50 --run my-run" '--steps 2 --warmup 1 --validation 0.001'
 add "cgpipe train gpt2:layers=4,width=128,heads=4,vocab=2257,seq=128 --data pages.bin --steps 100 --run pages-run" '--steps 2'
@@ -56,7 +56,7 @@ add 'cgpipe sample pages-run --tokenizer tests/data/tokenizer --prompt "A pipeli
 add "cgpipe train $gpt2 --data src include --stages 2 --batch 8 --chunks 4 --steps 10 --run short --trace step.json,step.svg,step.txt" \
     '--steps 3 --validation 0.001'
 
-# --- docs/images.md ---
+# --- docs/how-to/train-images.md ---
 add 'cgpipe train resnet20 --data shapes --stages 2 --batch 32 --chunks 2 --balance time --lr 3e-3 --warmup 50 --lr-schedule cosine --steps 600 --evaluate-every 300' \
     '--steps 2 --warmup 1 --run r --balance flops'
 add 'cgpipe train unet:B=2,C=8,depth=3,image=32 --data shapes:masks=1,validation=500 --stages 2 --batch 16 --chunks 2 --dropout 0 --lr 1e-2 --warmup 50 --lr-schedule cosine --steps 2500 --evaluate-every 500' \
@@ -76,7 +76,7 @@ numbers "cgpipe schedule --compare step.json --svg compared.svg"
 numbers "./guide whole 2 600"
 
 # --- cgpipe convert ---
-skip 'cgpipe convert gpt2-files run' 'the example of train has made this directory; docs/models.md converts to another'
+skip 'cgpipe convert gpt2-files run' 'the example of train has made this directory; docs/reference/models.md converts to another'
 skip 'cgpipe sample my-gpt2 --tokenizer gpt2-files --prompt "Once"' 'the weights of tests/data know 53 tokens, the tokenizer there has 2,257; test_convert samples from bytes'
 skip 'cgpipe convert resnet50.safetensors my-resnet --model resnet50' 'no weights of a ResNet-50 are here; test_convert has a ResNet-20'
 skip 'cgpipe convert my-resnet out.safetensors' 'likewise'

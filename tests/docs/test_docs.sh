@@ -162,7 +162,7 @@ check_call() { # `cgp_name(a, b)`: so many parameters, unless there are dots
 
 is_name() { # pages for who reads the source may name what is internal
     [ -n "${public[$1]-}" ] && return
-    case $page in docs/design/* | ARCHITECTURE.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
+    case $page in docs/design/* | docs/decisions/* | ARCHITECTURE.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
 }
 
 check_span() {
@@ -219,7 +219,7 @@ make_directory() {
     for entry in README.md ARCHITECTURE.md CHANGELOG.md LICENSE Makefile bench cli cmake docs examples include models src tests tools; do
         [ ! -e "$source_dir/$entry" ] || ln -s "$source_dir/$entry" "$directory"
     done
-    cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md >"$directory/book.txt"
+    cat "$source_dir/README.md" "$source_dir/ARCHITECTURE.md" "$source_dir"/docs/*.md "$source_dir"/docs/*/*.md >"$directory/book.txt"
     mkdir "$directory/gpt2-files" # a small GPT-2, and another one's tokenizer
     ln -s "$source_dir"/tests/data/weights/gpt2/* "$source_dir"/tests/data/tokenizer/* "$directory/gpt2-files"
     for entry in {1..400}; do printf '\1\0\5\0\11\0\52\0\7\0'; done >"$directory/book.bin" # tokens that it knows
@@ -359,7 +359,7 @@ mkdir "$work/marks"
 # --- all pages ---
 
 cd "$source_dir" || exit 1
-pages=(README.md ARCHITECTURE.md docs/*.md docs/design/*.md examples/README.md bench/README.md bench/*/README.md)
+pages=(README.md ARCHITECTURE.md docs/*.md docs/*/*.md examples/README.md bench/README.md bench/*/README.md)
 for page in "${pages[@]}"; do
     check_page "$page"
 done >"$work/wrong"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_torchgpipe.c -- promises that torchgpipe's tests ask about, or its defects break, and no other test of ours shows
- * alone. docs/torchgpipe.md has all of them.
+ * alone. docs/reference/torchgpipe.md has all of them.
  *
  *     layer    first        middle      last
  *              x ──► h ──────► k ────────► + ──► y, loss
