@@ -44,9 +44,10 @@ skip 'cc program.c -static $(pkg-config --static --cflags --libs cgpipe)' 'test_
 gpt2=gpt2:layers=4,width=128,heads=4,vocab=256,seq=128
 add "cgpipe train $gpt2 --data book.txt --stages 2 --chunks 4 --run my-run" '--steps 2'
 add 'cgpipe train --resume --run my-run --stages 3 --schedule gpipe --recompute always+selective' '--steps 3'
-add 'cgpipe profile unet:B=2,C=8,depth=3,image=64 --batch 8' '--repeats 1'
-add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'
 add "cgpipe train $gpt2 --data book.txt --stages 2 --steps 20 --run short --trace step.json" '--steps 3'
+
+# --- bench/README.md ---
+add 'cgpipe bench gpt2 --stages 2 --chunks 8 --batch 8' '--steps 2 --model gpt2:layers=2,width=64,heads=4,vocab=256,seq=64'
 
 # --- docs/how-to/train-text.md ---
 add "cgpipe train $gpt2 --data src include --stages 2 --batch 16 --chunks 4 --steps 300 --warmup 20 --lr-schedule cosine --clip 1 \
