@@ -1,8 +1,8 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# Write docs/schedules.md and its drawings anew, with the program in BUILD:
+# Write docs/reference/schedules.md and its drawings anew, with the program in BUILD:
 #
-#     tools/schedules.sh BUILD FOLDER        FOLDER: docs, or another to compare with it
+#     tools/schedules.sh BUILD DIRECTORY        docs/reference, or another to compare with it
 #
 # Every figure comes from `cgpipe schedule`, where a stage costs 1/v if its device has v of them: all are compared for the same
 # work per device.
@@ -21,7 +21,7 @@ value() { # KEY: of $figures
 }
 
 # The largest number of a list on the lines after "KEY": [
-most() {
+max_of() {
     awk -v key="\"$1\": [" 'index($0, key) { on = 1; next } on && /]/ { exit } on && $1 + 0 > m { m = $1 + 0 } END { print m + 0 }' \
         "$figures"
 }
@@ -33,8 +33,8 @@ simulate() {
     command="cgpipe schedule $1 --stages 4 --chunks 8"
     # shellcheck disable=SC2086
     "$program" ${command#cgpipe } --svg "$directory/schedules/$1.svg" --json "$figures" >/dev/null
-    peak=$(most peak_slots_per_device | awk -v v="$v" '{ printf "%g", $1 / v }')
-    least=$(most min_capacity)
+    peak=$(max_of peak_slots_per_device | awk -v v="$v" '{ printf "%g", $1 / v }')
+    buffers=$(max_of min_capacity)
 }
 
 names() {
@@ -46,7 +46,7 @@ percent() {
 }
 
 # NAME KEY: of the list, with its line breaks.
-told() {
+text_of() {
     awk -v name="\"$1\"" -v key="\"$2\": \"" 'index($0, "\"schedule\": " name) { on = 1 }
         on && (at = index($0, key)) { text = substr($0, at + length(key)); sub(/",?$/, "", text); gsub(/\\n/, "\n", text); print text; exit }' \
         "$list"
@@ -61,12 +61,12 @@ of a micro-batch take 1 each on a device; B is I and W in one piece. Where a dev
 `--cost-i` and `--cost-w` give other times, of a stage).
 This page and its drawings are made by `make schedules`, and a test fails when they are stale.
 
-- **Bubble**: idle share of the devices. *By makespan*, from the beginning of the step to its end: what counts where all devices wait for
-  each other at the end of a step, as they do here for the gradient norm. *By span*, from a device's first action to its last: what the
-  zero-bubble papers quote, and what counts where the next step may begin on a device that is done.
-- **In flight**: most micro-batches at one time between their F and the end of their backward, on the device that has most;
-  half a device's stages count half. Activation memory is proportional to it.
-- **Buffers**: the least number on every edge with which it cannot deadlock, whatever the costs.
+- **Bubble**: idle fraction of the devices. *By makespan*, from the beginning of the step to its end: it counts where all devices wait for
+  each other at the end of a step, as they do here for the gradient norm. *By span*, from a device's first action to its last: the
+  zero-bubble papers quote it, and it counts where the next step may begin on a device that is done.
+- **In flight**: the maximum over time and devices of micro-batches between their F and the end of their backward; half a device's stages
+  count half. Activation memory is proportional to it.
+- **Buffers**: the minimum number on every edge with which the schedule cannot deadlock under any costs.
 
 In the drawings every kind has its colour, letter and texture; later stages of a device are darker; the red border is a critical path.
 
@@ -76,19 +76,19 @@ TEXT
     for name in $(names); do
         simulate "$name"
         echo "| [\`$name\`](#$name) | $(value makespan | sed 's/\.0$//') | $(percent "$(value bubble_makespan)") |" \
-            "$(percent "$(value bubble_span)") | $peak | $least | $(told "$name" when) |"
+            "$(percent "$(value bubble_span)") | $peak | $buffers | $(text_of "$name" when) |"
     done
     cat <<'TEXT'
 
 A schedule of your own is a CSV file, a line per device, a cell per action (`2F0`: stage 2, forward, micro-batch 0), in the form of PyTorch's
 pipelining, with or without transfers: `cgpipe schedule --check FILE` proves it complete, in order and free of deadlock, or shows where it
-is not, and simulates it. What `_dump_csv()` of PyTorch 2.5, 2.6, 2.9 and 2.15 writes of each of its schedules is read, the older letters
-(B for I, BW for B) too; `tests/data/schedules` has some of each. With transfers, RECV only posts a receive, and the action that needs the
-message waits: makespan and bubble are those without transfers, but a posted receive holds a buffer, so buffers may be more.
+is not, and simulates it. The output of `_dump_csv()` in PyTorch 2.5, 2.6, 2.9 and 2.15 is read for each of its schedules, with the older
+letters (B for I, BW for B) too; `tests/data/schedules` has some of each. With transfers, RECV only posts a receive, and the action that
+needs the message waits: makespan and bubble are those without transfers, but a posted receive holds a buffer, so buffers may be more.
 TEXT
     for name in $(names); do
         simulate "$name"
-        printf '\n## %s\n\n%s\n\n![%s](schedules/%s.svg)\n\n    %s\n' "$name" "$(told "$name" rule)" "$name" "$name" "$command"
+        printf '\n## %s\n\n%s\n\n![%s](schedules/%s.svg)\n\n    %s\n' "$name" "$(text_of "$name" rule)" "$name" "$name" "$command"
     done
 }
 
