@@ -57,7 +57,7 @@ page() {
 # Schedules
 
 All schedules of `cgpipe schedule`, on 4 devices with 8 micro-batches, where forward (F), input gradient (I) and weight gradient (W)
-of a micro-batch take 1 each on a device; B is I and W in one piece. Where a device has v stages each takes 1/v (`--cost-f`,
+of a micro-batch take 1 each on a device; B is I and W in one piece. With v stages on a device each takes 1/v (`--cost-f`,
 `--cost-i` and `--cost-w` give other times, of a stage).
 This page and its drawings are made by `make schedules`, and a test fails when they are stale.
 

@@ -2,8 +2,8 @@
 # blocks.awk -- the code of a Markdown page, in order, a record a line:
 #
 #     command LINE    of a block of ```sh, its continuations joined
-#     prompt LINE     what follows `$ ` in a block of ```console, or in an indented one
-#     output LINE     what stands below that, up to the next prompt
+#     prompt LINE     after `$ ` in a block of ```console, or in an indented one
+#     output LINE     below that, up to the next prompt
 #     line LINE       any other line of an indented block: a command, or not
 #     file LINE       of a block of ```cmake
 #     c LINE          of a block of ```c

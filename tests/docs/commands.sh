@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # commands.sh -- the commands of the docs that are not run as they stand. Sourced by test_docs.sh.
 #
-#     skip COMMAND WHY          not run here; where else, or why not at all
+#     skip COMMAND WHY          not run here; the test that runs it, or the reason
 #     add COMMAND WORDS         run with these words behind it, to be short
 #     numbers COMMAND           its output is compared without its numbers: times, or figures of a text that changes
 #

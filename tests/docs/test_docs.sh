@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# test_docs.sh SOURCE_DIR BUILD_DIR -- what the pages say is so:
+# test_docs.sh SOURCE_DIR BUILD_DIR -- check the pages:
 #
-#     commands    every one is run, in order, in a directory that looks like the project's, or stands in commands.sh with the reason; what
-#                 stands below a prompt is what it prints; the example of each `cgpipe help COMMAND` is run, too
-#     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: there are such ones
+#     commands    every one is run, in order, in a directory that looks like the project's, or stands in commands.sh with the reason; the
+#                 output below a prompt is the command's; the example of each `cgpipe help COMMAND` is run, too
+#     spans       `cgpipe ...`, `make ...`, `--option`, `cgp_name()`, `tests/file`: all exist
 #     links       lead to a file, and to a heading of it
 #     the guide   has all of examples/guide.c, and names every public header and every field of the options
 #
@@ -27,7 +27,7 @@ add() { additions[$1]=$2; }
 numbers() { without_numbers[$1]=1; }
 source "$tests/commands.sh"
 
-# --- what there is ---
+# --- commands, options, targets, functions ---
 
 DESTDIR='' cmake --install "$build_dir" --prefix "$HOME/cgpipe" >"$work/install" || { cat "$work/install"; exit 1; }
 rm -f "$build_dir/install_manifest.txt"
@@ -56,7 +56,7 @@ while IFS= read -r name; do internal[$name]=1; done < <(grep -rhoE '\bcgp_?_[a-z
 # Without comment, spaces single.
 plain() { sed 's/ \{1,\}#.*//; s/  */ /g; s/ *$//' <<<"$1"; }
 
-# Whether a line of an indented block is a command and not code, output or a drawing, whatever programs this machine has: it begins with
+# True for a line of an indented block that is a command, not code, output or a drawing, whatever programs this machine has: it begins with
 # one that pages use, a script of the project, or any word with an option somewhere behind it.
 is_command() {
     local words word
@@ -83,7 +83,7 @@ same() {
     [[ $got == $pattern ]]
 }
 
-# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables. Prints what is wrong.
+# run_command COMMAND [EXPECTED_FILE]: in this shell, as it may change directory and variables. Prints faults.
 run_command() {
     local command expected=${2-} code began=${EPOCHREALTIME/./}
     command=$(plain "$1")
@@ -160,7 +160,7 @@ check_call() { # `cgp_name(a, b)`: so many parameters, unless there are dots
         "$work/functions" || echo "$page: another number of parameters: \`$span\`"
 }
 
-is_name() { # pages for who reads the source may name what is internal
+is_name() { # pages for readers of the source may name internals
     [ -n "${public[$1]-}" ] && return
     case $page in docs/design/* | docs/decisions/* | ARCHITECTURE.md) [ -n "${internal[$1]-}" ] ;; *) false ;; esac
 }
@@ -173,7 +173,7 @@ check_span() {
         case ${words[1]} in --version | help | ... | COMMAND) return ;; esac
         if ! grep -qxF -- "${words[1]}" <<<"$commands"; then echo "$page: no such command: \`$span\`"; return; fi
         check_options "$work/options-${words[1]}" "${words[@]}"
-        # What only shows something is run.
+        # Commands that only show something are run.
         if [[ ${#words[@]} -ge 3 && ! $span =~ [[:space:]][A-Z]+ && ! $span =~ \.\.\. ]]; then
             case $span in cgpipe\ plan\ * | *--plan-only* | cgpipe\ schedule\ [a-z]*) run_command "$span" ;; esac
         fi
@@ -211,8 +211,8 @@ check_links() {
     done
 }
 
-# $directory, where a page's commands are run. It has what belongs to the project and no more: commands write through links, and a reader who has
-# followed the guide in the project's directory keeps a book.txt and runs there.
+# Make $directory, in which a page's commands run, with the project's own entries and no more: commands write through links, and a reader who
+# has followed the guide in the project's directory keeps a book.txt and runs there.
 make_directory() {
     local entry
     directory=$(mktemp -d "$work/page-XXXXXX")
@@ -239,7 +239,7 @@ check_help() {
     cd "$source_dir" || return
 }
 
-# check_page PAGE: print what is wrong with it.
+# check_page PAGE: print its faults.
 check_page() {
     local page=$1 span directory
     make_directory
@@ -294,7 +294,7 @@ fields() { # the members of a struct in a header
         grep -oE '[a-z_0-9]+(\[[A-Z_a-z0-9]*\])?[ ]*[,;]' | sed 's/[^a-z0-9_].*//'
 }
 
-check_headers() { # check_headers PAGE: each is in a row of its table; cgpipe.h has those of which the page says so
+check_headers() { # check_headers PAGE: each is in a row of its table; cgpipe.h has those that the page lists for it
     local header
     while IFS= read -r header; do
         sed -n 's/^| \(cgpipe\/[^|]*\)|.*/\1/p' "$1" | tr -d ' ' | tr , '\n' | grep -qxF -- "$header" ||
@@ -315,7 +315,7 @@ check_tables() {
     done
 }
 
-# --- the check itself finds what is wrong ---
+# --- the check itself finds faults ---
 
 failed=0
 find_fault() { # find_fault WHAT EXPECTED <page
