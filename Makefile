@@ -51,7 +51,7 @@ bench: all ## measure speed and memory, here and in PyTorch (bench/README.md say
 	@for question in $(QUESTIONS); do \
 	  BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/$$question.py || exit 1; done
 
-TABLES ?= amoebanetd-memory unet-memory resnet101-speed amoebanetd-speed unet-speed
+TABLES ?= amoebanetd-memory amoebanetd-memory-old unet-memory resnet101-speed amoebanetd-speed unet-speed
 tables: all ## the published tables beside ours (bench/README.md); TABLES="unet-memory" for one
 	@BUILD=$(BUILD) PYTHONDONTWRITEBYTECODE=1 python3 bench/tables.py $(TABLES)
 
