@@ -2,6 +2,8 @@
 /* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in
  * once, kept for the next time. */
 #include "pipeline/pipeline.h"
+#include "plan/actions.h"
+#include "plan/memory/slots.h"
 
 #include <limits.h>
 #include <stdlib.h>

@@ -34,7 +34,7 @@ static void set_execution(execution *s, cgp__worker *worker, const cgp__run_cont
                                    bound->saved_slot * stage->info.saved_slot_bytes;
 }
 
-static void *at(const execution *s, cgp__place place) {
+static void *at(const execution *s, cgp__location place) {
     if (place.arena == CGP__NOWHERE) return NULL;
     const cgp_model *model = s->plan->model;
     const bool host = place.arena == CGP__HOST;
@@ -49,7 +49,7 @@ static void *at(const execution *s, cgp__place place) {
 /* Addresses of what later calls read. */
 static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetch *prefetch) {
     for (int i = 0; i < call->n_prefetch; i++)
-        prefetch[i] = (cgp__prefetch){at(s, call->prefetch[i].place), call->prefetch[i].bytes};
+        prefetch[i] = (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
     return call->n_prefetch;
 }
 
@@ -167,7 +167,7 @@ static cgp_status compute(const execution *s, bool *stopped) {
 
 /* The rows of the model's output that this action made, to the caller. */
 static void give_output(const execution *s) {
-    const cgp__place place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
+    const cgp__location place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
     const cgp_tensor *output = s->context->output;
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
     const int value = s->plan->model->output;

@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* actions.c -- which action runs when: the table of a plan, what is lowered of it for so many
- * micro-batches, and the slots and buffers that it needs.
+/* actions.c -- the actions of a plan: its table, the schedule that is lowered from it, the slots and buffers that it needs.
  *
- *     placement    before the stages are made: which device each one is on
- *     table        afterwards, as a generator may ask what F, I and W of each cost: compute actions
+ *     placement    before the stages are made: the device of each
+ *     table        afterwards, as a generator may need the costs of F, I and W: compute actions
  *     schedule     the table with recomputations and transfers, checked */
-#include "plan/plan.h"
+#include "plan/actions.h"
 
 #include <stdlib.h>
 
+#include "plan/memory/slots.h"
+#include "plan/plan.h"
 #include "schedule/schedule.h"
 
 /* --- placement --- */
 
-/* A table goes through the checker before anything else looks at it. */
-static cgp_status place_table(cgp_plan *plan, const cgp_plan_options *o) {
+/* Validate a user's table first. */
+static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule *table = o->table;
     if (o->schedule || o->virtual_stages || o->group)
         return cgp_fail(CGP_EINVAL,
@@ -53,8 +54,8 @@ static const char *name_of(const cgp_plan_options *o) {
     return o->schedule ? o->schedule : o->external_loss ? "gpipe" : "1f1b";
 }
 
-/* Unknown names are told, with the nearest, where the table is made. */
-static cgp_status place_generated(cgp_plan *plan, const cgp_plan_options *o) {
+/* cgp_schedule_create() refuses an unknown name, with the nearest. */
+static cgp_status use_generator(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_schedule_info *info = cgp_schedule_info_find(name_of(o));
     if (info && !info->has_backward && !o->inference)
         return cgp_fail(CGP_EINVAL,
@@ -79,12 +80,12 @@ int cgp_plan_options_stages(const cgp_plan_options *options) {
     return o->stages * v;
 }
 
-cgp_status cgp__plan_place(cgp_plan *plan, const cgp_plan_options *o) {
+cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *o) {
     const int layers = plan->model->n_layers;
     if (o->stages < 1 || o->stages > layers)
         return cgp_fail(CGP_EINVAL, "stages: expected 1 to %d (the number of layers), got %d",
                         layers, o->stages);
-    CGP_TRY(o->table && !o->inference ? place_table(plan, o) : place_generated(plan, o));
+    CGP_TRY(o->table && !o->inference ? use_table(plan, o) : use_generator(plan, o));
     plan->n_devices = cgp_schedule_devices(plan->table);
     plan->n_stages = cgp_schedule_stages(plan->table);
     if (plan->n_stages <= layers) return CGP_OK;
@@ -96,7 +97,7 @@ cgp_status cgp__plan_place(cgp_plan *plan, const cgp_plan_options *o) {
 
 /* --- table --- */
 
-/* [4][stages] FLOPs of F, I, W and R. */
+/* Return FLOPs of F, I, W and R, [4][stages]. */
 static double *stage_costs(const cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     double *costs = cgp__calloc(4 * n, sizeof *costs);
@@ -129,7 +130,7 @@ static cgp_status generate(cgp_plan *plan, const cgp_plan_options *o, const doub
 
 /* --- schedule --- */
 
-/* As many micro-batches as each edge has buffers; while they are not known, what fills all devices. */
+/* Return as many micro-batches as each edge has buffers; before these are known, one per device. */
 static int forward_group(const cgp_plan *plan) {
     int group = plan->n_devices;
     for (int e = 0; e < plan->n_edges; e++) {
@@ -163,7 +164,7 @@ cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forwar
     return status;
 }
 
-/* Slots from the lists. Evaluation runs forward only and needs one of each kind that F uses. */
+/* Count slots by the lists. Evaluation runs forward only and needs one of each kind that F uses. */
 static cgp_status count_slots(cgp_plan *plan) {
     const size_t n = (size_t)plan->n_stages;
     int *counts = cgp__calloc(2 * n, sizeof *counts);
@@ -179,8 +180,8 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
-/* Simulate the step with FLOPs as costs; buffers so that no sender ever waits, at least 2.
- * Where no sender waits, nothing deadlocks. */
+/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2. Where no sender waits,
+ * nothing deadlocks. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->n_stages;
     const cgp_schedule_costs given = {.forward = costs,

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* messages.c -- what crosses between stages.
+/* messages.c -- values and gradients that cross between stages.
  *
- * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient comes
- * back along a chain, from the last stage that uses it down through the others to the one that
- * made it; each adds its own uses, last to first, to what arrived:
+ * A value made in stage a and used in stage c > a goes from a to c directly. Its gradient returns along a chain, from the last
+ * stage that uses it down through the others to its producer; each adds its own uses, last to first, to the sum that arrived:
  *
  *     value        a ──► c1          gradient     a ◄── c1 ◄── c2
  *                  a ──────► c2
  *
- * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit,
- * and a stage never has to add two partial sums. */
-#include "plan/plan.h"
+ * So the sum ((g4 + g3) + g2) + g1 over uses 1..4 is the same for every balance, to the bit, and a stage never has to add
+ * two partial sums. */
+#include "plan/messages.h"
 
 #include <stdlib.h>
 
+#include "plan/plan.h"
+
 /* --- readers --- */
 
-static bool hands_back(const cgp__node *node) {
+static bool has_input_gradient(const cgp__node *node) {
     return node->requires_grad && node->op->dx != CGP__DX_NONE;
 }
 
-/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so
- * stages, ascend. `n`: [values] how many are listed so far. */
+/* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so stages,
+ * ascend. `n`: [values] the count so far. */
 static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *first, int *n,
                          int *last_stage) {
     const cgp_model *model = plan->model;
@@ -35,7 +36,7 @@ static void visit_inputs(const cgp_plan *plan, cgp__reader *readers, const int *
             cgp__reader *reader = &readers[first[value] + n[value] - 1];
             reader->stage = stage;
             reader->last_node = i;
-            reader->gradient = reader->gradient || hands_back(node);
+            reader->gradient = reader->gradient || has_input_gradient(node);
         }
     }
 }
@@ -76,7 +77,7 @@ int cgp__plan_last_reader(const cgp_plan *plan, int value) {
 
 /* --- edges --- */
 
-static int maker_stage(const cgp_plan *plan, int value) {
+static int producer_stage(const cgp_plan *plan, int value) {
     const int node = plan->model->values[value].node;
     return node < 0 ? -1 : plan->node_stage[node];
 }
@@ -86,7 +87,7 @@ static uint64_t hash_of(cgp_edge edge) {
     return cgp__hash(stages, sizeof stages);
 }
 
-/* The edge from a stage to another, made if there is none yet; -1 when short of memory. */
+/* Find or make the edge between two stages; -1 when short of memory. */
 static int find_edge(cgp_plan *plan, cgp__index *index, cgp_edge edge) {
     const uint64_t hash = hash_of(edge);
     uint32_t tried = 0;
@@ -118,28 +119,28 @@ static cgp_status add_part(cgp_plan *plan, cgp__index *index, int from, int to, 
 }
 
 static cgp_status add_activation(cgp_plan *plan, cgp__index *index, int value) {
-    const int maker = maker_stage(plan, value);
+    const int producer = producer_stage(plan, value);
     for (int r = plan->first_reader[value]; r < plan->first_reader[value + 1]; r++) {
         plan->steps++;
-        if (maker >= 0 && plan->readers[r].stage > maker)
-            CGP_TRY(add_part(plan, index, maker, plan->readers[r].stage, value));
+        if (producer >= 0 && plan->readers[r].stage > producer)
+            CGP_TRY(add_part(plan, index, producer, plan->readers[r].stage, value));
     }
     return CGP_OK;
 }
 
-/* From the last stage that makes a part of the gradient down to the one that made the value. */
+/* Add the chain from the last stage that makes a part of the gradient down to the value's producer. */
 static cgp_status add_gradient(cgp_plan *plan, cgp__index *index, int value) {
-    const int maker = maker_stage(plan, value);
+    const int producer = producer_stage(plan, value);
     int from = -1;
-    if (plan->inference || maker < 0 || !plan->model->values[value].has_grad) return CGP_OK;
+    if (plan->inference || producer < 0 || !plan->model->values[value].has_grad) return CGP_OK;
     for (int r = plan->first_reader[value + 1] - 1; r >= plan->first_reader[value]; r--) {
         const cgp__reader *reader = &plan->readers[r];
         plan->steps++;
-        if (!reader->gradient || reader->stage <= maker) continue;
+        if (!reader->gradient || reader->stage <= producer) continue;
         if (from >= 0) CGP_TRY(add_part(plan, index, from, reader->stage, value));
         from = reader->stage;
     }
-    return from < 0 ? CGP_OK : add_part(plan, index, from, maker, value);
+    return from < 0 ? CGP_OK : add_part(plan, index, from, producer, value);
 }
 
 /* List the edges of each stage. */
@@ -150,7 +151,7 @@ static cgp_status list_stage_edges(cgp_plan *plan) {
     plan->first_stage_edge = first;
     plan->stage_edges = list;
     if (!first || !list) return cgp__no_memory("plan: edges", n * sizeof *first);
-    /* Sizes go two places further than they belong, so that filling moves each start into its place. */
+    /* Counts go two entries further than they belong, so that filling moves each start to its own. */
     for (int e = 0; e < plan->n_edges; e++) {
         first[plan->edges[e].edge.from + 2]++;
         first[plan->edges[e].edge.to + 2]++;

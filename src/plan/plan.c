@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers,
- * totals.
+/* plan.c -- options in, plan out: cut, edges, programs, schedule, slots, transfer buffers, totals.
  *
- * The order matters: the layout of a stage needs the micro-batch only; the number of slots
- * needs the schedule; the schedule needs the edges; the transfer buffers need the simulated
- * step, for which the programs give the costs. */
+ * The order matters: the layout of a stage needs the micro-batch only; the number of slots needs the schedule; the schedule
+ * needs the edges; the transfer buffers need the simulated step, whose costs come from the programs. */
 #include "plan/plan.h"
 
 #include <cgpipe/partition.h>
@@ -13,6 +11,8 @@
 #include <string.h>
 
 #include "optim/optim.h"
+#include "plan/actions.h"
+#include "plan/memory/states.h"
 
 /* A model whose loss is the caller's: gpipe, all forwards and then all backwards. */
 static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model *model) {
@@ -25,12 +25,12 @@ static cgp_status check_external_loss(const cgp_plan_options *o, const cgp_model
                         model->name);
     if (model->values[model->output].type.dtype != CGP_F32)
         return cgp_fail(CGP_EINVAL,
-                        "model %s: expected an output of f32 for a loss outside, got %s",
+                        "model %s: expected an output of f32 for an external loss, got %s",
                         model->name, cgp_dtype_name(model->values[model->output].type.dtype));
     if (o->table || (o->schedule && strcmp(o->schedule, "gpipe") != 0))
         return cgp_fail(
             CGP_EINVAL,
-            "schedule: a loss outside needs all forwards before the first backward: "
+            "schedule: an external loss needs all forwards before the first backward: "
             "expected gpipe, got \"%s\"",
             o->table ? cgp_schedule_name(o->table) : o->schedule);
     return CGP_OK;
@@ -60,7 +60,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
         return cgp_fail(CGP_EINVAL, "precision: expected f32 or bf16, got number %d",
                         (int)o->precision);
     if (o->memory_limit < 0)
-        return cgp_fail(CGP_EINVAL, "device memory: expected bytes >= 0, got %lld",
+        return cgp_fail(CGP_EINVAL, "memory limit: expected bytes >= 0, got %lld",
                         (long long)o->memory_limit);
     if (!o->inference && !o->external_loss && model->n_losses == 0)
         return cgp_fail(CGP_EINVAL,
@@ -73,7 +73,7 @@ static cgp_status check_options(const cgp_plan_options *o, const cgp_model *mode
     if ((int)o->recompute < 0 || o->recompute > CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE)
         return cgp_fail(CGP_EINVAL, "recompute: expected a cgp_recompute, got number %d",
                         (int)o->recompute);
-    return cgp_optim_check(&o->optim); /* also where it has nothing to do: it was given */
+    return cgp_optim_check(&o->optim); /* also for inference, which ignores it */
 }
 
 /* Micro-batches of b = ceil(B / M) samples, ceil(B / b) of them: torchgpipe's rule. */
@@ -147,7 +147,7 @@ static cgp_status make_devices(cgp_plan *plan, const cgp_plan_options *o) {
     return CGP_OK;
 }
 
-/* Give layers, nodes and parameters to stages. */
+/* Assign layers and nodes to stages. */
 static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
     const cgp_model *model = plan->model;
     if (o->balance) {
@@ -171,7 +171,7 @@ static cgp_status cut(cgp_plan *plan, const cgp_plan_options *o) {
     return CGP_OK;
 }
 
-/* All slots of a device's stages, from `at` on; where they end. */
+/* Place all slots of a device's stages, from `at` on; return their end. */
 static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_t at) {
     for (int k = 0; k < device->stages; k++) {
         cgp__stage_plan *stage = &plan->stages[device->stage_list[k]];
@@ -183,7 +183,7 @@ static int64_t place_slots(cgp_plan *plan, const cgp_plan_device *device, int64_
     return at;
 }
 
-/* Sections of each device's memory, in the order of plan.h's drawing. */
+/* Place the sections of each device's memory, in the order of plan.h's drawing. */
 static void add_up(cgp_plan *plan) {
     for (int j = 0; j < plan->n_stages; j++) {
         cgp_plan_device *info = &plan->devices[plan->stages[j].info.device].info;
@@ -256,7 +256,7 @@ static cgp_status check_limit(const cgp_plan *plan, int64_t limit) {
 
 static cgp_status build(cgp_plan *plan, const cgp_plan_options *o) {
     split_batch(plan, o);
-    CGP_TRY(cgp__plan_place(plan, o));
+    CGP_TRY(cgp__plan_place_stages(plan, o));
     CGP_TRY(allocate(plan));
     CGP_TRY(check_size(plan));
     CGP_TRY(make_devices(plan, o));

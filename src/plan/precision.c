@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* precision.c -- what a plan's precision makes of the model's types, in which values are f32 or i32. */
+/* precision.c -- types of values on devices, from the plan's precision and the model's types, f32 or i32. */
 #include "plan/plan.h"
 
 static const char *const names[] = {[CGP_PRECISION_F32] = "f32", [CGP_PRECISION_BF16] = "bf16"};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* query.c -- what a plan tells. */
+/* query.c -- the public getters of a plan. */
 #include "plan/plan.h"
 
 int cgp_plan_stages(const cgp_plan *plan) {

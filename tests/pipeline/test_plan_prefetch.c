@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_prefetch.c -- what linears are told of the calls behind them. */
+/* test_plan_prefetch.c -- prefetch lists of linears: operands of the next calls. */
 #include "graphs.h"
 
 #include "plan/plan.h"
@@ -12,33 +12,33 @@ static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int 
     return 4 * cgp_shape_count(&plan->model->params[node->params[k]].shape);
 }
 
-/* Bytes that the call reads at a place; 0: none. */
-static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__place place) {
+/* Return the bytes that a call reads at a location; 0: none. */
+static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__location location) {
     if (call->node < 0) return 0;
     const cgp__node *node = &plan->model->nodes[call->node];
     const bool weight = call->direction == CGP__BACKWARD_WEIGHT;
     for (int k = 0; k < node->n_params; k++) {
-        if (!weight && cgp__same_place(call->param[k], place))
+        if (!weight && cgp__same_location(call->param[k], location))
             return parameter_bytes(plan, node, k);
     }
     for (int k = 0; k < node->n_inputs; k++) {
-        if (cgp__same_place(call->x[k], place))
+        if (cgp__same_location(call->x[k], location))
             return cgp__plan_value_bytes(plan, node->inputs[k], plan->microbatch);
     }
-    return call->direction != CGP__FORWARD && cgp__same_place(call->y, place)
+    return call->direction != CGP__FORWARD && cgp__same_location(call->y, location)
                ? cgp__plan_value_bytes(plan, node->output, plan->microbatch)
                : 0;
 }
 
-static bool is_told(const cgp__call *call, cgp__place place) {
+static bool prefetches(const cgp__call *call, cgp__location location) {
     for (int i = 0; i < call->n_prefetch; i++) {
-        if (cgp__same_place(call->prefetch[i].place, place)) return true;
+        if (cgp__same_location(call->prefetch[i].location, location)) return true;
     }
     return false;
 }
 
-/* Calls of one action: all that call i is told of is read behind it, down to the next linear; all parameters
- * read there are told of, if there is room. */
+/* Within one action: calls behind call i, down to the next linear, read every entry of its list; the list has all of their
+ * parameters, if it has capacity. */
 static void check_call(const cgp_plan *plan, const cgp__program *program, int i, int end) {
     const cgp__call *call = &program->calls[i];
     int last = i + 1;
@@ -47,35 +47,36 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
     for (int s = 0; s < call->n_prefetch; s++) {
         int64_t bytes = 0;
         for (int j = i + 1; j <= last && j < end && bytes != call->prefetch[s].bytes; j++)
-            bytes = read_bytes(plan, &program->calls[j], call->prefetch[s].place);
+            bytes = read_bytes(plan, &program->calls[j], call->prefetch[s].location);
         assert_int_equal(bytes, call->prefetch[s].bytes);
         assert_true(bytes > 0);
     }
     for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP__MAX_PREFETCH; j++) {
         const cgp__call *next = &program->calls[j];
         for (int k = 0; k < CGP__MAX_PARAMS && next->direction != CGP__BACKWARD_WEIGHT; k++)
-            assert_true(next->param[k].arena == CGP__NOWHERE || is_told(call, next->param[k]));
+            assert_true(next->param[k].arena == CGP__NOWHERE ||
+                        prefetches(call, next->param[k]));
     }
 }
 
-/* How many are told of something. */
+/* Return the number of calls that prefetch. */
 static int check_program(const cgp_plan *plan, const cgp__program *program) {
-    int told = 0;
+    int n = 0;
     for (int i = 0; i < program->n; i++) {
         const cgp__call *call = &program->calls[i];
-        told += call->n_prefetch > 0;
+        n += call->n_prefetch > 0;
         if (is_linear(plan, call))
             check_call(plan, program, i, i < program->n_input ? program->n_input : program->n);
         else
             assert_int_equal(call->n_prefetch, 0);
     }
-    return told;
+    return n;
 }
 
-static void all_that_is_told_is_read_soon(void **unused) {
+static void every_prefetched_operand_is_read_next(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
-    int told = 0;
+    int n = 0;
     for (int round = 0; round < 100; round++) {
         const test_sizes sizes = {test_between(&state, 1, 8), 5, 6, 2, 11, 0.1, true, false};
         cgp_model *model = test_random_graph(&state, &sizes);
@@ -86,15 +87,14 @@ static void all_that_is_told_is_read_soon(void **unused) {
         assert_ok(cgp_plan_create(&plan, model, &o));
         for (int j = 0; j < plan->n_stages; j++) {
             const cgp__stage_plan *stage = &plan->stages[j];
-            told += check_program(plan, &stage->forward_nosave) +
-                    check_program(plan, &stage->forward) +
-                    check_program(plan, &stage->recompute) +
-                    check_program(plan, &stage->backward);
+            n += check_program(plan, &stage->forward_nosave) +
+                 check_program(plan, &stage->forward) + check_program(plan, &stage->recompute) +
+                 check_program(plan, &stage->backward);
         }
         cgp_plan_destroy(plan);
         cgp_model_destroy(model);
     }
-    assert_true(told > 0);
+    assert_true(n > 0);
 }
 
 /* x [6] -> up [10] -> GELU -> down [4] -> loss, 3 samples. */
@@ -116,21 +116,21 @@ static cgp_plan *two_linears(cgp_model **model) {
 }
 
 /* up, gelu, down, loss. */
-static void forward_is_told_of_weights(void **unused) {
+static void forward_prefetches_weights(void **unused) {
     (void)unused;
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
     const cgp__call *calls = plan->stages[0].forward.calls;
     assert_int_equal(calls[0].n_prefetch, 1);
-    assert_true(cgp__same_place(calls[0].prefetch[0].place, calls[2].param[0]));
+    assert_true(cgp__same_location(calls[0].prefetch[0].location, calls[2].param[0]));
     assert_int_equal(calls[0].prefetch[0].bytes, 10 * 4 * 4);
     assert_int_equal(calls[2].n_prefetch, 0);
     cgp_plan_destroy(plan);
     cgp_model_destroy(model);
 }
 
-/* loss, down's weight half, its input half, gelu, up's weight half. */
-static void backward_is_told_of_what_was_saved(void **unused) {
+/* loss, down's weight backward, its input backward, gelu, up's weight backward. */
+static void backward_prefetches_saved_values(void **unused) {
     (void)unused;
     cgp_model *model;
     cgp_plan *plan = two_linears(&model);
@@ -138,9 +138,9 @@ static void backward_is_told_of_what_was_saved(void **unused) {
     const cgp__call *calls = backward->calls;
     assert_int_equal(backward->n, 5);
     assert_int_equal(calls[1].n_prefetch, 1);
-    assert_true(cgp__same_place(calls[1].prefetch[0].place, calls[2].param[0]));
+    assert_true(cgp__same_location(calls[1].prefetch[0].location, calls[2].param[0]));
     assert_int_equal(calls[2].n_prefetch, 1); /* up's x is the caller's */
-    assert_true(cgp__same_place(calls[2].prefetch[0].place, calls[3].x[0]));
+    assert_true(cgp__same_location(calls[2].prefetch[0].location, calls[3].x[0]));
     assert_int_equal(calls[2].prefetch[0].bytes, 3 * 10 * 4);
     assert_int_equal(calls[4].n_prefetch, 0);
     cgp_plan_destroy(plan);
@@ -149,9 +149,9 @@ static void backward_is_told_of_what_was_saved(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(all_that_is_told_is_read_soon),
-        cmocka_unit_test(forward_is_told_of_weights),
-        cmocka_unit_test(backward_is_told_of_what_was_saved),
+        cmocka_unit_test(every_prefetched_operand_is_read_next),
+        cmocka_unit_test(forward_prefetches_weights),
+        cmocka_unit_test(backward_prefetches_saved_values),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,18 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_replay.c -- the plan against a replay that knows values, lifetimes and the action
- * list, but no allocator.
+/* test_plan_replay.c -- the plan against a replay with values, lifetimes and the action list, but no allocator.
  *
- * The replay walks each device's list and keeps count of the bytes that are in use, value by
- * value. From it come a lower bound of what a plan with slots and a workspace needs: as many
- * slots of each kind as are held at one time, times the bytes of what they hold; and, for the
- * workspace, the most that lives within one action and finds no room in the parts of its own
- * saved slot that are not in use. No offsets, so no fragmentation: what the plan needs beyond
- * the bound is what its layout wastes: at most 3 %.
+ * The replay walks each device's list and counts the bytes in use, value by value. This gives a lower bound for a plan with
+ * slots and a workspace: as many slots of each kind as are held at one time, times the bytes of their values; and, for the
+ * workspace, the maximum over actions of the live bytes that do not fit into the unused parts of the action's own saved
+ * slot. No offsets, so no fragmentation: the plan's excess over the bound is the waste of its layout: at most 3 %.
  *
- * One thing the bound leaves out: that everything must lie in one piece. For models so small
- * that what products pack into (some 0.5 MB whatever the batch) is a large part of a slot, one
- * scratchpad more is allowed; for random images, whose stages have a few values of any size, one of the
- * largest piece; for the seed experiment nothing. */
+ * The bound leaves out that every range must be contiguous. For models so small that GEMM packing (some 0.5 MB whatever the
+ * batch) is a large part of a slot, one scratchpad more is allowed; for random images, whose stages have a few values of any
+ * size, one of the largest range; for the GPT-2 benchmark nothing. */
 #include "graphs.h"
 
 #include <cgpipe/models/resnet.h>
@@ -25,19 +21,20 @@ typedef struct replay {
     const cgp_model *model;
     int stage, first, n; /* nodes */
     int64_t b;
-    int64_t *forward_end; /* [values] last node of the stage that reads it in forward; n: sent
-                             or given out; -1: none */
-    int *
-        backward_end; /* [values] lowest node whose backward reads what forward left of it, n if
-                          none */
-    int *again_from, *again_to; /* [values] halves of backward between which it is there again,
-                                   as backward redoes it; -1 if it does not */
-    int64_t slot, input;        /* bytes: saved slot; input slot */
-    int64_t work;               /* most beyond the slot in one action */
-    int64_t scratchpad;         /* the largest */
-    int64_t piece;              /* of that and the values */
-    bool input_read_late;       /* by backward */
-    bool input_redone;          /* by R */
+    /* [values] last node of the stage that reads it in forward; n: sent, or the output; -1: none */
+    int64_t *forward_end;
+    /* [values] lowest node whose backward reads the stored value, n if none */
+    int *backward_end;
+    /* [values] first and last step of backward of a value that backward recomputes; -1: it does not */
+    int *recomputed_from, *recomputed_to;
+    /* bytes of the saved slot, of the input slot */
+    int64_t slot, input;
+    /* maximum beyond the slot in one action */
+    int64_t work;
+    /* the largest scratchpad; the largest of that and the values */
+    int64_t scratchpad, piece;
+    /* backward, R reads the input slot */
+    bool input_read_late, input_recomputed;
 } replay;
 
 /* Stages, users and the chain of gradients, from the model and the balance alone. */
@@ -49,7 +46,7 @@ static int stage_of(const cgp_plan *plan, int node) {
     return stage;
 }
 
-static int maker_of(const cgp_plan *plan, int value) {
+static int producer_of(const cgp_plan *plan, int value) {
     const int node = plan->model->values[value].node;
     return node < 0 ? -1 : stage_of(plan, node);
 }
@@ -67,19 +64,18 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     return false;
 }
 
-/* Whether a stage hands on the gradient of a value (it made it, or uses it), and one above it
- * does. */
+/* Return true if a stage passes on the gradient of a value (as its producer or user), and a stage above does. */
 static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
-    const int maker = maker_of(plan, value);
-    if (maker < 0 || maker > stage || !plan->model->values[value].has_grad) return false;
-    if (maker != stage && !uses(plan, stage, value, true)) return false;
+    const int producer = producer_of(plan, value);
+    if (producer < 0 || producer > stage || !plan->model->values[value].has_grad) return false;
+    if (producer != stage && !uses(plan, stage, value, true)) return false;
     for (int above = stage + 1; above < cgp_plan_stages(plan); above++) {
         if (uses(plan, above, value, true)) return true;
     }
     return false;
 }
 
-/* Of a value of the graph, for n samples: 4 bytes an element, or 2 of a float in bf16. */
+/* Return the bytes of a value for n samples: 4 an element, or 2 of a float in bf16. */
 static int64_t value_bytes(const cgp_plan *plan, int value, int64_t n) {
     const cgp__type *type = &plan->model->values[value].type;
     const bool half = plan->precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
@@ -128,19 +124,19 @@ static int64_t scratch(replay *r, int i, cgp__direction direction) {
     return bytes;
 }
 
-/* Halves of backward in the order of time: the weight half of node i, then its input half. */
-static int half_of(const replay *r, int i, cgp__direction direction) {
+/* Steps of backward in the order of time: weight backward of node i, then its input backward. */
+static int step_of(const replay *r, int i, cgp__direction direction) {
     return 2 * (r->n - 1 - i) + (direction == CGP__BACKWARD_INPUT);
 }
 
-static void widen(int *from, int *to, int half) {
-    *from = *from < 0 || half < *from ? half : *from;
-    *to = half > *to ? half : *to;
+static void widen(int *from, int *to, int step) {
+    *from = *from < 0 || step < *from ? step : *from;
+    *to = step > *to ? step : *to;
 }
 
-/* The halves that read value v: by an op's table, or because they redo what is made of it. From
- * the last node to the first, so that who is redone when is known for all that use v. */
-static void find_halves(replay *r, int v, int *from, int *to) {
+/* Find the steps that read value v: by an op's table, or to recompute a result of it. From the last node to the first, so that
+ * the recomputation of all users of v is known. */
+static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
@@ -152,36 +148,38 @@ static void find_halves(replay *r, int v, int *from, int *to) {
             for (int k = 0; k < node->n_inputs; k++)
                 reads = reads || (node->inputs[k] == v && (needs >> k & 1));
             if (reads && has(r, i, (cgp__direction)d))
-                widen(from, to, half_of(r, i, (cgp__direction)d));
+                widen(from, to, step_of(r, i, (cgp__direction)d));
         }
         for (int k = 0; k < node->n_inputs; k++) {
-            if (node->inputs[k] == v && node->output >= 0 && r->again_from[node->output] >= 0)
-                widen(from, to, r->again_from[node->output]);
+            if (node->inputs[k] == v && node->output >= 0 &&
+                r->recomputed_from[node->output] >= 0)
+                widen(from, to, r->recomputed_from[node->output]);
         }
     }
 }
 
-/* +selective: the output of a cheap op is redone if backward reads it, and reads all of the op's
- * inputs anyway or has them from elsewhere. */
-static void find_redone(replay *r) {
-    bool *redone = calloc((size_t)r->model->n_values, sizeof *redone);
+/* +selective: the output of a cheap op is recomputed if backward reads it, and reads all of the op's inputs anyway or has them
+ * from elsewhere. */
+static void find_recomputed(replay *r) {
+    bool *recomputed = calloc((size_t)r->model->n_values, sizeof *recomputed);
     int from, to;
     for (int i = 0; i < r->n; i++) {
         const cgp__node *node = node_at(r, i);
         if (!node->op->cheap) continue;
-        find_halves(r, node->output, &from, &to);
+        find_steps(r, node->output, &from, &to);
         bool possible = from >= 0;
         for (int k = 0; k < node->n_inputs; k++) {
-            find_halves(r, node->inputs[k], &from, &to);
+            find_steps(r, node->inputs[k], &from, &to);
             possible = possible && (!made_here(r, node->inputs[k]) || from >= 0);
         }
-        redone[node->output] = possible;
+        recomputed[node->output] = possible;
     }
     for (int i = r->n - 1; i >= 0; i--) {
         const int y = node_at(r, i)->output;
-        if (y >= 0 && redone[y]) find_halves(r, y, &r->again_from[y], &r->again_to[y]);
+        if (y >= 0 && recomputed[y])
+            find_steps(r, y, &r->recomputed_from[y], &r->recomputed_to[y]);
     }
-    free(redone);
+    free(recomputed);
 }
 
 static void find_lifetimes(replay *r, bool training) {
@@ -196,14 +194,14 @@ static void find_lifetimes(replay *r, bool training) {
             }
         }
         if (v == r->model->output) r->forward_end[v] = r->n;
-        r->again_from[v] = r->again_to[v] = -1;
+        r->recomputed_from[v] = r->recomputed_to[v] = -1;
     }
     if (!training) return;
-    if (cgp_recompute_is_selective(r->plan->recompute)) find_redone(r);
+    if (cgp_recompute_is_selective(r->plan->recompute)) find_recomputed(r);
     for (int v = 0; v < r->model->n_values; v++) {
         int from, to;
-        find_halves(r, v, &from, &to);
-        if (to >= 0 && r->again_from[v] < 0) r->backward_end[v] = r->n - 1 - to / 2;
+        find_steps(r, v, &from, &to);
+        if (to >= 0 && r->recomputed_from[v] < 0) r->backward_end[v] = r->n - 1 - to / 2;
     }
 }
 
@@ -218,7 +216,7 @@ static int64_t stats_bytes(const replay *r, int i) {
     return bytes;
 }
 
-/* Whether backward reads them. */
+/* Return true if backward reads them. */
 static bool keeps_stats(const replay *r, int i) {
     const cgp__node *node = node_at(r, i);
     return node->n_saved > 0 &&
@@ -226,9 +224,8 @@ static bool keeps_stats(const replay *r, int i) {
             (node->op->weight_needs_saved && has(r, i, CGP__BACKWARD_WEIGHT)));
 }
 
-/* At one moment: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that
- * need room besides. The scratchpad lies in one piece, so it goes to the workspace whole if the
- * rest of the slot is smaller. `fixed`: is in the workspace anyhow. */
+/* At one time: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need memory besides. The scratchpad
+ * is contiguous, so it goes to the workspace whole if the rest of the slot is smaller. `fixed`: in the workspace anyway. */
 static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, int64_t fixed) {
     const int64_t capacity = r->slot - saved;
     int64_t beyond = tensors + scratchpad > capacity ? tensors + scratchpad - capacity : 0;
@@ -237,8 +234,7 @@ static void need(replay *r, int64_t saved, int64_t tensors, int64_t scratchpad, 
     if (fixed + beyond > r->work) r->work = fixed + beyond;
 }
 
-/* Forward node by node. In use at node i: what is kept already, and what has been made and will
- * still be read. */
+/* Forward node by node. In use at node i: saved values so far, and temporary values with a later reader. */
 static void replay_forward(replay *r) {
     int64_t saved = 0, temporary = 0;
     for (int i = 0; i < r->n; i++) {
@@ -256,8 +252,7 @@ static void replay_forward(replay *r) {
             if (made_here(r, v) && !kept(r, v) && r->forward_end[v] == i && !twice)
                 freed += bytes_of(r, v);
         }
-        /* An op may write over an input that dies here: then the two are never there at the
-         * same time. */
+        /* An op may write over an input that dies here: then the two are never live at the same time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
         if (node->op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
@@ -271,23 +266,23 @@ static void replay_forward(replay *r) {
         need(r, saved, during + own, scratchpad, 0);
         temporary += made - freed;
         if (node->output >= 0 && r->forward_end[node->output] < 0 && made)
-            temporary -= made; /* nobody reads it */
+            temporary -= made; /* unread */
     }
 }
 
-/* Gradients are cells that values share; see programs_backward.c for what may share. */
-/* ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value.
- * OUTSIDE: when it came into use the rest of the slot was smaller, so it is in the workspace,
- * for all its life. */
+/* Gradients are cells that values share (rules: src/plan/program/backward.c).
+ *
+ * ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE: when it came into use the
+ * rest of the slot was smaller, so it is in the workspace, for all its life. */
 enum { ANYWHERE, OVER, OUTSIDE };
 
 typedef struct cells {
     int *of;    /* [values] cell, -1 none */
     int *users; /* [cells] */
-    int *where; /* [cells] kind of place */
+    int *where; /* [cells] kind of location */
     int64_t *bytes;
     int n;
-    int64_t live[3]; /* bytes of cells in use, by kind of place */
+    int64_t live[3]; /* bytes of cells in use, by kind of location */
 } cells;
 
 static void hold(cells *c, int value, int cell) {
@@ -307,7 +302,7 @@ static int new_cell(cells *c, int64_t bytes, int where) {
     return c->n++;
 }
 
-/* Saved bytes still to be read by backward of nodes <= i. */
+/* Return the saved bytes that backward of nodes <= i still reads. */
 static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     int64_t bytes = 0;
     for (int v = 0; v < r->model->n_values; v++) {
@@ -320,8 +315,8 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
     return bytes;
 }
 
-/* The logits' gradient replaces the logits; any other input may go once the weight half has
- * read it, if nobody else does. */
+/* The logits' gradient replaces the logits; any other input is dead once weight backward has read it, if it is the last
+ * reader. */
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
@@ -329,24 +324,24 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
            (!(node->op->input_needs_x >> k & 1) && (node->op->weight_needs_x >> k & 1));
 }
 
-/* Where a gradient may lie that comes into use in the input half of node i. */
+/* Return the kind of location of a gradient that comes into use in input backward of node i. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
     return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? OUTSIDE
                                                                                    : ANYWHERE;
 }
 
-/* What a half redoes comes into use; what it has read for the last time goes. */
-static void redo(const replay *r, cells *c, int *where, const bool *over_x, int half) {
+/* Values that a step recomputes come into use; those that it reads last are dropped. */
+static void recompute(const replay *r, cells *c, int *where, const bool *over_x, int step) {
     for (int v = 0; v < r->model->n_values; v++) {
-        if (r->again_from[v] != half) continue;
-        where[v] = fits_slot(r, r->n - 1 - half / 2, c, over_x, v);
+        if (r->recomputed_from[v] != step) continue;
+        where[v] = fits_slot(r, r->n - 1 - step / 2, c, over_x, v);
         c->live[where[v]] += bytes_of(r, v);
     }
 }
 
-static void forget(const replay *r, cells *c, const int *where, int half) {
+static void forget(const replay *r, cells *c, const int *where, int step) {
     for (int v = 0; v < r->model->n_values; v++) {
-        if (r->again_to[v] == half) c->live[where[v]] -= bytes_of(r, v);
+        if (r->recomputed_to[v] == step) c->live[where[v]] -= bytes_of(r, v);
     }
 }
 
@@ -357,10 +352,10 @@ static void replay_backward(replay *r) {
                .users = calloc(max, sizeof *c.users),
                .where = calloc(max, sizeof *c.where),
                .bytes = calloc(max, sizeof *c.bytes)};
-    int *again = calloc((size_t)values, sizeof *again); /* kind of place of what is redone */
-    bool *over_x =
-        calloc((size_t)values,
-               sizeof *over_x); /* a gradient lies where it was: its cell counts, in the slot */
+    /* kind of location of recomputed values */
+    int *recomputed_where = calloc((size_t)values, sizeof *recomputed_where);
+    /* a gradient lies over the value: its cell counts, in the slot */
+    bool *over_x = calloc((size_t)values, sizeof *over_x);
     for (int v = 0; v < values; v++) {
         c.of[v] = -1;
     }
@@ -373,12 +368,12 @@ static void replay_backward(replay *r) {
         if (!node->requires_grad) continue;
         const bool input = has(r, i, CGP__BACKWARD_INPUT),
                    weight = has(r, i, CGP__BACKWARD_WEIGHT);
-        redo(r, &c, again, over_x, half_of(r, i, CGP__BACKWARD_WEIGHT));
+        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_WEIGHT));
         if (weight)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
                  scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[OUTSIDE]);
-        forget(r, &c, again, half_of(r, i, CGP__BACKWARD_WEIGHT));
-        redo(r, &c, again, over_x, half_of(r, i, CGP__BACKWARD_INPUT));
+        forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_WEIGHT));
+        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_INPUT));
         for (int k = node->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
             const int v = node->inputs[k], y = node->output;
             if (!r->model->values[v].has_grad) continue;
@@ -401,29 +396,29 @@ static void replay_backward(replay *r) {
         if (input)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
                  scratch(r, i, CGP__BACKWARD_INPUT), c.live[OUTSIDE]);
-        forget(r, &c, again, half_of(r, i, CGP__BACKWARD_INPUT));
+        forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_INPUT));
         if (node->output >= 0) drop(&c, node->output);
     }
     free(over_x);
-    free(again);
+    free(recomputed_where);
     free(c.where);
     free(c.of);
     free(c.users);
     free(c.bytes);
 }
 
-/* Whether redoing what backward reads begins with what other stages brought. */
+/* Return true if recomputation reads values that other stages sent. */
 static bool recompute_reads_input(const replay *r) {
     bool *needed = calloc((size_t)r->n + 1, sizeof *needed), reads = false;
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
         if ((node->output >= 0 && kept(r, node->output)) || keeps_stats(r, i)) needed[i] = true;
         for (int k = 0; needed[i] && k < node->n_inputs; k++) {
-            const int maker = r->model->values[node->inputs[k]].node;
-            if (maker >= r->first)
-                needed[maker - r->first] = true;
+            const int producer = r->model->values[node->inputs[k]].node;
+            if (producer >= r->first)
+                needed[producer - r->first] = true;
             else
-                reads = reads || maker >= 0;
+                reads = reads || producer >= 0;
         }
     }
     free(needed);
@@ -439,10 +434,11 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     find_largest_value(r);
     r->forward_end = calloc((size_t)plan->model->n_values, sizeof *r->forward_end);
     r->backward_end = calloc((size_t)plan->model->n_values, sizeof *r->backward_end);
-    r->again_from = calloc((size_t)plan->model->n_values, sizeof *r->again_from);
-    r->again_to = calloc((size_t)plan->model->n_values, sizeof *r->again_to);
+    r->recomputed_from = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_from);
+    r->recomputed_to = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_to);
     if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
-        find_lifetimes(r, false); /* light: all is temporary, there is no slot to use */
+        find_lifetimes(r,
+                       false); /* forward_nosave: all is temporary, there is no slot to use */
         replay_forward(r);
     }
     find_lifetimes(r, true);
@@ -452,44 +448,43 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     for (int i = 0; i < r->n; i++)
         r->slot += has(r, i, CGP__BACKWARD_INPUT) ? stats_bytes(r, i) : 0;
     for (int v = 0; v < plan->model->n_values; v++) {
-        const int maker = maker_of(plan, v);
-        if (maker >= 0 && maker < stage && uses(plan, stage, v, false)) {
+        const int producer = producer_of(plan, v);
+        if (producer >= 0 && producer < stage && uses(plan, stage, v, false)) {
             r->input += bytes_of(r, v);
             r->input_read_late = r->input_read_late || kept(r, v);
         }
     }
-    r->input_redone = recompute_reads_input(r);
+    r->input_recomputed = recompute_reads_input(r);
     replay_forward(r);
     replay_backward(r);
     free(r->forward_end);
     free(r->backward_end);
-    free(r->again_from);
-    free(r->again_to);
+    free(r->recomputed_from);
+    free(r->recomputed_to);
 }
 
-/* Slots held at one time on a stage, from its list. Inputs are held until backward if it or R
- * reads them. */
+/* Count the slots held at one time on a stage, from its list. Inputs are held until backward if it or R reads them. */
 static void count_slots(const replay *r, int *inputs, int *saved) {
     int n = 0, in = 0, out = 0;
     const cgp_action *a = cgp_schedule_actions(cgp_plan_schedule(r->plan), r->stage, &n);
     *inputs = *saved = 0;
     for (int i = 0; i < n; i++) {
-        bool redone = false;
+        bool recomputed = false;
         for (int k = 0; k < n; k++)
-            redone =
-                redone || (a[k].kind == CGP_ACTION_R && a[k].microbatch == a[i].microbatch);
+            recomputed =
+                recomputed || (a[k].kind == CGP_ACTION_R && a[k].microbatch == a[i].microbatch);
         const bool first_receive =
             a[i].kind == CGP_ACTION_RECV_F && (i == 0 || a[i - 1].kind != CGP_ACTION_RECV_F ||
                                                a[i - 1].microbatch != a[i].microbatch);
         in += first_receive;
-        out += a[i].kind == (redone ? CGP_ACTION_R : CGP_ACTION_F);
+        out += a[i].kind == (recomputed ? CGP_ACTION_R : CGP_ACTION_F);
         *inputs = in > *inputs ? in : *inputs;
         *saved = out > *saved ? out : *saved;
         out -= a[i].kind == CGP_ACTION_B;
         if (r->input > 0)
-            in -= a[i].kind == (r->input_read_late          ? CGP_ACTION_B
-                                : redone && r->input_redone ? CGP_ACTION_R
-                                                            : CGP_ACTION_F);
+            in -= a[i].kind == (r->input_read_late                  ? CGP_ACTION_B
+                                : recomputed && r->input_recomputed ? CGP_ACTION_R
+                                                                    : CGP_ACTION_F);
     }
 }
 
@@ -502,7 +497,7 @@ static int64_t raw_parameter_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* What the owner of a parameter that other stages use too takes their gradients by. */
+/* Return the workspace of the owner of a parameter of several stages: it receives their gradients in pieces. */
 static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int p = 0; p < plan->model->n_params; p++) {
@@ -516,7 +511,7 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
     return bytes;
 }
 
-/* Three numbers of a batch norm and what training collects in, each from a multiple of 64 bytes on. */
+/* Three states of a batch norm and its accumulator, each aligned to 64 bytes. */
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->model->n_nodes; i++) {
@@ -537,19 +532,18 @@ static int find_edge(const cgp_plan *plan, int from, int to) {
     return e;
 }
 
-/* What a stage sends: each value to each later stage that uses it, and one gradient of each
- * value it got to the next lower stage of its chain; as many buffers as the simulated step
- * takes at once, at least 2. */
+/* Return the bytes that a stage sends: each value to each later stage that uses it, and one gradient of each value it received
+ * to the next lower stage of its chain; as many buffers as the simulated step takes at once, at least 2. */
 static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     int64_t total = 0;
     for (int to = 0; to < cgp_plan_stages(plan); to++) {
         int64_t bytes = 0;
         for (int v = 0; v < plan->model->n_values; v++) {
-            const int maker = maker_of(plan, v);
-            bool sent = to > stage && maker == stage && uses(plan, to, v, false);
-            if (to < stage && maker >= 0 && maker <= to && plan->model->values[v].has_grad &&
-                uses(plan, stage, v, true)) {
-                sent = maker == to || uses(plan, to, v, true);
+            const int producer = producer_of(plan, v);
+            bool sent = to > stage && producer == stage && uses(plan, to, v, false);
+            if (to < stage && producer >= 0 && producer <= to &&
+                plan->model->values[v].has_grad && uses(plan, stage, v, true)) {
+                sent = producer == to || uses(plan, to, v, true);
                 for (int between = to + 1; between < stage; between++)
                     sent = sent && !uses(plan, between, v, true);
             }
@@ -562,7 +556,7 @@ static int64_t transfer_bytes(const cgp_plan *plan, int stage) {
     return total;
 }
 
-/* What a plan may need more. */
+/* A plan's allowed excess over the bound. */
 typedef enum allowance { NOTHING, A_SCRATCHPAD, A_PIECE } allowance;
 
 static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowance allowed,
@@ -610,7 +604,7 @@ static void check_plan(const cgp_model *model, const cgp_plan_options *o, allowa
 enum { MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 static const char *const schedules[] = {"gpipe", "1f1b"};
 
-static void plans_of_gpt2_exceed_the_replay_by_at_max_three_percent(void **unused) {
+static void plans_of_gpt2_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     double worst = 0;
@@ -645,7 +639,7 @@ static void plans_of_gpt2_exceed_the_replay_by_at_max_three_percent(void **unuse
 }
 
 /* Images so large that rounding up to 64 bytes does not show. */
-static void plans_of_images_exceed_the_replay_by_at_max_three_percent(void **unused) {
+static void plans_of_images_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     double worst = 0;
@@ -694,7 +688,7 @@ static cgp_model *make_unet(void) {
 }
 
 /* With balances by FLOPs. */
-static void plans_of_resnet_and_unet_exceed_the_replay_by_at_max_three_percent(void **unused) {
+static void plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     double worst = 0;
     for (int k = 0; k < 2; k++) {
@@ -715,8 +709,9 @@ static void plans_of_resnet_and_unet_exceed_the_replay_by_at_max_three_percent(v
     print_message("largest ratio of planned activations to the bound: %.4f\n", worst);
 }
 
-/* The seed experiment: 16 layers in its balances, batch 64. */
-static void plans_of_the_seed_session_exceed_the_replay_by_at_max_three_percent(void **unused) {
+/* The GPT-2 benchmark: 16 layers in its balances, batch 64. */
+static void
+plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent(void **unused) {
     (void)unused;
     static const int balances[3][4] = {{16}, {8, 8}, {5, 3, 3, 5}};
     static const int stages[3] = {1, 2, 4};
@@ -744,10 +739,11 @@ static void plans_of_the_seed_session_exceed_the_replay_by_at_max_three_percent(
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_max_three_percent),
-        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_max_three_percent),
-        cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_max_three_percent),
-        cmocka_unit_test(plans_of_the_seed_session_exceed_the_replay_by_at_max_three_percent),
+        cmocka_unit_test(plans_of_images_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(plans_of_resnet_and_unet_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(plans_of_gpt2_exceed_the_replay_by_at_most_three_percent),
+        cmocka_unit_test(
+            plans_of_the_gpt2_benchmark_exceed_the_replay_by_at_most_three_percent),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "pipeline/pipeline.h"
+#include "plan/actions.h"
 
 enum { MAX_DEVICES = 4, MAX_EDGES = 12, MAX_CHUNKS = 5 };
 

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* slots.c -- which slot each action uses, by walking a device's list; their largest number is
- * what the plan pays for.
+/* slots.c -- assigns slots to actions by walking a device's list; the plan has as many as are in use at one time.
  *
  *     input slot   from the first RECV_F of a micro-batch to the last action that reads it
  *     saved slot   from F, or from R where the micro-batch is recomputed, to B (or W)
  *
  * A slot freed by an action is taken again by a later one, lowest number first. */
-#include "plan/plan.h"
+#include "plan/memory/slots.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Slots of one kind on one stage. Each below `most` is taken or in the heap. */
+#include "plan/plan.h"
+
+/* Slots of one kind on one stage. Each below `max` is taken or in the heap. */
 typedef struct pool {
     int *of;   /* [microbatches] slot, -1: none yet */
     int *heap; /* [microbatches] free slots: none is below its parent, (i - 1) / 2 */
@@ -47,14 +48,12 @@ static void give(pool *p, int microbatch) {
         swap(&p->heap[i], &p->heap[(i - 1) / 2]);
 }
 
-/* Facts about a list that the walk needs at F: is the micro-batch recomputed, does backward
- * come, in halves. */
+/* Facts about a list that the walk needs at F: the micro-batch is recomputed, has backward, split into I and W. */
 typedef struct facts {
-    bool *recomputed; /* [stages of the device x microbatches] */
-    bool *backward, *halves;
+    bool *recomputed, *backward, *split; /* [stages of the device x microbatches] */
 } facts;
 
-/* The index of an action's facts. */
+/* Return the index of an action's facts. */
 static size_t cell(const cgp_plan *plan, const cgp_action *a, int chunks) {
     return (size_t)plan->stages[a->stage].number * (size_t)chunks + (size_t)a->microbatch;
 }
@@ -64,7 +63,7 @@ static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int c
     for (int i = 0; i < n; i++) {
         const size_t at = cell(plan, &actions[i], chunks);
         f->recomputed[at] = f->recomputed[at] || actions[i].kind == CGP_ACTION_R;
-        f->halves[at] = f->halves[at] || actions[i].kind == CGP_ACTION_W;
+        f->split[at] = f->split[at] || actions[i].kind == CGP_ACTION_W;
         f->backward[at] = f->backward[at] || actions[i].kind == CGP_ACTION_B ||
                           actions[i].kind == CGP_ACTION_I;
     }
@@ -72,12 +71,12 @@ static void gather(const cgp_plan *plan, const cgp_action *actions, int n, int c
 
 static bool last_reader_of_input(const cgp__stage_plan *stage, const facts *f, size_t at,
                                  cgp_action_kind kind) {
-    const bool halves = f->halves[at];
-    if (f->backward[at] && stage->inputs_in_weight)
-        return kind == (halves ? CGP_ACTION_W : CGP_ACTION_B);
-    if (f->backward[at] && stage->inputs_in_input)
-        return kind == (halves ? CGP_ACTION_I : CGP_ACTION_B);
-    if (f->recomputed[at] && stage->inputs_in_recompute) return kind == CGP_ACTION_R;
+    const bool split = f->split[at];
+    if (f->backward[at] && stage->weight_reads_slot)
+        return kind == (split ? CGP_ACTION_W : CGP_ACTION_B);
+    if (f->backward[at] && stage->input_reads_slot)
+        return kind == (split ? CGP_ACTION_I : CGP_ACTION_B);
+    if (f->recomputed[at] && stage->recompute_reads_slot) return kind == CGP_ACTION_R;
     return kind == CGP_ACTION_F;
 }
 
@@ -95,7 +94,7 @@ static void walk(const cgp_plan *plan, const cgp_action *actions, int n, int chu
         if (input_slot) input_slot[i] = in->of[a->microbatch];
         if (saved_slot) saved_slot[i] = out->of[a->microbatch];
         if (last_reader_of_input(stage, f, at, a->kind)) give(in, a->microbatch);
-        if (a->kind == (f->halves[at] ? CGP_ACTION_W : CGP_ACTION_B)) give(out, a->microbatch);
+        if (a->kind == (f->split[at] ? CGP_ACTION_W : CGP_ACTION_B)) give(out, a->microbatch);
     }
 }
 

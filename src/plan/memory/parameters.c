@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- where parameters and their gradients lie.
+/* parameters.c -- offsets of parameters and their gradients.
  *
- * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses
- * there that backward reaches. After the last backward the buffers are added in order of use,
- * wherever they are, and every device gets the sum in the first of its own:
+ * A device that uses a parameter has a copy of it, and one gradient buffer for each of its uses there that backward reaches.
+ * After the last backward the buffers are added in order of use, across devices, and every device gets the sum in the first
+ * of its own:
  *
  *     uses of p        u0 (device 0)    u1 (device 0)    u2 (device 1)
  *     gradients        g0 = g0 + g1 + g2                 g2 = g0
  *
- * so that the sum is the same for every balance, and so are the updated copies. A parameter that
- * backward does not reach keeps one buffer, of zeros. */
+ * so that the sum is the same for every balance, and so are the updated copies. A parameter that backward does not reach
+ * keeps one buffer, of zeros. */
+#include "plan/memory/parameters.h"
+
 #include "plan/plan.h"
 
 #define PIECE 65536 /* bytes */
@@ -44,7 +46,7 @@ static cgp_status add_copy(cgp_plan *plan, int p, int device) {
     return CGP_OK;
 }
 
-/* Copies for the uses that backward reaches, or for the others. */
+/* Add copies for the uses that backward reaches, or for the others. */
 static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     const cgp__parameter *param = &plan->model->params[p];
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
@@ -58,7 +60,7 @@ static cgp_status place_copies(cgp_plan *plan, int p, bool requires_grad) {
     return CGP_OK;
 }
 
-/* The owner of a parameter with copies takes the others' gradients piece by piece. */
+/* The owner of a parameter with several copies receives the others' gradients in pieces of PIECE bytes. */
 static void reserve_piece(cgp_plan *plan, int p) {
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     if (plan->inference || plan->first_copy[p + 1] - plan->first_copy[p] < 2) return;
@@ -66,7 +68,7 @@ static void reserve_piece(cgp_plan *plan, int p) {
     if (stage->workspace_bytes < PIECE) stage->workspace_bytes = PIECE;
 }
 
-/* The next gradient buffer of a device. */
+/* Reserve the next gradient buffer of a device. */
 static int64_t new_buffer(cgp_plan *plan, int p, int device) {
     cgp_plan_device *info = &plan->devices[device].info;
     const int64_t offset = info->gradient_bytes;
@@ -94,8 +96,8 @@ static void place_gradients(cgp_plan *plan, int p) {
 cgp_status cgp__plan_parameters(cgp_plan *plan) {
     for (int p = 0; p < plan->model->n_params; p++) {
         plan->first_copy[p] = plan->first_copy[p + 1] = plan->n_copies;
-        CGP_TRY(
-            place_copies(plan, p, true)); /* the owner's is one of these, if there are any */
+        /* the owner's is one of these, if there are any */
+        CGP_TRY(place_copies(plan, p, true));
         CGP_TRY(place_copies(plan, p, false));
         if (!plan->inference) place_gradients(plan, p);
         reserve_piece(plan, p);

@@ -1,28 +1,28 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* programs_fuse.c -- one call for two, where that saves a way through memory and changes no bit: an ADD or a channel norm,
- * and a RELU that overwrites its result.
+/* fuse.c -- one call for two, where that saves a pass over memory and changes no bit: an ADD or a channel norm, and a RELU
+ * that overwrites its result.
  *
  *     norm   x -> y                    norm, relu   x -> y
  *     relu   y -> y
  *
- * Programs are complete when this is done: every operand has its place, and a RELU in place says by that that nobody
- * else reads what it overwrites. */
-#include "plan/programs.h"
+ * Programs are complete by then: every operand has its location, and a RELU in place is the only reader of the value that it
+ * overwrites. */
+#include "plan/program/builder.h"
 
 static bool may_end_in_relu(const cgp__node *node) {
     return node->op->kind == CGP__OP_ADD || node->op->kind == CGP__OP_BATCH_NORM ||
            node->op->kind == CGP__OP_INSTANCE_NORM;
 }
 
-/* Whether `second` is a RELU, in place, of what `first` makes. */
-static bool fuse(const cgp_model *model, const cgp__call *first, const cgp__call *second) {
+/* Return true if `second` is a RELU, in place, of the result of `first`. */
+static bool can_fuse(const cgp_model *model, const cgp__call *first, const cgp__call *second) {
     if (first->node < 0 || second->node < 0 || first->direction != CGP__FORWARD ||
         second->direction != CGP__FORWARD)
         return false;
     const cgp__node *norm = &model->nodes[first->node], *relu = &model->nodes[second->node];
     return may_end_in_relu(norm) && relu->op->kind == CGP__OP_RELU &&
-           relu->inputs[0] == norm->output && cgp__same_place(first->y, second->x[0]) &&
-           cgp__same_place(second->x[0], second->y);
+           relu->inputs[0] == norm->output && cgp__same_location(first->y, second->x[0]) &&
+           cgp__same_location(second->x[0], second->y);
 }
 
 void cgp__program_fuse(const cgp_plan *plan, cgp__program *program) {
@@ -33,7 +33,7 @@ void cgp__program_fuse(const cgp_plan *plan, cgp__program *program) {
         cgp__call *call = &program->calls[n++];
         *call = program->calls[i];
         if (i + 1 < program->n && i + 1 != first_weight &&
-            fuse(model, call, &program->calls[i + 1]))
+            can_fuse(model, call, &program->calls[i + 1]))
             call->relu = &model->nodes[program->calls[++i].node];
         if (i + 1 == first_weight) program->n_input = n;
     }

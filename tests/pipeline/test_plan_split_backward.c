@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_plan_halves.c -- the programs of plans whose schedules have I and W, looked at without running them.
+/* test_plan_split_backward.c -- the programs of plans whose schedules have I and W, checked without running them.
  *
- * Between I and W of a micro-batch other actions use the workspace, so whatever W reads must lie elsewhere or be made again
+ * Between I and W of a micro-batch other actions use the workspace, so all operands of W must lie elsewhere or be recomputed
  * by W itself; the same for I, but for gradients that arrive right before it. */
 #include "graphs.h"
 
@@ -13,20 +13,21 @@ typedef struct written {
     int n;
 } written;
 
-static void write_range(written *w, cgp__place place, int64_t bytes) {
-    if (place.arena != CGP__WORKSPACE) return;
+static void write_range(written *w, cgp__location location, int64_t bytes) {
+    if (location.arena != CGP__WORKSPACE) return;
     assert_true(w->n < 4096);
-    w->begin[w->n] = place.offset;
-    w->end[w->n++] = place.offset + bytes;
+    w->begin[w->n] = location.offset;
+    w->end[w->n++] = location.offset + bytes;
 }
 
-/* What is read begins where something was written. */
-static void read_range(const written *w, cgp__place place) {
-    if (place.arena != CGP__WORKSPACE) return;
+/* A read begins at the beginning of a written range. */
+static void read_range(const written *w, cgp__location location) {
+    if (location.arena != CGP__WORKSPACE) return;
     for (int i = 0; i < w->n; i++) {
-        if (w->begin[i] == place.offset) return;
+        if (w->begin[i] == location.offset) return;
     }
-    print_message("workspace + %lld is read, and nobody wrote it\n", (long long)place.offset);
+    print_message("workspace + %lld is read, but was not written\n",
+                  (long long)location.offset);
     fail();
 }
 
@@ -56,11 +57,12 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             read_range(w, call->x[k]);
         if (!forward) read_range(w, call->y);
         if (!forward) read_range(w, call->dy);
-        for (int k = node->n_inputs - 1; k >= 0 && !forward; k--) { /* as gradients add up */
+        for (int k = node->n_inputs - 1; k >= 0 && !forward;
+             k--) { /* in the order in which gradients add up */
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        for (int k = 0; k < node->n_saved; k++) /* they are kept, or nobody needs them */
+        for (int k = 0; k < node->n_saved; k++) /* saved, or unneeded */
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
                         !(node->op->input_needs_saved & (1u << k)));
         if (forward) write_range(w, call->y, value_bytes(plan, node->output));
@@ -93,7 +95,7 @@ static void check_plan(const cgp_plan *plan) {
     }
 }
 
-static void weight_halves_read_what_is_kept(void **unused) {
+static void weight_backward_reads_saved_operands(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     int plans = 0;
@@ -122,8 +124,8 @@ static void weight_halves_read_what_is_kept(void **unused) {
     }
 }
 
-/* Gradients that wait for W take the place of what only I needed: in a GPT-2 these are as large. */
-static void halves_take_little_more_than_a_whole(void **unused) {
+/* Gradients for W take over the memory of values for I only: in a GPT-2 these are as large. */
+static void a_split_backward_takes_little_more_memory(void **unused) {
     (void)unused;
     const test_sizes sizes = {12, 128, 768, 12, 3000, 0, false, false};
     cgp_model *model = test_gpt2(&sizes);
@@ -138,7 +140,7 @@ static void halves_take_little_more_than_a_whole(void **unused) {
         bytes[k] = cgp_plan_stage_at(plan, 0)->saved_slot_bytes;
         cgp_plan_destroy(plan);
     }
-    print_message("saved slot: %lld, with halves %lld\n", (long long)bytes[0],
+    print_message("saved slot: %lld, with a split backward %lld\n", (long long)bytes[0],
                   (long long)bytes[1]);
     assert_true((double)bytes[1] < 1.06 * (double)bytes[0]);
     cgp_model_destroy(model);
@@ -146,8 +148,8 @@ static void halves_take_little_more_than_a_whole(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(weight_halves_read_what_is_kept),
-        cmocka_unit_test(halves_take_little_more_than_a_whole),
+        cmocka_unit_test(weight_backward_reads_saved_operands),
+        cmocka_unit_test(a_split_backward_takes_little_more_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- where lies what ops keep across steps (batch norm's running statistics), and where a
- * step collects what will change in it:
+/* states.c -- offsets of the ops' states (batch norm's running statistics), and of the accumulators from which a step updates
+ * them:
  *
- *     node       running_mean | running_var | num_batches_tracked | pending      (training)
+ *     node       running_mean | running_var | num_batches_tracked | accumulator  (training)
  *                running_mean | running_var | num_batches_tracked                (inference)
  *
  * A node runs on one device, so each state is there once. */
+#include "plan/memory/states.h"
+
 #include "plan/plan.h"
 
 static int64_t place(cgp_plan_device *device, int64_t bytes) {

@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* actions.h -- placement of stages on devices, and the schedule of a plan. */
+#ifndef CGP_SRC_PLAN_ACTIONS_H
+#define CGP_SRC_PLAN_ACTIONS_H
+
+#include <cgpipe/plan.h>
+
+/* Count stages and devices, and make a table with the placement. */
+cgp_status cgp__plan_place_stages(cgp_plan *plan, const cgp_plan_options *options);
+
+/* With the programs made: the table itself, the schedule, its slots and buffers. */
+cgp_status cgp__plan_actions(cgp_plan *plan, const cgp_plan_options *options);
+
+/* Make a lowered, checked schedule for `chunks` micro-batches (of training, at most the plan's), forward only or as the
+ * plan's. */
+cgp_status cgp__plan_make_schedule(const cgp_plan *plan, int chunks, bool forward_only,
+                                   cgp_schedule **out);
+
+#endif

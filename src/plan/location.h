@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* location.h -- operands of kernel calls: an arena and an offset instead of a pointer, so that one program serves every
+ * micro-batch and every allocation. */
+#ifndef CGP_SRC_PLAN_LOCATION_H
+#define CGP_SRC_PLAN_LOCATION_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef enum cgp__arena {
+    /* no operand */
+    CGP__NOWHERE,
+    /* the caller's memory; offset: index of the model input */
+    CGP__HOST,
+    /* the caller's gradient of the output */
+    CGP__HOST_GRADIENT,
+    /* offsets in bytes from here on */
+    CGP__PARAMETERS,
+    CGP__GRADIENTS,
+    CGP__STATE,
+    /* slots of the micro-batch */
+    CGP__INPUT_SLOT,
+    CGP__SAVED_SLOT,
+    CGP__WORKSPACE,
+    /* while a plan is made: index of a live range that has no location yet */
+    CGP__LIVE_RANGE,
+    CGP__ARENAS
+} cgp__arena;
+
+typedef struct cgp__location {
+    cgp__arena arena;
+    int64_t offset;
+} cgp__location;
+
+static inline bool cgp__same_location(cgp__location a, cgp__location b) {
+    return a.arena == b.arena && a.offset == b.offset;
+}
+
+/* Memory that a call reads; bytes of a full micro-batch. */
+typedef struct cgp__operand {
+    cgp__location location;
+    int64_t bytes;
+} cgp__operand;
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* layout.h -- live ranges of a stage's memory, and their locations. */
+#ifndef CGP_SRC_PLAN_LAYOUT_H
+#define CGP_SRC_PLAN_LAYOUT_H
+
+#include <cgpipe/base.h>
+
+#include "plan/location.h"
+
+/* A block of a stage's memory while its programs are laid out. Times: see program/builder.h. */
+typedef struct cgp__live_range {
+    int64_t bytes;
+    /* first and last time it is in use */
+    int start, end;
+    /* lives from F into backward, or from I into W: part of the saved slot */
+    bool saved;
+    /* unread gradients in it, while programs are made */
+    int gradients;
+    cgp__location location;
+} cgp__live_range;
+
+/* The times at which B or I begins; and W, if backward is split. */
+typedef struct cgp__layout_starts {
+    int input, weight;
+} cgp__layout_starts;
+
+/* Give every live range its location: saved ones in the slot; the others in parts of the slot that are free while they live,
+ * else in the workspace. Adds to *steps. Cost: O(ranges log ranges) where few of those that are not saved live at one time,
+ * quadratic in these at worst. */
+cgp_status cgp__layout_pack(cgp__live_range *ranges, int n, cgp__layout_starts starts,
+                            int64_t *slot_bytes, int64_t *workspace_bytes, int64_t *steps);
+
+#endif

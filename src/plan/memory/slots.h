@@ -1,0 +1,14 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* slots.h -- slots of a device's actions. */
+#ifndef CGP_SRC_PLAN_SLOTS_H
+#define CGP_SRC_PLAN_SLOTS_H
+
+#include <cgpipe/plan.h>
+
+/* Assign slots to the actions of a device's list: input_slot and saved_slot, [actions]. Counts, [stages]: the most in use at
+ * one time, filled in for the device's stages. Any may be NULL. */
+cgp_status cgp__plan_slots(const cgp_plan *plan, const cgp_schedule *schedule, int device,
+                           int *input_slot, int *saved_slot, int *input_count,
+                           int *saved_count);
+
+#endif

@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* backward.c -- backward of a stage as kernel calls, nodes in descending order, weight backward before input backward: once
+ * the weight gradient of a linear is made its input is dead, and the input's gradient may take over that memory.
+ *
+ * Where the schedule has I and W, all input backward comes first. Then the operands of weight backward, the node's input and
+ * the gradient of its result, stay in the saved slot until W: the input's gradient may not lie there, and nothing may be
+ * written over the result's.
+ *
+ * The gradient of a value is a sum over its uses, last to first. It begins with the gradient that a later stage sent, if the
+ * value is used there; else its last use makes it, in memory of its own, or in that of its result's gradient where the op
+ * allows (see cgp__dx); the others add. Memory that two values' gradients share (ADD hands on its own) is copied before one
+ * of them is written while the other is still to be read. */
+#include "plan/program/builder.h"
+
+static int64_t value_bytes(const cgp__stage_builder *b, int value) {
+    return cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
+}
+
+/* Return true if W will read the gradient of a node's result. (Of ops that write in place, only custom ops have that.) */
+static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
+    return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
+}
+
+/* Return true if the gradient of a value lies in a live range and is still to be read. */
+static bool is_in_use(const cgp__stage_builder *b, int value) {
+    return !b->gradient_dead[value] && b->gradient[value].arena == CGP__LIVE_RANGE;
+}
+
+static void set_gradient(cgp__stage_builder *b, int value, cgp__location location) {
+    if (is_in_use(b, value)) b->ranges[b->gradient[value].offset].gradients--;
+    b->gradient[value] = location;
+    if (is_in_use(b, value)) b->ranges[location.offset].gradients++;
+}
+
+/* Backward has passed the node that makes a value: its gradient is dead. */
+static void retire_gradient(cgp__stage_builder *b, int value) {
+    if (is_in_use(b, value)) b->ranges[b->gradient[value].offset].gradients--;
+    b->gradient_dead[value] = true;
+}
+
+/* Return true if a gradient other than `value`'s lies in the same range and is still to be read. */
+static bool is_aliased(const cgp__stage_builder *b, cgp__location location, int value) {
+    if (location.arena != CGP__LIVE_RANGE) return false;
+    const bool itself = is_in_use(b, value) && b->gradient[value].offset == location.offset;
+    return b->ranges[location.offset].gradients > itself;
+}
+
+static cgp_status new_gradient(cgp__stage_builder *b, int value, int time) {
+    const int range = cgp__builder_range(b, value_bytes(b, value), time);
+    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+    set_gradient(b, value, (cgp__location){CGP__LIVE_RANGE, range});
+    return CGP_OK;
+}
+
+/* Gradients that begin in a later stage arrive before the first call. */
+static cgp_status place_arrivals(cgp__stage_builder *b) {
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+        if (edge->edge.to != b->index || edge->edge.from < b->index) continue;
+        for (int i = 0; i < edge->n_parts; i++)
+            b->arriving[edge->parts[i].value] = &edge->parts[i];
+    }
+    for (int i = 0; i < b->n_values; i++) {
+        const int v = b->values[i];
+        if (!b->arriving[v]) continue;
+        CGP_TRY(new_gradient(b, v, cgp__time_arrival(b->stage)));
+        b->arriving[v]->to = b->gradient[v];
+    }
+    return CGP_OK;
+}
+
+/* With an external loss the output's gradient is the caller's: it begins with a copy, as others may be added to it, or lie
+ * over it. */
+static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
+    const int output = b->model->output;
+    if (!b->plan->external_loss ||
+        b->plan->node_stage[b->model->values[output].node] != b->index ||
+        !b->model->values[output].has_grad)
+        return CGP_OK;
+    const int time = cgp__time_arrival(b->stage);
+    CGP_TRY(new_gradient(b, output, time));
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, time, &call));
+    call->copy_count = cgp_shape_count(&b->model->values[output].type.shape);
+    call->dy = (cgp__location){CGP__HOST_GRADIENT, 0};
+    call->dx[0] = b->gradient[output];
+    return CGP_OK;
+}
+
+/* Gradients that end in an earlier stage live until they are sent. */
+static void place_departures(cgp__stage_builder *b) {
+    const cgp_plan *plan = b->plan;
+    for (int s = plan->first_stage_edge[b->index]; s < plan->first_stage_edge[b->index + 1];
+         s++) {
+        const cgp__edge_plan *edge = &plan->edges[plan->stage_edges[s]];
+        if (edge->edge.from != b->index || edge->edge.to > b->index) continue;
+        for (int i = 0; i < edge->n_parts; i++) {
+            const cgp__location gradient = b->gradient[edge->parts[i].value];
+            if (gradient.arena == CGP__NOWHERE) continue;
+            cgp__builder_extend(b, gradient, cgp__time_last(b->stage));
+            edge->parts[i].from[0] = edge->parts[i].from[1] = gradient;
+        }
+    }
+}
+
+/* Before a gradient is added to: give it memory of its own if another one shares it. */
+static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int value, int time) {
+    const cgp__location old = b->gradient[value];
+    if (!is_aliased(b, old, value)) return CGP_OK;
+    CGP_TRY(new_gradient(b, value, time));
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, time, &call));
+    call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
+    call->dy = old;
+    call->dx[0] = b->gradient[value];
+    cgp__builder_extend(b, old, time);
+    return CGP_OK;
+}
+
+/* Return true if the gradient of input k may take the memory of the input itself: a saved value, last read by this node's
+ * backward, and not by its input backward. */
+static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *node, int k,
+                               int time) {
+    const cgp__location x = b->location[node->inputs[k]];
+    if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved ||
+        b->ranges[x.offset].end > time)
+        return false;
+    const bool read_now = node->op->input_needs_x & (1u << k);
+    for (int j = 0; j < node->n_inputs; j++) { /* the other input still reads it */
+        if (j != k && node->inputs[j] == node->inputs[k]) return false;
+    }
+    return node->op->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
+}
+
+/* Locate the gradient that the first use makes of input k. */
+static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
+    const int value = node->inputs[k], y = node->output;
+    const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->gradient[y];
+    if (node->op->dx == CGP__DX_SAME) {
+        set_gradient(b, value, dy);
+        return CGP_OK;
+    }
+    if (node->op->dx == CGP__DX_IN_PLACE && !is_aliased(b, dy, y) && !read_by_weight(b, node) &&
+        value_bytes(b, value) == value_bytes(b, y)) {
+        set_gradient(b, value, dy);
+        return CGP_OK;
+    }
+    if (may_lie_over_input(b, node, k, time)) {
+        set_gradient(b, value, b->location[value]);
+        return CGP_OK;
+    }
+    return new_gradient(b, value, time);
+}
+
+/* Return true if a later input of the node is the same value, its gradient made by the same call. */
+static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
+    for (int j = k + 1; j < node->n_inputs; j++) {
+        if (node->inputs[j] == node->inputs[k] && dx[j].arena != CGP__NOWHERE) return true;
+    }
+    return false;
+}
+
+/* Locate the gradients of a node's inputs. Sets *work if a kernel has one to compute. */
+static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
+                           int time, cgp__location *dx, uint32_t *add, bool *work) {
+    for (int k = node->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+        const int value = node->inputs[k];
+        if (!b->model->values[value].has_grad) continue;
+        if (b->gradient[value].arena == CGP__NOWHERE) {
+            CGP_TRY(first_use(b, node, k, time));
+            if (node->op->dx == CGP__DX_SAME) continue;
+        } else {
+            if (!is_computed(node, k, dx)) CGP_TRY(unalias(b, program, value, time));
+            *add |= 1u << k;
+        }
+        dx[k] = b->gradient[value];
+        *work = true;
+        cgp__builder_extend(b, dx[k], time);
+    }
+    return CGP_OK;
+}
+
+static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node,
+                       int time) {
+    const bool input = call->direction == CGP__BACKWARD_INPUT;
+    const uint32_t needs_x = input ? node->op->input_needs_x : node->op->weight_needs_x;
+    for (int k = 0; k < node->n_inputs; k++) {
+        if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
+    }
+    if (input ? node->op->input_needs_y : node->op->weight_needs_y)
+        call->y = cgp__builder_operand(b, node->output);
+    if (node->output >= 0) {
+        call->dy = b->gradient[node->output];
+        cgp__builder_extend(b, call->dy, time);
+    }
+}
+
+static cgp_status weight_backward(cgp__stage_builder *b, cgp__program *program, int i) {
+    const int index = b->stage->first_node + i;
+    const cgp__node *node = &b->model->nodes[index];
+    if (!cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT)) return CGP_OK;
+    const int time = cgp__time_backward(b, i, CGP__BACKWARD_WEIGHT);
+    cgp__call *call = NULL;
+    CGP_TRY(cgp__builder_recompute(b, program, time));
+    CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_WEIGHT, 0, time, &call));
+    bind_reads(b, call, node, time);
+    if (b->plan->splits && call->dy.arena == CGP__LIVE_RANGE)
+        b->ranges[call->dy.offset].saved = true;
+    return CGP_OK;
+}
+
+static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, int i) {
+    const int index = b->stage->first_node + i;
+    const cgp__node *node = &b->model->nodes[index];
+    if (cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
+        const int time = cgp__time_backward(b, i, CGP__BACKWARD_INPUT);
+        cgp__location dx[CGP__MAX_INPUTS] = {{CGP__NOWHERE, 0}};
+        uint32_t add = 0;
+        bool work = node->op->weight_in_input && node->n_params > 0;
+        CGP_TRY(cgp__builder_recompute(b, program, time));
+        CGP_TRY(place_dx(b, program, node, time, dx, &add, &work));
+        if (work) {
+            cgp__call *call = NULL;
+            CGP_TRY(
+                cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, time, &call));
+            bind_reads(b, call, node, time);
+            for (int k = 0; k < node->n_inputs; k++)
+                call->dx[k] = dx[k];
+        }
+    }
+    if (node->output >= 0 && !read_by_weight(b, node)) retire_gradient(b, node->output);
+    return CGP_OK;
+}
+
+cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
+    CGP_TRY(place_arrivals(b));
+    CGP_TRY(place_external(b, program));
+    for (int step = 0; step < 2 * b->stage->n_nodes; step++) {
+        cgp__direction direction;
+        const int i = cgp__backward_at(b, step, &direction);
+        if (!b->model->nodes[b->stage->first_node + i].requires_grad) continue;
+        if (direction == CGP__BACKWARD_WEIGHT) {
+            CGP_TRY(weight_backward(b, program, i));
+        } else {
+            CGP_TRY(input_backward(b, program, i));
+            program->n_input = program->n;
+        }
+    }
+    place_departures(b);
+    return CGP_OK;
+}

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* builder.h -- the state while one stage's programs are made: its live ranges, and the location of each value. */
+#ifndef CGP_SRC_PLAN_BUILDER_H
+#define CGP_SRC_PLAN_BUILDER_H
+
+#include "plan/memory/layout.h"
+#include "plan/plan.h"
+
+/* A node of the stage that backward runs forward again, and the time of the last read of its output. */
+typedef struct cgp__recomputation {
+    int node, time, last;
+} cgp__recomputation;
+
+typedef struct cgp__stage_builder {
+    cgp_plan *plan;
+    const cgp_model *model;
+    cgp__stage_plan *stage;
+    /* of the stage */
+    int index;
+    /* saves for backward */
+    bool training;
+    /* stored results do not take over memory of what their op reads */
+    bool separate;
+
+    cgp__live_range *ranges;
+    int n_ranges, ranges_capacity;
+
+    /* in order of execution; those before next_recomputation have their calls */
+    cgp__recomputation *recomputations;
+    int n_recomputations, recomputations_capacity, next_recomputation;
+
+    /* that nodes of the stage make or read, ascending */
+    int *values;
+    int n_values;
+
+    /* [model values], valid for `values` only: */
+    /* in `values` */
+    bool *listed;
+    /* last time of backward that reads it, -1: none */
+    int *last_read;
+    /* backward recomputes it: it is not stored */
+    bool *recomputed;
+    /* while recomputations are found: the one that made it last, -1: none */
+    int *recomputation;
+    /* of what backward has recomputed: LIVE_RANGE */
+    cgp__location *recomputed_location;
+    /* of the value in this stage: HOST, INPUT_SLOT or LIVE_RANGE; NOWHERE if it is not here */
+    cgp__location *location;
+    /* LIVE_RANGE, or NOWHERE before the first use */
+    cgp__location *gradient;
+    /* its gradient has been read for the last time */
+    bool *gradient_dead;
+    /* the part that brings its gradient from a later stage; NULL: none */
+    cgp__part **arriving;
+
+    /* calls at the beginning of forward, before that of node 0 */
+    int n_converts;
+    /* [nodes] scratch */
+    bool *required;
+    int *required_list;
+    /* [nodes x MAX_SAVED] live ranges of the nodes' own saved values */
+    cgp__location *stats;
+} cgp__stage_builder;
+
+/* Times of a stage with n nodes, 0 <= i < n, in the order of execution:
+ *
+ *     forward of node i          i
+ *     forward sends              n
+ *     gradients arrive           n + 1
+ *     backward of node i         n + 2 + 2(n-1-i) (weight), one later (input)
+ *     backward sends             3n + 2
+ *     W of node i, if split      3n + 3 + (n-1-i)
+ *     B sends, if split          4n + 3
+ *
+ * (A schedule with I and W may have B as well, which runs both and sends afterwards.) */
+static inline int cgp__time_forward_end(const cgp__stage_plan *stage) {
+    return stage->n_nodes;
+}
+
+static inline int cgp__time_arrival(const cgp__stage_plan *stage) {
+    return stage->n_nodes + 1;
+}
+
+/* Of B, or of I. */
+static inline int cgp__time_backward_end(const cgp__stage_plan *stage) {
+    return 3 * stage->n_nodes + 2;
+}
+
+/* No range lives longer. */
+static inline int cgp__time_last(const cgp__stage_plan *stage) {
+    return 4 * stage->n_nodes + 3;
+}
+
+static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
+                                     cgp__direction direction) {
+    const cgp__stage_plan *stage = builder->stage;
+    const int after = stage->n_nodes - 1 - i;
+    if (builder->plan->splits && direction == CGP__BACKWARD_WEIGHT)
+        return cgp__time_backward_end(stage) + 1 + after;
+    return stage->n_nodes + 2 + 2 * after + (direction == CGP__BACKWARD_INPUT);
+}
+
+/* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time: weight before input backward of each
+ * node, or, if split, all input backward before all weight backward. */
+static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
+                                   cgp__direction *direction) {
+    const int n = builder->stage->n_nodes;
+    const bool split = builder->plan->splits;
+    const bool weight = split ? step >= n : step % 2 == 0;
+    *direction = weight ? CGP__BACKWARD_WEIGHT : CGP__BACKWARD_INPUT;
+    return n - 1 - (split ? step % n : step / 2);
+}
+
+/* Add a live range, in use at `time`; return its index, -1 if memory is short. */
+int cgp__builder_range(cgp__stage_builder *builder, int64_t bytes, int time);
+
+/* Extend a live range to `time`; other locations need none. */
+void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, int time);
+
+/* Append a call of a node to a program: parameters, state, workspace and saved values bound, the rest NOWHERE. */
+cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
+                             cgp__direction direction, uint32_t add, int time, cgp__call **out);
+
+/* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at a time. */
+cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);
+cgp_status cgp__builder_recompute(cgp__stage_builder *builder, cgp__program *program, int time);
+
+/* Return the location of a value for backward. */
+cgp__location cgp__builder_operand(const cgp__stage_builder *builder, int value);
+
+/* forward.c: fill `program` in order of the nodes. backward.c: in descending order. recompute.c: R, from forward's calls. */
+cgp_status cgp__builder_forward(cgp__stage_builder *builder, cgp__program *program);
+cgp_status cgp__builder_backward(cgp__stage_builder *builder, cgp__program *program);
+cgp_status cgp__builder_recompute_program(cgp__stage_builder *builder);
+
+/* Compare two ints, ascending, for qsort(). */
+int cgp__builder_ascending(const void *a, const void *b);
+
+/* fuse.c: an ADD or a norm and the RELU behind it, in place, become one call. */
+void cgp__program_fuse(const cgp_plan *plan, cgp__program *program);
+
+/* prefetch.c: fill the calls' prefetch lists. `saved`: saved values are from an earlier action. */
+void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved);
+
+#endif

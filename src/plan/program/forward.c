@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* forward.c -- forward of a stage as kernel calls, in order of the nodes; before them, copies of the caller's inputs that
+ * devices keep in another type.
+ *
+ * A value that has no reader after an op, and that the op may overwrite, shares its memory with the op's result: in
+ * x + dropout(linear(y)) the linear writes into the sum's memory. (A stored sum then comes into use earlier than it must,
+ * which can be worse: `separate` leaves this out.) In training, values that backward reads are marked as saved. */
+#include "plan/program/builder.h"
+
+/* Return true if backward of this stage reads the value that forward stored. */
+static bool is_stored(const cgp__stage_builder *b, int value) {
+    return b->last_read[value] >= 0 && !b->recomputed[value];
+}
+
+/* Return true if a value has a reader after node i: a later node, another stage, the caller, backward. */
+static bool read_after(const cgp__stage_builder *b, int value, int i) {
+    return value == b->model->output || is_stored(b, value) ||
+           cgp__plan_last_reader(b->plan, value) > b->stage->first_node + i;
+}
+
+/* Return true if the op may write its result over the memory of input k: all inputs of that value may be written over, and
+ * it has the result's type. */
+static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, int k) {
+    const cgp__value_info *values = b->model->values;
+    const int value = node->inputs[k];
+    if (values[value].type.dtype != values[node->output].type.dtype) return false;
+    for (int j = 0; j < node->n_inputs; j++) {
+        if (node->inputs[j] == value && !(node->op->overwrites & (1u << j))) return false;
+    }
+    return true;
+}
+
+/* Return the live range that node i's result may take over from one of its inputs, or -1. */
+static int takes_over(const cgp__stage_builder *b, int i, int64_t bytes) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    if (b->separate && is_stored(b, node->output)) return -1;
+    for (int k = 0; k < node->n_inputs; k++) {
+        const int value = node->inputs[k];
+        const cgp__location x = b->location[value];
+        if (may_overwrite(b, node, k) && x.arena == CGP__LIVE_RANGE &&
+            b->ranges[x.offset].bytes == bytes && !read_after(b, value, i))
+            return (int)x.offset;
+    }
+    return -1;
+}
+
+/* Return the first node behind the stage. */
+static int first_behind(const cgp__stage_builder *b) {
+    return b->stage->first_node + b->stage->n_nodes;
+}
+
+static cgp_status place_result(cgp__stage_builder *b, int i) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    if (node->output < 0) return CGP_OK;
+    const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
+    int range = takes_over(b, i, bytes), end = i;
+    if (range < 0) range = cgp__builder_range(b, bytes, i);
+    if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+    b->location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
+    if (is_stored(b, node->output)) {
+        b->ranges[range].saved = true;
+        end = b->last_read[node->output];
+    }
+    const bool leaves = node->output == b->model->output ||
+                        cgp__plan_last_reader(b->plan, node->output) >= first_behind(b);
+    if (leaves && end < cgp__time_forward_end(b->stage)) end = cgp__time_forward_end(b->stage);
+    cgp__builder_extend(b, b->location[node->output], end);
+    return CGP_OK;
+}
+
+/* Return true if backward in this direction reads saved[k]. An op that may be recomputed keeps all, to be written again. */
+static bool reads_stat(const cgp__stage_builder *b, const cgp__node *node,
+                       cgp__direction direction, int k) {
+    const bool input = direction == CGP__BACKWARD_INPUT;
+    const uint32_t needs = input ? node->op->input_needs_saved : node->op->weight_needs_saved;
+    return cgp__node_has_direction(b->model, node, direction) &&
+           ((needs & (1u << k)) || (input && node->op->cheap));
+}
+
+/* The op's own saved values (means, log-sum-exps). */
+static cgp_status place_stats(cgp__stage_builder *b, int i) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    for (int k = 0; k < node->n_saved; k++) {
+        const int range =
+            cgp__builder_range(b, cgp__type_bytes(&node->saved[k], b->plan->microbatch), i);
+        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+        const cgp__location stat = {CGP__LIVE_RANGE, range};
+        b->stats[i * CGP__MAX_SAVED + k] = stat;
+        for (int d = CGP__BACKWARD_INPUT; b->training && d < CGP__DIRECTIONS; d++) {
+            if (!reads_stat(b, node, (cgp__direction)d, k)) continue;
+            b->ranges[range].saved = true;
+            cgp__builder_extend(b, stat, cgp__time_backward(b, i, (cgp__direction)d));
+        }
+    }
+    return CGP_OK;
+}
+
+/* Copy inputs that devices keep in another type. From then on such an input is a value like those that the stage makes, and is
+ * saved for backward likewise. */
+static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
+    for (int k = 0; k < b->model->n_inputs; k++) {
+        const int value = b->model->input_values[k];
+        if (!cgp__plan_converts(b->plan, value) || !cgp__plan_reads(b->plan, value, b->index))
+            continue;
+        const int64_t bytes = cgp__plan_value_bytes(b->plan, value, b->plan->microbatch);
+        const int range = cgp__builder_range(b, bytes, 0);
+        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+        cgp__call *call = NULL;
+        CGP_TRY(cgp__builder_call(b, program, -1, CGP__FORWARD, 0, 0, &call));
+        call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
+        call->dy = b->location[value];
+        call->dx[0] = b->location[value] = (cgp__location){CGP__LIVE_RANGE, range};
+        b->ranges[range].saved = is_stored(b, value);
+        if (b->ranges[range].saved)
+            cgp__builder_extend(b, b->location[value], b->last_read[value]);
+        b->n_converts++;
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
+    CGP_TRY(convert_inputs(b, program));
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+        CGP_TRY(place_stats(b, i));
+        CGP_TRY(place_result(b, i));
+        cgp__call *call = NULL;
+        CGP_TRY(
+            cgp__builder_call(b, program, b->stage->first_node + i, CGP__FORWARD, 0, i, &call));
+        for (int k = 0; k < node->n_inputs; k++) {
+            call->x[k] = b->location[node->inputs[k]];
+            cgp__builder_extend(b, call->x[k], i);
+        }
+        if (node->output >= 0) call->y = b->location[node->output];
+        const int64_t accumulator = b->plan->accumulator[b->stage->first_node + i];
+        if (accumulator >= 0) call->accumulator = (cgp__location){CGP__STATE, accumulator};
+    }
+    return CGP_OK;
+}

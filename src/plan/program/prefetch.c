@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* prefetch.c -- prefetch lists: a linear's GEMM prefetches the operands of the next calls that have been out of cache for long.
+ *
+ *     forward                       backward
+ *     linear  <- W, bias below      linear, weight  <- W
+ *     gelu                          linear, input   <- x saved for gelu, x saved for linear
+ *     linear                        gelu
+ *                                   linear, weight
+ *
+ * The list of a linear goes up to and including the next linear: a GEMM keeps the vector units busy and leaves load ports
+ * free. Results of the call before are in cache already, and a GEMM prefetches its own results. */
+#include "plan/program/builder.h"
+
+static void add(cgp__call *call, cgp__location location, int64_t bytes) {
+    if (location.arena == CGP__NOWHERE || call->n_prefetch == CGP__MAX_PREFETCH) return;
+    for (int i = 0; i < call->n_prefetch; i++) {
+        if (cgp__same_location(call->prefetch[i].location, location)) return;
+    }
+    call->prefetch[call->n_prefetch++] = (cgp__operand){location, bytes};
+}
+
+static void add_saved(const cgp_plan *plan, cgp__call *call, cgp__location location,
+                      int value) {
+    if (location.arena == CGP__SAVED_SLOT)
+        add(call, location, cgp__plan_value_bytes(plan, value, plan->microbatch));
+}
+
+static void add_operands(const cgp_plan *plan, cgp__call *call, const cgp__call *next,
+                         bool saved) {
+    const cgp__node *node = &plan->model->nodes[next->node];
+    for (int k = 0; saved && k < node->n_inputs; k++)
+        add_saved(plan, call, next->x[k], node->inputs[k]);
+    if (saved && node->output >= 0) add_saved(plan, call, next->y, node->output);
+    for (int k = 0; next->direction != CGP__BACKWARD_WEIGHT && k < node->n_params; k++) {
+        const cgp_shape *shape = &plan->model->params[node->params[k]].shape;
+        add(call, next->param[k], cgp_shape_count(shape) * (int64_t)sizeof(float));
+    }
+}
+
+static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
+    return call->node >= 0 && plan->model->nodes[call->node].op->kind == CGP__OP_LINEAR;
+}
+
+void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved) {
+    int linear = -1; /* the last linear call */
+    for (int i = 0; i < program->n; i++) {
+        const cgp__call *next = &program->calls[i];
+        if (i == program->n_input) linear = -1; /* another action */
+        if (linear >= 0 && next->node >= 0)
+            add_operands(plan, &program->calls[linear], next, saved);
+        if (is_linear(plan, next)) linear = i;
+    }
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* program.h -- a program: kernel calls, with locations as operands. */
+#ifndef CGP_SRC_PLAN_PROGRAM_H
+#define CGP_SRC_PLAN_PROGRAM_H
+
+#include <cgpipe/plan.h>
+
+#include "backend/backend.h"
+#include "model/model.h"
+#include "plan/location.h"
+
+/* One kernel run, or, with node -1, the copy dx[0] = dy of `copy_count` activations a sample; from the caller's memory,
+ * where they are f32, converted. */
+typedef struct cgp__call {
+    int node;
+    /* RELU fused into the call, NULL: none (fuse.c) */
+    const cgp__node *relu;
+    cgp__direction direction;
+    uint32_t add;
+    int64_t copy_count;
+    cgp__location x[CGP__MAX_INPUTS], y, saved[CGP__MAX_SAVED], param[CGP__MAX_PARAMS];
+    /* accumulator: NOWHERE in a call that collects no statistics */
+    cgp__location state[CGP__MAX_STATE], accumulator;
+    cgp__location dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
+    int64_t workspace_bytes;
+    /* operands of later calls (prefetch.c) */
+    cgp__operand prefetch[CGP__MAX_PREFETCH];
+    int n_prefetch;
+} cgp__call;
+
+typedef struct cgp__program {
+    cgp__call *calls;
+    int n, capacity;
+    /* of a split backward: the first n_input calls are I, the others W */
+    int n_input;
+} cgp__program;
+
+/* Fill the programs of all stages. */
+cgp_status cgp__plan_programs(cgp_plan *plan);
+
+/* Return the kernel of a call for n samples. */
+cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n);
+
+#endif

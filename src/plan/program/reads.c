@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* reads.c -- the values that backward of a stage reads, the last time of each, and selective recomputation.
+ *
+ * Backward reads operands of forward (see the op tables). A value that it reads is stored in the saved slot, from forward to
+ * its last reader. With `+selective` the output of a cheap op is not stored if all of the op's inputs are there anyway: stored
+ * for another reader, sent by another stage or the caller, or recomputed themselves. Then the op runs again right before the
+ * first reader, into memory that is free by then, and its output lives until the last one:
+ *
+ *     forward     x ── layer_norm ── y ── linear            stored: x (layer_norm's backward
+ *     backward    y = layer_norm(x)   linear's dweight      reads it), not y
+ *
+ * Where W runs later than I, it recomputes for itself: the values that I has recomputed are gone by then.
+ *
+ * Nodes are visited here in the order in which backward runs them, so that the times are known before any live range is
+ * made. */
+#include "plan/program/builder.h"
+
+#include <stdlib.h>
+
+/* Return the inputs that a direction reads, bit k for x[k]; *y: it reads y. 0 if the node has no such direction. */
+static uint32_t operands_read(const cgp__stage_builder *b, int i, cgp__direction direction,
+                              bool *y) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    const bool input = direction == CGP__BACKWARD_INPUT;
+    *y = false;
+    if (!cgp__node_has_direction(b->model, node, direction)) return 0;
+    *y = input ? node->op->input_needs_y : node->op->weight_needs_y;
+    return input ? node->op->input_needs_x : node->op->weight_needs_x;
+}
+
+/* Return the node that makes a value, as an index into the stage's; -1 if it is another stage's. */
+static int producer_of(const cgp__stage_builder *b, int value) {
+    const int i = b->model->values[value].node - b->stage->first_node;
+    return i >= 0 && i < b->stage->n_nodes ? i : -1;
+}
+
+typedef void visit(cgp__stage_builder *b, int value, int time, bool *failed);
+
+/* Visit every read of backward, in order of time. */
+static bool visit_reads(cgp__stage_builder *b, visit *each) {
+    bool failed = false;
+    for (int step = 0; step < 2 * b->stage->n_nodes; step++) {
+        cgp__direction direction;
+        const int i = cgp__backward_at(b, step, &direction);
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+        const int time = cgp__time_backward(b, i, direction);
+        bool y;
+        const uint32_t x = operands_read(b, i, direction, &y);
+        for (int k = 0; k < node->n_inputs; k++) {
+            if (x & (1u << k)) each(b, node->inputs[k], time, &failed);
+        }
+        if (y) each(b, node->output, time, &failed);
+    }
+    return !failed;
+}
+
+static void mark_read(cgp__stage_builder *b, int value, int time, bool *failed) {
+    (void)failed;
+    b->last_read[value] = time;
+}
+
+/* Find the values that are recomputed instead of stored, in order of the nodes. */
+static void find_recomputed(cgp__stage_builder *b) {
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+        if (!node->op->cheap || b->last_read[node->output] < 0) continue;
+        /* then its own saved values have memory, to be written again */
+        bool possible = cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT);
+        for (int k = 0; k < node->n_inputs; k++) {
+            const int x = node->inputs[k];
+            possible = possible && (producer_of(b, x) < 0 || b->last_read[x] >= 0);
+        }
+        b->recomputed[node->output] = possible;
+    }
+}
+
+/* Return true if a value was recomputed, and is still there at `time`. */
+static bool is_live(const cgp__stage_builder *b, int value, int time) {
+    const int end = cgp__time_backward_end(b->stage);
+    return b->recomputation[value] >= 0 &&
+           (b->recomputations[b->recomputation[value]].time <= end) == (time <= end);
+}
+
+static void note_read(cgp__stage_builder *b, int value, int time) {
+    b->last_read[value] = time;
+    if (is_live(b, value, time)) b->recomputations[b->recomputation[value]].last = time;
+}
+
+/* Recompute node i at `time`, which reads its inputs. */
+static bool add_recomputation(cgp__stage_builder *b, int i, int time) {
+    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
+    if (!cgp__grow(&b->recomputations, &b->recomputations_capacity, b->n_recomputations + 1,
+                   sizeof *b->recomputations))
+        return false;
+    b->recomputation[node->output] = b->n_recomputations;
+    b->recomputations[b->n_recomputations++] = (cgp__recomputation){i, time, time};
+    for (int k = 0; k < node->n_inputs; k++)
+        note_read(b, node->inputs[k], time);
+    return true;
+}
+
+static void require(cgp__stage_builder *b, int i, int *n) {
+    if (b->required[i]) return;
+    b->required[i] = true;
+    b->required_list[(*n)++] = i;
+}
+
+/* Note a read of a value. If it is recomputed and not there yet, its producer runs first, and before that the producers of its
+ * inputs. */
+static void read_value(cgp__stage_builder *b, int value, int time, bool *failed) {
+    note_read(b, value, time);
+    if (!b->recomputed[value] || is_live(b, value, time)) return;
+    int n = 0;
+    require(b, producer_of(b, value), &n);
+    for (int w = 0; w < n; w++) {
+        const cgp__node *node = &b->model->nodes[b->stage->first_node + b->required_list[w]];
+        b->plan->steps++;
+        for (int k = 0; k < node->n_inputs; k++) {
+            const int x = node->inputs[k], producer = producer_of(b, x);
+            if (producer >= 0 && b->recomputed[x] && !is_live(b, x, time))
+                require(b, producer, &n);
+        }
+    }
+    qsort(b->required_list, (size_t)n, sizeof *b->required_list, cgp__builder_ascending);
+    for (int w = 0; w < n; w++) {
+        if (!add_recomputation(b, b->required_list[w], time)) *failed = true;
+        b->required[b->required_list[w]] = false;
+    }
+}
+
+cgp_status cgp__builder_find_reads(cgp__stage_builder *b) {
+    if (!b->training) return CGP_OK;
+    (void)visit_reads(b, mark_read);
+    if (!cgp_recompute_is_selective(b->plan->recompute)) return CGP_OK;
+    find_recomputed(b);
+    return visit_reads(b, read_value)
+               ? CGP_OK
+               : cgp__no_memory("plan: recomputed", sizeof *b->recomputations);
+}
+
+cgp__location cgp__builder_operand(const cgp__stage_builder *b, int value) {
+    return b->recomputed[value] ? b->recomputed_location[value] : b->location[value];
+}
+
+cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, int time) {
+    for (; b->next_recomputation < b->n_recomputations &&
+           b->recomputations[b->next_recomputation].time == time;
+         b->next_recomputation++) {
+        const cgp__recomputation *r = &b->recomputations[b->next_recomputation];
+        const int index = b->stage->first_node + r->node;
+        const cgp__node *node = &b->model->nodes[index];
+        const int64_t bytes = cgp__plan_value_bytes(b->plan, node->output, b->plan->microbatch);
+        const int range = cgp__builder_range(b, bytes, time);
+        if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
+        b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
+        cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
+        for (int k = 0; k < node->n_saved; k++) /* it writes them again */
+            cgp__builder_extend(b, b->stats[r->node * CGP__MAX_SAVED + k], time);
+        cgp__call *call = NULL;
+        CGP_TRY(cgp__builder_call(b, program, index, CGP__FORWARD, 0, time, &call));
+        for (int k = 0; k < node->n_inputs; k++)
+            call->x[k] = cgp__builder_operand(b, node->inputs[k]);
+        call->y = b->recomputed_location[node->output];
+    }
+    return CGP_OK;
+}

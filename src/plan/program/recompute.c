@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* recompute.c -- R: the calls of forward that backward needs, into the same slot. */
+#include "plan/program/builder.h"
+
+#include <stdlib.h>
+
+/* Mark the nodes that make a saved range, and those that make what these read. `calls`: the nodes' in forward; `written`:
+ * [ranges] scratch. */
+static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, bool *needed,
+                        bool *written) {
+    const cgp__stage_plan *stage = b->stage;
+    for (int i = stage->n_nodes - 1; i >= 0; i--) {
+        const cgp__node *node = &b->model->nodes[stage->first_node + i];
+        for (int k = 0; k < node->n_saved; k++)
+            needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
+        /* The last of the nodes that write a saved range makes the saved value; the others are its inputs. */
+        if (calls[i].y.arena == CGP__LIVE_RANGE) {
+            const int64_t range = calls[i].y.offset;
+            needed[i] = needed[i] || (b->ranges[range].saved && !written[range]);
+            written[range] = true;
+        }
+        for (int k = 0; needed[i] && k < node->n_inputs; k++) {
+            const int producer = b->model->values[node->inputs[k]].node - stage->first_node;
+            if (producer >= 0 && producer < stage->n_nodes) needed[producer] = true;
+        }
+    }
+}
+
+/* Return true if backward or a needed node reads the input that a call converts. */
+static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
+                            const cgp__call *calls, const bool *needed) {
+    bool reads = b->ranges[call->dx[0].offset].saved;
+    for (int i = 0; i < b->stage->n_nodes; i++) {
+        for (int k = 0; needed[i] && k < CGP__MAX_INPUTS; k++)
+            reads = reads || cgp__same_location(calls[i].x[k], call->dx[0]);
+    }
+    return reads;
+}
+
+cgp_status cgp__builder_recompute_program(cgp__stage_builder *b) {
+    const cgp__program *forward = &b->stage->forward;
+    if (forward->n == 0) return CGP_OK; /* a stage of empty layers */
+    const cgp__call *calls = forward->calls + b->n_converts;
+    cgp__program *program = &b->stage->recompute;
+    const size_t flags = (size_t)b->stage->n_nodes + (size_t)b->n_ranges;
+    bool *needed = cgp__calloc(flags, sizeof *needed);
+    if (!needed) return cgp__no_memory("plan: recompute", flags);
+    find_needed(b, calls, needed, needed + b->stage->n_nodes);
+    cgp_status status = CGP_OK;
+    for (int i = 0; i < forward->n && status == CGP_OK; i++) {
+        const cgp__call *call = &forward->calls[i];
+        if (i < b->n_converts ? !converts_needed(b, call, calls, needed)
+                              : !needed[i - b->n_converts])
+            continue;
+        if (cgp__grow(&program->calls, &program->capacity, program->n + 1,
+                      sizeof *program->calls)) {
+            program->calls[program->n] = *call;
+            program->calls[program->n++].accumulator = (cgp__location){CGP__NOWHERE, 0};
+        } else {
+            status = cgp__no_memory("plan: calls", sizeof *program->calls);
+        }
+    }
+    free(needed);
+    return status;
+}
