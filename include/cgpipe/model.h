@@ -15,7 +15,7 @@
  *     cgp_model_loss_cross_entropy(model, x, labels, -100, 1);
  *     CGP_TRY(cgp_model_finish(model));
  *
- * The leading dimension N, the micro-batch, is in no shape here; every other one is known. Shapes below leave N out.
+ * Shapes leave out the leading dimension N, the micro-batch; every other dimension is known.
  *
  * Pointers given to builder calls are borrowed for the call; names are copied, and are UTF-8. A value belongs to the model that made it.
  *
@@ -36,7 +36,7 @@ typedef struct cgp_value {
     int id;
 } cgp_value;
 
-/** How a parameter begins. */
+/** Parameter initialization. */
 typedef enum cgp_init_kind {
     CGP_INIT_ZERO,
     CGP_INIT_ONE,
@@ -46,8 +46,8 @@ typedef enum cgp_init_kind {
 
 typedef struct cgp_init {
     cgp_init_kind kind;
-    double
-        scale; /**< NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite, whatever the kind. */
+    /** NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite for every kind. */
+    double scale;
 } cgp_init;
 
 /** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */
@@ -59,12 +59,12 @@ CGP_API void cgp_model_destroy(cgp_model *model);
 /** Begin a layer: the ops that follow belong to it, and the model may be cut in front of it. @param[in] name Copied. */
 CGP_API void cgp_model_layer(cgp_model *model, const char *name);
 
-/** Declare an input. It goes straight to the stages that use it. @param[in] dtype CGP_F32 or
- *  CGP_I32. @param[in] dims [rank], without N. Inputs have no gradient. */
+/** Declare an input. It goes straight to the stages that use it. Inputs have no gradient.
+ *  @param[in] dtype CGP_F32 or CGP_I32. @param[in] dims [rank], without N. */
 CGP_API cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, int rank,
                                   const int64_t *dims);
 
-/** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocabulary, width]. */
+/** Look up rows: ids [...] i32 -> [..., width]. Parameter `<name>.weight` [vocab, width]. */
 CGP_API cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name,
                                 int64_t vocab, int64_t width, cgp_init init);
 
@@ -75,7 +75,7 @@ CGP_API cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const ch
 /** Add two values of one shape. */
 CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
-/** A plain value, complete in itself; what is not named is zero. */
+/** Passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
     int64_t out;   /**< Columns of the result, >= 1. */
     bool bias;     /**< Parameter `<name>.bias` [out]. */
@@ -100,17 +100,17 @@ CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
 CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
- * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with share p on the probabilities.
+ * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with probability p on them.
  * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */
 CGP_API cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads,
                                        double p);
 
-/** Set a share p of the elements to zero in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
+/** Set elements to zero with probability p in training and scale the others by 1/(1-p), 0 <= p < 1. The mask is a function of
  * (seed, step, op, sample, element) and never stored. p = 0 adds nothing to the graph.
  * Source: Srivastava et al. 2014. */
 CGP_API cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p);
 
-/** Take the place of the largest element of each row, the first of equals: [..., C] -> [...] i32 in 0..C-1 (of one row, [C],
+/** Take the index of the largest element of each row, the first of equals: [..., C] -> [...] i32 in 0..C-1 (of one row, [C],
  * it is [1]). It has no gradient. */
 CGP_API cgp_value cgp_argmax(cgp_model *model, cgp_value x);
 
@@ -127,7 +127,7 @@ static inline cgp_padding cgp_padding_all(int pixels) {
     return padding;
 }
 
-/** A plain value, complete in itself; what is not named is zero. */
+/** Passed by value; a field left out is zero. */
 typedef struct cgp_conv2d_options {
     int64_t out;         /**< Channels of the result, >= 1. */
     int kernel[2];       /**< Height, width, >= 1. */
@@ -143,7 +143,7 @@ typedef struct cgp_conv2d_options {
 CGP_API cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
                              cgp_conv2d_options options);
 
-/** Windows of a pool; a plain value. */
+/** Windows of a pool; passed by value. */
 typedef struct cgp_pool_options {
     int kernel[2];       /**< Height, width, >= 1. */
     int stride[2];       /**< Height, width, >= 1. */
@@ -175,7 +175,7 @@ CGP_API cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding);
  *
  * Parameters `<name>.weight` (ones), `<name>.bias` (zeros). State `<name>.running_mean` (zeros), `<name>.running_var`
  * (ones; unbiased), `<name>.num_batches_tracked`: evaluation normalises with it. Training changes it when a step has
- * succeeded: new = (1 - momentum) old + momentum x what was seen, for each micro-batch in turn, or, in a plan with
+ * succeeded: new = (1 - momentum) old + momentum x batch statistics, for each micro-batch in turn, or, in a plan with
  * `deferred_batch_norm`, once, with the statistics of the whole mini-batch. Recomputation never counts.
  *
  * @param[in] eps       Added to the variance, > 0 (PyTorch: 1e-5).
@@ -202,43 +202,43 @@ CGP_API cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p);
 /** Put 2 to 4 values side by side along the last dimension; the others are equal. @param[in] values [n], Borrowed. */
 CGP_API cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n);
 
-/** All elements of a sample in one row, in the order they lie in: [H, W, C] -> [H W C]. */
+/** Reshape a sample to one row, in memory order: [H, W, C] -> [H W C]. */
 CGP_API cgp_value cgp_flatten(cgp_model *model, cgp_value x);
 
 /**
- * Let a later op use a parameter that exists already: where it would make one called `name`, it shares `existing` instead.
+ * Tie a parameter of a later op to one that exists already: instead of making `name`, the op uses `existing`.
  *
- * The shapes must be equal. The shared parameter keeps its first name, is counted, saved and hashed once, and its gradient is
+ * The shapes must be equal. The tied parameter keeps its first name, is counted, saved and hashed once, and its gradient is
  * the sum over its uses in their order. Stages that use it hold a copy each.
  *
  *     cgp_model_tie(model, "head.weight", "embed.weight");
- *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocabulary});
+ *     x = cgp_linear(model, x, "head", (cgp_linear_options){.out = vocab});
  */
 CGP_API void cgp_model_tie(cgp_model *model, const char *name, const char *existing);
 
 /**
- * Keep a value under a name until cgp_model_pop() takes it: for layers written apart from each other, which pass no values on.
+ * Stash a value under a name until cgp_model_pop() takes it: for layers written apart from each other, which pass no values.
  *
  *     cgp_model_stash(model, "left", "skip", x);           // in one layer
  *     x = cgp_add(model, x, cgp_model_pop(model, "left", "skip"));      // in a later one, or further on in the same
  *
- * It is another way to write a skip and nothing else: what is popped is the value itself, and crosses stages like any other. A
- * name is stashed once and popped once in its namespace; the same name in another namespace is another one, so that a function
- * that makes layers can be called several times, each time with a namespace of its own. cgp_model_finish() refuses a stash that
+ * It is only another way to write a skip: the pop returns the value itself, which crosses stages like any other. A name is
+ * stashed once and popped once in its namespace; the same name in another namespace is another one, so that a function that
+ * makes layers can be called several times, each time with a namespace of its own. cgp_model_finish() refuses a stash that
  * was never popped.
  *
- * @param[in] space  The namespace; equal texts are one namespace, NULL and "" the one of all who name none. Copied.
+ * @param[in] space  The namespace; equal texts are one namespace, NULL and "" are the common one. Copied.
  * @param[in] name   Not empty. Copied.
  * @param[in] value  An input of the model, or a result.
  */
 CGP_API void cgp_model_stash(cgp_model *model, const char *space, const char *name,
                              cgp_value value);
 
-/** Take the value that cgp_model_stash() has kept under this name, once. @param[in] space As there. @param[in] name As there.
+/** Take the value that cgp_model_stash() stashed under this name, once. @param[in] space As there. @param[in] name As there.
  *  Borrowed. */
 CGP_API cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name);
 
-/** End in softmax and cross-entropy, the mean over the targets that count: logits [..., classes], targets [...] i32 in
+/** End in softmax and cross-entropy, the mean over the targets that are not ignored: logits [..., classes], targets [...] i32 in
  * 0..classes-1, or `ignore` (PyTorch: -100). It is in no layer and runs on the last stage. Several losses add up, each
  * times its `weight` > 0 (1 for a single one). */
 CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
@@ -249,14 +249,14 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits,
                                             cgp_value targets, double weight);
 
-/** Name a value as the model's output, which cgp_pipeline_predict() returns, and which is trained from outside where the
- * model has no loss (cgp_pipeline_forward). One per model. */
+/** Name a value as the model's output, which cgp_pipeline_predict() returns. A model without a loss is trained by an external loss
+ * of it (cgp_pipeline_forward). One per model. */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**
- * Close the model and report the first error of the building.
+ * Close the model and report the builder's first error.
  *
- * Ops that neither a loss nor the output needs are left out, and their parameters with them. A model has at least one layer,
+ * Ops that neither a loss nor the output needs are removed, and their parameters with them. A model has at least one layer,
  * and a loss or an output. A layer may be empty.
  *
  * @retval CGP_EINVAL  `layer, op: expectation, got value`.   @retval CGP_ENOMEM
@@ -264,8 +264,8 @@ CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_finish(cgp_model *model);
 
-/** Name, layers, parameters (tensors) and their elements in all; NULL for an index out of range, here and below. Legal after
- *  cgp_model_finish(). Threads: any. */
+/** Return name, numbers of layers, parameters (tensors) and all their elements; NULL for an index out of range, here and below.
+ *  Legal after cgp_model_finish(). Threads: any. */
 CGP_API const char *cgp_model_name(const cgp_model *model);
 CGP_API int cgp_model_layers(const cgp_model *model);
 CGP_API const char *cgp_model_layer_name(const cgp_model *model, int layer);
@@ -274,19 +274,19 @@ CGP_API const char *cgp_model_parameter_name(const cgp_model *model, int paramet
 CGP_API const cgp_shape *cgp_model_parameter_shape(const cgp_model *model, int parameter);
 CGP_API int64_t cgp_model_parameter_count(const cgp_model *model);
 
-/** What ops keep across steps besides parameters (running statistics), in order of the ops; f32, or i32 for a count. */
+/** Return op state besides parameters (running statistics), in order of the ops; f32, or i32 for a count. */
 CGP_API int cgp_model_states(const cgp_model *model);
 CGP_API const char *cgp_model_state_name(const cgp_model *model, int state);
 CGP_API const cgp_shape *cgp_model_state_shape(const cgp_model *model, int state);
 CGP_API cgp_dtype cgp_model_state_dtype(const cgp_model *model, int state);
 
-/** Inputs in order of declaration; shape for one sample (rank -1: there is no such input). */
+/** Return inputs in order of declaration; shape for one sample (rank -1: there is no such input). */
 CGP_API int cgp_model_inputs(const cgp_model *model);
 CGP_API const char *cgp_model_input_name(const cgp_model *model, int input);
 CGP_API cgp_shape cgp_model_input_shape(const cgp_model *model, int input);
 CGP_API cgp_dtype cgp_model_input_dtype(const cgp_model *model, int input);
 
-/** Shape for one sample, and type, of the output of cgp_model_output(); rank -1 if the model has none. */
+/** Return shape for one sample, and type, of the output of cgp_model_output(); rank -1 if the model has none. */
 CGP_API cgp_shape cgp_model_output_shape(const cgp_model *model);
 CGP_API cgp_dtype cgp_model_output_dtype(const cgp_model *model);
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* partition.h -- what layers cost, and how many of them each stage gets.
+/* partition.h -- costs of layers, and balances: the number of layers of each stage.
  *
  *     cgp_layer_cost *costs = calloc((size_t)cgp_model_layers(model), sizeof *costs);
  *     CGP_TRY(cgp_profile(model, &options, costs));
@@ -16,7 +16,7 @@ extern "C" {
 #endif
 
 /**
- * Cut a row of costs into stages so that the dearest stage is as cheap as can be: the exact optimum.
+ * Cut a row of costs into stages so that the maximum cost of a stage is minimal: the exact optimum.
  *
  * No stage is empty. Of several optima the leftmost: the first stage as short as possible, then the second, and so on.
  *
@@ -39,20 +39,24 @@ CGP_API double cgp_layer_flops(const cgp_model *model, int layer);
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_flops(const cgp_model *model, int stages,
                                                        int *balance);
 
-/** What a layer costs: times, operations and bytes of one micro-batch. The losses, which are in no layer, count with the last. */
+/** Cost of a layer: times, operations and bytes of one micro-batch. The losses, which are in no layer, count with the last. */
 typedef struct cgp_layer_cost {
-    double forward_seconds; /**< F */
-    double
-        input_seconds; /**< I: gradients of values; of norms also those of their parameters. */
-    double weight_seconds; /**< W: gradients of parameters. */
-    double
-        recompute_seconds; /**< R: forward again of all ops whose results backward needs, in this layer or another. */
-    double
-        selective_seconds; /**< What `+selective` adds to B: forward again of the ops that are cheap to redo. */
-    double flops[3]; /**< Of F, I, W; the losses' included. */
-    int64_t
-        parameter_bytes; /**< f32 elements; a parameter that layers share counts where it is used first. */
-    int64_t saved_bytes; /**< What the layer makes and backward reads, the plan's `never`. */
+    /** F */
+    double forward_seconds;
+    /** I: gradients of values; of norms also those of their parameters. */
+    double input_seconds;
+    /** W: gradients of parameters. */
+    double weight_seconds;
+    /** R: forward of all ops whose results backward needs, in this layer or another. */
+    double recompute_seconds;
+    /** The addition of `+selective` to B: forward of the ops that are cheap to recompute. */
+    double selective_seconds;
+    /** Of F, I, W; the losses' included. */
+    double flops[3];
+    /** f32 elements; a tied parameter counts in the layer of its first use. */
+    int64_t parameter_bytes;
+    /** Results of the layer that backward reads, with recompute `never`. */
+    int64_t saved_bytes;
 } cgp_layer_cost;
 
 typedef struct cgp_profile_options {
@@ -61,7 +65,8 @@ typedef struct cgp_profile_options {
     const char *device; /**< "cpu" or "ref". Borrowed for the call. [NULL: "cpu"] */
     int threads;        /**< Of the device, 1 to 1024. [1] */
     cgp_dtype type;     /**< Of values: CGP_F32 or CGP_BF16. [CGP_F32] */
-    int repeats; /**< Times that each kernel is run, 1 to 1000; a time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
+    /** Runs of each kernel, 1 to 1000; its time is their median. Faster kernels run more often, for 20 ms, unless it is 1. [5] */
+    int repeats;
 } cgp_profile_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -73,8 +78,8 @@ static inline cgp_profile_options cgp_profile_options_default(void) {
 /**
  * Measure every layer: run its kernels on random data, each once to warm up and then `repeats` times.
  *
- * Ops go one by one, with memory for the one that runs, so that a model may be profiled that no memory holds. Kernels that are
- * equal but for their data are measured once for all layers. Gradients that several uses add up are added to, as in training.
+ * Ops run one by one, with memory for one op at a time, so that a model larger than memory can be profiled. Kernels that are
+ * equal but for their data are measured once for all layers. Gradients of several uses accumulate, as in training.
  *
  * @param[in]  model    Finished. Borrowed.
  * @param[in]  options  Borrowed.
@@ -93,10 +98,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_profile(const cgp_model *model,
 /**
  * Balance by measured time, exactly: a layer costs F + I + W, and R too if micro-batches are recomputed.
  *
- * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the best cut there is for these times.
+ * torchgpipe's balance_by_time, but with a warm-up, medians, recomputation, and the optimal cut for these times.
  *
  * @param[in] costs       [layers], of cgp_profile() or made up. Borrowed.
- * @param[in] recomputed  Whether most micro-batches are (always, except_last).
+ * @param[in] recomputed  Most micro-batches are (always, except_last).
  * Otherwise as cgp_balance_solve().
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
@@ -104,13 +109,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_time(const cgp_model *model,
                                                       bool recomputed, int stages,
                                                       int *balance);
 
-/** How cgp_balance_by_size() counts bytes. */
+/** Options of cgp_balance_by_size(). */
 typedef struct cgp_balance_size_options {
     size_t struct_size;
     int64_t samples; /**< Of a micro-batch, >= 1. [1] */
-    int in_flight; /**< Micro-batches whose saved values are there at one time, >= 1: 1 with recomputation. [1] */
-    double
-        parameter_scale; /**< Times a parameter is there: itself, its gradient, the optimizer's states. [2] */
+    /** Micro-batches with saved values at one time, >= 1: 1 with recomputation. [1] */
+    int in_flight;
+    /** Bytes per byte of a parameter: itself, its gradient, the optimizer's states. [2] */
+    double parameter_scale;
 } cgp_balance_size_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -122,10 +128,9 @@ static inline cgp_balance_size_options cgp_balance_size_options_default(void) {
 /**
  * Balance by bytes, exactly, without running anything: a layer costs saved bytes x in_flight + parameter bytes x parameter_scale.
  *
- * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one micro-batch: what is alive where all
- * are recomputed. Without recomputation as many are as are in flight, hence the factor. Its param_scale is a guess (RMSprop:
- * 3 to 5); here nothing else multiplies parameters, so 2 + cgp_optim_states() is the truth. Workspace and what crosses
- * between stages are not counted: both depend on the cut.
+ * torchgpipe's balance_by_size, whose latents x (batch / chunks) are the saved bytes of one micro-batch: with recomputation
+ * only one is live. Without, in_flight of them are, hence the factor. Its param_scale is a guess (RMSprop: 3 to 5); here
+ * 2 + cgp_optim_states() is exact. Workspace and messages are not counted: both depend on the cut.
  *
  * @param[in] options  Borrowed.
  * @retval CGP_EINVAL  A bad option too. Otherwise as cgp_balance_solve().
@@ -135,14 +140,14 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_balance_by_size(const cgp_model *model,
                                                       int stages, int *balance);
 
 /**
- * Measure what one core can do at most: f32 fused multiply-adds on registers, as many at once as hide their latency.
+ * Measure the peak of one core: f32 fused multiply-adds on registers, as many in flight as hide their latency.
  *
  * @return Floating-point operations a second, the best of 50 runs (half a second in all); 0 on a processor without AVX2 and FMA.
  * Threads: any; the calling one is measured.
  */
 CGP_API double cgp_core_peak_flops(void);
 
-/** Check a balance given by a person. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
+/** Validate a user's balance. @retval CGP_EINVAL `balance: sums to 5 but the model has 6 layers (balance: 2 1 2)`. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_balance_check(const cgp_model *model, int stages,
                                                     const int *balance);
 

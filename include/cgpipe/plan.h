@@ -21,12 +21,12 @@ extern "C" {
 
 typedef struct cgp_plan cgp_plan;
 
-/** How devices keep the values of the graph (what ops give, what is stored for backward, what stages send each other) and
- *  their gradients. bf16 takes half the bytes. Parameters, their gradients, the optimizer, statistics of norms and softmaxes,
- *  and losses are f32 either way, and so is all arithmetic: bf16 is rounded to, the nearest, halfway to even, whenever a
- *  value is stored. Processors with AMX multiply in bf16 what products of linear layers and attention read, weights too, and sum
- *  in f32; CGP_CPU_ISA=v4 in the environment keeps them from it. What the caller gives and gets stays f32 (or i32); the bits
- *  still depend neither on stages nor schedule nor recomputation, but on whether there is AMX. */
+/** Type of activations and their gradients on devices (results of ops, saved values, messages between stages). bf16 takes half
+ *  the bytes. Parameters, their gradients, the optimizer, statistics of norms and softmaxes, and losses are f32 either way, and
+ *  so is all arithmetic: values are rounded to bf16, nearest even, when they are stored. Processors with AMX multiply the GEMM
+ *  operands of linear layers and attention, weights too, in bf16 and sum in f32; CGP_CPU_ISA=v4 in the environment turns that
+ *  off. The caller's tensors stay f32 (or i32). The bits still do not depend on stages, schedule or recomputation, but they
+ *  differ with and without AMX. */
 typedef enum cgp_precision { CGP_PRECISION_F32, CGP_PRECISION_BF16 } cgp_precision;
 
 /** Parse "f32" or "bf16". @retval CGP_EINVAL Another word; the message lists the known ones. Threads: any. */
@@ -37,37 +37,45 @@ CGP_API const char *cgp_precision_name(cgp_precision precision);
 
 typedef struct cgp_plan_options {
     size_t struct_size;
-    int stages; /**< n >= 1: with one stage on each device their number; with v on each, n devices have n v. [1] */
-    const int *
-        balance; /**< [n v] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
-    int64_t batch; /**< B samples in a mini-batch, >= 1. [1] */
-    int chunks;    /**< M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
-    const char *
-        schedule; /**< Any of cgp_schedule_info_at() with a backward [NULL: "1f1b"]. zb-1p and zb-2p are
-                                  made for FLOPs as costs. Borrowed for the call. */
-    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
-    int group;          /**< As cgp_schedule_options has it [0]. */
-    const cgp_schedule *
-        table; /**< Instead of `schedule`: a table of the caller's, of `stages` devices and as many micro-batches as there
-                    will be. It is checked first; of its actions the computing ones are taken, and transfers put in anew.
-                    Where backward does not ascend, results are those of other schedules up to rounding. Borrowed for the
-                    call. [NULL] */
-    cgp_recompute recompute; /**< [never] */
-    cgp_optim optim;         /**< [SGD without momentum, rate 0.01] */
-    bool inference; /**< Forward only: no gradients, no optimizer, schedule "forward-only". */
-    const char *const
-        *devices;           /**< [n] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
-    int threads_per_device; /**< T >= 1 [1] */
-    int64_t
-        memory_limit; /**< Most bytes a device may take; 0: no limit here, cgp_pipeline_create() asks the machine. */
-    bool
-        external_loss; /**< The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The
-                            model has no loss; the schedule is gpipe. */
-    cgp_precision precision; /**< [f32] */
-    bool
-        deferred_batch_norm; /**< Running statistics of batch norms change once a step, by those of the whole mini-batch,
-                                   instead of by each micro-batch: then they do not depend on `chunks` (but for rounding).
-                                   Training normalises by micro-batch either way. [false] */
+    /** n >= 1: with one stage on each device their number; with v on each, n devices have n v. [1] */
+    int stages;
+    /** [n v] layers of each stage; NULL: cgp_balance_by_flops(). Borrowed for the call. */
+    const int *balance;
+    /** B samples in a mini-batch, >= 1. [1] */
+    int64_t batch;
+    /** M >= 1: micro-batches of ceil(B / M) samples, as many as B fills. [1] */
+    int chunks;
+    /** Any of cgp_schedule_info_at() with a backward [NULL: "1f1b"]. zb-1p and zb-2p are generated with FLOPs as costs. Borrowed
+     *  for the call. */
+    const char *schedule;
+    /** v >= 1 stages on each device [0: as cgp_schedule_info says]. */
+    int virtual_stages;
+    /** As in cgp_schedule_options [0]. */
+    int group;
+    /** Instead of `schedule`: the caller's table, of `stages` devices and the number of micro-batches that results. It is checked
+     *  first; its compute actions are used, with new transfers. Where backward does not ascend, results equal those of other
+     *  schedules up to rounding. Borrowed for the call. [NULL] */
+    const cgp_schedule *table;
+    /** [never] */
+    cgp_recompute recompute;
+    /** [SGD without momentum, lr 0.01] */
+    cgp_optim optim;
+    /** Forward only: no gradients, no optimizer, schedule "forward-only". */
+    bool inference;
+    /** [n] "cpu" or "ref"; NULL: all "cpu". Borrowed for the call. */
+    const char *const *devices;
+    /** T >= 1 [1] */
+    int threads_per_device;
+    /** Maximum bytes of a device; 0: no limit here, cgp_pipeline_create() checks the machine's memory. */
+    int64_t memory_limit;
+    /** The caller computes the loss of the model's output: cgp_pipeline_forward() and _backward(). The model has no loss; the
+     *  schedule is gpipe. */
+    bool external_loss;
+    /** [f32] */
+    cgp_precision precision;
+    /** Running statistics of batch norms change once a step, by those of the whole mini-batch, instead of by each micro-batch:
+     *  then they do not depend on `chunks` (but for rounding). Training normalises by micro-batch either way. [false] */
+    bool deferred_batch_norm;
 } cgp_plan_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -93,8 +101,8 @@ static inline cgp_plan_options cgp_plan_options_default(void) {
     return options;
 }
 
-/** Return how many stages a plan of these options has, n v or those of the table: what a balance must have numbers for.
- * An unknown schedule counts as one with v = 1. Threads: any. */
+/** Return the number of stages of a plan with these options, n v or the table's: the length of a balance. An unknown schedule
+ *  counts as one with v = 1. Threads: any. */
 CGP_API int cgp_plan_options_stages(const cgp_plan_options *options);
 
 /** One stage of a plan. */
@@ -102,7 +110,7 @@ typedef struct cgp_plan_stage {
     int first_layer, layers;
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< Of a full micro-batch. */
-    double weight_flops; /**< Of backward, the weight half: W. */
+    double weight_flops; /**< Of backward, its weight backward: W. */
     int input_slots, saved_slots;
     int64_t input_slot_bytes, saved_slot_bytes; /**< Of one slot. */
 } cgp_plan_stage;
@@ -113,8 +121,8 @@ typedef struct cgp_plan_device {
     const int *stage_list; /**< [stages] The stages on it, ascending. */
     int stages;
     int64_t parameter_bytes, gradient_bytes, optimizer_bytes;
-    int64_t
-        state_bytes; /**< What ops keep across steps, and where training collects its changes. */
+    /** Op state across steps, and its accumulators in training. */
+    int64_t state_bytes;
     int64_t slot_bytes; /**< All input and saved slots of its stages. */
     int64_t workspace_bytes, transfer_bytes;
     int64_t activation_bytes; /**< All but parameters, gradients, optimizer and state. */
@@ -130,7 +138,7 @@ typedef struct cgp_plan_device {
  *
  * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor `external_loss`
  *                      is set), or no parameter.
- * @retval CGP_ELIMIT   A device would need more than it has: the message has the numbers and a way out.
+ * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *
  * Threads: any. Cost: near linear in nodes, stages and actions; about a second for a GPT-2 of 10,000 layers in 64 stages and
@@ -142,29 +150,29 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_plan_create(cgp_plan **out, const cgp_mode
 /** Free a plan. Accepts NULL. Pipelines borrow it: destroy them first. */
 CGP_API void cgp_plan_destroy(cgp_plan *plan);
 
-/** Numbers of stages and devices; samples of a full micro-batch; micro-batches of a full mini-batch (<= chunks asked). */
+/** Return numbers of stages and devices; samples of a full micro-batch; micro-batches of a full mini-batch (at most `chunks`). */
 CGP_API int cgp_plan_stages(const cgp_plan *plan);
 CGP_API int cgp_plan_devices(const cgp_plan *plan);
 CGP_API int64_t cgp_plan_microbatch(const cgp_plan *plan);
 CGP_API int cgp_plan_chunks(const cgp_plan *plan);
 
-/** A stage, a device, the balance [stages]. Borrowed from the plan; NULL if the index is out of range. */
+/** Return a stage, a device, the balance [stages]. Borrowed from the plan; NULL if the index is out of range. */
 CGP_API const cgp_plan_stage *cgp_plan_stage_at(const cgp_plan *plan, int stage);
 CGP_API const cgp_plan_device *cgp_plan_device_at(const cgp_plan *plan, int device);
 CGP_API const int *cgp_plan_balance(const cgp_plan *plan);
 
-/** A way that messages take between two stages: activations if from < to, gradients if from > to. */
+/** An edge between two stages: activations if from < to, gradients if from > to. */
 typedef struct cgp_plan_edge {
     int from, to;
     int64_t bytes; /**< Of the message of a full micro-batch. */
     int buffers;   /**< Of that size, on the device of `from`. */
 } cgp_plan_edge;
 
-/** How many edges there are; edge 0 .. of them, as the schedule's transfers number them, all zero if there is none. */
+/** Return the number of edges; an edge, numbered as in the schedule's transfers, all zero if there is none. */
 CGP_API int cgp_plan_edges(const cgp_plan *plan);
 CGP_API cgp_plan_edge cgp_plan_edge_at(const cgp_plan *plan, int edge);
 
-/** The lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs. Borrowed. */
+/** Return the lowered, checked schedule of a full mini-batch, and its timeline with FLOPs as costs. Borrowed. */
 CGP_API const cgp_schedule *cgp_plan_schedule(const cgp_plan *plan);
 CGP_API const cgp_schedule_timeline *cgp_plan_timeline(const cgp_plan *plan);
 

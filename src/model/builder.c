@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see
- * cgpipe/model.h). */
+/* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
 #include "model/builder.h"
 #include "op/custom/custom.h"
 
@@ -137,7 +136,7 @@ static const char *name_of(const cgp_model *model, cgp__names kind, int i) {
     }
 }
 
-/* The number of the one of a kind that has this name, -1 if there is none. */
+/* Return the index of a name within its kind, -1 if there is none. */
 static int find_name(const cgp_model *model, cgp__names kind, const char *name) {
     const uint64_t hash = cgp__hash(name, strlen(name));
     uint32_t tried = 0;
@@ -234,13 +233,13 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
     return value;
 }
 
-/* The parameter that a tied name shares; its shape is the one the op needs. */
-static bool share_param(cgp_model *model, cgp__node *node, int k,
-                        const cgp__op_parameter *wanted, cgp__tie *tie) {
+/* Use a tied parameter, if its shape is the one that the op needs. */
+static bool tie_param(cgp_model *model, cgp__node *node, int k,
+                      const cgp__op_parameter *inferred, cgp__tie *tie) {
     const cgp__parameter *param = &model->params[tie->parameter];
     char expected[128], got[128];
     node->params[k] = tie->parameter;
-    if (!tie->used && cgp_shape_equal(&param->shape, &wanted->shape)) {
+    if (!tie->used && cgp_shape_equal(&param->shape, &inferred->shape)) {
         tie->used = true;
         return true;
     }
@@ -250,24 +249,25 @@ static bool share_param(cgp_model *model, cgp__node *node, int k,
     else
         cgp__builder_stick(model, CGP_EINVAL, node->op->name,
                            "parameter %s: expected shape %s, got %s of %s, which it is tied to",
-                           tie->name, cgp_shape_text(&wanted->shape, expected, sizeof expected),
+                           tie->name,
+                           cgp_shape_text(&inferred->shape, expected, sizeof expected),
                            cgp_shape_text(&param->shape, got, sizeof got), param->name);
     return false;
 }
 
-/* Make a parameter; `name` is taken. */
-static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_parameter *wanted,
-                      char *name, cgp_init init) {
+/* Make a parameter. @param name Taken. */
+static bool new_param(cgp_model *model, cgp__node *node, int k,
+                      const cgp__op_parameter *inferred, char *name, cgp_init init) {
     const int n = model->n_params;
     if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
         find_name(model, CGP__NAMES_STATE, name) >= 0)
         cgp__builder_stick(model, CGP_EINVAL, node->op->name,
-                           "parameter %s exists already (cgp_model_tie shares one)", name);
+                           "parameter %s exists already (cgp_model_tie ties two)", name);
     else if (grow_or_stick(model, &model->params, &model->params_capacity, n + 1,
                            sizeof *model->params) &&
              add_name(model, CGP__NAMES_PARAMETER, n, name)) {
         model->params[n] = (cgp__parameter){
-            .name = name, .shape = wanted->shape, .init = init, .decays = wanted->decays};
+            .name = name, .shape = inferred->shape, .init = init, .decays = inferred->decays};
         model->n_params = n + 1;
         node->params[k] = n;
         return true;
@@ -280,17 +280,17 @@ static bool new_param(cgp_model *model, cgp__node *node, int k, const cgp__op_pa
 static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
                        const char *name, const cgp_init *inits) {
     for (int k = 0; k < inferred->n_params; k++) {
-        const cgp__op_parameter *wanted = &inferred->params[k];
-        char *full = cgp__format("%s.%s", name, wanted->suffix);
+        const cgp__op_parameter *param = &inferred->params[k];
+        char *full = cgp__format("%s.%s", name, param->suffix);
         if (!full) {
             cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
             return false;
         }
         const int tie = find_name(model, CGP__NAMES_TIE, full);
-        if (tie < 0 && !new_param(model, node, k, wanted, full, inits[k])) return false;
+        if (tie < 0 && !new_param(model, node, k, param, full, inits[k])) return false;
         if (tie < 0) continue;
         free(full);
-        if (!share_param(model, node, k, wanted, &model->ties[tie])) return false;
+        if (!tie_param(model, node, k, param, &model->ties[tie])) return false;
     }
     return true;
 }
@@ -325,7 +325,7 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
     (void)add_name(model, CGP__NAMES_TIE, n, name);
 }
 
-/* List what a node keeps across steps: `<name>.<suffix>`. */
+/* List the states of a node: `<name>.<suffix>`. */
 static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
                        const char *name) {
     node->first_state = model->n_states;
@@ -354,7 +354,7 @@ static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *i
     return true;
 }
 
-/* Values of this model, and their types; false if one is not. */
+/* Set inputs and their types; return false if one is not a value of this model. */
 static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x,
                         cgp__type *types) {
     for (int k = 0; k < node->n_inputs; k++) {

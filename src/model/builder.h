@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* builder.h -- what the files of the builder share. */
+/* builder.h -- helpers of the builder's files. */
 #ifndef CGP_SRC_MODEL_BUILDER_H
 #define CGP_SRC_MODEL_BUILDER_H
 
@@ -7,7 +7,7 @@
 
 static const cgp_value cgp__no_value = {-1};
 
-/* Refuse a pointer that is missing, as an error of the building. */
+/* Refuse a NULL pointer, with an error that sticks. */
 #define CGP__NEED_STUCK(model, pointer, result)                                                \
     do {                                                                                       \
         if (!(pointer)) {                                                                      \
@@ -17,21 +17,21 @@ static const cgp_value cgp__no_value = {-1};
     } while (0)
 void cgp__builder_stick_missing(cgp_model *model, const char *function, const char *argument);
 
-/* Tell whether a name is UTF-8, as what is saved under it must be; if not, that sticks. */
+/* Return true if a name is UTF-8, as names in checkpoints must be; if not, that sticks. */
 bool cgp__builder_takes_name(cgp_model *model, const char *op, const char *name);
 
-/* Tell whether `n` ways to begin are some; if not, that sticks. */
+/* Return true if n initializations are valid; if not, that sticks. */
 bool cgp__builder_takes_inits(cgp_model *model, const char *op, const cgp_init *inits, int n);
 
-/* Record the first error, with the layer and op it happened in. */
+/* Record the first error, with its layer and op. */
 void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, const char *format,
                         ...) CGP_PRINTF(4, 5);
 
-/* Building is possible: not finished, no error yet. A finished model stays as it is. */
+/* Return true if the model is neither finished nor has an error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node of the kind, or of the table, over as many values as it, or attributes->n_inputs, says. `name` and `inits` are for its
- * parameters. The invalid value if it cannot be. */
+/* Add a node of a built-in kind, or of any op; attributes->n_inputs, if not 0, overrides the op's number of inputs. `name` and
+ * `inits` are for its parameters. Return the invalid value on failure. */
 cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
                            const char *name, const cgp__attributes *attributes,
                            const cgp_init *inits);
@@ -43,10 +43,10 @@ cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_val
 void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
                            const cgp__attributes *attributes, double weight);
 
-/* Release what finds names while a model is built. */
+/* Release the indices of names, used only while a model is built. */
 void cgp__builder_forget_names(cgp_model *model);
 
-/* CGP_EINVAL if there is a stash that nobody popped. */
+/* Return CGP_EINVAL if a stash has no pop. */
 cgp_status cgp__stash_check(const cgp_model *model);
 
 void cgp__stash_release(cgp_model *model);

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- the builder's calls for ops from outside the library (cgpipe/ext/op.h). */
+/* custom.c -- the builder's calls for custom ops (cgpipe/ext/op.h). */
 #include "model/builder.h"
 #include "op/custom/custom.h"
 
 #include <stdlib.h>
 
-/* A use of an op, kept by the model; NULL if it cannot be, and the model has the error. */
+/* Make a use of an op, owned by the model; NULL on failure, which sticks. */
 static cgp__custom_use *new_use(cgp_model *model, const cgp_op *op, const void *attributes) {
     cgp__custom_use *use = NULL;
-    const char *name = op->name ? op->name : "own op";
+    const char *name = op->name ? op->name : "custom op";
     if (!cgp__builder_open(model, name)) return NULL;
     const cgp_status status = cgp__grow(&model->custom, &model->custom_capacity,
                                         model->n_custom + 1, sizeof *model->custom)

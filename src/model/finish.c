@@ -1,26 +1,26 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* finish.c -- closes a graph: leaves out what nothing needs, moves the losses to the end, lists
- * who uses each parameter, marks what carries a gradient. */
+/* finish.c -- closes a graph: removes unneeded nodes, moves the losses to the end, lists the uses of each parameter, marks
+ * values with a gradient. */
 #include "model/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* wanted[node], from a value backwards; nodes are in order, so one pass from the end is enough.
- * `gradient`: only along ways that a gradient takes. */
-static void mark_needed(const cgp_model *model, bool *wanted, bool gradient) {
+/* Mark the ancestors of needed nodes; nodes are in order, so one pass from the end is enough. `gradient`: only along edges with a
+ * gradient. */
+static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
-        if (!wanted[i] || (gradient && node->op->dx == CGP__DX_NONE)) continue;
+        if (!needed[i] || (gradient && node->op->dx == CGP__DX_NONE)) continue;
         for (int k = 0; k < node->n_inputs; k++) {
             const cgp__value_info *value = &model->values[node->inputs[k]];
             if (value->node >= 0 && (!gradient || value->type.dtype == CGP_F32))
-                wanted[value->node] = true;
+                needed[value->node] = true;
         }
     }
 }
 
-/* Losses run last, whatever was built after them. `moved`: scratch of n_nodes. */
+/* Losses run last. `moved`: [nodes] scratch. */
 static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     int n = 0;
     for (int last = 0; last < 2; last++) {
@@ -37,13 +37,12 @@ static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     }
 }
 
-/* Keep wanted nodes and renumber them. Values keep their numbers; nobody makes those of the
- * others. */
-static void keep_nodes(cgp_model *model, const bool *wanted) {
+/* Keep needed nodes and renumber them. Values keep their numbers; those of removed nodes have no producer. */
+static void keep_nodes(cgp_model *model, const bool *needed) {
     int nodes = 0;
     for (int i = 0; i < model->n_nodes; i++) {
-        if (!wanted[i]) {
-            model->values[model->nodes[i].output].node = -1; /* losses are wanted */
+        if (!needed[i]) {
+            model->values[model->nodes[i].output].node = -1; /* losses are needed */
             continue;
         }
         model->nodes[nodes] = model->nodes[i];
@@ -54,8 +53,7 @@ static void keep_nodes(cgp_model *model, const bool *wanted) {
     model->n_nodes = nodes;
 }
 
-/* Count the uses of each parameter, and keep those that have one. `number`: scratch of
- * n_params. */
+/* Count the uses of each parameter, and keep those that have one. `number`: [params] scratch. */
 static void keep_parameters(cgp_model *model, int *number) {
     for (int i = 0; i < model->n_nodes; i++) {
         for (int k = 0; k < model->nodes[i].n_params; k++)
@@ -76,23 +74,23 @@ static void keep_parameters(cgp_model *model, int *number) {
     }
 }
 
-/* Keep the states of the nodes that are left. */
+/* Keep the states of the remaining nodes. */
 static void keep_states(cgp_model *model) {
-    int states = 0, seen = 0;
+    int states = 0, next = 0;
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        for (; node->n_state > 0 && seen < node->first_state; seen++)
-            free(model->states[seen].name);
-        for (int k = 0; k < node->n_state; k++, seen++) {
-            model->states[states + k] = model->states[seen];
+        for (; node->n_state > 0 && next < node->first_state; next++)
+            free(model->states[next].name);
+        for (int k = 0; k < node->n_state; k++, next++) {
+            model->states[states + k] = model->states[next];
             model->states[states + k].node = i;
             model->states[states + k].k = k;
         }
         node->first_state = states;
         states += node->n_state;
     }
-    for (; seen < model->n_states; seen++)
-        free(model->states[seen].name);
+    for (; next < model->n_states; next++)
+        free(model->states[next].name);
     model->n_states = states;
 }
 
@@ -128,19 +126,18 @@ static void mark_gradients(cgp_model *model) {
     }
 }
 
-/* Mark the losses, or the maker of the output if there is none, and their ancestors.
- * wanted[]: scratch of n_nodes. */
-static void mark_requires_grad(cgp_model *model, bool *wanted) {
-    memset(wanted, 0, (size_t)model->n_nodes);
+/* Mark the losses, or without any the output's producer, and their ancestors. `needed`: [nodes] scratch. */
+static void mark_requires_grad(cgp_model *model, bool *needed) {
+    memset(needed, 0, (size_t)model->n_nodes);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
-        wanted[i] = true;
-    if (model->n_losses == 0) wanted[model->values[model->output].node] = true;
-    mark_needed(model, wanted, true);
+        needed[i] = true;
+    if (model->n_losses == 0) needed[model->values[model->output].node] = true;
+    mark_needed(model, needed, true);
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        node->requires_grad = wanted[i];
+        node->requires_grad = needed[i];
         for (int k = 0; k < node->n_params; k++)
-            model->params[node->params[k]].requires_grad |= wanted[i];
+            model->params[node->params[k]].requires_grad |= needed[i];
     }
 }
 
@@ -152,25 +149,25 @@ static cgp_status check(const cgp_model *model) {
     for (int i = 0; i < model->n_ties; i++) {
         if (!model->ties[i].used)
             return cgp_fail(CGP_EINVAL,
-                            "tie %s: no op made a parameter of this name (it shares %s; tie "
-                            "before the op)",
+                            "tie %s: no op made a parameter of this name (it is tied to %s; "
+                            "tie before the op)",
                             model->ties[i].name, model->params[model->ties[i].parameter].name);
     }
     return cgp__stash_check(model);
 }
 
-/* Leave out, renumber, mark: on a model without errors. */
-static cgp_status close(cgp_model *model, bool *wanted, cgp__node *moved, int *number) {
+/* Remove, renumber and mark, on a model without errors. */
+static cgp_status close(cgp_model *model, bool *needed, cgp__node *moved, int *number) {
     move_losses_to_end(model, moved);
     for (int i = cgp__model_loss(model, 0); i < model->n_nodes; i++)
-        wanted[i] = true;
-    if (model->output >= 0) wanted[model->values[model->output].node] = true;
-    mark_needed(model, wanted, false);
-    keep_nodes(model, wanted);
+        needed[i] = true;
+    if (model->output >= 0) needed[model->values[model->output].node] = true;
+    mark_needed(model, needed, false);
+    keep_nodes(model, needed);
     keep_parameters(model, number);
     keep_states(model);
     if (!list_uses(model)) return cgp__no_memory("model", sizeof *model->uses);
-    mark_requires_grad(model, wanted);
+    mark_requires_grad(model, needed);
     mark_gradients(model);
     return CGP_OK;
 }
@@ -189,16 +186,16 @@ cgp_status cgp_model_finish(cgp_model *model) {
         model->error = cgp__strdup(cgp_message());
         return model->status;
     }
-    bool *wanted = cgp__calloc((size_t)model->n_nodes, sizeof *wanted);
+    bool *needed = cgp__calloc((size_t)model->n_nodes, sizeof *needed);
     cgp__node *moved = cgp__calloc((size_t)model->n_nodes, sizeof *moved);
     int *number = cgp__calloc((size_t)model->n_params, sizeof *number);
-    if (wanted && moved && number)
-        model->status = close(model, wanted, moved, number);
+    if (needed && moved && number)
+        model->status = close(model, needed, moved, number);
     else
         model->status = cgp__no_memory("model", (size_t)model->n_nodes * sizeof *moved);
     free(number);
     free(moved);
-    free(wanted);
+    free(needed);
     return model->status;
 }
 
@@ -213,6 +210,27 @@ bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
         if (model->values[node->inputs[k]].has_grad) return true;
     }
     return false;
+}
+
+uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
+                         cgp__direction direction, bool *y) {
+    const bool input = direction == CGP__BACKWARD_INPUT;
+    *y = false;
+    if (!cgp__node_has_direction(model, node, direction)) return 0;
+    *y = input ? node->op->input_needs_y : node->op->weight_needs_y;
+    return input ? node->op->input_needs_x : node->op->weight_needs_x;
+}
+
+cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp__direction direction, int64_t n,
+                                  cgp_dtype type) {
+    cgp__kernel_spec spec;
+    memset(&spec, 0, sizeof spec); /* compared as bytes */
+    spec.op = node->op->kind;
+    spec.direction = direction;
+    spec.attributes = node->attributes;
+    spec.n = n;
+    spec.type = type;
+    return spec;
 }
 
 int64_t cgp__type_bytes(const cgp__type *type, int64_t n) {

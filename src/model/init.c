@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* init.c -- how parameters begin: element e of parameter p is a function of (seed, p, e),
- * wherever and in whatever pieces it is made. Normal numbers by Box and Muller, two pairs from
- * each Philox block of four words. */
+/* init.c -- parameter initialization: element e of parameter p is a function of (seed, p, e), for any device and any range of
+ * elements. Normal numbers by Box and Muller, two pairs from each Philox block of four words. */
 #include "model/model.h"
 
 #include <math.h>

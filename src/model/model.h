@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by
- * finish.c, then constant. */
+/* model.h -- the graph as partition, plan and pipeline read it. Built by builder.c, closed by finish.c, then constant. */
 #ifndef CGP_SRC_MODEL_H
 #define CGP_SRC_MODEL_H
 
@@ -9,47 +8,57 @@
 #include "op/op.h"
 
 typedef struct cgp__value_info {
-    cgp__type type; /* of one sample */
-    int node;       /* that makes it, -1 for an input */
-    int input;      /* index of the input, -1 for a node's */
-    bool has_grad;  /* f32, depends on a parameter, and what is trained depends on it; known
-                       after finish */
+    /* of one sample */
+    cgp__type type;
+    /* its producer, -1 for an input */
+    int node;
+    /* index of the input, -1 for a node's */
+    int input;
+    /* f32, depends on a parameter, and the losses (or the output) depend on it; set by finish */
+    bool has_grad;
 } cgp__value_info;
 
 typedef struct cgp__node {
     const cgp__op *op;
     cgp__op_attributes attributes;
     int layer;
-    uint32_t id; /* of its random numbers: place in the order of building, whatever was left out
-                    later */
+    /* key of its random numbers: index in the order of building, unchanged when others are removed */
+    uint32_t id;
     int inputs[CGP__MAX_INPUTS];
-    int output; /* value, -1 for a loss */
+    /* value, -1 for a loss */
+    int output;
     int n_inputs, n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     int params[CGP__MAX_PARAMS];
-    int uses[CGP__MAX_PARAMS]; /* of them, in the model's uses; known after finish */
-    int first_state;           /* of its n_state in the model's, in their order */
+    /* index of each param in the model's uses; set by finish */
+    int uses[CGP__MAX_PARAMS];
+    /* of n_state consecutive ones in the model's states */
+    int first_state;
     int64_t accumulator_bytes;
-    double loss_weight; /* of a loss, in the sum of all */
-    bool
-        requires_grad; /* what is trained depends on it: the losses, or the output of a model without
-                     one; known after finish */
+    /* of a loss, in the sum of all */
+    double loss_weight;
+    /* the losses, or the output of a model without one, depend on it; set by finish */
+    bool requires_grad;
 } cgp__node;
 
 typedef struct cgp__parameter {
     char *name;
     cgp_shape shape;
     cgp_init init;
-    bool decays;           /* where weight decay spares norms and biases: is neither */
-    int first_use, n_uses; /* in the model's uses; known after finish */
-    bool requires_grad;    /* a node that uses it is; known after finish */
+    /* neither norm nor bias, which weight decay may spare */
+    bool decays;
+    /* in the model's uses; set by finish */
+    int first_use, n_uses;
+    /* that of any node that uses it; set by finish */
+    bool requires_grad;
 } cgp__parameter;
 
-/* What a node keeps across steps: its state k, `name` = `<node's name>.<suffix>`. */
+/* State k of a node, kept across steps; `name` = `<node's name>.<suffix>`. */
 typedef struct cgp__state {
     char *name;
     cgp__op_state info;
-    int node, k; /* known after finish */
+    /* set by finish */
+    int node, k;
 } cgp__state;
 
 /* A node that reads a parameter: its params[k]. */
@@ -57,7 +66,7 @@ typedef struct cgp__use {
     int parameter, node, k;
 } cgp__use;
 
-/* A name that a later op's parameter would get, and the parameter it shares instead. */
+/* The name of a later op's parameter, and the existing parameter that it is tied to. */
 typedef struct cgp__tie {
     char *name;
     int parameter;
@@ -66,13 +75,15 @@ typedef struct cgp__tie {
 
 /* A value kept under a name until it is popped. */
 typedef struct cgp__stash {
-    char *space, *name; /* "": the common namespace */
+    /* space "": the common namespace */
+    char *space, *name;
     int value;
-    int layer, popped_in; /* -1: in front of all layers */
+    /* -1: in front of all layers */
+    int layer, popped_in;
     bool popped;
 } cgp__stash;
 
-/* Kinds of things whose names are unique among their kind. */
+/* Kinds of names; each is unique within its kind. */
 typedef enum cgp__names {
     CGP__NAMES_INPUT,
     CGP__NAMES_PARAMETER,
@@ -84,50 +95,68 @@ typedef enum cgp__names {
 struct cgp_model {
     char *name;
     bool finished;
-    cgp_status status; /* the first error of the building */
+    /* the builder's first error */
+    cgp_status status;
     char *error;
 
     int n_values, n_nodes, n_params, n_states, n_layers, n_inputs;
     int values_capacity, nodes_capacity, params_capacity, states_capacity, layers_capacity,
         inputs_capacity;
     cgp__value_info *values;
-    cgp__node *nodes; /* in order; layers ascend; losses come last */
+    /* in order of execution; layers ascend; losses come last */
+    cgp__node *nodes;
     cgp__parameter *params;
-    cgp__state *states; /* in order of the nodes */
+    /* in order of the nodes */
+    cgp__state *states;
     char **layers;
-    char **inputs; /* names */
+    /* names */
+    char **inputs;
     int *input_values;
     int input_values_capacity;
 
-    cgp__use *uses; /* by parameter, then in order of the nodes; known after finish */
+    /* by parameter, then in order of the nodes; set by finish */
+    cgp__use *uses;
     int n_uses;
     cgp__tie *ties;
     int n_ties, ties_capacity;
-    struct cgp__custom_use **custom; /* uses of ops from outside, [n_custom] */
+    /* uses of custom ops, [n_custom] */
+    struct cgp__custom_use **custom;
     int n_custom, custom_capacity;
-    cgp__stash *stashes; /* in order of their calls */
+    /* in order of their calls */
+    cgp__stash *stashes;
     int n_stashes, stashes_capacity;
-    cgp__index names[CGP__NAMES], stash_names; /* while it is built */
+    /* while it is built */
+    cgp__index names[CGP__NAMES], stash_names;
 
-    int n_losses; /* the last n_losses nodes, once the model is finished */
-    int output;   /* value, -1 if none */
+    /* the last n_losses nodes, once the model is finished */
+    int n_losses;
+    /* value, -1 if none */
+    int output;
 };
 
-/* Bytes of a value, or of anything of this type, for n samples. */
+/* Return the bytes of a tensor of this type for n samples. */
 int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
 
-/* Elements `first` .. `first + count - 1` of a parameter's start: a function of (seed,
- * parameter, element). */
+/* Initialize elements `first` .. `first + count - 1` of a parameter: a function of (seed, parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
                     int64_t count, float *out);
 
-/* Node of loss `l`, 0 .. n_losses - 1. The model is finished. */
+/* Return the node of loss `l`, 0 .. n_losses - 1, of a finished model. */
 static inline int cgp__model_loss(const cgp_model *model, int l) {
     return model->n_nodes - model->n_losses + l;
 }
 
-/* Tell whether backward of a node has an input half, a weight half. */
+/* Return true if a node has a kernel in this direction: forward always, input and weight backward where there is a gradient to
+ * make. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
                              cgp__direction direction);
+
+/* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: it reads the result. */
+uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
+                         cgp__direction direction, bool *y);
+
+/* Return the kernel of a node for n samples; `type`: of activations on the device. */
+cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp__direction direction, int64_t n,
+                                  cgp_dtype type);
 
 #endif

@@ -33,7 +33,7 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
     const cgp_init inits[2] = {options.init, options.bias_init};
     if (cgp__builder_open(model, "linear") &&
         !cgp__builder_takes_inits(model, "linear", inits, 2))
-        return cgp__no_value; /* the bias's counts without a bias, too: it was given */
+        return cgp__no_value; /* bias_init must be valid even without a bias */
     return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes, inits);
 }
 
@@ -93,7 +93,7 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
     const cgp_init inits[2] = {options.init, options.bias_init};
     if (cgp__builder_open(model, "conv2d") &&
         !cgp__builder_takes_inits(model, "conv2d", inits, 2))
-        return cgp__no_value; /* the bias's counts without a bias, too: it was given */
+        return cgp__no_value; /* bias_init must be valid even without a bias */
     return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes, inits);
 }
 

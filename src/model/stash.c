@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stash.c -- values handed on by name, between layers written apart from each other. A stash adds nothing to the graph: its pop
- * is the value itself, so a skip made by name and one made by hand are the same model, and go straight to where they are used. */
+/* stash.c -- values passed by name between layers written apart from each other. A stash adds nothing to the graph: its pop is
+ * the value itself, so a skip by name and one by a plain value are the same model, and go straight to the stages that use
+ * them. */
 #include "model/builder.h"
 
 #include <stdio.h>
@@ -15,7 +16,7 @@ void cgp__stash_release(cgp_model *model) {
     free(model->stashes);
 }
 
-/* `"skip"`, or `"skip" of namespace "left"`, as messages have it. */
+/* Format `"skip"`, or `"skip" of namespace "left"`. */
 static const char *describe(char text[256], const char *space, const char *name) {
     if (*space)
         snprintf(text, 256, "\"%.80s\" of namespace \"%.80s\"", name, space);
@@ -24,8 +25,8 @@ static const char *describe(char text[256], const char *space, const char *name)
     return text;
 }
 
-/* `layer one`: where a stash or pop was. An input may be stashed before there is a layer. */
-static const char *place(const cgp_model *model, int layer, char text[128]) {
+/* Format the layer of a stash or pop. An input may be stashed before the first layer. */
+static const char *describe_layer(const cgp_model *model, int layer, char text[128]) {
     if (layer < 0) return "front of all layers";
     snprintf(text, 128, "layer %.100s", model->layers[layer]);
     return text;
@@ -73,24 +74,24 @@ static void add(cgp_model *model, const char *space, const char *name, cgp_value
 void cgp_model_stash(cgp_model *model, const char *space, const char *name, cgp_value value) {
     CGP__NEED_OR(model, );
     CGP__NEED_STUCK(model, name, );
-    char what[256], where[128];
+    char text[256], layer[128];
     if (!cgp__builder_open(model, "stash") || !has_name(model, "stash", name)) return;
     if (!space) space = "";
     const cgp__stash *other = find(model, space, name);
-    describe(what, space, name);
+    describe(text, space, name);
     if (value.id < 0 || value.id >= model->n_values)
         cgp__builder_stick(model, CGP_EINVAL, "stash", "%s: is not a value of this model",
-                           what);
+                           text);
     else if (other)
         cgp__builder_stick(model, CGP_EINVAL, "stash",
                            "%s: expected a name of its own, got that of a stash in %s (a "
                            "namespace keeps equal names apart)",
-                           what, place(model, other->layer, where));
+                           text, describe_layer(model, other->layer, layer));
     else
         add(model, space, name, value);
 }
 
-/* The nearest name of those that this namespace still keeps, NULL if none is near. */
+/* Return the nearest name that is still stashed in this namespace, NULL if none is near. */
 static const char *nearest(const cgp_model *model, const char *space, const char *name) {
     const char *best = NULL;
     for (int i = 0; i < model->n_stashes; i++) {
@@ -102,28 +103,28 @@ static const char *nearest(const cgp_model *model, const char *space, const char
     return best;
 }
 
-/* Say what else could have been meant: the name in another namespace, or one like it in this. */
+/* Suggest the name in another namespace, or a similar one in this. */
 static void stick_unknown(cgp_model *model, const char *space, const char *name) {
-    char what[256], meant[256] = "";
+    char text[256], hint[256] = "";
     const char *near = nearest(model, space, name);
-    for (int i = 0; i < model->n_stashes && !*meant; i++) {
+    for (int i = 0; i < model->n_stashes && !*hint; i++) {
         const cgp__stash *stash = &model->stashes[i];
         if (stash->popped || strcmp(stash->name, name) != 0) continue;
         if (*stash->space)
-            snprintf(meant, sizeof meant, " (namespace \"%.80s\" has one)", stash->space);
+            snprintf(hint, sizeof hint, " (namespace \"%.80s\" has one)", stash->space);
         else
-            snprintf(meant, sizeof meant, " (there is one without a namespace)");
+            snprintf(hint, sizeof hint, " (there is one without a namespace)");
     }
-    if (!*meant && near) snprintf(meant, sizeof meant, " (did you mean \"%.80s\"?)", near);
+    if (!*hint && near) snprintf(hint, sizeof hint, " (did you mean \"%.80s\"?)", near);
     cgp__builder_stick(model, CGP_EINVAL, "pop",
                        "%s: expected a name stashed before, got an unknown one%s",
-                       describe(what, space, name), meant);
+                       describe(text, space, name), hint);
 }
 
 cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
-    char what[256], where[128];
+    char text[256], layer[128];
     if (!cgp__builder_open(model, "pop") || !has_name(model, "pop", name)) return cgp__no_value;
     if (!space) space = "";
     cgp__stash *stash = find(model, space, name);
@@ -135,7 +136,8 @@ cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name) {
         cgp__builder_stick(model, CGP_EINVAL, "pop",
                            "%s: expected one pop, got a second (the first is in %s; a value "
                            "itself may be used any number of times)",
-                           describe(what, space, name), place(model, stash->popped_in, where));
+                           describe(text, space, name),
+                           describe_layer(model, stash->popped_in, layer));
         return cgp__no_value;
     }
     stash->popped = true;
@@ -145,7 +147,7 @@ cgp_value cgp_model_pop(cgp_model *model, const char *space, const char *name) {
 
 cgp_status cgp__stash_check(const cgp_model *model) {
     const cgp__stash *first = NULL;
-    char what[256], where[128], more[64] = "";
+    char text[256], layer[128], more[64] = "";
     int left = 0;
     for (int i = 0; i < model->n_stashes; i++) {
         const cgp__stash *stash = &model->stashes[i];
@@ -154,10 +156,10 @@ cgp_status cgp__stash_check(const cgp_model *model) {
         left++;
     }
     if (!first) return CGP_OK;
-    if (left > 1) snprintf(more, sizeof more, ", and so for %d more", left - 1);
+    if (left > 1) snprintf(more, sizeof more, ", likewise %d more", left - 1);
     return cgp_fail(CGP_EINVAL,
                     "stash in %s: expected a pop of %s further on, got none%s (cgp_model_pop, "
                     "or no stash)",
-                    place(model, first->layer, where),
-                    describe(what, first->space, first->name), more);
+                    describe_layer(model, first->layer, layer),
+                    describe(text, first->space, first->name), more);
 }

@@ -1,92 +1,75 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* costs.c -- from kernels to layers: which kernels training runs for each op, what backward
- * reads, and what is run forward again for it.
+/* costs.c -- from kernels to layers: the kernels of each op in training, the values that backward reads, and the ops that are
+ * recomputed for it.
  *
- * All of it is as a plan of one stage has it. A cut changes little: what a stage sends on and
- * backward does not read is not made again (R of its last ops), and gradients that arrive are
- * added to instead of overwritten. */
+ * All as in a plan of one stage. A cut changes little: a value that a stage sends and backward does not read is not recomputed
+ * (R of the stage's last ops), and gradients that arrive are added to instead of overwritten. */
 #include "partition/partition.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* --- what backward reads --- */
+/* --- saved values --- */
 
 /* Mark the values that backward reads, [values]. */
 static void mark_read(const cgp_model *model, bool *read) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        uint32_t needs = 0;
-        if (cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)) {
-            needs |= node->op->weight_needs_x;
-            if (node->op->weight_needs_y) read[node->output] = true;
-        }
-        if (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT)) {
-            needs |= node->op->input_needs_x;
-            if (node->op->input_needs_y) read[node->output] = true;
-        }
-        for (int k = 0; k < node->n_inputs; k++) {
-            if (needs & (1u << k)) read[node->inputs[k]] = true;
+        for (int d = CGP__BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+            bool y;
+            const uint32_t x = cgp__node_reads(model, node, (cgp__direction)d, &y);
+            for (int k = 0; k < node->n_inputs; k++) {
+                if (x & (1u << k)) read[node->inputs[k]] = true;
+            }
+            if (y) read[node->output] = true;
         }
     }
 }
 
-/* Whether backward reads what a node saved. */
+/* Return true if backward reads a node's own saved values. */
 static bool saves(const cgp_model *model, const cgp__node *node) {
     return node->n_saved > 0 && (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT) ||
                                  (node->op->weight_needs_saved &&
                                   cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)));
 }
 
-/* R: the nodes that make what backward reads, and those that make what these need. */
+/* R: mark the producers of values that backward reads, and their ancestors. */
 static void mark_recomputed(const cgp_model *model, const bool *read, bool *recomputed) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
         recomputed[i] =
             recomputed[i] || saves(model, node) || (node->output >= 0 && read[node->output]);
         for (int k = 0; recomputed[i] && k < node->n_inputs; k++) {
-            const int maker = model->values[node->inputs[k]].node;
-            if (maker >= 0) recomputed[maker] = true;
+            const int producer = model->values[node->inputs[k]].node;
+            if (producer >= 0) recomputed[producer] = true;
         }
     }
 }
 
-/* `+selective`: the cheap nodes whose result is read and whose inputs are there anyway. */
-static void mark_redone(const cgp_model *model, const bool *read, bool *redone) {
+/* `+selective`: mark the cheap nodes whose result is read and whose inputs are saved anyway. */
+static void mark_selective(const cgp_model *model, const bool *read, bool *selective) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         if (!node->op->cheap || node->output < 0 || !read[node->output]) continue;
-        redone[i] = cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
+        selective[i] = cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
         for (int k = 0; k < node->n_inputs; k++)
-            redone[i] =
-                redone[i] && (model->values[node->inputs[k]].node < 0 || read[node->inputs[k]]);
+            selective[i] = selective[i] &&
+                           (model->values[node->inputs[k]].node < 0 || read[node->inputs[k]]);
     }
 }
 
 /* --- kernels --- */
 
-static cgp__kernel_spec spec_of(const cgp__node *node, cgp__direction direction, int64_t n,
-                                cgp_dtype type) {
-    cgp__kernel_spec spec;
-    memset(&spec, 0, sizeof spec); /* compared as bytes */
-    spec.op = node->op->kind;
-    spec.direction = direction;
-    spec.attributes = node->attributes;
-    spec.n = n;
-    spec.type = type;
-    return spec;
-}
-
-/* The kernels of a node. Backward goes from the last node to the first and a node's inputs from
- * the last to the first: `begun`, [values], are those whose gradient a later use has begun. */
+/* Return the kernels of a node. Backward goes from the last node to the first and over a node's inputs from the last to the
+ * first: `begun`, [values], marks gradients begun by a later use. */
 static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cgp_dtype type,
                                     bool *begun) {
     const cgp__node *node = &model->nodes[i];
     cgp__node_kernels kernels = {.node = i};
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
         kernels.has[d] = cgp__node_has_direction(model, node, (cgp__direction)d);
-        kernels.spec[d] = spec_of(node, (cgp__direction)d, n, type);
+        kernels.spec[d] = cgp__node_kernel(node, (cgp__direction)d, n, type);
     }
     if (!kernels.has[CGP__BACKWARD_INPUT]) return kernels;
     uint32_t *add = &kernels.spec[CGP__BACKWARD_INPUT].add;
@@ -97,7 +80,7 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
         if (begun[value] || node->op->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
         begun[value] = true;
     }
-    /* Nothing is computed where the gradient of the result is handed on. */
+    /* An op whose inputs' gradients are its result's gradient has no kernel. */
     kernels.has[CGP__BACKWARD_INPUT] =
         kernels.dx != 0 || (node->op->weight_in_input && node->n_params > 0);
     return kernels;
@@ -106,14 +89,16 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
 /* --- layers --- */
 
 typedef struct marks {
-    bool *read, *begun;         /* [values] */
-    bool *recomputed, *redone;  /* [nodes] */
-    cgp__node_kernels *kernels; /* [nodes] */
+    /* [values] */
+    bool *read, *begun;
+    /* [nodes] */
+    bool *recomputed, *selective;
+    cgp__node_kernels *kernels;
 } marks;
 
 static void release(marks *m) {
     free(m->kernels);
-    free(m->redone);
+    free(m->selective);
     free(m->recomputed);
     free(m->begun);
     free(m->read);
@@ -124,26 +109,26 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dt
     m->read = cgp__calloc(values, sizeof *m->read);
     m->begun = cgp__calloc(values, sizeof *m->begun);
     m->recomputed = cgp__calloc(nodes, sizeof *m->recomputed);
-    m->redone = cgp__calloc(nodes, sizeof *m->redone);
+    m->selective = cgp__calloc(nodes, sizeof *m->selective);
     m->kernels = cgp__calloc(nodes, sizeof *m->kernels);
-    if (!m->read || !m->begun || !m->recomputed || !m->redone || !m->kernels)
+    if (!m->read || !m->begun || !m->recomputed || !m->selective || !m->kernels)
         return cgp__no_memory("costs", nodes * sizeof *m->kernels);
     mark_read(model, m->read);
     mark_recomputed(model, m->read, m->recomputed);
-    mark_redone(model, m->read, m->redone);
+    mark_selective(model, m->read, m->selective);
     for (int i = model->n_nodes - 1; i >= 0; i--)
         m->kernels[i] = kernels_of(model, i, n, type, m->begun);
     return CGP_OK;
 }
 
-/* Losses are in no layer and run with the last. */
+/* Losses are in no layer; they count with the last. */
 static int layer_of(const cgp_model *model, const cgp__node *node) {
     return node->op->is_loss ? model->n_layers - 1 : node->layer;
 }
 
-static int64_t value_bytes(const cgp__type *type, int64_t n, cgp_dtype kept) {
+static int64_t value_bytes(const cgp__type *type, int64_t n, cgp_dtype type_on_device) {
     cgp__type on_device = *type;
-    if (on_device.dtype == CGP_F32) on_device.dtype = kept;
+    if (on_device.dtype == CGP_F32) on_device.dtype = type_on_device;
     return cgp__type_bytes(&on_device, n);
 }
 
@@ -181,7 +166,7 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     if (kernels->has[CGP__BACKWARD_WEIGHT])
         cost->weight_seconds += seconds[CGP__BACKWARD_WEIGHT];
     if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP__FORWARD];
-    if (m->redone[i]) cost->selective_seconds += seconds[CGP__FORWARD];
+    if (m->selective[i]) cost->selective_seconds += seconds[CGP__FORWARD];
     return CGP_OK;
 }
 

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* partition.c -- contiguous min-max partition, exact.
  *
- * With a limit on the cost of a stage, the fewest stages that the layers from i on need:
+ * With a limit on the cost of a stage, the minimum number of stages for the layers from i on:
  *
  *     reach[i] = the largest j with (sum of i..j-1) <= limit
  *     need[i]  = 1 + need[reach[i]]
  *
- * As no cost is negative a stage can always be cut in two, so a limit can be kept if need[0] is at most the number of
- * stages. The least such limit is found by halving, over the numbers that a double can be: 64 times at most. Then each
- * stage from the left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of
- * prefix sums, rounded alike wherever they are taken, so all of this is exact. */
+ * As no cost is negative a stage can always be cut in two, so a limit is feasible if need[0] is at most the number of stages.
+ * The least feasible limit is found by bisection over the bit patterns of doubles: at most 64 passes. Then each stage from the
+ * left takes as few layers as still allow it: the leftmost optimum. Sums are differences of one row of prefix sums, rounded
+ * alike in every pass, so all of this is exact. */
 #include <cgpipe/partition.h>
 
 #include <math.h>
@@ -19,7 +19,7 @@
 
 #include "model/model.h"
 
-/* need: [layers + 1], prefix: [layers + 1]; more than `layers` if a layer alone is above the limit. */
+/* Fill need[], from prefix[], both [layers + 1]; more than `layers` if a layer alone is above the limit. */
 static void count_needed(int *need, const double *prefix, int layers, double limit) {
     int reach = layers;
     need[layers] = 0;
@@ -43,8 +43,8 @@ static double of_bits(uint64_t bits) {
     return value;
 }
 
-/* Fill need[] for the least limit that so many stages can keep. */
-static void need_at_least_limit(int *need, const double *prefix, int layers, int stages) {
+/* Fill need[] for the least limit that is feasible with this number of stages. */
+static void find_least_limit(int *need, const double *prefix, int layers, int stages) {
     uint64_t low = 0, high = bits_of(prefix[layers]);
     while (low < high) {
         const uint64_t middle = low + (high - low) / 2;
@@ -57,7 +57,7 @@ static void need_at_least_limit(int *need, const double *prefix, int layers, int
     count_needed(need, prefix, layers, of_bits(high));
 }
 
-/* A stage ends where the layers behind it fit into the stages that are left. */
+/* End each stage as soon as the layers behind it fit into the remaining stages. */
 static void take_leftmost(const int *need, int layers, int stages, int *balance) {
     int i = 0;
     for (int k = stages; k > 1; k--) {
@@ -89,7 +89,7 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
         prefix[i + 1] = prefix[i] + costs[i];
     const double sum = enough ? prefix[layers] : 0;
     if (enough && isfinite(sum)) {
-        need_at_least_limit(need, prefix, layers, stages);
+        find_least_limit(need, prefix, layers, stages);
         take_leftmost(need, layers, stages, balance);
     }
     free(need);
@@ -101,7 +101,7 @@ cgp_status cgp_balance_solve(const double *costs, int layers, int stages, int *b
                                       "(divide all of them by the largest)");
 }
 
-/* The first node of a layer or of a later one; nodes are in the order of their layers. */
+/* Return the first node of a layer or of a later one; nodes are in the order of their layers. */
 static int first_of_layer(const cgp_model *model, int layer) {
     int low = 0, high = model->n_nodes;
     while (low < high) {

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* peak.c -- how many f32 operations a second one core can do: fused multiply-adds on registers.
+/* peak.c -- the peak f32 FLOPS of one core: fused multiply-adds on registers.
  *
- *     a0 = a0 x + y    a1 = a1 x + y   ...        (each by itself: a chain as long as the loop)
+ *     a0 = a0 x + y    a1 = a1 x + y   ...        (independent chains, each as long as the loop)
  *
- * Each line waits for itself alone, so as many of them run side by side as it takes to hide an
- * FMA's latency: two units with a latency of 4 need 8, and AVX-512 has registers for 24. Values
- * stay near y / (1 - x); their sum is looked at, so that the compiler cannot leave them out. */
+ * The number of chains hides an FMA's latency: two units with a latency of 4 need 8, and AVX-512 has registers for 24. Values
+ * stay near y / (1 - x); their sum is used, so that the compiler cannot eliminate them. */
 #include <cgpipe/partition.h>
 
 #include <immintrin.h>
 
 #include "base/base.h"
 
-enum { LOOPS = 2000000, RUNS = 50 };
+enum { ITERATIONS = 2000000, RUNS = 50 };
 
 /* The accumulators are variables of their own, as GCC 12 keeps an array of them in memory. */
 #define EACH_12(DO) DO(0) DO(1) DO(2) DO(3) DO(4) DO(5) DO(6) DO(7) DO(8) DO(9) DO(10) DO(11)
@@ -26,11 +25,11 @@ enum { LOOPS = 2000000, RUNS = 50 };
 
 /* A function that runs the loop and returns the sum of all lanes. */
 #define DEFINE_LOOP(name, isa, lanes, EACH, STEP)                                              \
-    __attribute__((target(isa))) static float name(float scale, int64_t loops) {               \
+    __attribute__((target(isa))) static float name(float scale, int64_t n) {                   \
         typedef float vector __attribute__((vector_size(4 * (lanes))));                        \
         const vector zero = {0}, x = zero + scale, y = zero + 0.25f;                           \
         EACH(BEGIN)                                                                            \
-        for (int64_t k = 0; k < loops; k++) {                                                  \
+        for (int64_t k = 0; k < n; k++) {                                                      \
             EACH(STEP)                                                                         \
         }                                                                                      \
         vector sum = zero;                                                                     \
@@ -47,14 +46,14 @@ DEFINE_LOOP(loop_v4, "avx512f", 16, EACH_24, STEP_V4) /* 32 registers */
 double cgp_core_peak_flops(void) {
     const bool v4 = __builtin_cpu_supports("avx512f");
     if (!v4 && !(__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))) return 0;
-    const double flops = 2.0 * LOOPS * (v4 ? 24 * 16 : 12 * 8);
+    const double flops = 2.0 * ITERATIONS * (v4 ? 24 * 16 : 12 * 8);
     double best = 0;
     volatile float sum = 0;
     for (int run = 0; run < RUNS; run++) {
         const int64_t start = cgp__now_ns();
-        sum = v4 ? loop_v4(0.5f, LOOPS) : loop_v3(0.5f, LOOPS);
-        const double rate = flops / (1e-9 * (double)(cgp__now_ns() - start));
-        if (rate > best) best = rate;
+        sum = v4 ? loop_v4(0.5f, ITERATIONS) : loop_v3(0.5f, ITERATIONS);
+        const double per_second = flops / (1e-9 * (double)(cgp__now_ns() - start));
+        if (per_second > best) best = per_second;
     }
     (void)sum;
     return best;

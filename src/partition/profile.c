@@ -4,54 +4,61 @@
  *     x ──► forward ──► y, saved         dy ──► backward ──► dx, dparam
  *     random numbers                     random numbers
  *
- * An op's operands are made, its kernels run in the order of a step (forward, weight half, input
- * half), and they are freed again. Values are random: the time of no kernel depends on them, and
- * zeros would be unlike training. Backward reads what forward saved. */
+ * For each op: make its operands, run its kernels in the order of a step (forward, weight backward, input backward), free the
+ * operands. Values are random: no kernel's time depends on them, and zeros would be unlike training. Backward reads the values
+ * that forward saved. */
 #include "partition/partition.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SHORT_NS 20000000 /* a kernel's runs take together at least so long ... */
-#define MAX_RUNS 101      /* ... or are so many, if more are not asked for */
-#define BLOCK 65536       /* floats drawn; data repeat them */
-#define PIECES (3 * CGP__MAX_INPUTS + CGP__MAX_SAVED + CGP__MAX_STATE + 2 * CGP__MAX_PARAMS + 8)
+/* A kernel is repeated for at least MIN_NS, or MAX_RUNS times, or `repeats` times if that is more. */
+#define MIN_NS 20000000
+#define MAX_RUNS 101
+/* Random floats; data repeat them. */
+#define BLOCK 65536
+#define MAX_BUFFERS                                                                            \
+    (3 * CGP__MAX_INPUTS + CGP__MAX_SAVED + CGP__MAX_STATE + 2 * CGP__MAX_PARAMS + 8)
 
-/* A kernel that was measured. */
-typedef struct known {
+/* The time of a kernel. */
+typedef struct measurement {
     cgp__kernel_spec spec;
     uint32_t dx;
     double seconds;
-} known;
+} measurement;
 
 typedef struct profiler {
     const cgp_profile_options *options;
     const cgp__backend *backend;
     cgp__device *device;
-    float *block; /* [BLOCK] in -1 .. 1 */
+    /* [BLOCK] in -1 .. 1 */
+    float *block;
     int32_t *integers;
-    double *runs; /* [MAX_RUNS or repeats] */
-    known *known;
-    int n_known, known_capacity;
-    cgp__index known_index; /* by hash_of() */
+    /* [MAX_RUNS or repeats] */
+    double *runs;
+    measurement *measured;
+    int n_measured, measured_capacity;
+    /* by hash_of() */
+    cgp__index measured_index;
+    /* operands of the op that runs */
     struct {
         void *memory;
         size_t bytes;
-    } pieces[PIECES]; /* operands of the op that runs */
-    int n_pieces;
+    } buffers[MAX_BUFFERS];
+    int n_buffers;
 } profiler;
 
 /* --- operands --- */
 
-static void free_pieces(profiler *p) {
-    while (p->n_pieces > 0) {
-        p->n_pieces--;
-        p->backend->memory_destroy(p->device, p->pieces[p->n_pieces].memory,
-                                   p->pieces[p->n_pieces].bytes);
+static void free_operands(profiler *p) {
+    while (p->n_buffers > 0) {
+        p->n_buffers--;
+        p->backend->memory_destroy(p->device, p->buffers[p->n_buffers].memory,
+                                   p->buffers[p->n_buffers].bytes);
     }
 }
 
-static cgp_status piece(profiler *p, int64_t bytes, void **out) {
+static cgp_status make_buffer(profiler *p, int64_t bytes, void **out) {
     char needed[32], left[32];
     *out = NULL;
     if (bytes == 0) return CGP_OK;
@@ -62,17 +69,18 @@ static cgp_status piece(profiler *p, int64_t bytes, void **out) {
                         cgp_bytes_text(bytes, needed, sizeof needed),
                         cgp_bytes_text(cgp__memory_available(), left, sizeof left));
     CGP_TRY(p->backend->memory_create(p->device, (size_t)bytes, out));
-    p->pieces[p->n_pieces].memory = *out;
-    p->pieces[p->n_pieces++].bytes = (size_t)bytes;
+    p->buffers[p->n_buffers].memory = *out;
+    p->buffers[p->n_buffers++].bytes = (size_t)bytes;
     return CGP_OK;
 }
 
-/* `count` elements of `type`, drawn. Integers are 0 .. high - 1. */
-static cgp_status drawn(profiler *p, cgp_dtype type, int64_t count, int64_t high, void **out) {
-    CGP_TRY(piece(p, count * (int64_t)cgp_dtype_bytes(type), out));
+/* Make `count` random elements of `type`. Integers are in 0 .. upper_bound - 1. */
+static cgp_status make_random(profiler *p, cgp_dtype type, int64_t count, int64_t upper_bound,
+                              void **out) {
+    CGP_TRY(make_buffer(p, count * (int64_t)cgp_dtype_bytes(type), out));
     for (int64_t i = 0; type == CGP_I32 && i < BLOCK; i++)
-        p->integers[i] =
-            (int32_t)(0.5 * ((double)p->block[i] + 1) * (double)(high > 1 ? high - 1 : 0));
+        p->integers[i] = (int32_t)(0.5 * ((double)p->block[i] + 1) *
+                                   (double)(upper_bound > 1 ? upper_bound - 1 : 0));
     const void *from = type == CGP_I32 ? (const void *)p->integers : p->block;
     for (int64_t at = 0; at < count; at += BLOCK) {
         const int64_t n = count - at < BLOCK ? count - at : BLOCK;
@@ -82,20 +90,21 @@ static cgp_status drawn(profiler *p, cgp_dtype type, int64_t count, int64_t high
     return CGP_OK;
 }
 
-/* Integers that input k of an op may be. */
-static int64_t high_of(const cgp__node *node, int k) {
-    const int32_t too_high = INT32_MAX;
-    int64_t bad = 0, high = 1;
-    if (!node->op->valid || node->op->valid(&node->attributes, k, &too_high, 1, &bad, &high))
+/* Return the upper bound of integers in input k of an op. */
+static int64_t upper_bound_of(const cgp__node *node, int k) {
+    const int32_t invalid = INT32_MAX;
+    int64_t bad = 0, upper_bound = 1;
+    if (!node->op->valid ||
+        node->op->valid(&node->attributes, k, &invalid, 1, &bad, &upper_bound))
         return 1;
-    return high;
+    return upper_bound;
 }
 
 static cgp_status make_value(profiler *p, const cgp_model *model, int value, int64_t n,
-                             int64_t high, void **out) {
+                             int64_t upper_bound, void **out) {
     const cgp__type *type = &model->values[value].type;
-    const cgp_dtype kept = type->dtype == CGP_F32 ? p->options->type : type->dtype;
-    return drawn(p, kept, n * cgp_shape_count(&type->shape), high, out);
+    const cgp_dtype on_device = type->dtype == CGP_F32 ? p->options->type : type->dtype;
+    return make_random(p, on_device, n * cgp_shape_count(&type->shape), upper_bound, out);
 }
 
 static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp__node *node,
@@ -103,15 +112,15 @@ static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp
     for (int k = 0; k < node->n_params; k++) {
         const int64_t count = cgp_shape_count(&model->params[node->params[k]].shape);
         void *memory = NULL;
-        CGP_TRY(drawn(p, CGP_F32, count, 0, &memory));
+        CGP_TRY(make_random(p, CGP_F32, count, 0, &memory));
         args->param[k] = memory;
-        CGP_TRY(piece(p, 4 * count, &memory));
+        CGP_TRY(make_buffer(p, 4 * count, &memory));
         args->dparam[k] = memory;
     }
     return CGP_OK;
 }
 
-/* As a training begins. */
+/* Initialize an op's state as for training. */
 static void fill_state(profiler *p, const cgp__op_state *state, char *to) {
     const int32_t number = (int32_t)state->begin;
     const void *begin = state->dtype == CGP_I32 ? (const void *)&number : &state->begin;
@@ -119,21 +128,22 @@ static void fill_state(profiler *p, const cgp__op_state *state, char *to) {
         p->backend->copy(p->device, to + 4 * i, begin, 4);
 }
 
-static cgp_status make_kept(profiler *p, const cgp_model *model, const cgp__node *node,
-                            int64_t n, cgp__kernel_args *args) {
+static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
+                                       const cgp__node *node, int64_t n,
+                                       cgp__kernel_args *args) {
     for (int k = 0; k < node->n_saved; k++) {
         void *memory = NULL;
-        CGP_TRY(piece(p, cgp__type_bytes(&node->saved[k], n), &memory));
+        CGP_TRY(make_buffer(p, cgp__type_bytes(&node->saved[k], n), &memory));
         args->saved[k] = memory;
     }
     for (int k = 0; k < node->n_state; k++) {
         const cgp__op_state *state = &model->states[node->first_state + k].info;
-        CGP_TRY(piece(p,
-                      cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
-                      &args->state[k]));
+        CGP_TRY(make_buffer(
+            p, cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
+            &args->state[k]));
         fill_state(p, state, args->state[k]);
     }
-    return piece(p, node->accumulator_bytes, &args->accumulator);
+    return make_buffer(p, node->accumulator_bytes, &args->accumulator);
 }
 
 static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
@@ -145,7 +155,7 @@ static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
         CGP_TRY(p->backend->workspace(&kernels->spec[d], p->options->threads, &bytes));
         max = bytes > max ? bytes : max;
     }
-    return piece(p, max, &args->workspace);
+    return make_buffer(p, max, &args->workspace);
 }
 
 static cgp_status make_operands(profiler *p, const cgp_model *model,
@@ -156,7 +166,7 @@ static cgp_status make_operands(profiler *p, const cgp_model *model,
         kernels->has[CGP__BACKWARD_INPUT] || kernels->has[CGP__BACKWARD_WEIGHT];
     void *memory = NULL;
     for (int k = 0; k < node->n_inputs; k++) {
-        CGP_TRY(make_value(p, model, node->inputs[k], n, high_of(node, k), &memory));
+        CGP_TRY(make_value(p, model, node->inputs[k], n, upper_bound_of(node, k), &memory));
         args->x[k] = memory;
         if (kernels->dx & (1u << k))
             CGP_TRY(make_value(p, model, node->inputs[k], n, 0, &args->dx[k]));
@@ -167,7 +177,7 @@ static cgp_status make_operands(profiler *p, const cgp_model *model,
         args->dy = backward ? memory : NULL;
     }
     CGP_TRY(make_parameters(p, model, node, args));
-    CGP_TRY(make_kept(p, model, node, n, args));
+    CGP_TRY(make_saved_and_state(p, model, node, n, args));
     return make_workspace(p, kernels, args);
 }
 
@@ -184,7 +194,7 @@ static cgp_status run_often(profiler *p, cgp__kernel *kernel, const cgp__kernel_
     const int repeats = p->options->repeats, max = repeats > MAX_RUNS ? repeats : MAX_RUNS;
     int64_t sum = 0;
     int n = 0;
-    while (n < repeats || (repeats > 1 && sum < SHORT_NS && n < max)) {
+    while (n < repeats || (repeats > 1 && sum < MIN_NS && n < max)) {
         const int64_t start = cgp__now_ns();
         CGP_TRY(p->backend->kernel_run(kernel, args));
         const int64_t took = cgp__now_ns() - start;
@@ -200,17 +210,17 @@ static uint64_t hash_of(const cgp__kernel_spec *spec, uint32_t dx) {
     return cgp__hash(spec, sizeof *spec) + dx;
 }
 
-static bool find_known(const profiler *p, const cgp__node_kernels *kernels, int d,
-                       double *seconds) {
+static bool find_measured(const profiler *p, const cgp__node_kernels *kernels, int d,
+                          double *seconds) {
     const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
     const uint64_t hash = hash_of(&kernels->spec[d], dx);
     uint32_t tried = 0;
     int i;
-    while ((i = cgp__index_next(&p->known_index, hash, &tried)) >= 0) {
-        if (p->known[i].dx != dx ||
-            memcmp(&p->known[i].spec, &kernels->spec[d], sizeof kernels->spec[d]) != 0)
+    while ((i = cgp__index_next(&p->measured_index, hash, &tried)) >= 0) {
+        if (p->measured[i].dx != dx ||
+            memcmp(&p->measured[i].spec, &kernels->spec[d], sizeof kernels->spec[d]) != 0)
             continue;
-        *seconds = p->known[i].seconds;
+        *seconds = p->measured[i].seconds;
         return true;
     }
     return false;
@@ -219,17 +229,18 @@ static bool find_known(const profiler *p, const cgp__node_kernels *kernels, int 
 static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
                           cgp__kernel_args *args, double *seconds) {
     cgp__kernel *kernel = NULL;
-    if (!cgp__grow(&p->known, &p->known_capacity, p->n_known + 1, sizeof *p->known))
-        return cgp__no_memory("profile", sizeof *p->known);
+    if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
+        return cgp__no_memory("profile", sizeof *p->measured);
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
     args->first = d == CGP__FORWARD; /* most micro-batches add to gradients of parameters */
     const cgp_status status = run_often(p, kernel, args, seconds);
     p->backend->kernel_destroy(kernel);
     if (status != CGP_OK) return status;
     const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
-    if (!cgp__index_add(&p->known_index, hash_of(&kernels->spec[d], dx), p->n_known))
-        return cgp__no_memory("profile", sizeof *p->known);
-    p->known[p->n_known++] = (known){.spec = kernels->spec[d], .dx = dx, .seconds = *seconds};
+    if (!cgp__index_add(&p->measured_index, hash_of(&kernels->spec[d], dx), p->n_measured))
+        return cgp__no_memory("profile", sizeof *p->measured);
+    p->measured[p->n_measured++] =
+        (measurement){.spec = kernels->spec[d], .dx = dx, .seconds = *seconds};
     return CGP_OK;
 }
 
@@ -239,7 +250,7 @@ static cgp_status time_node(void *self, const cgp_model *model,
     profiler *p = self;
     bool all = true;
     for (int d = 0; d < CGP__DIRECTIONS; d++)
-        all = all && (!kernels->has[d] || find_known(p, kernels, d, &seconds[d]));
+        all = all && (!kernels->has[d] || find_measured(p, kernels, d, &seconds[d]));
     if (all) return CGP_OK;
     double loss = 0;
     cgp__kernel_args args = {.training = true, .loss = &loss, .loss_scale = 1};
@@ -248,7 +259,7 @@ static cgp_status time_node(void *self, const cgp_model *model,
         const int d = order[i];
         if (kernels->has[d]) status = measure(p, kernels, d, &args, &seconds[d]);
     }
-    free_pieces(p);
+    free_operands(p);
     const cgp__node *node = &model->nodes[kernels->node];
     if (status == CGP_OK)
         cgp__log(CGP_LOG_INFO, "profile", "%s, %s: F %.3g s, I %.3g s, W %.3g s",
@@ -313,8 +324,8 @@ static cgp_status begin(profiler *p) {
 
 static void end(profiler *p) {
     if (p->device) p->backend->device_destroy(p->device);
-    cgp__index_release(&p->known_index);
-    free(p->known);
+    cgp__index_release(&p->measured_index);
+    free(p->measured);
     free(p->runs);
     free(p->integers);
     free(p->block);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_model.c -- the builder: errors stick and name their place; what nobody needs is left
- * out; layers may be empty. */
+/* test_model.c -- the builder: errors stick and name layer and op; unneeded ops are removed; layers may be empty. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -48,7 +47,7 @@ static void the_first_error_sticks_and_names_layer_and_op(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void bad_calls_are_told(void **unused) {
+static void bad_calls_are_refused(void **unused) {
     (void)unused;
     static const char *const expected[] = {"outside of any layer",
                                            "exists already",
@@ -78,14 +77,14 @@ static void bad_calls_are_told(void **unused) {
     }
 }
 
-static void bad_ties_are_told(void **unused) {
+static void bad_ties_are_refused(void **unused) {
     (void)unused;
     static const char *const expected[] = {
         "tie: b.weight: there is no parameter of this name yet",
         "tie: a.weight: exists already",
         "linear: parameter b.weight: expected shape [5, 8], got [8, 8] of a.weight",
         "linear: parameter b.weight exists already",
-        "tie c.weight: no op made a parameter of this name (it shares a.weight",
+        "tie c.weight: no op made a parameter of this name (it is tied to a.weight",
         "tie: b.weight: exists already"};
     for (int c = 0; c < 6; c++) {
         cgp_model *model = start();
@@ -106,8 +105,8 @@ static void bad_ties_are_told(void **unused) {
     }
 }
 
-/* The ops that use a shared parameter are listed in order; those that nobody needs are not. */
-static void a_shared_parameter_knows_its_uses(void **unused) {
+/* The ops that use a tied parameter are listed in order, without the unneeded ones. */
+static void a_tied_parameter_knows_its_uses(void **unused) {
     (void)unused;
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8);
@@ -128,8 +127,8 @@ static void a_shared_parameter_knows_its_uses(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Integers of the graph are in range of what they are looked up in, or the model is refused. */
-static void integers_out_of_range_are_told_by_the_builder(void **unused) {
+/* Integers that the graph computes are in the range of the table or classes that they index, or the model is refused. */
+static void integers_out_of_range_are_refused_by_the_builder(void **unused) {
     (void)unused;
     static const char *const expected[] = {
         "embedding: expects ids below the vocabulary 7, got up to 7",
@@ -165,9 +164,8 @@ static void a_finished_model_takes_nothing_more(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* An unused branch costs nothing: neither its ops nor its parameters are left, and the others
- * keep their order. */
-static void what_nobody_needs_is_left_out(void **unused) {
+/* An unused branch costs nothing: its ops and parameters are removed, and the others keep their order. */
+static void unneeded_ops_are_left_out(void **unused) {
     (void)unused;
     cgp_model *model = start();
     const cgp_value x = input(model, "x", CGP_F32, 3, 8), t = input(model, "t", CGP_I32, 3, 0);
@@ -193,8 +191,7 @@ static void what_nobody_needs_is_left_out(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Initial weights are a function of (seed, parameter, element), whatever the pieces they are
- * made in. */
+/* Initial weights are a function of (seed, parameter, element), for every cut of the elements into pieces. */
 static void initial_weights_do_not_depend_on_pieces(void **unused) {
     (void)unused;
     const cgp_init normal = {CGP_INIT_NORMAL, 0.5}, uniform = {CGP_INIT_UNIFORM, 0.25};
@@ -223,7 +220,7 @@ static void initial_weights_do_not_depend_on_pieces(void **unused) {
     }
 }
 
-/* --- what is not there: `past` is an index of each kind that is asked for --- */
+/* --- indices out of range: `past`, one of each kind --- */
 
 static void check_model_without(const cgp_model *model, const int past[4]) {
     assert_null(cgp_model_layer_name(model, past[0]));
@@ -295,12 +292,12 @@ static void indices_out_of_range_have_no_answer(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_first_error_sticks_and_names_layer_and_op),
-        cmocka_unit_test(bad_calls_are_told),
-        cmocka_unit_test(bad_ties_are_told),
-        cmocka_unit_test(a_shared_parameter_knows_its_uses),
-        cmocka_unit_test(integers_out_of_range_are_told_by_the_builder),
+        cmocka_unit_test(bad_calls_are_refused),
+        cmocka_unit_test(bad_ties_are_refused),
+        cmocka_unit_test(a_tied_parameter_knows_its_uses),
+        cmocka_unit_test(integers_out_of_range_are_refused_by_the_builder),
         cmocka_unit_test(a_finished_model_takes_nothing_more),
-        cmocka_unit_test(what_nobody_needs_is_left_out),
+        cmocka_unit_test(unneeded_ops_are_left_out),
         cmocka_unit_test(initial_weights_do_not_depend_on_pieces),
         cmocka_unit_test(indices_out_of_range_have_no_answer),
     };

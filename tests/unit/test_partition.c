@@ -1,16 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_partition.c -- the balance is the leftmost of the best: against every cut there is, and against a table of all
- * optima, with the same rounding. */
+/* test_partition.c -- the balance is the leftmost optimum: against every cut, and against a table of all optima, with the same
+ * rounding. */
 #include "support.h"
 
 #include <cgpipe/partition.h>
 
-enum { MOST = 9 };
+enum { MAX_LAYERS = 9 };
 
-/* Every balance of the layers in ascending order of its first entries; keeps the first best
- * one. */
+/* Try every balance; keep the leftmost of the best. */
 static double best_of_all(const double *costs, int layers, int stages, int *best) {
-    int balance[MOST];
+    int balance[MAX_LAYERS];
     double min = INFINITY;
     /* Bit i of `cuts` set: a stage ends after layer i. */
     for (int cuts = 0; cuts < 1 << (layers - 1); cuts++) {
@@ -20,7 +19,7 @@ static double best_of_all(const double *costs, int layers, int stages, int *best
             length++;
             sum += costs[i];
             if (i == layers - 1 || cuts >> i & 1) {
-                if (n < MOST) balance[n] = length;
+                if (n < MAX_LAYERS) balance[n] = length;
                 n++;
                 worst = sum > worst ? sum : worst;
                 sum = length = 0;
@@ -48,11 +47,11 @@ static void the_balance_is_the_leftmost_optimum(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     for (int round = 0; round < 3000; round++) {
-        const int layers = test_between(&state, 1, MOST),
+        const int layers = test_between(&state, 1, MAX_LAYERS),
                   stages = test_between(&state, 1, layers);
         const int largest = test_between(&state, 0, 6);
-        double costs[MOST];
-        int expected[MOST], got[MOST];
+        double costs[MAX_LAYERS];
+        int expected[MAX_LAYERS], got[MAX_LAYERS];
         for (int i = 0; i < layers; i++)
             costs[i] = test_between(&state, 0, largest);
         (void)best_of_all(costs, layers, stages, expected);
@@ -65,7 +64,7 @@ static double larger(double a, double b) {
     return a > b ? a : b;
 }
 
-/* least[k][i]: the dearest stage where layers i.. are cut into k; then each stage from the left as short as may be. */
+/* min[k][i]: the least maximum of a stage where layers i.. are cut into k; then each stage from the left as short as possible. */
 static void balance_by_table(const double *costs, int layers, int stages, int *balance) {
     const int row = layers + 1;
     double *min = calloc((size_t)(stages + 1) * (size_t)row, sizeof *min);
@@ -114,7 +113,7 @@ static void rounded_sums_change_no_balance(void **unused) {
     }
 }
 
-/* A table of all optima would have 10^8 entries, each the least of up to 10^5. */
+/* A table of all optima would have 10^8 entries, each the minimum of up to 10^5. */
 static void many_layers_are_balanced(void **unused) {
     (void)unused;
     enum { LAYERS = 100000, STAGES = 1000 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_profile.c -- costs of layers: with times made up they add up to what a plan runs and keeps;
- * measured they are sane; and balances follow from them. */
+/* test_profile.c -- costs of layers: with made-up times they add up to the plan's FLOPs and bytes; measured ones are sane; and
+ * balances follow from them. */
 #include "graphs.h"
 
 #include "partition/partition.h"
@@ -8,7 +8,7 @@
 
 enum { LAYERS = 64 };
 
-/* --- times made up --- */
+/* --- made-up times --- */
 
 /* A kernel takes as many seconds as it has operations. */
 static cgp_status flops_as_seconds(void *self, const cgp_model *model,
@@ -48,7 +48,7 @@ static cgp_plan *plan_of(const cgp_model *model, int64_t samples, cgp_recompute 
     return plan;
 }
 
-/* What a stage of the whole model keeps of the host's inputs: converted ones. None in f32. */
+/* In f32 no input is converted, so that a stage of the whole model saves none. */
 static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_layer_cost costs[LAYERS];
     assert_true(cgp_model_layers(model) <= LAYERS);
@@ -75,7 +75,7 @@ static void check_against_plan(const cgp_model *model, int64_t samples) {
     cgp_plan_destroy(never);
 }
 
-/* A stage of all layers runs and keeps what its layers cost, over any graph. */
+/* FLOPs and saved bytes of a stage of all layers are the sums over its layers, for any graph. */
 static void costs_of_layers_add_up_to_the_plan(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -95,7 +95,7 @@ static void costs_of_layers_add_up_to_the_plan(void **unused) {
     }
 }
 
-/* flops of layers are those of cgp_layer_flops(), but for the losses in the last. */
+/* FLOPs of layers equal cgp_layer_flops(), but for the losses in the last. */
 static void operations_are_counted_by_layer(void **unused) {
     (void)unused;
     cgp_layer_cost costs[LAYERS];
@@ -180,9 +180,9 @@ static void the_balance_follows_the_times(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* The wide layer, number 4 of 6, has most parameters and, without them, little to save: a large
- * scale of parameters leaves it alone, none cuts by what is saved. */
-static void the_balance_by_size_weighs_parameters_and_what_is_saved(void **unused) {
+/* The wide layer, index 4 of 6, has most of the parameters and few saved values: a large parameter_scale gives it a stage of its
+ * own, 0 cuts by saved bytes. */
+static void the_balance_by_size_weighs_parameters_and_saved_values(void **unused) {
     (void)unused;
     cgp_model *model = row_of_linears(6, 4);
     cgp_balance_size_options o = cgp_balance_size_options_default();
@@ -245,7 +245,7 @@ static void a_profile_measures_every_layer(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Ops over images, all of them sooner or later. */
+/* Random ops over images. */
 static void random_images_can_be_profiled(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -266,7 +266,7 @@ static void random_images_can_be_profiled(void **unused) {
 }
 
 /* 4096 layers of 64 MiB: 256 GiB of parameters. */
-static void a_model_that_no_memory_holds_can_be_profiled(void **unused) {
+static void a_model_larger_than_memory_can_be_profiled(void **unused) {
     (void)unused;
     enum { MANY = 4096 };
     cgp_model *model = NULL;
@@ -335,10 +335,10 @@ int main(void) {
         cmocka_unit_test(operations_are_counted_by_layer),
         cmocka_unit_test(a_kernel_that_fails_leaves_the_costs_as_they_were),
         cmocka_unit_test(the_balance_follows_the_times),
-        cmocka_unit_test(the_balance_by_size_weighs_parameters_and_what_is_saved),
+        cmocka_unit_test(the_balance_by_size_weighs_parameters_and_saved_values),
         cmocka_unit_test(a_profile_measures_every_layer),
         cmocka_unit_test(random_images_can_be_profiled),
-        cmocka_unit_test(a_model_that_no_memory_holds_can_be_profiled),
+        cmocka_unit_test(a_model_larger_than_memory_can_be_profiled),
         cmocka_unit_test(bad_profile_options_are_refused),
         cmocka_unit_test(a_core_does_some_operations),
     };

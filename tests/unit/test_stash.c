@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_stash.c -- values handed on by name: the model is the one that plain values make, to the bit, and a name that does not
- * come out even is told with its namespace and layer.
+/* test_stash.c -- values passed by name: the model equals that of plain values, to the bit, and an unmatched name is refused
+ * with its namespace and layer.
  *
  *     layer    in           down          middle       up           out
  *              x ──► a ───► b ──────────► c ─────────► + ─────────► + ──► logits, loss
@@ -35,7 +35,7 @@ static cgp_model *end(cgp_model *model, cgp_value x, cgp_value targets) {
     return model;
 }
 
-/* --- layers that know nothing of each other; `space` is where the skip of each pair is --- */
+/* --- independent layers; `space`: the namespace of each pair's skip --- */
 
 static cgp_value keep(cgp_model *model, cgp_value x, const char *layer, const char *space) {
     cgp_model_layer(model, layer);
@@ -90,7 +90,7 @@ static cgp_plan_options cut(const int *balance) {
     return o;
 }
 
-/* Bytes of a sample's message, 0 if there is no such way. */
+/* Return the bytes of a sample's message, 0 if there is no such edge. */
 static int64_t message(const cgp_model *model, const int *balance, int from, int to) {
     cgp_plan *plan = NULL;
     int64_t bytes = 0;
@@ -132,7 +132,7 @@ static void skips_by_name_are_bit_equal_to_plain_values_in_any_stages(void **unu
     cgp_model_destroy(spec);
 }
 
-/* 64 bytes a value: in five stages each has one way of its own, and the stages between have nothing of it. */
+/* 64 bytes a value: in five stages each skip has an edge of its own, past the stages between. */
 static void a_named_skip_jumps_to_the_stage_that_pops_it(void **unused) {
     (void)unused;
     static const int each[LAYERS] = {1, 1, 1, 1, 1}, two[LAYERS] = {2, 3}, one[LAYERS] = {5};
@@ -167,7 +167,7 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
 }
 
 /* A layer may take one name and leave another, and a name may begin and end in one layer, or begin with an input. */
-static void names_may_be_handed_on_and_taken_in_one_layer(void **unused) {
+static void names_may_be_stashed_and_popped_in_one_layer(void **unused) {
     (void)unused;
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
@@ -183,9 +183,9 @@ static void names_may_be_handed_on_and_taken_in_one_layer(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* --- names that do not come out even --- */
+/* --- unmatched names --- */
 
-/* Build a small model around what is wrong, and return it unfinished. */
+/* Build a small model with mistake c, and return it unfinished. */
 static cgp_model *wrong(int c) {
     cgp_model *model = start();
     cgp_value x = cgp_model_input(model, "x", CGP_F32, 1, (int64_t[]){16});
@@ -217,7 +217,7 @@ static cgp_model *wrong(int c) {
     return model;
 }
 
-static void names_that_do_not_come_out_even_are_told(void **unused) {
+static void unmatched_names_are_refused(void **unused) {
     (void)unused;
     static const char *const expected[] = {
         "layer two, stash: \"skip\" of namespace \"left\": expected a name of its own, got "
@@ -240,7 +240,7 @@ static void names_that_do_not_come_out_even_are_told(void **unused) {
         "stash in layer one: expected a pop of \"skip\" of namespace \"left\" further on, got "
         "none (cgp_model_pop, or no stash)",
         "stash in layer one: expected a pop of \"skip\" of namespace \"left\" further on, got "
-        "none, and so for 1 more (cgp_model_pop, or no stash)",
+        "none, likewise 1 more (cgp_model_pop, or no stash)",
         "stash in front of all layers: expected a pop of \"input\" further on, got none",
         "pop: \"input\": expected a name stashed before, got an unknown one",
         "layer five, pop: \"skip\" of namespace \"left\": expected one pop, got a second (the "
@@ -259,7 +259,7 @@ static void names_that_do_not_come_out_even_are_told(void **unused) {
     }
 }
 
-/* An error before is the one that is told; a pop gives the invalid value then, also of a name that is there. */
+/* The first error is reported; after it a pop returns the invalid value, even of a stashed name. */
 static void an_earlier_error_sticks(void **unused) {
     (void)unused;
     cgp_model *model = start();
@@ -274,7 +274,7 @@ static void an_earlier_error_sticks(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void a_finished_model_keeps_and_gives_nothing_more(void **unused) {
+static void a_finished_model_takes_no_stash_and_no_pop(void **unused) {
     (void)unused;
     cgp_model *model = by_name();
     cgp_model_stash(model, NULL, "more", (cgp_value){0});
@@ -290,10 +290,10 @@ int main(void) {
         cmocka_unit_test(skips_by_name_are_bit_equal_to_plain_values_in_any_stages),
         cmocka_unit_test(a_named_skip_jumps_to_the_stage_that_pops_it),
         cmocka_unit_test(a_stash_adds_nothing_to_the_graph),
-        cmocka_unit_test(names_may_be_handed_on_and_taken_in_one_layer),
-        cmocka_unit_test(names_that_do_not_come_out_even_are_told),
+        cmocka_unit_test(names_may_be_stashed_and_popped_in_one_layer),
+        cmocka_unit_test(unmatched_names_are_refused),
         cmocka_unit_test(an_earlier_error_sticks),
-        cmocka_unit_test(a_finished_model_keeps_and_gives_nothing_more),
+        cmocka_unit_test(a_finished_model_takes_no_stash_and_no_pop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,15 +26,10 @@ void cgp__builder_extend(cgp__stage_builder *b, cgp__location location, int time
 
 cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int64_t n) {
     const cgp__node *node = &plan->model->nodes[call->node];
-    cgp__kernel_spec spec;
-    memset(&spec, 0, sizeof spec); /* compared as bytes */
-    spec.op = node->op->kind;
-    spec.direction = call->direction;
-    spec.attributes = node->attributes;
+    cgp__kernel_spec spec =
+        cgp__node_kernel(node, call->direction, n, cgp__plan_activation_type(plan));
     if (call->relu) spec.attributes.slope = call->relu->attributes.slope;
-    spec.n = n;
     spec.add = call->add;
-    spec.type = cgp__plan_activation_type(plan);
     return spec;
 }
 

@@ -17,17 +17,6 @@
 
 #include <stdlib.h>
 
-/* Return the inputs that a direction reads, bit k for x[k]; *y: it reads y. 0 if the node has no such direction. */
-static uint32_t operands_read(const cgp__stage_builder *b, int i, cgp__direction direction,
-                              bool *y) {
-    const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-    const bool input = direction == CGP__BACKWARD_INPUT;
-    *y = false;
-    if (!cgp__node_has_direction(b->model, node, direction)) return 0;
-    *y = input ? node->op->input_needs_y : node->op->weight_needs_y;
-    return input ? node->op->input_needs_x : node->op->weight_needs_x;
-}
-
 /* Return the node that makes a value, as an index into the stage's; -1 if it is another stage's. */
 static int producer_of(const cgp__stage_builder *b, int value) {
     const int i = b->model->values[value].node - b->stage->first_node;
@@ -45,7 +34,7 @@ static bool visit_reads(cgp__stage_builder *b, visit *each) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         const int time = cgp__time_backward(b, i, direction);
         bool y;
-        const uint32_t x = operands_read(b, i, direction, &y);
+        const uint32_t x = cgp__node_reads(b->model, node, direction, &y);
         for (int k = 0; k < node->n_inputs; k++) {
             if (x & (1u << k)) each(b, node->inputs[k], time, &failed);
         }
