@@ -17,7 +17,8 @@
  *
  * Shapes leave out the leading dimension N, the micro-batch; every other dimension is known.
  *
- * Pointers given to builder calls are borrowed for the call; names are copied, and are UTF-8. A value belongs to the model that made it.
+ * Pointers passed to builder calls are borrowed for the call; names are copied, and are UTF-8. A value belongs to the model that
+ * made it.
  *
  * Threads: one thread builds a model. Once finished it never changes, and any number of threads may read it. */
 #ifndef CGPIPE_MODEL_H
@@ -249,8 +250,8 @@ CGP_API void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cg
 CGP_API void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits,
                                             cgp_value targets, double weight);
 
-/** Name a value as the model's output, which cgp_pipeline_predict() returns. A model without a loss is trained by an external loss
- * of it (cgp_pipeline_forward). One per model. */
+/** Name a value as the model's output, which cgp_pipeline_predict() returns. A model without a loss is trained by an external
+ * loss of it (cgp_pipeline_forward). One per model. */
 CGP_API void cgp_model_output(cgp_model *model, cgp_value value);
 
 /**

@@ -110,7 +110,7 @@ typedef struct cgp_plan_stage {
     int first_layer, layers;
     int device;
     double forward_flops, backward_flops, recompute_flops; /**< Of a full micro-batch. */
-    double weight_flops; /**< Of backward, its weight backward: W. */
+    double weight_flops;                                   /**< Of W, part of backward. */
     int input_slots, saved_slots;
     int64_t input_slot_bytes, saved_slot_bytes; /**< Of one slot. */
 } cgp_plan_stage;
@@ -136,8 +136,8 @@ typedef struct cgp_plan_device {
  * @param[in]  model    Finished. Borrowed until the plan is destroyed.
  * @param[in]  options  Borrowed for the call.
  *
- * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor `external_loss`
- *                      is set), or no parameter.
+ * @retval CGP_EINVAL   An option is wrong, or the model has nothing to train: no loss (and neither `inference` nor
+ *                      `external_loss` is set), or no parameter.
  * @retval CGP_ELIMIT   A device would need more than its limit: the message has the numbers and a way out.
  * @retval CGP_EDEVICE  A backend refused a kernel.   @retval CGP_ENOMEM
  *

@@ -12,7 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A kernel is repeated for at least MIN_NS, or MAX_RUNS times, or `repeats` times if that is more. */
+/* A kernel runs `repeats` times, and on until its runs take MIN_NS or are MAX_RUNS. */
 #define MIN_NS 20000000
 #define MAX_RUNS 101
 /* Random floats; data repeat them. */

@@ -180,8 +180,8 @@ static cgp_status count_slots(cgp_plan *plan) {
     return status;
 }
 
-/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2. Where no sender waits,
- * nothing deadlocks. */
+/* Simulate the step with FLOPs as costs; size the buffers so that no sender ever waits, at least 2: then there is no
+ * deadlock. */
 static cgp_status size_transfers(cgp_plan *plan, const double *costs) {
     const size_t n = (size_t)plan->n_stages;
     const cgp_schedule_costs given = {.forward = costs,

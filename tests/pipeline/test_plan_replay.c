@@ -437,8 +437,8 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
     r->recomputed_from = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_from);
     r->recomputed_to = calloc((size_t)plan->model->n_values, sizeof *r->recomputed_to);
     if (cgp_recompute_plain(plan->recompute) != CGP_RECOMPUTE_NEVER) {
-        find_lifetimes(r,
-                       false); /* forward_nosave: all is temporary, there is no slot to use */
+        /* forward_nosave: all is temporary, there is no slot */
+        find_lifetimes(r, false);
         replay_forward(r);
     }
     find_lifetimes(r, true);

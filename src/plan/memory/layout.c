@@ -223,7 +223,7 @@ typedef struct intervals {
     int n;
 } intervals;
 
-/* The state that the attempts share. */
+/* The state of all attempts. */
 typedef struct attempt {
     cgp__live_range *ranges, **order;
     int n;
@@ -279,7 +279,7 @@ static int64_t lowest_gap(attempt *a, const intervals *taken, const cgp__live_ra
 }
 
 /* Place a range that is not saved; return its end in the workspace, 0 in the slot. */
-static int64_t place(attempt *a, cgp__live_range *range) {
+static int64_t place_other(attempt *a, cgp__live_range *range) {
     collect(a, range);
     int64_t offset = lowest_gap(a, &a->slot, range, true);
     const bool fits = offset + range->bytes <= a->slot_bytes;
@@ -301,7 +301,7 @@ static int64_t place_others(attempt *a, int (*compare)(const void *, const void 
     lifetimes_clear(&a->placed);
     sort(a, compare);
     for (int i = 0; i < a->n && bytes < enough; i++) {
-        if (!a->order[i]->saved) bytes = cgp__max(bytes, place(a, a->order[i]));
+        if (!a->order[i]->saved) bytes = cgp__max(bytes, place_other(a, a->order[i]));
     }
     return bytes;
 }

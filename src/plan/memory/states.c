@@ -10,7 +10,8 @@
 
 #include "plan/plan.h"
 
-static int64_t place(cgp_plan_device *device, int64_t bytes) {
+/* Reserve bytes of a device's state. */
+static int64_t reserve(cgp_plan_device *device, int64_t bytes) {
     const int64_t offset = device->state_bytes;
     device->state_bytes += cgp__align_up(bytes);
     return offset;
@@ -24,10 +25,10 @@ void cgp__plan_states(cgp_plan *plan) {
         plan->accumulator[i] = -1;
         for (int s = node->first_state; s < node->first_state + node->n_state; s++) {
             const cgp__op_state *state = &model->states[s].info;
-            plan->state[s] = place(device, cgp_shape_count(&state->shape) *
-                                               (int64_t)cgp_dtype_bytes(state->dtype));
+            plan->state[s] = reserve(device, cgp_shape_count(&state->shape) *
+                                                 (int64_t)cgp_dtype_bytes(state->dtype));
         }
         if (!plan->inference && node->accumulator_bytes > 0)
-            plan->accumulator[i] = place(device, node->accumulator_bytes);
+            plan->accumulator[i] = reserve(device, node->accumulator_bytes);
     }
 }

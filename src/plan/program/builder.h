@@ -6,7 +6,7 @@
 #include "plan/memory/layout.h"
 #include "plan/plan.h"
 
-/* A node of the stage that backward runs forward again, and the time of the last read of its output. */
+/* A node that backward recomputes, and the time of the last read of its output. */
 typedef struct cgp__recomputation {
     int node, time, last;
 } cgp__recomputation;

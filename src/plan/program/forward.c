@@ -68,7 +68,7 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
     return CGP_OK;
 }
 
-/* Return true if backward in this direction reads saved[k]. An op that may be recomputed keeps all, to be written again. */
+/* Return true if backward in this direction reads saved[k]. An op that may be recomputed keeps all, to rewrite them. */
 static bool reads_stat(const cgp__stage_builder *b, const cgp__node *node,
                        cgp__direction direction, int k) {
     const bool input = direction == CGP__BACKWARD_INPUT;

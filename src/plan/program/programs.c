@@ -310,15 +310,15 @@ static void apply_layout(cgp__stage_builder *b, int variant, int64_t slot_bytes,
 /* Make programs that share live ranges: variant 0 is forward_nosave, 1 the three of training. Stored results may take over
  * memory of what their op reads, or have memory of their own: the variant with less workspace is kept. */
 static cgp_status make_variant(cgp__stage_builder *b, int variant) {
-    int64_t slot = 0, shared = 0, separate = INT64_MAX;
+    int64_t slot = 0, in_place = 0, separate = INT64_MAX;
     b->training = variant == 1;
     b->separate = true;
     if (variant == 1) CGP_TRY(build(b, variant, &slot, &separate));
     b->separate = false;
-    CGP_TRY(build(b, variant, &slot, &shared));
-    b->separate = separate < shared;
-    if (b->separate) CGP_TRY(build(b, variant, &slot, &shared));
-    apply_layout(b, variant, slot, shared);
+    CGP_TRY(build(b, variant, &slot, &in_place));
+    b->separate = separate < in_place;
+    if (b->separate) CGP_TRY(build(b, variant, &slot, &in_place));
+    apply_layout(b, variant, slot, in_place);
     return CGP_OK;
 }
 

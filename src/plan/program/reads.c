@@ -17,7 +17,7 @@
 
 #include <stdlib.h>
 
-/* Return the node that makes a value, as an index into the stage's; -1 if it is another stage's. */
+/* Return a value's producer as an index into the stage's nodes, -1 if it is another stage's. */
 static int producer_of(const cgp__stage_builder *b, int value) {
     const int i = b->model->values[value].node - b->stage->first_node;
     return i >= 0 && i < b->stage->n_nodes ? i : -1;
@@ -53,7 +53,7 @@ static void find_recomputed(cgp__stage_builder *b) {
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         if (!node->op->cheap || b->last_read[node->output] < 0) continue;
-        /* then its own saved values have memory, to be written again */
+        /* then its own saved values have memory, to rewrite them */
         bool possible = cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT);
         for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k];
@@ -143,7 +143,7 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, 
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
         cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
-        for (int k = 0; k < node->n_saved; k++) /* it writes them again */
+        for (int k = 0; k < node->n_saved; k++) /* rewritten */
             cgp__builder_extend(b, b->stats[r->node * CGP__MAX_SAVED + k], time);
         cgp__call *call = NULL;
         CGP_TRY(cgp__builder_call(b, program, index, CGP__FORWARD, 0, time, &call));
