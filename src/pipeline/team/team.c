@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* workers.c -- one thread per device; the caller hands all of them the same job and waits until
+/* team.c -- one thread per device; the caller hands all of them the same job and waits until
  * all are done, or until none of them gets on (watchdog.c).
  *
  *     handed ──► busy ──► back            stuck: still busy when the caller stops waiting

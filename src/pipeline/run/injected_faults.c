@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* faults.c -- faults on demand, for tests. CGP_FAULT is a list, separated by commas, of
+/* injected_faults.c -- faults on demand, for tests. CGP_FAULT is a list, separated by commas, of
  *
  *     fail:1F3        action 1F3 (stage, action, micro-batch) fails
  *     stall:2B5       it never ends, as if a kernel hung; only destroying the pipeline ends it
