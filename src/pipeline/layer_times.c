@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* layer_times.c -- what layers cost in a run: each worker adds up the times of its kernels, by node.
- *
- * As cgp_profile() tells it, but with data, caches and neighbours as they are in training. */
+/* layer_times.c -- costs of layers in a run: each worker adds up the times of its kernels, by node. As cgp_profile(), but
+ * with data, caches and concurrent devices as in training. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
 
 #include "partition/partition.h"
 
-static cgp_status capacity(cgp_pipeline *pipeline) {
+static cgp_status allocate_times(cgp_pipeline *pipeline) {
     const size_t cells = (size_t)pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->workers[d];
+        cgp__worker *worker = &pipeline->executor.workers[d];
         free(worker->node_times);
         worker->node_times = cgp__calloc(cells, sizeof *worker->node_times);
         if (!worker->node_times)
@@ -22,11 +21,11 @@ static cgp_status capacity(cgp_pipeline *pipeline) {
 
 cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
     CGP__PIPELINE(pipeline);
-    cgp_status status = measure ? capacity(pipeline) : CGP_OK;
+    cgp_status status = measure ? allocate_times(pipeline) : CGP_OK;
     if (measure && status == CGP_OK) return CGP_OK;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        free(pipeline->workers[d].node_times);
-        pipeline->workers[d].node_times = NULL;
+        free(pipeline->executor.workers[d].node_times);
+        pipeline->executor.workers[d].node_times = NULL;
     }
     return status;
 }
@@ -37,7 +36,7 @@ static cgp_status mean_times(void *self, const cgp_model *model,
                              double seconds[CGP__DIRECTIONS]) {
     const cgp_pipeline *pipeline = self;
     const int device = cgp__plan_device_of(pipeline->plan, kernels->node);
-    const cgp__node_time *times = pipeline->workers[device].node_times;
+    const cgp__node_time *times = pipeline->executor.workers[device].node_times;
     (void)model;
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
         const cgp__node_time *t = &times[kernels->node * CGP__DIRECTIONS + d];
@@ -48,7 +47,8 @@ static cgp_status mean_times(void *self, const cgp_model *model,
 
 static bool has_run(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__node_time *times = pipeline->workers[cgp__plan_device_of(plan, 0)].node_times;
+    const cgp__node_time *times =
+        pipeline->executor.workers[cgp__plan_device_of(plan, 0)].node_times;
     return times && times[CGP__FORWARD].runs > 0;
 }
 

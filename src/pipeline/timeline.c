@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* timeline.c -- the last step as a timeline: an event of a worker's trace is an action of its list. */
+/* timeline.c -- the last step as a timeline: event i of a worker's trace is action i of its list. */
 #include "pipeline/pipeline.h"
 
 #include "schedule/timeline.h"
@@ -9,12 +9,12 @@ static cgp_status none(const char *why) {
                     why);
 }
 
-/* What the context of the last run, all zero before the first, tells of it. */
+/* Check, by the context of the last run (zero before the first), that it was a step of a full mini-batch. */
 static cgp_status check_run(const cgp_pipeline *pipeline) {
-    const cgp__run_context *last = &pipeline->context;
-    if (pipeline->failed) return none("one that failed");
+    const cgp__run_context *last = &pipeline->executor.context;
+    if (pipeline->team.failed) return none("one that failed");
     if (!last->run) return none("none");
-    if (last->part != CGP__WHOLE) return none("one in two calls (external_loss)");
+    if (last->part != CGP__WHOLE_RUN) return none("one in two calls (external_loss)");
     if (!last->training) return none("an evaluation or prediction");
     if (last->run->samples == pipeline->plan->batch) return CGP_OK;
     return cgp_fail(
@@ -24,26 +24,27 @@ static cgp_status check_run(const cgp_pipeline *pipeline) {
         (long long)pipeline->plan->batch, (long long)last->run->samples);
 }
 
-static bool same(const cgp_action *action, const cgp__event *event) {
+static bool is_event_of(const cgp_action *action, const cgp__event *event) {
     return (int)action->kind == event->kind && action->stage == event->stage &&
            action->microbatch == event->microbatch;
 }
 
-/* The events of the run, as many as actions, and of the same. */
+/* Check that the events of the run are the actions of the device's list. */
 static cgp_status check_events(const cgp_pipeline *pipeline, int d) {
-    const cgp__worker *worker = &pipeline->workers[d];
+    const cgp__worker *worker = &pipeline->executor.workers[d];
     int n = 0;
     const cgp_action *actions = cgp_schedule_actions(cgp_plan_schedule(pipeline->plan), d, &n);
     bool good = cgp__trace_written(&worker->trace) - worker->trace_start == n;
     for (int i = 0; good && i < n; i++)
-        good = same(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
+        good =
+            is_event_of(&actions[i], cgp__trace_event(&worker->trace, worker->trace_start + i));
     return good ? CGP_OK : none("one of other lists");
 }
 
 static int64_t first_start(const cgp_pipeline *pipeline) {
     int64_t first = INT64_MAX;
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
+        const cgp__worker *worker = &pipeline->executor.workers[d];
         if (cgp__trace_written(&worker->trace) > worker->trace_start)
             first = cgp__min(first,
                              cgp__trace_event(&worker->trace, worker->trace_start)->start_ns);
@@ -51,7 +52,7 @@ static int64_t first_start(const cgp_pipeline *pipeline) {
     return first;
 }
 
-/* 0 for what was before the step. */
+/* 0 for times before the step. */
 static double seconds_from(int64_t first_ns, int64_t ns) {
     return ns > first_ns ? 1e-9 * (double)(ns - first_ns) : 0.0;
 }
@@ -59,7 +60,7 @@ static double seconds_from(int64_t first_ns, int64_t ns) {
 static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
     const int64_t first = first_start(pipeline);
     for (int d = 0; d < t->devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
+        const cgp__worker *worker = &pipeline->executor.workers[d];
         const int64_t n = cgp__trace_written(&worker->trace) - worker->trace_start;
         for (int64_t i = 0; i < n; i++) {
             const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start + i);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* times.c -- what the traces tell of the last step. */
+/* times.c -- times of the last run, from the workers' traces. */
 #include "pipeline/pipeline.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
     CGP__PIPELINE_OR(pipeline, 0);
     if (device < 0 || device >= pipeline->plan->n_devices) return 0;
-    return pipeline->workers[device].bytes;
+    return pipeline->executor.workers[device].bytes;
 }
 
 static bool is_compute(int kind) {
@@ -20,18 +20,17 @@ static int by_size(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Sorts `ns`. */
+/* Return the median; sorts `ns`. */
 static double median_seconds(int64_t *ns, int64_t n) {
     if (n == 0) return NAN;
     qsort(ns, (size_t)n, sizeof *ns, by_size);
     return 0.5e-9 * (double)(ns[(n - 1) / 2] + ns[n / 2]);
 }
 
-/* Which durations of a run are collected. */
 typedef enum overhead { GAPS, WAKEUPS } overhead;
 
-/* The duration that event k of a trace adds; -1: none. What was there when the action before it
- * ended did not wait; what came after its own start did. */
+/* The overhead in event k of a trace; -1: none. A gap: the message was there when the action before it ended. A wake-up: it
+ * came after the event's start. */
 static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which) {
     const cgp__event *event = cgp__trace_event(&worker->trace, k);
     const bool receives = event->kind == CGP_ACTION_RECV_F || event->kind == CGP_ACTION_RECV_B;
@@ -44,15 +43,16 @@ static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which)
     return event->released_ns <= before ? event->ready_ns - before : -1;
 }
 
-/* The median over all devices; NaN if there is none, or no memory. */
+/* The median over all devices; NaN if there is none, or out of memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
     int64_t events = 0, n = 0;
     const int devices = pipeline->plan->n_devices;
     for (int d = 0; d < devices; d++)
-        events += pipeline->workers[d].trace.written - pipeline->workers[d].trace_start;
+        events += pipeline->executor.workers[d].trace.written -
+                  pipeline->executor.workers[d].trace_start;
     int64_t *ns = cgp__calloc((size_t)events, sizeof *ns);
     for (int d = 0; ns && d < devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
+        const cgp__worker *worker = &pipeline->executor.workers[d];
         for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
             const int64_t duration = overhead_of(worker, k, which);
             if (duration >= 0) ns[n++] = duration;
@@ -70,9 +70,9 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
     const int n = pipeline->plan->n_devices;
     double total = 0;
     for (int d = 0; d < n; d++) {
-        const cgp__trace *trace = &pipeline->workers[d].trace;
+        const cgp__trace *trace = &pipeline->executor.workers[d].trace;
         int64_t sum = 0;
-        for (int64_t k = pipeline->workers[d].trace_start; k < trace->written; k++) {
+        for (int64_t k = pipeline->executor.workers[d].trace_start; k < trace->written; k++) {
             const cgp__event *event = &trace->events[k & (trace->capacity - 1)];
             start = cgp__min(start, event->start_ns);
             end = cgp__max(end, event->end_ns);

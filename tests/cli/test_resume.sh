@@ -249,7 +249,7 @@ export CGP_FAULT=stall:1B2
 run train --resume --run hangs --stages 2 --timeout 0.3
 unset CGP_FAULT
 check "a step that hangs: exit code 1" exits 1
-check "a step that hangs: the report" has "who waits for whom" "$err"
+check "a step that hangs: the report" has "longest chain of waiting devices" "$err"
 check "a step that hangs: its action at last" \
     test "$(tail -n 1 "$err" | cut -d : -f 1,2)" = "cgpipe: stage 1, micro-batch 2, 1B2"
 run train --resume --run hangs

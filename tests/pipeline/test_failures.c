@@ -34,11 +34,11 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
         assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_EDEVICE);
     snprintf(expected, sizeof expected, "stage %d, micro-batch %d, %s: %s", which->stage,
              which->microbatch, action,
-             which->edge < 0 ? "layer " : "failed because CGP_FAULT");
+             which->edge < 0 ? "layer " : "failed (injected by CGP_FAULT");
     assert_message(expected);
     assert_message(which->kind == CGP_ACTION_B && which->stage == 2
                        ? "layer lm_head, cross_entropy: failed"
-                       : "CGP_FAULT asks");
+                       : "injected by CGP_FAULT");
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);

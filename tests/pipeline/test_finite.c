@@ -109,9 +109,9 @@ static const trouble troubles[] = {
     {NAN, 1, 1, false, "loss: is not finite, got nan (" DUE ")"},
     /* The variance overflows; what is divided by its root is then 0. */
     {1e30f, 1, 0, true,
-     "state first.running_var: what the last step collected is not finite (" DUE},
+     "state first.running_var: the last step accumulated a value that is not finite (" DUE},
     {1e30f, 1, 1, true,
-     "state first.running_var: what the last step collected is not finite (" DUE},
+     "state first.running_var: the last step accumulated a value that is not finite (" DUE},
     /* Loss scales are f32: that of the gradients is infinite. */
     {0, 1e300, 1, true, "gradients: the norm is not finite, got "},
 };
@@ -203,7 +203,8 @@ static void check_outside(int stages, int how, double clip_norm) {
     assert_ok(cgp_pipeline_backward(t.pipeline, &gradient));
     assert_unchanged(&t, &before);
     assert_status(cgp_optim_step(t.pipeline), CGP_ESTATE);
-    assert_message("state first.running_mean: what the last step collected is not finite (");
+    assert_message(
+        "state first.running_mean: the last step accumulated a value that is not finite (");
     assert_unchanged(&t, &before);
     stop(&t);
     test_batch_release(&batch);

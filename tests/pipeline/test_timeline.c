@@ -53,7 +53,7 @@ static void assert_times(const cgp__event *event, const cgp__event *first, doubl
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < w->plan->n_devices; d++) {
-        const cgp__worker *worker = &w->pipeline->workers[d];
+        const cgp__worker *worker = &w->pipeline->executor.workers[d];
         const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start);
         if (!first || event->start_ns < first->start_ns) first = event;
     }
@@ -70,7 +70,7 @@ static void check_timeline(const world *w) {
     assert_int_equal(t.devices, w->plan->n_devices);
     const cgp_pipeline_times times = cgp_pipeline_last_times(w->pipeline, busy);
     for (int d = 0; d < t.devices; d++) {
-        const cgp__worker *worker = &w->pipeline->workers[d];
+        const cgp__worker *worker = &w->pipeline->executor.workers[d];
         int n = 0;
         (void)cgp_schedule_actions(s, d, &n);
         for (int i = 0; i < n; i++) {

@@ -474,7 +474,7 @@ static void end_run(run *r) {
 }
 
 static const cgp__event *event_of(const run *r, int device, int k) {
-    return cgp__trace_event(&r->pipeline->workers[device].trace, k);
+    return cgp__trace_event(&r->pipeline->executor.workers[device].trace, k);
 }
 
 /* 0F0 0SEND_F0 0F1 0SEND_F1 0F2 while 1F0 takes half a second. */
@@ -496,8 +496,9 @@ static void a_failure_stops_the_stages_before_it_early(void **unused) {
     run r = run_with("1f1b", 50, "fail:1F0");
     assert_int_equal(r.status, CGP_EDEVICE);
     assert_message("stage 1, micro-batch 0, 1F0: ");
-    assert_in_range(cgp__trace_written(&r.pipeline->workers[0].trace), 2, 4);
-    assert_int_equal(cgp__trace_written(&r.pipeline->workers[1].trace), 1); /* 1RECV_F0 */
+    assert_in_range(cgp__trace_written(&r.pipeline->executor.workers[0].trace), 2, 4);
+    assert_int_equal(cgp__trace_written(&r.pipeline->executor.workers[1].trace),
+                     1); /* 1RECV_F0 */
     end_run(&r);
 }
 

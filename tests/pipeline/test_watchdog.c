@@ -184,7 +184,7 @@ static void check_chain(const cgp_pipeline *pipeline, const state_of_play *s,
         lengths[d] = length;
         if (length > longest) longest = length;
     }
-    bool found = longest == 0 && strstr(cgp_pipeline_report(pipeline), "nobody waits");
+    bool found = longest == 0 && strstr(cgp_pipeline_report(pipeline), "no device waits");
     for (int d = 0; d < n; d++)
         found = found || (longest > 0 && lengths[d] == longest &&
                           strstr(cgp_pipeline_report(pipeline), chains[d]));
@@ -395,17 +395,17 @@ static void a_late_worker_does_nothing(void **unused) {
     make_world(&w, &state, 2, "gpipe", true);
     cgp_pipeline *pipeline = start(&w, "delay:0F0:0.9", timeout);
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_true(pipeline->workers[0].stuck);
+    assert_true(pipeline->team.threads[0].stuck);
     for (int k = 0; k < w.batch.n; k++) {
         free(w.batch.tensors[k].data);
         w.batch.tensors[k].data = NULL;
     }
-    pthread_mutex_lock(&pipeline->lock);
-    while (pipeline->workers[0].stuck)
-        (void)cgp__wait_until(&pipeline->done, &pipeline->lock, INT64_MAX);
-    pthread_mutex_unlock(&pipeline->lock);
+    pthread_mutex_lock(&pipeline->team.lock);
+    while (pipeline->team.threads[0].stuck)
+        (void)cgp__wait_until(&pipeline->team.done, &pipeline->team.lock, INT64_MAX);
+    pthread_mutex_unlock(&pipeline->team.lock);
     assert_status(call_once(pipeline, &w, STEP), CGP_ESTATE);
-    assert_int_equal(cgp__trace_written(&pipeline->workers[0].trace), 0);
+    assert_int_equal(cgp__trace_written(&pipeline->executor.workers[0].trace), 0);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
@@ -417,14 +417,15 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     world w;
     make_world(&w, &state, 2, "gpipe", false);
     cgp_pipeline *pipeline = start(&w, NULL, timeout);
-    cgp__bound_action *actions = pipeline->runs[0]->lists[0].actions, kept = actions[0];
+    cgp__bound_action *actions = pipeline->executor.runs[0]->lists[0].actions,
+                      kept = actions[0];
     int i = 0;
     while (actions[i].action.kind != CGP_ACTION_RECV_B)
         i++;
     actions[0] = actions[i];
     actions[i] = kept;
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_message(", all wait for each other; cgp_pipeline_report() tells");
+    assert_message(", all wait for each other; cgp_pipeline_report() shows");
     assert_report(pipeline,
                   "  device 0 (cpu:0): waits in 0RECV_B0 for stage 1 to send it, for");
     assert_report(pipeline,
@@ -472,7 +473,7 @@ static void the_first_error_is_told(void **unused) {
     const int threads = count_threads();
     cgp_pipeline *pipeline = start(&w, "stall:0SEND_F0,fail:2RECV_F0", timeout);
     assert_status(call_once(pipeline, &w, STEP), CGP_EDEVICE);
-    assert_message("stage 2, micro-batch 0, 2RECV_F0: failed because CGP_FAULT asks for it");
+    assert_message("stage 2, micro-batch 0, 2RECV_F0: failed (injected by CGP_FAULT)");
     cgp_pipeline_destroy(pipeline);
     assert_threads(threads);
     release_world(&w);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bind.c -- action lists for mini-batches of N samples: slots, samples and kernels filled in
- * once, kept for the next time. */
-#include "pipeline/pipeline.h"
+/* bind.c -- action lists for mini-batches of N samples, with slots, samples and kernels filled in; made on first use, then
+ * kept. */
+#include "pipeline/run/run.h"
 #include "plan/actions.h"
 #include "plan/memory/slots.h"
 
@@ -14,16 +14,15 @@ const cgp__program *cgp__stage_program(const cgp__stage_plan *stage, int program
     return all[program];
 }
 
-void cgp__run_destroy(const cgp_pipeline *pipeline, cgp__run *run) {
+void cgp__run_destroy(const cgp__executor *executor, cgp__run *run) {
     if (!run) return;
-    for (int d = 0; run->lists && d < pipeline->plan->n_devices; d++)
+    for (int d = 0; run->lists && d < executor->plan->n_devices; d++)
         free(run->lists[d].actions);
     free(run->lists);
     free(run);
 }
 
-/* A run uses at most the slots that were planned; anything else is a mistake of ours, found
- * before it runs. */
+/* A run uses at most the planned slots; more is a bug of this library, reported before anything runs. */
 static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const int *saved) {
     for (int j = 0; j < plan->n_stages; j++) {
         const cgp_plan_stage *stage = &plan->stages[j].info;
@@ -36,16 +35,16 @@ static cgp_status check_counts(const cgp_plan *plan, const int *inputs, const in
     return CGP_OK;
 }
 
-/* The program that F of a micro-batch runs. Without backward nothing needs saving, but a plan
- * that never recomputes has no light program and uses the other one with any saved slot. */
+/* Return the program that F of a micro-batch runs. Without backward nothing needs saving, but a plan that never recomputes
+ * has no forward_nosave program and uses forward, with any saved slot. */
 static int forward_program(const cgp_plan *plan, const cgp__run *run, bool recomputed) {
     const bool has_forward_nosave = plan->inference || plan->recomputes;
     return has_forward_nosave && (run->forward_only || recomputed) ? CGP__FORWARD_NOSAVE
                                                                    : CGP__FORWARD_SAVED;
 }
 
-/* What a list has met so far: [stages] a forward, an input half of backward, a weight half; [stages x
- * chunks] an R, which makes F of the micro-batch light. */
+/* Flags of a list, up to the current action. [stages]: a forward has begun; a backward's input half; its weight half.
+ * [stages x chunks]: an R, so the micro-batch's F saves nothing. */
 typedef struct marks {
     bool *begun_forward, *begun_input, *begun_weight, *recomputed;
 } marks;
@@ -61,7 +60,7 @@ static bool first_time(bool *begun) {
     return first;
 }
 
-/* Which calls of its program an action runs, and what it is the first to write. */
+/* Bind the range of calls, and the flags that make the first action of its kind write instead of add. */
 static void bind_calls(const cgp_plan *plan, cgp__bound_action *bound, const marks *m) {
     const int stage = bound->action.stage;
     const cgp__program *program = cgp__stage_program(&plan->stages[stage], bound->program);
@@ -96,7 +95,7 @@ static void bind_action(const cgp_plan *plan, const cgp__run *run, cgp__bound_ac
         bound->program = CGP__RECOMPUTE;
         break;
     default:
-        bound->program = CGP__BACKWARD; /* SEND_B, too; RECVs have one destination */
+        bound->program = CGP__BACKWARD; /* also of SEND_B; RECVs have one destination */
         break;
     }
     bind_calls(plan, bound, m);
@@ -141,7 +140,7 @@ static cgp_status bind_device(const cgp_plan *plan, const cgp_schedule *schedule
     return status;
 }
 
-/* The list runs to its end with the buffers that were planned. */
+/* The list runs to its end with the planned buffers. */
 static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedule) {
     int *capacity = cgp__calloc((size_t)plan->n_edges, sizeof *capacity);
     if (!capacity) return cgp__no_memory("lists", (size_t)plan->n_edges * sizeof *capacity);
@@ -155,8 +154,8 @@ static cgp_status check_buffers(const cgp_plan *plan, const cgp_schedule *schedu
     return status;
 }
 
-static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
-    const cgp_plan *plan = pipeline->plan;
+static cgp_status make_run(cgp__executor *executor, cgp__run *run) {
+    const cgp_plan *plan = executor->plan;
     const int64_t chunks = (run->samples + plan->microbatch - 1) / plan->microbatch;
     if (chunks > INT_MAX / 2)
         return cgp_fail(CGP_EINVAL, "mini-batch: %lld samples are more than a list can hold",
@@ -171,37 +170,38 @@ static cgp_status make_run(cgp_pipeline *pipeline, cgp__run *run) {
     for (int d = 0; d < plan->n_devices && status == CGP_OK; d++)
         status = bind_device(plan, schedule, run, d);
     cgp_schedule_destroy(schedule);
-    if (status == CGP_OK) status = cgp__workers_all(pipeline, cgp__job_bind_kernels, run);
+    if (status == CGP_OK)
+        status = cgp__team_run_untimed(executor->team, cgp__job_bind_kernels, run);
     const int64_t losses = (int64_t)run->chunks * plan->model->n_losses;
     if (status == CGP_OK &&
-        (losses > INT_MAX / 2 || !cgp__grow(&pipeline->losses, &pipeline->losses_capacity,
+        (losses > INT_MAX / 2 || !cgp__grow(&executor->losses, &executor->losses_capacity,
                                             (int)losses, sizeof(double))))
         status = cgp__no_memory("losses", (size_t)losses * sizeof(double));
     return status;
 }
 
-cgp_status cgp__run_find(cgp_pipeline *pipeline, int64_t samples, bool forward_only,
+cgp_status cgp__run_find(cgp__executor *executor, int64_t samples, bool forward_only,
                          const cgp__run **out) {
-    for (int i = 0; i < pipeline->n_runs; i++) {
-        if (pipeline->runs[i]->samples == samples &&
-            pipeline->runs[i]->forward_only == forward_only) {
-            *out = pipeline->runs[i];
+    for (int i = 0; i < executor->n_runs; i++) {
+        if (executor->runs[i]->samples == samples &&
+            executor->runs[i]->forward_only == forward_only) {
+            *out = executor->runs[i];
             return CGP_OK;
         }
     }
-    if (!cgp__grow(&pipeline->runs, &pipeline->runs_capacity, pipeline->n_runs + 1,
-                   sizeof *pipeline->runs))
-        return cgp__no_memory("lists", sizeof *pipeline->runs);
+    if (!cgp__grow(&executor->runs, &executor->runs_capacity, executor->n_runs + 1,
+                   sizeof *executor->runs))
+        return cgp__no_memory("lists", sizeof *executor->runs);
     cgp__run *run = cgp__calloc(1, sizeof *run);
     if (!run) return cgp__no_memory("lists", sizeof *run);
     run->samples = samples;
     run->forward_only = forward_only;
-    const cgp_status status = make_run(pipeline, run);
+    const cgp_status status = make_run(executor, run);
     if (status != CGP_OK) {
-        cgp__run_destroy(pipeline, run);
+        cgp__run_destroy(executor, run);
         return status;
     }
-    pipeline->runs[pipeline->n_runs++] = run;
+    executor->runs[executor->n_runs++] = run;
     *out = run;
     return CGP_OK;
 }

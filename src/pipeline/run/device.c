@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* device.c -- what a worker makes for itself: device, memory, initial parameters, kernels. */
+/* device.c -- the jobs that make and free a worker's device, memory and kernels. */
 #define _GNU_SOURCE
-#include "pipeline/pipeline.h"
+#include "pipeline/run/run.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Whether a core is the first of the threads of its physical core, as far as the system tells.
- */
+/* Return whether a core is the first hardware thread of its physical core; true if the system does not say. */
 static bool is_first_sibling(int core) {
     char path[96];
     int first = core;
@@ -21,10 +20,9 @@ static bool is_first_sibling(int core) {
     return first == core;
 }
 
-/* The first core of device d, which takes as many as it has threads: the next ones this process
- * may use, if every device gets its own, none shares a physical core, and they stand side by
- * side; otherwise -1. A single device is not pinned, so that two programs may share a machine.
- */
+/* Return the first core of device d, which takes one per thread: consecutive cores that this process may use, if every
+ * device gets its own and no two share a physical core; otherwise -1. A single device is not pinned, so that two programs
+ * may share a machine. */
 static int core_of(const cgp_plan *plan, int d) {
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -48,27 +46,8 @@ bool cgp__devices_have_cores(const cgp_plan *plan) {
     return core_of(plan, 0) >= 0;
 }
 
-static cgp_status set_initial_parameters(cgp__worker *worker) {
-    const cgp_plan *plan = worker->pipeline->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
-    float chunk[4096];
-    for (int c = 0; c < plan->n_copies; c++) {
-        const int p = plan->copies[c].parameter;
-        const cgp__parameter *param = &plan->model->params[p];
-        if (plan->copies[c].device != worker->index) continue;
-        char *memory = worker->memory + device->parameters + plan->copies[c].offset;
-        const int64_t count = cgp_shape_count(&param->shape);
-        for (int64_t first = 0; first < count; first += 4096) {
-            const int64_t n = count - first < 4096 ? count - first : 4096;
-            cgp__init_fill(&param->init, worker->pipeline->seed, p, first, n, chunk);
-            device->backend->copy(worker->device, memory + 4 * first, chunk, 4 * (size_t)n);
-        }
-    }
-    return CGP_OK;
-}
-
 static cgp_status number_calls(cgp__worker *worker) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const size_t n = (size_t)plan->n_stages * CGP__PROGRAMS;
     worker->first_call = cgp__calloc(n, sizeof *worker->first_call);
     if (!worker->first_call) return cgp__no_memory("worker", n * sizeof *worker->first_call);
@@ -84,7 +63,7 @@ static cgp_status number_calls(cgp__worker *worker) {
 
 cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__backend *backend = plan->devices[worker->index].backend;
     const int64_t bytes = plan->devices[worker->index].info.planned_bytes;
     CGP_TRY(
@@ -93,14 +72,12 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
     worker->bytes = bytes;
-    CGP_TRY(number_calls(worker));
-    cgp__states_begin(worker);
-    return set_initial_parameters(worker);
+    return number_calls(worker);
 }
 
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
+    const cgp__backend *backend = worker->executor->plan->devices[worker->index].backend;
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
@@ -116,10 +93,10 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     return CGP_OK;
 }
 
-/* The kernel of a call for n samples; one for all calls of the same spec. */
+/* Find or make the kernel of a call for n samples; calls of the same spec share one. */
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
                               cgp__kernel **out) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__backend *backend = plan->devices[worker->index].backend;
     const cgp__kernel_spec spec = cgp__call_spec(plan, call, n);
     for (int i = 0; i < worker->n_cache; i++) {
@@ -147,9 +124,9 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
     return CGP_OK;
 }
 
-/* The index of the kernel set for n samples, made if it is new. */
+/* Find or make the kernel set for n samples. */
 static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     for (*index = 0; *index < worker->n_sets; ++*index) {
         if (worker->sets[*index].samples == n) return CGP_OK;
     }

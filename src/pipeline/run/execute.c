@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* execute.c -- a worker's inner loop: take the next action, wait for what it needs, run it,
- * note the times. */
-#include "pipeline/pipeline.h"
+/* execute.c -- a worker's inner loop: take the next action, wait for its message or buffer, run it, record the times. */
+#include "pipeline/run/run.h"
 
 #include <stdio.h>
 
 /* The worker, the action, and where each arena begins for it. */
-typedef struct context {
+typedef struct execution {
     cgp__worker *worker;
     const cgp_plan *plan;
     const cgp__run_context *context;
@@ -17,7 +16,7 @@ typedef struct context {
 
 static void set_execution(execution *s, cgp__worker *worker, const cgp__run_context *context,
                           const cgp__bound_action *bound) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const cgp__stage_plan *stage = &plan->stages[bound->action.stage];
     *s = (execution){
@@ -34,6 +33,7 @@ static void set_execution(execution *s, cgp__worker *worker, const cgp__run_cont
                                    bound->saved_slot * stage->info.saved_slot_bytes;
 }
 
+/* The address of an operand; NULL: none. */
 static void *at(const execution *s, cgp__location place) {
     if (place.arena == CGP__NOWHERE) return NULL;
     const cgp_model *model = s->plan->model;
@@ -46,7 +46,7 @@ static void *at(const execution *s, cgp__location place) {
     return tensor ? (char *)tensor->data + bytes : NULL;
 }
 
-/* Addresses of what later calls read. */
+/* Addresses of later calls' operands. */
 static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetch *prefetch) {
     for (int i = 0; i < call->n_prefetch; i++)
         prefetch[i] = (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
@@ -54,7 +54,7 @@ static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetc
 }
 
 static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__kernel *kernel) {
-    const cgp_pipeline *pipeline = s->worker->pipeline;
+    const cgp__executor *executor = s->worker->executor;
     const cgp__node *node = &s->plan->model->nodes[call->node];
     double unused;
     cgp__prefetch prefetch[CGP__MAX_PREFETCH];
@@ -85,31 +85,41 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
     args.prefetch = prefetch;
     args.n_prefetch = find_prefetch(s, call, prefetch);
     if (node->attributes.p > 0 || node->attributes.custom)
-        args.key = cgp__rng_derive(pipeline->seed, CGP__RNG_DROPOUT, (uint64_t)pipeline->step,
-                                   node->id);
+        args.key =
+            cgp__rng_derive(s->context->seed, CGP__RNG_DROPOUT, s->context->step, node->id);
     if (node->op->is_loss) {
         const cgp_model *model = s->plan->model;
         const int l = call->node - cgp__model_loss(model, 0);
         if (s->context->loss_scales) args.loss_scale = s->context->loss_scales[l];
         if (s->bound->action.kind == CGP_ACTION_F)
-            args.loss = &pipeline->losses[s->bound->action.microbatch * model->n_losses + l];
+            args.loss = &executor->losses[s->bound->action.microbatch * model->n_losses + l];
     }
     return s->plan->devices[s->worker->index].backend->kernel_run(kernel, &args);
 }
 
-/* What is the caller's is f32. */
+bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
+    for (int i = 0; i < model->n_nodes; i++) {
+        const cgp__node *node = &model->nodes[i];
+        for (int j = 0; j < node->n_inputs && (with_loss || !node->op->is_loss); j++) {
+            if (node->inputs[j] == model->input_values[k]) return true;
+        }
+    }
+    return false;
+}
+
+/* The caller's tensors are f32. */
 static void copy_values(const execution *s, const cgp__call *call) {
     const bool host = call->dy.arena == CGP__HOST || call->dy.arena == CGP__HOST_GRADIENT;
     const cgp_dtype type = cgp__plan_activation_type(s->plan);
     if (call->dy.arena == CGP__HOST &&
         !cgp__input_is_read(s->plan->model, (int)call->dy.offset, s->context->with_loss))
-        return; /* the caller need not give it */
+        return; /* may be NULL */
     s->plan->devices[s->worker->index].backend->convert(
         s->worker->device, type, at(s, call->dx[0]), host ? CGP_F32 : type, at(s, call->dy),
         call->copy_count * s->bound->samples);
 }
 
-/* One call of a program: a copy, or a kernel (but no loss that nobody wants). */
+/* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
 static cgp_status run_call(const execution *s, const cgp__call *call, cgp__kernel *kernel) {
     if (call->node < 0) {
         copy_values(s, call);
@@ -119,8 +129,7 @@ static cgp_status run_call(const execution *s, const cgp__call *call, cgp__kerne
     return run_kernel(s, call, kernel);
 }
 
-/* Put the words that every message begins with before cgp_message(): stage, micro-batch, action,
- * and layer and op if they are known. */
+/* Prefix cgp_message() with stage, micro-batch and action, and with layer and op if they are known. */
 static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
     const cgp_model *model = s->plan->model;
     const cgp_action *action = &s->bound->action;
@@ -135,8 +144,8 @@ static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
                     cgp_message());
 }
 
-/* Time spent in a call since `start_ns`. */
-static void note_time(const execution *s, const cgp__call *call, int64_t start_ns) {
+/* Add the time of a call that began at `start_ns`. */
+static void add_time(const execution *s, const cgp__call *call, int64_t start_ns) {
     if (call->node < 0 || s->bound->samples != s->plan->microbatch) return;
     cgp__node_time *time =
         &s->worker->node_times[call->node * CGP__DIRECTIONS + (int)call->direction];
@@ -144,7 +153,7 @@ static void note_time(const execution *s, const cgp__call *call, int64_t start_n
     time->runs++;
 }
 
-/* *stopped: the run was given up meanwhile; nothing that the caller owns may be touched then. */
+/* *stopped: the run was given up meanwhile; then nothing of the caller's may be touched. */
 static cgp_status compute(const execution *s, bool *stopped) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
@@ -157,16 +166,16 @@ static cgp_status compute(const execution *s, bool *stopped) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
         const int64_t start_ns = worker->node_times ? cgp__now_ns() : 0;
         const cgp_status status = run_call(s, &calls[i], kernels[i]);
-        if (worker->node_times) note_time(s, &calls[i], start_ns);
-        *stopped = cgp__is_stopped(worker->pipeline);
+        if (worker->node_times) add_time(s, &calls[i], start_ns);
+        *stopped = cgp__is_stopped(worker);
         if (status != CGP_OK && !*stopped) return fail_in_action(s, &calls[i]);
     }
     atomic_store_explicit(&worker->call, n, memory_order_relaxed);
     return CGP_OK;
 }
 
-/* The rows of the model's output that this action made, to the caller. */
-static void give_output(const execution *s) {
+/* Copy the rows of the model's output that this action made to the caller. */
+static void copy_output(const execution *s) {
     const cgp__location place = s->stage->output[s->bound->program == CGP__FORWARD_SAVED];
     const cgp_tensor *output = s->context->output;
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
@@ -197,7 +206,7 @@ static bool transfer(const execution *s, cgp__channel *channel, bool send, cgp__
         else
             backend->copy(s->worker->device, at(s, part->to), (const char *)in + part->offset,
                           bytes);
-        if (cgp__is_stopped(s->worker->pipeline)) return false;
+        if (cgp__is_stopped(s->worker)) return false;
     }
     if (send)
         cgp__channel_post(channel, out, microbatch);
@@ -206,47 +215,47 @@ static bool transfer(const execution *s, cgp__channel *channel, bool send, cgp__
     return true;
 }
 
-/* Wait or fail as CGP_FAULT asks; a failure is that of the action's first kernel, if it has one. */
-static cgp_status meet_faults(const execution *s, bool *stopped) {
+/* Sleep or fail by CGP_FAULT; a failure names the action's first kernel, if it has one. */
+static cgp_status apply_injected_faults(const execution *s, bool *stopped) {
     const cgp_action *action = &s->bound->action;
     const bool transfers = action->edge >= 0;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
-    if (cgp__faults_meet(s->worker->pipeline, action, stopped) == CGP_OK) return CGP_OK;
+    if (cgp__injected_faults_apply(s->worker, action, stopped) == CGP_OK) return CGP_OK;
     const cgp__call *calls = cgp__stage_program(s->stage, s->bound->program)->calls;
     const bool any = !transfers && s->bound->begin < s->bound->end;
     return fail_in_action(s, any ? calls + s->bound->begin : NULL);
 }
 
-/* *stopped: the action was not ended, as another worker failed and has told why. */
+/* *stopped: the action did not end, because another worker failed and has recorded why. */
 static cgp_status run_action(const execution *s, cgp__event *event, bool *stopped) {
-    cgp_pipeline *pipeline = s->worker->pipeline;
+    cgp__executor *executor = s->worker->executor;
     const cgp_action *action = &s->bound->action;
-    if (pipeline->n_faults > 0) CGP_TRY(meet_faults(s, stopped));
+    if (executor->n_faults > 0) CGP_TRY(apply_injected_faults(s, stopped));
     if (*stopped) return CGP_OK;
     if (action->edge >= 0) {
         const bool send =
             action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
-        *stopped = !transfer(s, pipeline->channels[action->edge], send, event);
+        *stopped = !transfer(s, executor->channels[action->edge], send, event);
         return CGP_OK;
     }
     CGP_TRY(compute(s, stopped));
     if (*stopped) return CGP_OK;
-    give_output(s);
-    *stopped = cgp__is_stopped(pipeline);
+    copy_output(s);
+    *stopped = cgp__is_stopped(s->worker);
     return CGP_OK;
 }
 
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {
     const cgp__list *list = &context->run->lists[device];
-    *begin = context->part == CGP__BACKWARD_HALF ? list->n_forward : 0;
-    *end = context->part == CGP__FORWARD_HALF ? list->n_forward : list->n;
+    *begin = context->part == CGP__BACKWARD_PART ? list->n_forward : 0;
+    *end = context->part == CGP__FORWARD_PART ? list->n_forward : list->n;
 }
 
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     const cgp__run_context context = *(const cgp__run_context *)argument;
-    cgp_pipeline *pipeline = worker->pipeline;
+    cgp__team *team = worker->executor->team;
     const cgp__bound_action *actions = context.run->lists[worker->index].actions;
-    bool stopped = cgp__is_stopped(pipeline);
+    bool stopped = cgp__is_stopped(worker);
     int begin, end;
     cgp__run_range(&context, worker->index, &begin, &end);
     for (int i = begin; i < end && !stopped; i++) {
@@ -260,9 +269,9 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
                             .stage = action->stage,
                             .microbatch = action->microbatch};
         if (run_action(&s, &event, &stopped) != CGP_OK) {
-            pthread_mutex_lock(&pipeline->lock);
-            cgp__workers_give_up(pipeline, CGP_EDEVICE);
-            pthread_mutex_unlock(&pipeline->lock);
+            pthread_mutex_lock(&team->lock);
+            cgp__team_give_up(team, CGP_EDEVICE);
+            pthread_mutex_unlock(&team->lock);
             stopped = true;
         }
         if (stopped) return CGP_OK; /* reported through first_status */

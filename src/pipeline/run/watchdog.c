@@ -1,87 +1,72 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* watchdog.c -- stops a run in which nothing moves.
+/* watchdog.c -- gives up a run without progress and reports which action hangs.
  *
- * It has no thread: the caller, who waits for the workers anyway, wakes up when the last action
- * that any of them ended is older than the timeout. What a worker is at costs it nothing to tell:
- * the events of its trace count the actions of its list that it has ended, the next one is in
- * progress. The trace is read while it grows, up to what is complete; it has room for a whole
- * list, so no event of this run is overwritten. An update, or a sum of gradients, counts as one
- * action of each device.
+ * A worker's progress is its trace: the number of this run's events is the index, in its list, of the action in progress.
+ * The trace is read while it grows, up to the last complete event; it has capacity for a whole list, so no event of this
+ * run is overwritten. An update, or a sum of gradients, counts as one action of each device.
  *
- * Of the workers that have not come back, some wait in a channel, others run. The one that has
- * run longest is to blame; if all wait, the chain of who waits for whom is a cycle. */
+ * Of the busy workers, some wait in a channel, others run. The one that has run longest is to blame; if all wait, the chain
+ * of waiting devices is a cycle. */
 #define _GNU_SOURCE /* open_memstream, also under -std=c11 */
-#include "pipeline/pipeline.h"
+#include "pipeline/run/run.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#define EVENTS 50   /* in a report */
-#define LONGEST 1e9 /* seconds */
+#define EVENTS 50 /* in a report */
 
-/* A worker, at one moment. */
+/* A snapshot of a worker. */
 typedef struct view {
-    bool busy;                      /* has not come back */
+    bool busy;                      /* has not ended the job */
     const cgp__bound_action *bound; /* in progress; NULL: none, or none of a list */
     bool waits;
     int waits_for;    /* a device */
-    int64_t since_ns; /* when it began what it is at */
+    int64_t since_ns; /* start of the action in progress, or of the job */
     int64_t written;  /* events of its trace */
-    int64_t next;     /* of them to be taken into the report, from the last one */
+    int64_t next;     /* events not in the report yet: those before this one */
 } view;
 
-cgp_status cgp_pipeline_set_timeout(cgp_pipeline *pipeline, double seconds) {
-    CGP__PIPELINE(pipeline);
-    if (!isfinite(seconds) || seconds < 0)
-        return cgp_fail(CGP_EINVAL,
-                        "timeout: expected seconds > 0, got %g (0 is for no timeout)", seconds);
-    pipeline->timeout_ns = seconds < LONGEST ? (int64_t)ceil(seconds * 1e9) : 0;
-    return CGP_OK;
+static bool is_busy(const cgp__worker *worker) {
+    const cgp__thread *thread = &worker->executor->team->threads[worker->index];
+    return thread->busy || thread->assigned;
 }
 
-const char *cgp_pipeline_report(const cgp_pipeline *pipeline) {
-    CGP__PIPELINE_OR(pipeline, NULL);
-    return pipeline->report ? pipeline->report : "";
-}
-
-/* When a worker ended something last, the job's start if nothing. */
-static int64_t last_end(const cgp_pipeline *pipeline, const cgp__worker *worker,
+/* The end of a worker's last action; the job's start if there is none. */
+static int64_t last_end(const cgp__executor *executor, const cgp__worker *worker,
                         int64_t written) {
-    const int64_t start = pipeline->job_start_ns;
+    const int64_t start = executor->team->job_start_ns;
     if (written == 0) return start;
     const int64_t end = cgp__trace_event(&worker->trace, written - 1)->end_ns;
     return end > start ? end : start;
 }
 
-int64_t cgp__watchdog_deadline(const cgp_pipeline *pipeline) {
-    cgp__job *const job = pipeline->job;
-    if (pipeline->timeout_ns == 0 || job == cgp__job_create_device ||
-        job == cgp__job_bind_kernels || job == cgp__job_destroy_device)
-        return INT64_MAX;
-    int64_t last = pipeline->back_ns;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
-        const int64_t end = last_end(pipeline, worker, cgp__trace_written(&worker->trace));
-        if (end > last) last = end;
+/* The executor's supervisor: the end of the last action of any worker. */
+static int64_t last_action_end(const void *self) {
+    const cgp__executor *executor = self;
+    int64_t last = 0;
+    for (int d = 0; d < executor->plan->n_devices; d++) {
+        const cgp__worker *worker = &executor->workers[d];
+        last = cgp__max(last, last_end(executor, worker, cgp__trace_written(&worker->trace)));
     }
-    return last + pipeline->timeout_ns;
+    return last;
 }
 
-/* The action that a worker is at after so many events; NULL: none of a list. */
-static const cgp__bound_action *action_at(const cgp_pipeline *pipeline,
+/* The action in progress after `written` events; NULL: none of a list. */
+static const cgp__bound_action *action_at(const cgp__executor *executor,
                                           const cgp__worker *worker, int64_t written) {
     int begin = 0, end = 0;
-    if (pipeline->job != cgp__job_run || !(worker->busy || worker->handed)) return NULL;
-    const cgp__run_context *context = pipeline->argument;
+    if (executor->team->job != cgp__job_run || !is_busy(worker)) return NULL;
+    const cgp__run_context *context = &executor->context;
     cgp__run_range(context, worker->index, &begin, &end);
     const int64_t i = begin + written - worker->trace_start;
     return i < end ? &context->run->lists[worker->index].actions[i] : NULL;
 }
 
-bool cgp__watchdog_computes(const cgp_pipeline *pipeline, const cgp__worker *worker) {
+static bool computes(const void *self, int d) {
+    const cgp__executor *executor = self;
+    const cgp__worker *worker = &executor->workers[d];
     const cgp__bound_action *bound =
-        action_at(pipeline, worker, cgp__trace_written(&worker->trace));
+        action_at(executor, worker, cgp__trace_written(&worker->trace));
     return bound && bound->action.edge < 0;
 }
 
@@ -95,31 +80,31 @@ static int peer_of(const cgp_plan *plan, const cgp_action *action) {
     return is_send(action) ? edge->to : edge->from;
 }
 
-static void look(const cgp_pipeline *pipeline, int d, view *v) {
-    const cgp_plan *plan = pipeline->plan;
-    const cgp__worker *worker = &pipeline->workers[d];
+static void take_snapshot(const cgp__executor *executor, int d, view *v) {
+    const cgp_plan *plan = executor->plan;
+    const cgp__worker *worker = &executor->workers[d];
     v->written = v->next = cgp__trace_written(&worker->trace);
-    v->busy = worker->busy || worker->handed;
-    v->bound = action_at(pipeline, worker, v->written);
-    v->since_ns = last_end(pipeline, worker, v->written);
+    v->busy = is_busy(worker);
+    v->bound = action_at(executor, worker, v->written);
+    v->since_ns = last_end(executor, worker, v->written);
     if (!v->bound || v->bound->action.edge < 0) return;
     const cgp_action *action = &v->bound->action;
-    v->waits = cgp__channel_waits(pipeline->channels[action->edge], is_send(action));
+    v->waits = cgp__channel_waits(executor->channels[action->edge], is_send(action));
     v->waits_for = plan->stages[peer_of(plan, action)].info.device;
 }
 
-/* false if one of them has ended an action while they were looked at. */
-static bool look_at_all(const cgp_pipeline *pipeline, view *views) {
-    const int n = pipeline->plan->n_devices;
+/* false if a worker has ended an action meanwhile. */
+static bool take_snapshots(const cgp__executor *executor, view *views) {
+    const int n = executor->plan->n_devices;
     for (int d = 0; d < n; d++)
-        look(pipeline, d, &views[d]);
+        take_snapshot(executor, d, &views[d]);
     for (int d = 0; d < n; d++) {
-        if (cgp__trace_written(&pipeline->workers[d].trace) != views[d].written) return false;
+        if (cgp__trace_written(&executor->workers[d].trace) != views[d].written) return false;
     }
     return true;
 }
 
-/* Who has run longest; if all wait, who has waited longest. */
+/* The device that has run longest; if all wait, the one that has waited longest. */
 static int find_culprit(const view *views, int n) {
     int culprit = -1;
     for (int d = 0; d < n; d++) {
@@ -133,10 +118,10 @@ static int find_culprit(const view *views, int n) {
 }
 
 /* ", in layer X, linear" of an action that computes. */
-static const char *place_of(const cgp_pipeline *pipeline, int d, const view *v, char *text,
-                            size_t size) {
-    const cgp_plan *plan = pipeline->plan;
-    const int i = atomic_load_explicit(&pipeline->workers[d].call, memory_order_relaxed);
+static const char *layer_text(const cgp__executor *executor, int d, const view *v, char *text,
+                              size_t size) {
+    const cgp_plan *plan = executor->plan;
+    const int i = atomic_load_explicit(&executor->workers[d].call, memory_order_relaxed);
     text[0] = 0;
     if (!v->bound || v->bound->action.edge >= 0) return text;
     const cgp__stage_plan *stage = &plan->stages[v->bound->action.stage];
@@ -151,12 +136,12 @@ static double seconds_since(int64_t then_ns, int64_t now_ns) {
     return (double)(now_ns - then_ns) * 1e-9;
 }
 
-/* What a worker is at, as a line goes on after its name. */
-static void write_state(FILE *file, const cgp_pipeline *pipeline, int d, const view *v,
+/* The rest of a worker's line in the report, after its name. */
+static void write_state(FILE *file, const cgp__executor *executor, int d, const view *v,
                         int64_t now) {
     const double seconds = seconds_since(v->since_ns, now);
-    char text[32], place[512];
-    if (!v->busy || (!v->bound && pipeline->job == cgp__job_run)) {
+    char text[32], layer[512];
+    if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
         fprintf(file, "is done with its list\n");
     } else if (!v->bound) {
         fprintf(file, "adds up gradients or updates parameters or states for %.1f s\n",
@@ -164,16 +149,16 @@ static void write_state(FILE *file, const cgp_pipeline *pipeline, int d, const v
     } else if (!v->waits) {
         fprintf(file, "runs %s for %.1f s%s\n",
                 cgp_action_text(&v->bound->action, text, sizeof text), seconds,
-                place_of(pipeline, d, v, place, sizeof place));
+                layer_text(executor, d, v, layer, sizeof layer));
     } else {
         const cgp_action *action = &v->bound->action;
         fprintf(file, "waits in %s for stage %d to %s, for %.1f s\n",
-                cgp_action_text(action, text, sizeof text), peer_of(pipeline->plan, action),
+                cgp_action_text(action, text, sizeof text), peer_of(executor->plan, action),
                 is_send(action) ? "free a buffer" : "send it", seconds);
     }
 }
 
-/* How many steps it is from a device to one that does not wait; more than n in a cycle. */
+/* The number of steps from a device to one that does not wait; more than n in a cycle. */
 static int chain_length(const view *views, int n, int d) {
     int length = 0;
     for (; views[d].waits && length <= n; length++)
@@ -190,7 +175,7 @@ static void write_chain(FILE *file, const view *views, int n) {
     }
     const int length = chain_length(views, n, first);
     if (length == 0) {
-        fprintf(file, "  nobody waits for another\n");
+        fprintf(file, "  no device waits for another\n");
         return;
     }
     int d = first;
@@ -209,12 +194,12 @@ static void write_chain(FILE *file, const view *views, int n) {
                 cgp_action_text(&views[d].bound->action, text, sizeof text));
 }
 
-/* The device whose last event, of those not taken yet, ended last; -1: none is left. */
-static int latest_event(const cgp_pipeline *pipeline, const view *views) {
+/* The device whose last event, of those not in the report yet, ended last; -1: none is left. */
+static int latest_event(const cgp__executor *executor, const view *views) {
     int latest = -1;
     int64_t end = 0;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
+    for (int d = 0; d < executor->plan->n_devices; d++) {
+        const cgp__worker *worker = &executor->workers[d];
         if (views[d].next <= worker->trace_start) continue;
         const cgp__event *event = cgp__trace_event(&worker->trace, views[d].next - 1);
         if (latest >= 0 && event->end_ns <= end) continue;
@@ -224,16 +209,16 @@ static int latest_event(const cgp_pipeline *pipeline, const view *views) {
     return latest;
 }
 
-static void write_events(FILE *file, const cgp_pipeline *pipeline, view *views) {
+static void write_events(FILE *file, const cgp__executor *executor, view *views) {
     struct {
         int device;
         cgp__event event;
     } taken[EVENTS];
     int n = 0;
     char text[32];
-    for (int d; n < EVENTS && (d = latest_event(pipeline, views)) >= 0; n++) {
+    for (int d; n < EVENTS && (d = latest_event(executor, views)) >= 0; n++) {
         taken[n].device = d;
-        taken[n].event = *cgp__trace_event(&pipeline->workers[d].trace, --views[d].next);
+        taken[n].event = *cgp__trace_event(&executor->workers[d].trace, --views[d].next);
     }
     fprintf(file, "the last %d events (start and end in ms since the start of the run):\n", n);
     for (int i = n - 1; i >= 0; i--) {
@@ -243,18 +228,18 @@ static void write_events(FILE *file, const cgp_pipeline *pipeline, view *views) 
                                    .microbatch = event->microbatch,
                                    .edge = -1};
         fprintf(file, "  %10.3f %10.3f  device %d  %s\n",
-                1e3 * seconds_since(pipeline->run_start_ns, event->start_ns),
-                1e3 * seconds_since(pipeline->run_start_ns, event->end_ns), taken[i].device,
+                1e3 * seconds_since(executor->run_start_ns, event->start_ns),
+                1e3 * seconds_since(executor->run_start_ns, event->end_ns), taken[i].device,
                 cgp_action_text(&action, text, sizeof text));
     }
 }
 
-/* Which action hangs: the message of the run, and the first line of the report. */
-static void describe(const cgp_pipeline *pipeline, const view *views, int d, int64_t now,
+/* The action that hangs: the message of the run, and the first line of the report. */
+static void describe(const cgp__executor *executor, const view *views, int d, int64_t now,
                      char *text, size_t size) {
     const view *v = &views[d];
     const double seconds = seconds_since(v->since_ns, now);
-    char name[32], place[512];
+    char name[32], layer[512];
     if (!v->bound) {
         snprintf(text, size,
                  "device %d: did not end adding up gradients or updating parameters for %.1f s "
@@ -265,12 +250,12 @@ static void describe(const cgp_pipeline *pipeline, const view *views, int d, int
     const cgp_action *action = &v->bound->action;
     snprintf(text, size, "stage %d, micro-batch %d, %s: did not end for %.1f s (timeout)%s%s",
              action->stage, action->microbatch, cgp_action_text(action, name, sizeof name),
-             seconds, place_of(pipeline, d, v, place, sizeof place),
+             seconds, layer_text(executor, d, v, layer, sizeof layer),
              v->waits ? ", all wait for each other" : "");
 }
 
-static void write_report(cgp_pipeline *pipeline, view *views, int64_t now, const char *first) {
-    const cgp_plan *plan = pipeline->plan;
+static void write_report(cgp__executor *executor, view *views, int64_t now, const char *first) {
+    const cgp_plan *plan = executor->plan;
     char *text = NULL;
     size_t size = 0;
     FILE *file = open_memstream(&text, &size);
@@ -278,35 +263,44 @@ static void write_report(cgp_pipeline *pipeline, view *views, int64_t now, const
     fprintf(file, "%s\nworkers:\n", first);
     for (int d = 0; d < plan->n_devices; d++) {
         fprintf(file, "  device %d (%s): ", d, plan->devices[d].name);
-        write_state(file, pipeline, d, &views[d], now);
+        write_state(file, executor, d, &views[d], now);
     }
-    fprintf(file, "who waits for whom:\n");
+    fprintf(file, "longest chain of waiting devices:\n");
     write_chain(file, views, plan->n_devices);
-    write_events(file, pipeline, views);
+    write_events(file, executor, views);
     if (fclose(file) == 0) {
-        free(pipeline->report);
-        pipeline->report = text;
+        free(executor->report);
+        executor->report = text;
     } else {
-        free(text); /* memory is short: no report */
+        free(text); /* out of memory: no report */
     }
 }
 
-bool cgp__watchdog_bark(cgp_pipeline *pipeline) {
-    const int n = pipeline->plan->n_devices;
+static bool time_out(void *self) {
+    cgp__executor *executor = self;
+    const int n = executor->plan->n_devices;
     const int64_t now = cgp__now_ns();
     char culprit[768] = "pipeline: no action ended in time (timeout)";
     view *views = cgp__calloc((size_t)n, sizeof *views);
-    if (views && !look_at_all(pipeline, views)) {
+    if (views && !take_snapshots(executor, views)) {
         free(views);
         return false;
     }
     if (views) {
-        describe(pipeline, views, find_culprit(views, n), now, culprit, sizeof culprit);
-        write_report(pipeline, views, now, culprit);
+        describe(executor, views, find_culprit(views, n), now, culprit, sizeof culprit);
+        write_report(executor, views, now, culprit);
     }
     free(views);
-    (void)cgp_fail(CGP_EDEVICE, "%s; cgp_pipeline_report() tells what everybody waits for",
+    (void)cgp_fail(CGP_EDEVICE, "%s; cgp_pipeline_report() shows what each device waits for",
                    culprit);
-    cgp__workers_give_up(pipeline, CGP_EDEVICE);
+    cgp__team_give_up(executor->team, CGP_EDEVICE);
     return true;
 }
+
+static void stop(void *self) {
+    const cgp__executor *executor = self;
+    for (int e = 0; e < executor->plan->n_edges; e++)
+        cgp__channel_stop(executor->channels[e]);
+}
+
+const cgp__supervisor cgp__watchdog = {stop, last_action_end, time_out, computes};

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* external_loss.c -- a step in two calls, with the loss computed by the caller in between.
+/* external_loss.c -- a step in two calls; in between the caller computes the loss.
  *
- *     cgp_pipeline_forward    the forward half of gpipe's lists; slots stay full
+ *     cgp_pipeline_forward    the forward part of gpipe's lists; slots stay full
  *     caller                  loss of the output, and its gradient
- *     cgp_pipeline_backward   the backward half; each B begins with a copy of its rows of the
- *                             gradient into the workspace */
+ *     cgp_pipeline_backward   the backward part; each B begins with a copy of its rows of the gradient into the workspace */
 #include "pipeline/pipeline.h"
 
 static cgp_status check_plan(const cgp_pipeline *pipeline) {
@@ -15,13 +14,13 @@ static cgp_status check_plan(const cgp_pipeline *pipeline) {
                     pipeline->plan->inference ? "predict" : "step");
 }
 
-/* The inputs' tensors are kept: backward reads their data again. */
+/* Keep the inputs' tensors: backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
-        pipeline->external_list[k] = NULL;
+        pipeline->step.external_list[k] = NULL;
         if (!inputs[k]) continue;
-        pipeline->external_inputs[k] = *inputs[k];
-        pipeline->external_list[k] = &pipeline->external_inputs[k];
+        pipeline->step.external_inputs[k] = *inputs[k];
+        pipeline->step.external_list[k] = &pipeline->step.external_inputs[k];
     }
 }
 
@@ -31,18 +30,18 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
     CGP__NEED(inputs);
     CGP__NEED(output);
     CGP_TRY(check_plan(pipeline));
-    CGP_TRY(cgp__pipeline_check_idle(pipeline));
+    CGP_TRY(cgp__step_check_idle(pipeline));
     int64_t samples = 0;
     CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
     CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
-    CGP_TRY(cgp__pipeline_check_output(pipeline, "output", output, samples));
+    CGP_TRY(cgp__inputs_check_output(pipeline, "output", output, samples));
     cgp__run_context context = {
-        .part = CGP__FORWARD_HALF, .inputs = inputs, .training = true, .output = output};
-    CGP_TRY(cgp__run_find(pipeline, samples, false, &context.run));
-    pipeline->has_gradients = pipeline->left_gradients = false;
-    CGP_TRY(cgp__pipeline_execute(pipeline, &context));
+        .part = CGP__FORWARD_PART, .inputs = inputs, .training = true, .output = output};
+    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context.run));
+    pipeline->step.update_due = pipeline->step.has_gradients = false;
+    CGP_TRY(cgp__step_run(pipeline, &context));
     keep_inputs(pipeline, inputs);
-    pipeline->external_run = context.run;
+    pipeline->step.external_run = context.run;
     return CGP_OK;
 }
 
@@ -50,17 +49,17 @@ cgp_status cgp_pipeline_backward(cgp_pipeline *pipeline, const cgp_tensor *gradi
     CGP__PIPELINE(pipeline);
     CGP__NEED(gradient);
     CGP_TRY(check_plan(pipeline));
-    if (!pipeline->external_run)
+    if (!pipeline->step.external_run)
         return cgp_fail(CGP_ESTATE,
-                        "pipeline: no forward waits for it (cgp_pipeline_forward is due)");
-    const cgp__run *run = pipeline->external_run;
-    CGP_TRY(cgp__pipeline_check_output(pipeline, "gradient", gradient, run->samples));
+                        "pipeline: no forward has run (cgp_pipeline_forward is due)");
+    const cgp__run *run = pipeline->step.external_run;
+    CGP_TRY(cgp__inputs_check_output(pipeline, "gradient", gradient, run->samples));
     cgp__run_context context = {.run = run,
-                                .part = CGP__BACKWARD_HALF,
-                                .inputs = pipeline->external_list,
+                                .part = CGP__BACKWARD_PART,
+                                .inputs = pipeline->step.external_list,
                                 .training = true,
                                 .gradient = gradient};
-    pipeline->external_run = NULL;
-    CGP_TRY(cgp__pipeline_execute(pipeline, &context));
-    return cgp__pipeline_end_step(pipeline, 0);
+    pipeline->step.external_run = NULL;
+    CGP_TRY(cgp__step_run(pipeline, &context));
+    return cgp__step_end(pipeline, 0);
 }

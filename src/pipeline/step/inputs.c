@@ -1,16 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* inputs.c -- the caller's tensors, checked before anything runs. */
+/* inputs.c -- check the caller's tensors before anything runs. */
 #include "pipeline/pipeline.h"
-
-bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
-    for (int i = 0; i < model->n_nodes; i++) {
-        const cgp__node *node = &model->nodes[i];
-        for (int j = 0; j < node->n_inputs && (with_loss || !node->op->is_loss); j++) {
-            if (node->inputs[j] == model->input_values[k]) return true;
-        }
-    }
-    return false;
-}
 
 static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor,
                                int64_t *samples) {
@@ -39,24 +29,24 @@ static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *
     return CGP_OK;
 }
 
-/* Integers that a node of the model uses as indices are in range. */
+/* Check the integers that a node of the model uses as indices. */
 static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *tensor,
                               bool with_loss) {
     const int64_t count = cgp_shape_count(&tensor->shape);
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->n_inputs; j++) {
-            int64_t bad = 0, high = 0;
+            int64_t bad = 0, upper_bound = 0;
             if (node->inputs[j] != model->input_values[k] || !node->op->valid ||
                 (node->op->is_loss && !with_loss) ||
-                node->op->valid(&node->attributes, j, tensor->data, count, &bad, &high))
+                node->op->valid(&node->attributes, j, tensor->data, count, &bad, &upper_bound))
                 continue;
             const int64_t row = count / tensor->shape.dims[0];
             return cgp_fail(CGP_EINVAL,
                             "input %s: sample %lld, element %lld is %d, expected 0 to %lld%s "
                             "(layer %s, %s)",
                             model->inputs[k], (long long)(bad / row), (long long)(bad % row),
-                            ((const int32_t *)tensor->data)[bad], (long long)high - 1,
+                            ((const int32_t *)tensor->data)[bad], (long long)upper_bound - 1,
                             node->op->kind == CGP__OP_CROSS_ENTROPY ? " or the ignored one"
                                                                     : "",
                             model->layers[node->layer], node->op->name);
@@ -90,7 +80,29 @@ cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples
                     (long long)pipeline->plan->batch, (long long)samples);
 }
 
-/* How many targets of a loss count; those that the graph makes itself all do, if the loss does not say. */
+cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
+                                    const cgp_tensor *tensor, int64_t samples) {
+    const cgp_model *model = pipeline->plan->model;
+    const cgp_shape wanted = cgp_model_output_shape(model);
+    const cgp_dtype type = cgp_model_output_dtype(model);
+    if (wanted.rank < 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
+                        model->name);
+    if (!tensor || !tensor->data) return cgp_fail(CGP_EINVAL, "%s: is missing", name);
+    bool fits = tensor->dtype == type && tensor->shape.rank == wanted.rank + 1 &&
+                tensor->shape.dims[0] == samples;
+    for (int i = 0; fits && i < wanted.rank; i++)
+        fits = tensor->shape.dims[i + 1] == wanted.dims[i];
+    if (fits) return CGP_OK;
+    char expected[128], got[128];
+    return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", name,
+                    cgp_dtype_name(type), (long long)samples,
+                    cgp_shape_text(&wanted, expected, sizeof expected),
+                    cgp_dtype_name(tensor->dtype),
+                    cgp_shape_text(&tensor->shape, got, sizeof got));
+}
+
+/* Count the targets of a loss. Targets that the graph computes all count, unless the loss is a custom one. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
     const bool custom = loss->op->kind == CGP__OP_CUSTOM;
@@ -117,9 +129,9 @@ cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *co
     const cgp_model *model = pipeline->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
         const cgp__node *loss = &model->nodes[cgp__model_loss(model, l)];
-        int64_t *count = &pipeline->loss_counts[l];
+        int64_t *count = &pipeline->step.loss_counts[l];
         CGP_TRY(count_loss(model, loss, inputs, samples, count));
-        pipeline->loss_scales[l] = (float)(loss->loss_weight / (double)*count);
+        pipeline->step.loss_scales[l] = (float)(loss->loss_weight / (double)*count);
     }
     return CGP_OK;
 }

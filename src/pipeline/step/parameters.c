@@ -1,9 +1,29 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parameters.c -- parameters, gradients and optimizer state to and from the host. The workers are
- * idle meanwhile. */
+/* parameters.c -- initial values, and copies of parameters, gradients and optimizer state to and from the host, while the
+ * workers are idle. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
+
+cgp_status cgp__job_initialize(cgp__worker *worker, void *seed) {
+    const cgp_plan *plan = worker->executor->plan;
+    const cgp__device_plan *device = &plan->devices[worker->index];
+    float chunk[4096];
+    cgp__states_initialize(worker);
+    for (int c = 0; c < plan->n_copies; c++) {
+        const int p = plan->copies[c].parameter;
+        const cgp__parameter *param = &plan->model->params[p];
+        if (plan->copies[c].device != worker->index) continue;
+        char *memory = worker->memory + device->parameters + plan->copies[c].offset;
+        const int64_t count = cgp_shape_count(&param->shape);
+        for (int64_t first = 0; first < count; first += 4096) {
+            const int64_t n = count - first < 4096 ? count - first : 4096;
+            cgp__init_fill(&param->init, *(const uint64_t *)seed, p, first, n, chunk);
+            device->backend->copy(worker->device, memory + 4 * first, chunk, 4 * (size_t)n);
+        }
+    }
+    return CGP_OK;
+}
 
 static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
     if (parameter >= 0 && parameter < pipeline->plan->model->n_params) return CGP_OK;
@@ -11,11 +31,11 @@ static cgp_status check_parameter(const cgp_pipeline *pipeline, int parameter) {
                     pipeline->plan->model->n_params - 1, parameter);
 }
 
-/* Copy between the host and memory of a device, as much as a parameter takes. */
+/* Copy a parameter's bytes between the host and a device: to `to`, or from `from`. */
 static void copy(const cgp_pipeline *pipeline, const cgp__copy *at, int64_t offset, void *to,
                  const void *from) {
     const cgp_plan *plan = pipeline->plan;
-    const cgp__worker *worker = &pipeline->workers[at->device];
+    const cgp__worker *worker = &pipeline->executor.workers[at->device];
     char *memory = worker->memory + offset;
     const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[at->parameter].shape);
     plan->devices[at->device].backend->copy(worker->device, to ? to : memory,
@@ -38,7 +58,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
     CGP__NEED(data);
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter));
-    if (pipeline->external_run && !pipeline->failed)
+    if (pipeline->step.external_run && !pipeline->team.failed)
         return cgp_fail(
             CGP_ESTATE,
             "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
@@ -56,9 +76,9 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     const cgp_plan *plan = pipeline->plan;
     CGP_TRY(check_parameter(pipeline, parameter));
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->left_gradients)
+    if (!pipeline->step.has_gradients)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
-                        cgp__pipeline_due(pipeline));
+                        cgp__step_due(pipeline));
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
     copy(pipeline, owner, plan->devices[owner->device].gradients + owner->gradient, data, NULL);
     return CGP_OK;
@@ -79,7 +99,7 @@ static int64_t state_offset(const cgp_plan *plan, const cgp__copy *at, int state
 }
 
 const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__copy *owner = &plan->copies[plan->first_copy[parameter]];
     if (owner->device != worker->index) return NULL;
     const int64_t offset = number < 0 ? plan->devices[owner->device].parameters + owner->offset

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* save.c -- a pipeline's state as a checkpoint, and back. Names are the model's, so that no layout
- * shows in the files:
+/* save.c -- save a pipeline's state as a checkpoint, and load it. Names are the model's, so the files do not depend on the
+ * layout:
  *
  *     weights.safetensors      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer.safetensors    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
@@ -19,8 +19,7 @@
 #define WEIGHTS "weights.safetensors"
 #define OPTIMIZER "optimizer.safetensors"
 
-/* Which tensors a file has: all parameters and then the ops' states, or the optimizer's states of all
- * parameters. */
+/* The tensors of a file: all parameters and then the ops' states, or the optimizer's states of all parameters. */
 typedef struct tensor_set {
     const cgp_model *model;
     const char *file;
@@ -30,8 +29,8 @@ typedef struct tensor_set {
 
 /* A tensor of a set. */
 typedef struct tensor_info {
-    int parameter, number; /* parameter and number of its optimizer's state, or ... */
-    int state;             /* ... state of an op; -1: none */
+    int parameter, number; /* number: of the parameter's optimizer state */
+    int state;             /* of an op; -1: none, it is a parameter's */
     cgp_dtype type;
     const cgp_shape *shape;
 } tensor_info;
@@ -42,14 +41,14 @@ static const char *const *state_names(cgp_optim_kind kind) {
     return kind == CGP_OPTIM_SGD ? sgd : kind == CGP_OPTIM_RMSPROP ? rmsprop : adam;
 }
 
-static tensor_set weights_of(const cgp_pipeline *pipeline) {
-    return (tensor_set){pipeline->plan->model, WEIGHTS, 1, NULL};
+static tensor_set weights_of(const cgp_plan *plan) {
+    return (tensor_set){plan->model, WEIGHTS, 1, NULL};
 }
 
-static tensor_set states_of(const cgp_pipeline *pipeline) {
-    const cgp_optim *optim = &pipeline->plan->optim;
-    const int n = pipeline->plan->inference ? 0 : cgp_optim_states(optim);
-    return (tensor_set){pipeline->plan->model, OPTIMIZER, n, state_names(optim->kind)};
+static tensor_set states_of(const cgp_plan *plan) {
+    const cgp_optim *optim = &plan->optim;
+    const int n = plan->inference ? 0 : cgp_optim_states(optim);
+    return (tensor_set){plan->model, OPTIMIZER, n, state_names(optim->kind)};
 }
 
 static int count_of(const tensor_set *set) {
@@ -71,7 +70,7 @@ static size_t bytes_of(const tensor_info *tensor) {
     return (size_t)cgp_shape_count(tensor->shape) * cgp_dtype_bytes(tensor->type);
 }
 
-/* Owned by the caller; NULL when short. */
+/* Owned by the caller; NULL when out of memory. */
 static char *name_of(const tensor_set *set, int i) {
     const tensor_info tensor = info_at(set, i);
     if (tensor.state >= 0) return cgp__strdup(set->model->states[tensor.state].name);
@@ -80,7 +79,7 @@ static char *name_of(const tensor_set *set, int i) {
     return cgp__format("%s.%s", parameter, set->suffixes[tensor.number]);
 }
 
-/* For any tensor of the weights' set, so for any of the optimizer's. */
+/* Allocate a buffer for the largest tensor of the weights, so for any of the optimizer's. */
 static void *buffer_for_one(const tensor_set *weights, size_t *bytes) {
     *bytes = 0;
     for (int i = 0; i < count_of(weights); i++) {
@@ -92,8 +91,7 @@ static void *buffer_for_one(const tensor_set *weights, size_t *bytes) {
 
 /* --- save --- */
 
-/* A plan for inference has weights and states and no training to go on with: what it saves is the start of one,
- * under any optimizer. */
+/* A plan for inference saves weights and states only: the start of a training, under any optimizer. */
 #define NO_OPTIMIZER "none"
 
 static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
@@ -157,7 +155,7 @@ static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
 }
 
 static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
-    const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
+    const tensor_set weights = weights_of(pipeline->plan), states = states_of(pipeline->plan);
     size_t bytes = 0;
     void *data = buffer_for_one(&weights, &bytes);
     if (!data) return cgp__no_memory("checkpoint", bytes);
@@ -169,13 +167,14 @@ static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *wri
 }
 
 static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *note) {
-    const tensor_set states = states_of(pipeline);
-    const bool alone = pipeline->plan->inference;
+    const tensor_set states = states_of(pipeline->plan);
+    const bool weights_only = pipeline->plan->inference;
     cgp__checkpoint_info info = {
-        .step = alone ? 0 : pipeline->updates,
-        .dropout_step = alone ? 0 : pipeline->step,
-        .seed = pipeline->seed,
-        .optimizer = alone ? NO_OPTIMIZER : cgp_optim_kind_name(pipeline->plan->optim.kind),
+        .step = weights_only ? 0 : pipeline->step.updates,
+        .dropout_step = weights_only ? 0 : pipeline->step.steps,
+        .seed = pipeline->step.seed,
+        .optimizer =
+            weights_only ? NO_OPTIMIZER : cgp_optim_kind_name(pipeline->plan->optim.kind),
         .n_states = states.per_parameter,
         .note = note ? note : ""};
     for (int s = 0; s < states.per_parameter; s++)
@@ -183,58 +182,56 @@ static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *no
     return info;
 }
 
-/* Note the first tensor of one set, of those of the worker's device, that is not finite. */
-static bool find_in_set(cgp__worker *worker, const tensor_set *set, int before) {
-    if (cgp__is_stopped(worker->pipeline)) return false; /* timed out: the plan may be gone */
-    const cgp__backend *backend = worker->pipeline->plan->devices[worker->index].backend;
+/* Find the first tensor of one set, of those of the worker's device, that is not finite. */
+static bool find_in_set(cgp__worker *worker, const tensor_set *set, int first_number,
+                        cgp__nonfinite *found) {
+    if (cgp__is_stopped(worker)) return false; /* timed out: the plan may be gone */
+    const cgp__backend *backend = worker->executor->plan->devices[worker->index].backend;
     const int count = count_of(set);
     for (int i = 0; i < count; i++) {
-        if (cgp__is_stopped(worker->pipeline)) return false; /* as above */
+        if (cgp__is_stopped(worker)) return false; /* as above */
         const tensor_info t = info_at(set, i);
         const float *data = t.state >= 0 ? cgp__state_data(worker, t.state)
                                          : cgp__parameter_data(worker, t.parameter,
                                                                set->suffixes ? t.number : -1);
         const int64_t n = data ? cgp_shape_count(t.shape) : 0;
-        worker->nonfinite_at = n > 0 ? backend->find_nonfinite(worker->device, data, n) : -1;
-        if (worker->nonfinite_at < 0) continue;
-        worker->nonfinite = before + i;
-        backend->copy(worker->device, &worker->nonfinite_value, data + worker->nonfinite_at,
-                      sizeof *data);
+        found->element = n > 0 ? backend->find_nonfinite(worker->device, data, n) : -1;
+        if (found->element < 0) continue;
+        found->tensor = first_number + i;
+        backend->copy(worker->device, &found->value, data + found->element, sizeof *data);
         return true;
     }
     return false;
 }
 
-static cgp_status find_in_device(cgp__worker *worker, void *unused) {
-    (void)unused;
-    if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
-    const tensor_set weights = weights_of(worker->pipeline),
-                     states = states_of(worker->pipeline);
+static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
+    cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    const tensor_set weights = weights_of(worker->executor->plan),
+                     states = states_of(worker->executor->plan);
     const int n_weights = count_of(&weights);
-    worker->nonfinite = -1;
-    if (!find_in_set(worker, &weights, 0) && states.per_parameter > 0)
-        (void)find_in_set(worker, &states, n_weights);
+    found->tensor = -1;
+    if (!find_in_set(worker, &weights, 0, found) && states.per_parameter > 0)
+        (void)find_in_set(worker, &states, n_weights, found);
     return CGP_OK;
 }
 
-/* All that training has made, each tensor by the worker that owns it. */
+/* Check all that training has made, each tensor by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    const tensor_set weights = weights_of(pipeline), states = states_of(pipeline);
-    const cgp__worker *first = NULL;
-    CGP_TRY(cgp__workers_all(pipeline, find_in_device, NULL));
+    const tensor_set weights = weights_of(pipeline->plan), states = states_of(pipeline->plan);
+    const cgp__nonfinite *first = NULL;
+    CGP_TRY(cgp__team_run(&pipeline->team, find_in_device, pipeline->step.nonfinite));
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
-        if (worker->nonfinite >= 0 && (!first || worker->nonfinite < first->nonfinite))
-            first = worker;
+        const cgp__nonfinite *found = &pipeline->step.nonfinite[d];
+        if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
     }
     if (!first) return CGP_OK;
-    const int i = first->nonfinite - count_of(&weights);
-    char *name = i < 0 ? name_of(&weights, first->nonfinite) : name_of(&states, i);
+    const int i = first->tensor - count_of(&weights);
+    char *name = i < 0 ? name_of(&weights, first->tensor) : name_of(&states, i);
     if (!name) return cgp__no_memory("checkpoint", 64);
     const cgp_status status = cgp_fail(
         CGP_ESTATE, "%.200s: is not finite, got %g at element %" PRId64 " (nothing was saved)",
-        name, isnan(first->nonfinite_value) ? (double)NAN : (double)first->nonfinite_value,
-        first->nonfinite_at);
+        name, isnan(first->value) ? (double)NAN : (double)first->value, first->element);
     free(name);
     return status;
 }
@@ -245,8 +242,8 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
                         "save options: expected struct_size %zu, got %zu (start from "
                         "cgp_save_options_default)",
                         sizeof *o, o->struct_size);
-    CGP_TRY(cgp__pipeline_check_idle(pipeline));
-    if (pipeline->has_gradients)
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    if (pipeline->step.update_due)
         return cgp_fail(CGP_ESTATE,
                         "pipeline: gradients wait for their update (cgp_optim_step is due)");
     if (o->keep < 0)
@@ -255,7 +252,7 @@ static cgp_status check_save(cgp_pipeline *pipeline, const cgp_save_options *o) 
     return o->check_finite ? check_finite(pipeline) : CGP_OK;
 }
 
-/* Weights alone are step 0: beside later steps they would take `latest` from a training. */
+/* Weights without a training are step 0: beside later steps they would take `latest` from a training. */
 static cgp_status check_no_training(const cgp_pipeline *pipeline,
                                     const cgp__checkpoint_writer *writer,
                                     const char *directory) {
@@ -309,7 +306,7 @@ static void describe(char *text, size_t bytes, const char *optimizer, int n_stat
                          states[s], s == n_states - 1 ? ")" : "");
 }
 
-static bool has_weights_alone(const cgp__checkpoint *checkpoint) {
+static bool has_weights_only(const cgp__checkpoint *checkpoint) {
     return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, NO_OPTIMIZER) == 0;
 }
 
@@ -317,7 +314,7 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline,
                                   const cgp__checkpoint *checkpoint) {
     const cgp__checkpoint_info *got = cgp__checkpoint_info_of(checkpoint);
     const cgp__checkpoint_info planned = info_of(pipeline, NULL);
-    if (pipeline->plan->inference || has_weights_alone(checkpoint)) return CGP_OK;
+    if (pipeline->plan->inference || has_weights_only(checkpoint)) return CGP_OK;
     bool same =
         strcmp(got->optimizer, planned.optimizer) == 0 && got->n_states == planned.n_states;
     for (int s = 0; same && s < planned.n_states; s++)
@@ -328,7 +325,7 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline,
     describe(here, sizeof here, planned.optimizer, planned.n_states, planned.states);
     return cgp_fail(CGP_EFORMAT,
                     "%s: its optimizer is %s, planned is %s (plan the optimizer of the "
-                    "checkpoint, or plan for inference to take the weights alone)",
+                    "checkpoint, or plan for inference to load the weights only)",
                     cgp__checkpoint_path(checkpoint), there, here);
 }
 
@@ -353,7 +350,7 @@ static cgp_status check_tensor(const char *path, const tensor_set *set, int i, c
                     cgp_shape_text(shape, got, sizeof got));
 }
 
-/* All tensors of the set are there; so if there are more of them, one is not of the set. */
+/* All tensors of the set are in the file; report one that is not of the set. */
 static cgp_status check_surplus(const char *path, const tensor_set *set,
                                 const cgp_safetensors *file, const int *index) {
     const int n = count_of(set), there = cgp_safetensors_count(file);
@@ -370,8 +367,7 @@ static cgp_status check_surplus(const char *path, const tensor_set *set,
     return CGP_OK;
 }
 
-/* Open a file of the checkpoint and find in it each tensor of the set: *index, owned by the
- * caller, also after a failure. */
+/* Open a file of the checkpoint and find each tensor of the set in it: *index, owned by the caller, also after a failure. */
 static cgp_status open_set(const cgp__checkpoint *checkpoint, const tensor_set *set,
                            cgp_safetensors **file, int **index) {
     const char *path = cgp__checkpoint_path(checkpoint);
@@ -405,17 +401,15 @@ static cgp_status read_data(cgp_pipeline *pipeline, const tensor_set *set,
     return CGP_OK;
 }
 
-/* The disk failed in the middle, after every byte had been read and checked once: some parameters
- * are new and some are old. */
+/* Reading failed after every byte had been read and checked once: some parameters are new and some are old. */
 static cgp_status fail_half_loaded(cgp_pipeline *pipeline, cgp_status status) {
-    pipeline->failed = true;
-    snprintf(pipeline->failure, sizeof pipeline->failure, "%s", cgp_message());
+    cgp__team_fail(&pipeline->team);
     return status;
 }
 
-/* Where training begins, every optimizer's states are zero. `data`: room for any of them. */
+/* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch, enough for any of them. */
 static cgp_status clear_optimizer(cgp_pipeline *pipeline, void *data, size_t bytes) {
-    const tensor_set states = states_of(pipeline);
+    const tensor_set states = states_of(pipeline->plan);
     memset(data, 0, bytes);
     for (int i = 0; states.per_parameter > 0 && i < count_of(&states); i++) {
         const tensor_info t = info_at(&states, i);
@@ -424,20 +418,20 @@ static cgp_status clear_optimizer(cgp_pipeline *pipeline, void *data, size_t byt
     return CGP_OK;
 }
 
-/* Weights alone leave the seed to who trains them. */
+/* Weights without a training leave the pipeline's seed. */
 static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *info,
-                         bool weights_alone) {
-    pipeline->updates = info->step;
-    pipeline->step = info->dropout_step;
-    if (!weights_alone) pipeline->seed = info->seed;
-    pipeline->has_gradients = pipeline->left_gradients = false;
-    pipeline->gradient_norm = NAN;
+                         bool weights_only) {
+    pipeline->step.updates = info->step;
+    pipeline->step.steps = info->dropout_step;
+    if (!weights_only) pipeline->step.seed = info->seed;
+    pipeline->step.update_due = pipeline->step.has_gradients = false;
+    pipeline->step.gradient_norm = NAN;
 }
 
 static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint, char **note) {
-    const tensor_set sets[2] = {weights_of(pipeline), states_of(pipeline)};
-    const bool alone = has_weights_alone(checkpoint);
-    const int n_sets = sets[1].per_parameter > 0 && !alone ? 2 : 1;
+    const tensor_set sets[2] = {weights_of(pipeline->plan), states_of(pipeline->plan)};
+    const bool weights_only = has_weights_only(checkpoint);
+    const int n_sets = sets[1].per_parameter > 0 && !weights_only ? 2 : 1;
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
     cgp_safetensors *files[2] = {NULL, NULL};
     int *index[2] = {NULL, NULL};
@@ -448,12 +442,12 @@ static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint
                                      : cgp__no_memory("checkpoint", bytes);
     for (int k = 0; k < n_sets && status == CGP_OK; k++)
         status = open_set(checkpoint, &sets[k], &files[k], &index[k]);
-    const bool checked = status == CGP_OK; /* nothing has changed so far */
+    const bool checked = status == CGP_OK; /* nothing has changed up to here */
     for (int k = 0; k < n_sets && status == CGP_OK; k++)
         status = read_data(pipeline, &sets[k], files[k], index[k], data);
-    if (status == CGP_OK && alone) status = clear_optimizer(pipeline, data, bytes);
+    if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
     if (status == CGP_OK) {
-        set_counters(pipeline, info, alone);
+        set_counters(pipeline, info, weights_only);
         if (note) *note = text;
         if (note) text = NULL;
     } else if (checked) {
@@ -472,7 +466,7 @@ cgp_status cgp_pipeline_load(cgp_pipeline *pipeline, const char *directory, char
     CGP__PIPELINE(pipeline);
     CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
-    CGP_TRY(cgp__pipeline_check_idle(pipeline));
+    CGP_TRY(cgp__step_check_idle(pipeline));
     CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
     const cgp_status status = load(pipeline, checkpoint, note);
     cgp__checkpoint_close(checkpoint);

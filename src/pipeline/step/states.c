@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* states.c -- what ops keep across steps: its start, its change at the end of a step, and to and from
- * the host.
+/* states.c -- state of ops across steps: initial values, the commit at the end of a step, copies to and from the host.
  *
- *     F of each micro-batch    collects in `pending`, in the order of the list
- *     end of a step            commit: state = what was collected
+ *     F of each micro-batch    adds to the accumulator, in the order of the list
+ *     end of a step            commit: state = f(state, accumulator)
  *
- * A step that fails, or whose numbers are not finite (finite.c), comes to no commit. */
+ * A step that fails, or whose numbers are not finite (finite.c), commits nothing. */
 #include "pipeline/pipeline.h"
 
 #include <stdlib.h>
@@ -19,13 +18,13 @@ static size_t bytes_of(const cgp__state *state) {
     return (size_t)count_of(state) * cgp_dtype_bytes(state->info.dtype);
 }
 
-/* Memory of a worker's device at an offset in its states. */
+/* The address of an offset in the states of a worker's device. */
 static char *memory_at(const cgp__worker *worker, int64_t offset) {
-    return worker->memory + worker->pipeline->plan->devices[worker->index].state + offset;
+    return worker->memory + worker->executor->plan->devices[worker->index].state + offset;
 }
 
-static void begin(cgp__worker *worker, int s) {
-    const cgp_plan *plan = worker->pipeline->plan;
+static void initialize(cgp__worker *worker, int s) {
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__op_state *info = &plan->model->states[s].info;
     const int64_t count = count_of(&plan->model->states[s]);
     const int32_t number = (int32_t)info->begin;
@@ -40,19 +39,19 @@ static void begin(cgp__worker *worker, int s) {
     }
 }
 
-void cgp__states_begin(cgp__worker *worker) {
-    const cgp_plan *plan = worker->pipeline->plan;
+void cgp__states_initialize(cgp__worker *worker) {
+    const cgp_plan *plan = worker->executor->plan;
     for (int s = 0; s < plan->model->n_states; s++) {
         if (cgp__plan_device_of(plan, plan->model->states[s].node) == worker->index)
-            begin(worker, s);
+            initialize(worker, s);
     }
 }
 
 /* --- the end of a step --- */
 
-/* The arguments of a node's commit, and of the check before it. */
+/* The arguments of a node's commit and of the check before it. */
 static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kernel_spec *spec) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__node *node = &plan->model->nodes[i];
     const cgp__call call = {.node = i, .direction = CGP__FORWARD};
     cgp__kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
@@ -67,12 +66,12 @@ static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kerne
 static void commit_node(cgp__worker *worker, int i) {
     cgp__kernel_spec spec;
     const cgp__kernel_args args = commit_args(worker, i, &spec);
-    worker->pipeline->plan->devices[worker->index].backend->commit(worker->device, &spec,
+    worker->executor->plan->devices[worker->index].backend->commit(worker->device, &spec,
                                                                    &args);
 }
 
 int cgp__states_find_nonfinite(cgp__worker *worker) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
         if (plan->accumulator[i] < 0 || cgp__plan_device_of(plan, i) != worker->index) continue;
         cgp__kernel_spec spec;
@@ -81,33 +80,33 @@ int cgp__states_find_nonfinite(cgp__worker *worker) {
         const int k =
             plan->devices[worker->index].backend->check_commit(worker->device, &spec, &args);
         if (k >= 0) return first + k;
-        if (cgp__is_stopped(worker->pipeline)) return -1; /* timed out: the plan may be gone */
+        if (cgp__is_stopped(worker)) return -1; /* timed out: the plan may be gone */
     }
     return -1;
 }
 
 static cgp_status commit_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    if (cgp__is_stopped(worker->pipeline)) return CGP_OK; /* timed out: the plan may be gone */
-    const cgp_plan *plan = worker->pipeline->plan;
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
+    const cgp_plan *plan = worker->executor->plan;
     for (int i = 0; i < plan->model->n_nodes; i++) {
         if (plan->accumulator[i] >= 0 && cgp__plan_device_of(plan, i) == worker->index)
             commit_node(worker, i);
-        if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
+        if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__pipeline_commit_states(cgp_pipeline *pipeline) {
+cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
     if (pipeline->plan->model->n_states == 0) return CGP_OK;
-    return cgp__workers_all(pipeline, commit_device, NULL);
+    return cgp__team_run(&pipeline->team, commit_device, NULL);
 }
 
 const float *cgp__state_data(const cgp__worker *worker, int state) {
-    const cgp_plan *plan = worker->pipeline->plan;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__state *s = &plan->model->states[state];
-    const bool ours = plan->model->nodes[s->node].op->kind != CGP__OP_CUSTOM;
-    if (!ours || s->info.dtype != CGP_F32) return NULL;
+    const bool built_in = plan->model->nodes[s->node].op->kind != CGP__OP_CUSTOM;
+    if (!built_in || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
     return (const float *)(const void *)memory_at(worker, plan->state[state]);
 }
@@ -120,12 +119,12 @@ static cgp_status check(const cgp_pipeline *pipeline, int state) {
     return cgp_fail(CGP_EINVAL, "state: the model has %d, got number %d", n, state);
 }
 
-/* Between the host and a device: to `out`, or from `in`. */
+/* Copy between the host and a device: to `out`, or from `in`. */
 static void copy(const cgp_pipeline *pipeline, int s, void *out, const void *in) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__state *state = &plan->model->states[s];
     const int device = cgp__plan_device_of(plan, state->node);
-    const cgp__worker *worker = &pipeline->workers[device];
+    const cgp__worker *worker = &pipeline->executor.workers[device];
     char *memory = memory_at(worker, plan->state[s]);
     plan->devices[device].backend->copy(worker->device, out ? out : memory, in ? in : memory,
                                         bytes_of(state));
@@ -143,7 +142,7 @@ cgp_status cgp_pipeline_set_state(cgp_pipeline *pipeline, int state, const void 
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check(pipeline, state));
-    if (pipeline->external_run && !pipeline->failed)
+    if (pipeline->step.external_run && !pipeline->team.failed)
         return cgp_fail(CGP_ESTATE,
                         "state %d: a forward has run with it (cgp_pipeline_backward is due)",
                         state);

@@ -1,92 +1,91 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tied.c -- adds up the gradients of parameters with several uses, once all workers are idle.
+/* tied.c -- add up the gradients of tied parameters (several uses), after all lists have ended.
  *
- *     gather    the owner (of the first use's device) adds the other uses' buffers to its first,
- *               in order of use
- *     scatter   the others take the sum
+ *     gather    the owner (the first use's device) adds the other uses' buffers to its first, in order of use
+ *     scatter   the other devices copy the sum
  *
- * What lies on another device is copied to the own workspace piece by piece, as a message would
- * be, and added from there. */
+ * The owner copies a buffer of another device to its own workspace piece by piece, as a message would be, and adds it from
+ * there. */
 #include "pipeline/pipeline.h"
 
-static char *gradients_of(const cgp_pipeline *pipeline, int device) {
-    return pipeline->workers[device].memory + pipeline->plan->devices[device].gradients;
+static char *gradients_of(const cgp__executor *executor, int device) {
+    return executor->workers[device].memory + executor->plan->devices[device].gradients;
 }
 
-/* Add a buffer of any device to one of this worker's, by way of its workspace. */
+/* Add another device's buffer to one of this worker's, through its workspace. */
 static void add_buffer(const cgp__worker *worker, char *to, const char *from, int64_t bytes) {
-    const cgp__device_plan *device = &worker->pipeline->plan->devices[worker->index];
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
     char *piece = worker->memory + device->workspace;
     const int64_t capacity = device->info.workspace_bytes;
     for (int64_t at = 0; at < bytes; at += capacity) {
         const int64_t n = bytes - at < capacity ? bytes - at : capacity;
         device->backend->copy(worker->device, piece, from + at, (size_t)n);
-        if (cgp__is_stopped(worker->pipeline)) return; /* timed out: the plan may be gone */
+        if (cgp__is_stopped(worker)) return; /* timed out: the plan may be gone */
         device->backend->add(worker->device, (float *)(void *)(to + at),
                              (const float *)(void *)piece, n / 4);
-        if (cgp__is_stopped(worker->pipeline)) return;
+        if (cgp__is_stopped(worker)) return;
     }
 }
 
 static void gather(cgp__worker *worker, int p) {
-    const cgp_pipeline *pipeline = worker->pipeline;
-    const cgp_plan *plan = pipeline->plan;
+    const cgp__executor *executor = worker->executor;
+    const cgp_plan *plan = executor->plan;
     const cgp__parameter *param = &plan->model->params[p];
     const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
     const cgp__device_plan *device = &plan->devices[worker->index];
     const int64_t count = cgp_shape_count(&param->shape);
-    char *sum = gradients_of(pipeline, owner->device) + owner->gradient;
+    char *sum = gradients_of(executor, owner->device) + owner->gradient;
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         const int node = plan->model->uses[u].node, from = cgp__plan_device_of(plan, node);
-        char *other = gradients_of(pipeline, from) + plan->use_gradient[u];
+        char *other = gradients_of(executor, from) + plan->use_gradient[u];
         if (!plan->model->nodes[node].requires_grad || other == sum) continue;
         if (from == owner->device)
             device->backend->add(worker->device, (float *)(void *)sum,
                                  (const float *)(void *)other, count);
         else
             add_buffer(worker, sum, other, 4 * count);
-        if (cgp__is_stopped(pipeline)) return; /* as above */
+        if (cgp__is_stopped(worker)) return; /* as above */
     }
 }
 
 static cgp_status gather_all(cgp__worker *worker, void *unused) {
     (void)unused;
-    if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
-    const cgp_plan *plan = worker->pipeline->plan;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
         if (plan->copies[plan->first_copy[p]].device == worker->index &&
             cgp__plan_is_tied(plan, p))
             gather(worker, p);
-        if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
+        if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
 static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp_pipeline *pipeline = worker->pipeline;
-    if (cgp__is_stopped(pipeline)) return CGP_OK;
-    const cgp_plan *plan = pipeline->plan;
+    const cgp__executor *executor = worker->executor;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    const cgp_plan *plan = executor->plan;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
         const cgp__copy *owner = &plan->copies[plan->first_copy[copy->parameter]];
         const cgp__parameter *param = &plan->model->params[copy->parameter];
         if (copy->device != worker->index || copy == owner || !param->requires_grad) continue;
         plan->devices[copy->device].backend->copy(
-            worker->device, gradients_of(pipeline, copy->device) + copy->gradient,
-            gradients_of(pipeline, owner->device) + owner->gradient,
+            worker->device, gradients_of(executor, copy->device) + copy->gradient,
+            gradients_of(executor, owner->device) + owner->gradient,
             4 * (size_t)cgp_shape_count(&param->shape));
-        if (cgp__is_stopped(pipeline)) return CGP_OK;
+        if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__pipeline_sum_tied(cgp_pipeline *pipeline) {
+cgp_status cgp__tied_sum(cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     bool any = false;
     for (int p = 0; p < plan->model->n_params; p++)
         any = any || cgp__plan_is_tied(plan, p);
     if (!any) return CGP_OK;
-    CGP_TRY(cgp__workers_all(pipeline, gather_all, NULL));
-    return cgp__workers_all(pipeline, scatter_all, NULL);
+    CGP_TRY(cgp__team_run(&pipeline->team, gather_all, NULL));
+    return cgp__team_run(&pipeline->team, scatter_all, NULL);
 }

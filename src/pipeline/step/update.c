@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* update.c -- the optimizer's update, on the stages' workers: each updates all copies of its device. That the step's
- * numbers are finite, and the norm to clip by, is known since its end (finite.c). */
+/* update.c -- the optimizer's update: each worker updates all copies on its device. The end of the step has checked the
+ * numbers and computed the norm to clip by (finite.c). */
 #include "pipeline/pipeline.h"
 
 #include "optim/optim.h"
@@ -9,8 +9,8 @@
 
 static cgp_status update_device(cgp__worker *worker, void *constants) {
     cgp__update update = *(const cgp__update *)constants;
-    if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
-    const cgp_plan *plan = worker->pipeline->plan;
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    const cgp_plan *plan = worker->executor->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const double decay = update.weight_decay;
     for (int c = 0; c < plan->n_copies; c++) {
@@ -27,37 +27,38 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
                 (float *)(void *)(worker->memory + device->optimizer +
                                   s * device->info.parameter_bytes + copy->offset);
         device->backend->update(worker->device, &update);
-        if (cgp__is_stopped(worker->pipeline)) return CGP_OK;
+        if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
 }
 
-/* The scale of all gradients that clips them, as PyTorch's clip_grad_norm_. */
+/* The scale of all gradients, min(1, clip_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_. */
 static double scale_of(const cgp_pipeline *pipeline) {
     const double clip_norm = pipeline->plan->optim.clip_norm;
-    return clip_norm > 0 ? fmin(1, clip_norm / (pipeline->gradient_norm + 1e-6)) : 1;
+    return clip_norm > 0 ? fmin(1, clip_norm / (pipeline->step.gradient_norm + 1e-6)) : 1;
 }
 
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
-    if (!pipeline->has_gradients)
+    if (!pipeline->step.update_due)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
-                        cgp__pipeline_due(pipeline));
-    pipeline->has_gradients = false;
-    pipeline->gradient_norm = pipeline->step_norm;
+                        cgp__step_due(pipeline));
+    pipeline->step.update_due = false;
+    pipeline->step.gradient_norm = pipeline->step.norm;
     CGP_TRY(cgp__finite_refuse(pipeline));
-    pipeline->constants = (cgp__update){.gradient_scale = scale_of(pipeline)};
-    cgp__optim_constants(&pipeline->plan->optim, ++pipeline->updates, &pipeline->constants);
-    return cgp__workers_all(pipeline, update_device, &pipeline->constants);
+    pipeline->step.update = (cgp__update){.gradient_scale = scale_of(pipeline)};
+    cgp__optim_constants(&pipeline->plan->optim, ++pipeline->step.updates,
+                         &pipeline->step.update);
+    return cgp__team_run(&pipeline->team, update_device, &pipeline->step.update);
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, NAN);
-    return pipeline->gradient_norm;
+    return pipeline->step.gradient_norm;
 }
 
 int64_t cgp_pipeline_updates(const cgp_pipeline *pipeline) {
     CGP__PIPELINE_OR(pipeline, 0);
-    return pipeline->updates;
+    return pipeline->step.updates;
 }

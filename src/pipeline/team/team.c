@@ -1,93 +1,102 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* team.c -- one thread per device; the caller hands all of them the same job and waits until
- * all are done, or until none of them gets on (watchdog.c).
+/* team.c -- threads, jobs and their time limit.
  *
- *     handed ──► busy ──► back            stuck: still busy when the caller stops waiting
- *       (taken back by the caller if       (comes back in its own time, or never)
- *        the job has timed out)
+ * The limit needs no thread: the caller, who waits anyway, wakes when the last action that any worker ended is older than
+ * the timeout.
  *
- * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it once more,
- * for a moment; then the thread is detached and all that it may still touch is left behind, never
- * freed: the pipeline itself, its lists and channels, the memory and kernels of its device; those
- * of the other devices too, unless it hangs in an action that only computes. If it wakes up one
- * day, it sees `stopped` and ends without a look at the plan, the caller's tensors or frame, which
- * are gone by then (what a job is given lies in the pipeline). (The kernel that it hangs in may read the tensors of that one call.) */
-#include "pipeline/pipeline.h"
+ * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it a last time (GRACE_NS); then the
+ * thread is detached, and all that it may still touch is never freed: the pipeline itself, its lists and channels, the
+ * memory and kernels of its device; those of the other devices too, unless it hangs in an action that only computes. If the
+ * thread resumes, it reads `stopped` and ends without touching the plan or the caller's tensors or frame, which are gone by
+ * then (a job's argument lies in the pipeline). (The kernel that it hangs in may read the tensors of that one call.) */
+#include "pipeline/team/team.h"
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
-#define GRACE_NS 300000000     /* for workers to come back once a run was given up */
-#define OVERSLEPT_NS 500000000 /* a thread that may run is not kept waiting so long */
+#define GRACE_NS 300000000     /* for workers to end their jobs once a run was given up */
+#define OVERSLEPT_NS 500000000 /* a runnable thread is scheduled earlier than that */
 
-static void *worker_main(void *argument) {
-    cgp__worker *worker = argument;
-    cgp_pipeline *pipeline = worker->pipeline;
-    pthread_mutex_lock(&pipeline->lock);
+static void *thread_main(void *argument) {
+    cgp__thread *thread = argument;
+    cgp__team *team = thread->team;
+    pthread_mutex_lock(&team->lock);
     for (;;) {
-        while (!worker->handed && !pipeline->quit)
-            pthread_cond_wait(&pipeline->work, &pipeline->lock);
-        if (!worker->handed) break;
-        cgp__job *job = pipeline->job;
-        void *given = pipeline->argument;
-        worker->handed = false;
-        worker->busy = true;
-        pthread_mutex_unlock(&pipeline->lock);
-        worker->status = job(worker, given);
-        if (worker->status != CGP_OK)
-            snprintf(worker->message, sizeof worker->message, "%s", cgp_message());
-        pthread_mutex_lock(&pipeline->lock);
-        pipeline->back_ns = cgp__now_ns();
-        worker->busy = false;
-        if (!worker->stuck) pipeline->accumulator--;
-        if (worker->stuck || pipeline->accumulator == 0) pthread_cond_signal(&pipeline->done);
-        worker->stuck = false;
+        while (!thread->assigned && !team->quit)
+            pthread_cond_wait(&team->work, &team->lock);
+        if (!thread->assigned) break;
+        cgp__job *job = team->job;
+        void *job_argument = team->argument;
+        thread->assigned = false;
+        thread->busy = true;
+        pthread_mutex_unlock(&team->lock);
+        thread->status = job(thread->worker, job_argument);
+        if (thread->status != CGP_OK)
+            snprintf(thread->message, sizeof thread->message, "%s", cgp_message());
+        pthread_mutex_lock(&team->lock);
+        team->last_end_ns = cgp__now_ns();
+        thread->busy = false;
+        if (!thread->stuck) team->remaining--;
+        if (thread->stuck || team->remaining == 0) pthread_cond_signal(&team->done);
+        thread->stuck = false;
     }
-    pthread_mutex_unlock(&pipeline->lock);
+    pthread_mutex_unlock(&team->lock);
     return NULL;
 }
 
-void cgp__workers_init(cgp_pipeline *pipeline) {
+void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self) {
     pthread_condattr_t monotonic; /* the clock of deadlines: cgp__now_ns() */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
-    pthread_mutex_init(&pipeline->lock, NULL);
-    pthread_cond_init(&pipeline->work, NULL);
-    pthread_cond_init(&pipeline->done, &monotonic);
-    pthread_cond_init(&pipeline->released, &monotonic);
+    pthread_mutex_init(&team->lock, NULL);
+    pthread_cond_init(&team->work, NULL);
+    pthread_cond_init(&team->done, &monotonic);
+    pthread_cond_init(&team->released, &monotonic);
     pthread_condattr_destroy(&monotonic);
+    team->supervisor = supervisor;
+    team->self = self;
 }
 
-void cgp__workers_deinit(cgp_pipeline *pipeline) {
-    pthread_cond_destroy(&pipeline->released);
-    pthread_cond_destroy(&pipeline->done);
-    pthread_cond_destroy(&pipeline->work);
-    pthread_mutex_destroy(&pipeline->lock);
+void cgp__team_deinit(cgp__team *team) {
+    pthread_cond_destroy(&team->released);
+    pthread_cond_destroy(&team->done);
+    pthread_cond_destroy(&team->work);
+    pthread_mutex_destroy(&team->lock);
+    free(team->threads);
 }
 
-cgp_status cgp__workers_start(cgp_pipeline *pipeline) {
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->workers[d];
-        worker->pipeline = pipeline;
-        worker->index = d;
-        const int error = pthread_create(&worker->thread, NULL, worker_main, worker);
-        if (error)
-            return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", d,
-                            strerror(error));
-        worker->started = true;
-    }
+cgp_status cgp__team_reserve(cgp__team *team, int n) {
+    team->threads = cgp__calloc((size_t)n, sizeof *team->threads);
+    return team->threads ? CGP_OK
+                         : cgp__no_memory("pipeline", (size_t)n * sizeof *team->threads);
+}
+
+cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker) {
+    cgp__thread *thread = &team->threads[team->n];
+    thread->team = team;
+    thread->worker = worker;
+    const int error = pthread_create(&thread->thread, NULL, thread_main, thread);
+    if (error)
+        return cgp_fail(CGP_ENOMEM, "device %d: its thread could not be started (%s)", team->n,
+                        strerror(error));
+    team->n++;
     return CGP_OK;
 }
 
-void cgp__workers_give_up(cgp_pipeline *pipeline, cgp_status status) {
-    if (pipeline->first_status == CGP_OK) {
-        pipeline->first_status = status;
-        snprintf(pipeline->first_message, sizeof pipeline->first_message, "%s", cgp_message());
+void cgp__team_fail(cgp__team *team) {
+    team->failed = true;
+    snprintf(team->failure, sizeof team->failure, "%s", cgp_message());
+}
+
+void cgp__team_give_up(cgp__team *team, cgp_status status) {
+    if (team->first_status == CGP_OK) {
+        team->first_status = status;
+        snprintf(team->first_message, sizeof team->first_message, "%s", cgp_message());
     }
-    atomic_store(&pipeline->stopped, true);
-    for (int e = 0; e < pipeline->plan->n_edges; e++)
-        cgp__channel_stop(pipeline->channels[e]);
+    atomic_store(&team->stopped, true);
+    team->supervisor->stop(team->self);
 }
 
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns) {
@@ -96,115 +105,134 @@ bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t d
     return pthread_cond_timedwait(condition, lock, &deadline) != ETIMEDOUT;
 }
 
-/* Give the job to every worker that is not stuck in another one. */
-static void hand_out(cgp_pipeline *pipeline, cgp__job *job, void *argument) {
-    pipeline->job = job;
-    pipeline->argument = argument;
-    pipeline->job_start_ns = pipeline->back_ns = cgp__now_ns();
-    if (job == cgp__job_run) pipeline->run_start_ns = pipeline->job_start_ns;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->workers[d];
-        if (worker->busy) continue;
-        worker->handed = true;
-        worker->status = CGP_OK;
-        if (job == cgp__job_run) worker->trace_start = cgp__trace_written(&worker->trace);
-        pipeline->accumulator++;
+/* Assign the job to every thread that is not stuck in another one. */
+static void assign(cgp__team *team, cgp__job *job, void *argument, bool timed) {
+    team->job = job;
+    team->argument = argument;
+    team->timed = timed;
+    team->job_start_ns = team->last_end_ns = cgp__now_ns();
+    for (int i = 0; i < team->n; i++) {
+        cgp__thread *thread = &team->threads[i];
+        if (thread->busy) continue;
+        thread->assigned = true;
+        thread->status = CGP_OK;
+        team->remaining++;
     }
-    pthread_cond_broadcast(&pipeline->work);
+    pthread_cond_broadcast(&team->work);
 }
 
-/* Wait for those who come back of themselves, and go on without the others. */
-static void leave_stuck(cgp_pipeline *pipeline) {
+/* Wait for the threads that end their jobs by themselves; the others are stuck. */
+static void leave_stuck(cgp__team *team) {
     const int64_t deadline = cgp__now_ns() + GRACE_NS;
-    while (pipeline->accumulator > 0 &&
-           cgp__wait_until(&pipeline->done, &pipeline->lock, deadline)) {
+    while (team->remaining > 0 && cgp__wait_until(&team->done, &team->lock, deadline)) {
     }
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->workers[d];
-        worker->handed = false;
-        worker->stuck = worker->busy;
-        if (worker->stuck && !cgp__watchdog_computes(pipeline, worker))
-            pipeline->shares_stuck = true;
+    for (int i = 0; i < team->n; i++) {
+        cgp__thread *thread = &team->threads[i];
+        thread->assigned = false;
+        thread->stuck = thread->busy;
+        if (thread->stuck && !team->supervisor->computes(team->self, i))
+            team->stuck_shares_memory = true;
     }
-    pipeline->accumulator = 0;
+    team->remaining = 0;
 }
 
-/* false if the job has timed out. Who wakes up long after the deadline was asleep with the whole
- * process (Ctrl-Z, a suspended machine): the workers get their time anew. */
-static bool wait_for_all(cgp_pipeline *pipeline) {
-    while (pipeline->accumulator > 0) {
-        const int64_t deadline = cgp__watchdog_deadline(pipeline);
+/* When the job times out, unless an action ends before; INT64_MAX: never. */
+static int64_t deadline_of(const cgp__team *team) {
+    if (team->timeout_ns == 0 || !team->timed) return INT64_MAX;
+    return cgp__max(team->last_end_ns, team->supervisor->last_end(team->self)) +
+           team->timeout_ns;
+}
+
+/* false if the job has timed out. A caller that wakes long after the deadline slept with the whole process (Ctrl-Z, a
+ * suspended machine): the limit starts again. */
+static bool wait_for_all(cgp__team *team) {
+    while (team->remaining > 0) {
+        const int64_t deadline = deadline_of(team);
         if (cgp__now_ns() < deadline) {
-            (void)cgp__wait_until(&pipeline->done, &pipeline->lock, deadline);
+            (void)cgp__wait_until(&team->done, &team->lock, deadline);
             const int64_t now = cgp__now_ns();
             if (deadline < INT64_MAX - OVERSLEPT_NS && now > deadline + OVERSLEPT_NS)
-                pipeline->back_ns = now;
-        } else if (cgp__watchdog_bark(pipeline)) {
-            leave_stuck(pipeline);
+                team->last_end_ns = now;
+        } else if (team->supervisor->time_out(team->self)) {
+            leave_stuck(team);
             return false;
         }
     }
     return true;
 }
 
-cgp_status cgp__workers_all(cgp_pipeline *pipeline, cgp__job *job, void *argument) {
-    pthread_mutex_lock(&pipeline->lock);
-    hand_out(pipeline, job, argument);
-    const bool in_time = wait_for_all(pipeline);
-    pthread_mutex_unlock(&pipeline->lock);
+static cgp_status run(cgp__team *team, cgp__job *job, void *argument, bool timed) {
+    pthread_mutex_lock(&team->lock);
+    assign(team, job, argument, timed);
+    const bool in_time = wait_for_all(team);
+    pthread_mutex_unlock(&team->lock);
     if (!in_time) {
-        pipeline->failed = true;
-        snprintf(pipeline->failure, sizeof pipeline->failure, "%s", pipeline->first_message);
-        return cgp_fail(pipeline->first_status, "%s", pipeline->first_message);
+        const cgp_status status = cgp_fail(team->first_status, "%s", team->first_message);
+        cgp__team_fail(team);
+        return status;
     }
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__worker *worker = &pipeline->workers[d];
-        if (!worker->stuck && worker->status != CGP_OK)
-            return cgp_fail(worker->status, "%s", worker->message);
+    for (int i = 0; i < team->n; i++) {
+        const cgp__thread *thread = &team->threads[i];
+        if (!thread->stuck && thread->status != CGP_OK)
+            return cgp_fail(thread->status, "%s", thread->message);
     }
     return CGP_OK;
 }
 
-static int count_stuck(const cgp_pipeline *pipeline) {
+cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument) {
+    return run(team, job, argument, true);
+}
+
+cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument) {
+    return run(team, job, argument, false);
+}
+
+static int count_stuck(const cgp__team *team) {
     int n = 0;
-    for (int d = 0; pipeline->workers && d < pipeline->plan->n_devices; d++)
-        n += pipeline->workers[d].stuck;
+    for (int i = 0; i < team->n; i++)
+        n += team->threads[i].stuck;
     return n;
 }
 
-bool cgp__workers_release(cgp_pipeline *pipeline) {
+bool cgp__team_release(cgp__team *team) {
     const int64_t deadline = cgp__now_ns() + GRACE_NS;
-    pthread_mutex_lock(&pipeline->lock);
-    pipeline->release = true;
-    pthread_cond_broadcast(&pipeline->released);
-    while (count_stuck(pipeline) > 0 &&
-           cgp__wait_until(&pipeline->done, &pipeline->lock, deadline)) {
+    pthread_mutex_lock(&team->lock);
+    team->release = true;
+    pthread_cond_broadcast(&team->released);
+    while (count_stuck(team) > 0 && cgp__wait_until(&team->done, &team->lock, deadline)) {
     }
-    const int stuck = count_stuck(pipeline);
-    pthread_mutex_unlock(&pipeline->lock);
+    const int stuck = count_stuck(team);
+    pthread_mutex_unlock(&team->lock);
     if (stuck > 0)
         cgp__log(CGP_LOG_WARN, "pipeline",
                  "%d of %d workers hang and are left behind with what they may still touch "
                  "(memory of %s included)",
-                 stuck, pipeline->plan->n_devices,
-                 pipeline->shares_stuck ? "all devices" : "their devices");
+                 stuck, team->n, team->stuck_shares_memory ? "all devices" : "their devices");
     return stuck == 0;
 }
 
-void cgp__workers_stop(cgp_pipeline *pipeline) {
-    pthread_mutex_lock(&pipeline->lock);
-    pipeline->quit = true;
-    pthread_cond_broadcast(&pipeline->work);
-    pthread_mutex_unlock(&pipeline->lock);
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->workers[d];
-        if (!worker->started) continue;
-        pthread_mutex_lock(&pipeline->lock);
-        const bool stuck = worker->stuck;
-        pthread_mutex_unlock(&pipeline->lock);
+void cgp__team_stop(cgp__team *team) {
+    pthread_mutex_lock(&team->lock);
+    team->quit = true;
+    pthread_cond_broadcast(&team->work);
+    pthread_mutex_unlock(&team->lock);
+    for (int i = 0; i < team->n; i++) {
+        cgp__thread *thread = &team->threads[i];
+        pthread_mutex_lock(&team->lock);
+        const bool stuck = thread->stuck;
+        pthread_mutex_unlock(&team->lock);
         if (stuck)
-            pthread_detach(worker->thread);
+            pthread_detach(thread->thread);
         else
-            pthread_join(worker->thread, NULL);
+            pthread_join(thread->thread, NULL);
     }
+}
+
+bool cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns) {
+    pthread_mutex_lock(&team->lock);
+    while (!team->release && cgp__wait_until(&team->released, &team->lock, deadline_ns)) {
+    }
+    const bool released = team->release;
+    pthread_mutex_unlock(&team->lock);
+    return !released;
 }

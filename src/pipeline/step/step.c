@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.c -- training steps, evaluation and prediction: losses and counters around runs of the lists. */
+#include "pipeline/pipeline.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
+    const cgp_model *model = plan->model;
+    const size_t losses = (size_t)model->n_losses, inputs = (size_t)model->n_inputs;
+    step->seed = seed;
+    step->loss_counts = cgp__calloc(losses, sizeof *step->loss_counts);
+    step->loss_sums = cgp__calloc(losses, sizeof *step->loss_sums);
+    step->loss_scales = cgp__calloc(losses, sizeof *step->loss_scales);
+    step->squares = cgp__calloc((size_t)model->n_params, sizeof *step->squares);
+    step->nonfinite = cgp__calloc((size_t)plan->n_devices, sizeof *step->nonfinite);
+    step->external_inputs = cgp__calloc(inputs, sizeof *step->external_inputs);
+    step->external_list = cgp__calloc(inputs, sizeof(cgp_tensor *));
+    if (step->loss_counts && step->loss_sums && step->loss_scales && step->squares &&
+        step->nonfinite && step->external_inputs && step->external_list)
+        return CGP_OK;
+    return cgp__no_memory("pipeline", inputs * sizeof *step->external_inputs);
+}
+
+void cgp__step_deinit(cgp__step *step) {
+    free(step->external_list);
+    free(step->external_inputs);
+    free(step->nonfinite);
+    free(step->squares);
+    free(step->loss_scales);
+    free(step->loss_sums);
+    free(step->loss_counts);
+}
+
+cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context) {
+    context->seed = pipeline->step.seed;
+    context->step = (uint64_t)pipeline->step.steps;
+    return cgp__executor_run(&pipeline->executor, context);
+}
+
+/* Add the micro-batches' sums of each loss, in ascending order. */
+static void add_losses(cgp_pipeline *pipeline, const cgp__run *run) {
+    const int n = pipeline->plan->model->n_losses;
+    for (int i = 0; i < run->chunks; i++) {
+        for (int l = 0; l < n; l++)
+            pipeline->step.loss_sums[l] += pipeline->executor.losses[i * n + l];
+    }
+}
+
+static void reset_losses(cgp_pipeline *pipeline) {
+    for (int l = 0; l < pipeline->plan->model->n_losses; l++)
+        pipeline->step.loss_sums[l] = 0;
+}
+
+/* The sum over the losses of weight x sum / count. */
+static double total_loss(const cgp_pipeline *pipeline) {
+    const cgp_model *model = pipeline->plan->model;
+    double total = 0;
+    for (int l = 0; l < model->n_losses; l++)
+        total += model->nodes[cgp__model_loss(model, l)].loss_weight *
+                 pipeline->step.loss_sums[l] / (double)pipeline->step.loss_counts[l];
+    return total;
+}
+
+/* Run forward over any number of samples, in pieces, so that lists stay short. */
+static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
+                               int64_t samples) {
+    const int64_t piece = 256 * pipeline->plan->microbatch;
+    reset_losses(pipeline);
+    for (context->offset = 0; context->offset < samples; context->offset += piece) {
+        const int64_t n = samples - context->offset < piece ? samples - context->offset : piece;
+        CGP_TRY(cgp__run_find(&pipeline->executor, n, true, &context->run));
+        CGP_TRY(cgp__step_run(pipeline, context));
+        if (context->with_loss) add_losses(pipeline, context->run);
+    }
+    return CGP_OK;
+}
+
+const char *cgp__step_due(const cgp_pipeline *pipeline) {
+    if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
+    return pipeline->step.external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
+}
+
+cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
+    CGP_TRY(cgp__pipeline_check_alive(pipeline));
+    if (!pipeline->step.external_run) return CGP_OK;
+    return cgp_fail(CGP_ESTATE, "pipeline: a forward has run (cgp_pipeline_backward is due)");
+}
+
+cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
+    CGP_TRY(cgp__tied_sum(pipeline));
+    CGP_TRY(cgp__finite_decide(pipeline, loss));
+    if (pipeline->step.refusal == CGP__ACCEPTED) CGP_TRY(cgp__states_commit(pipeline));
+    pipeline->step.steps++;
+    pipeline->step.update_due = pipeline->step.has_gradients = true;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                             int n_inputs, double *loss) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    if (pipeline->plan->inference)
+        return cgp_fail(
+            CGP_ESTATE,
+            "pipeline: is planned for inference (cgp_pipeline_evaluate or _predict is due)");
+    if (pipeline->plan->external_loss)
+        return cgp_fail(
+            CGP_ESTATE,
+            "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
+    int64_t samples = 0;
+    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
+    CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
+    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
+    cgp__run_context context = {.inputs = inputs,
+                                .training = true,
+                                .with_loss = true,
+                                .loss_scales = pipeline->step.loss_scales};
+    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context.run));
+    pipeline->step.update_due = pipeline->step.has_gradients = false;
+    CGP_TRY(cgp__step_run(pipeline, &context));
+    reset_losses(pipeline);
+    add_losses(pipeline, context.run);
+    const double total = total_loss(pipeline);
+    CGP_TRY(cgp__step_end(pipeline, total));
+    if (loss) *loss = total;
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                 int n_inputs, double *loss) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    if (pipeline->plan->model->n_losses == 0)
+        return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
+                        pipeline->plan->model->name);
+    int64_t samples = 0;
+    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
+    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
+    cgp__run_context context = {.inputs = inputs, .with_loss = true};
+    CGP_TRY(forward_only(pipeline, &context, samples));
+    if (loss) *loss = total_loss(pipeline);
+    return CGP_OK;
+}
+
+cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                int n_inputs, const cgp_tensor *output) {
+    CGP__PIPELINE(pipeline);
+    CGP__NEED(inputs);
+    CGP__NEED(output);
+    CGP_TRY(cgp__step_check_idle(pipeline));
+    int64_t samples = 0;
+    if (pipeline->plan->model->output >= 0)
+        CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));
+    CGP_TRY(cgp__inputs_check_output(pipeline, "output", output, samples));
+    cgp__run_context context = {.inputs = inputs, .output = output};
+    return forward_only(pipeline, &context, samples);
+}

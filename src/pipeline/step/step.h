@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* step.h -- the numbers of a training step: losses, counters, gradients' state, checkpoints. */
+#ifndef CGP_SRC_PIPELINE_STEP_H
+#define CGP_SRC_PIPELINE_STEP_H
+
+#include <cgpipe/pipeline.h>
+
+#include "pipeline/run/run.h"
+
+/* Why a step updates and commits nothing: the first of its numbers that is not finite. */
+typedef enum cgp__refusal {
+    CGP__ACCEPTED,
+    CGP__REFUSED_LOSS,
+    CGP__REFUSED_STATE, /* refused_by: its number */
+    CGP__REFUSED_NORM   /* refused_by: the parameter with the first such gradient */
+} cgp__refusal;
+
+/* The first tensor of a device that is not finite. */
+typedef struct cgp__nonfinite {
+    int tensor; /* its number (finite.c: states; save.c: tensors of the checkpoint); -1: none */
+    int64_t element; /* of save.c */
+    float value;
+} cgp__nonfinite;
+
+typedef struct cgp__step {
+    uint64_t seed;
+    int64_t steps, updates;    /* done; `steps` is in the key of dropout */
+    int64_t *loss_counts;      /* [losses] of the mini-batch */
+    double *loss_sums;         /* [losses] over its micro-batches */
+    float *loss_scales;        /* [losses] weight / count */
+    double *squares;           /* [params] sums of their gradients' squares, for clipping */
+    cgp__nonfinite *nonfinite; /* [devices] of the last check */
+    double loss, norm;         /* of the last step; the norm NaN without clip_norm */
+    double gradient_norm;      /* that of the last cgp_optim_step() */
+    cgp__refusal refusal;      /* of the last step */
+    int refused_by;
+    bool update_due;    /* gradients wait for cgp_optim_step() */
+    bool has_gradients; /* for cgp_pipeline_get_gradient() */
+    cgp__update update; /* constants of the update */
+
+    /* With an external loss: inputs of the forward whose backward is due, as tensors and as the list of a run context. */
+    cgp_tensor *external_inputs;
+    const cgp_tensor **external_list;
+    const cgp__run *external_run; /* NULL: forward is due */
+} cgp__step;
+
+/* step.c: allocate and free. */
+cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
+void cgp__step_deinit(cgp__step *step);
+
+/* Return CGP_ESTATE if the pipeline has failed, or a backward is due; the public call that makes gradients. */
+cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
+const char *cgp__step_due(const cgp_pipeline *pipeline);
+
+/* Run lists on all workers, with seed and step of dropout. */
+cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
+
+/* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0 with an external loss. */
+cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
+
+/* finite.c: set norm and refusal once all gradients are complete; fail with CGP_ESTATE if the step was refused. */
+cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
+cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline);
+
+/* The gradient of a copy on the worker's device. */
+static inline const float *cgp__gradient_of(const cgp__worker *worker, const cgp__copy *copy) {
+    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
+    return (const float *)(const void *)(worker->memory + device->gradients + copy->gradient);
+}
+
+/* tied.c: add up the gradients of parameters with several uses, after the last backward. */
+cgp_status cgp__tied_sum(cgp_pipeline *pipeline);
+
+/* parameters.c: a job; set parameters and states of a device to their initial values. Argument: uint64_t seed. */
+cgp_status cgp__job_initialize(cgp__worker *worker, void *seed);
+
+/* states.c: set a device's states to their initial values; move what a step accumulated into all states. */
+void cgp__states_initialize(cgp__worker *worker);
+cgp_status cgp__states_commit(cgp_pipeline *pipeline);
+
+/* The first state of the worker's device that a commit would make nonfinite; -1: none. */
+int cgp__states_find_nonfinite(cgp__worker *worker);
+
+/* The data of a tensor that the worker checks before a save: a parameter (number -1) or its optimizer's state
+ * (parameters.c), a state of a built-in op (states.c). NULL: another worker's, or not checked. */
+const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number);
+const float *cgp__state_data(const cgp__worker *worker, int state);
+
+/* inputs.c: check the caller's tensors before anything runs. */
+cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                             int n_inputs, bool with_loss, int64_t *samples);
+cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples);
+
+/* Check a tensor against the model's output. */
+cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
+                                    const cgp_tensor *tensor, int64_t samples);
+
+/* Fill loss_counts and loss_scales for a mini-batch. */
+cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                                    int64_t samples);
+
+#endif

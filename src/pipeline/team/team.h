@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* team.h -- one thread per device; the caller gives all of them the same job and waits. Knows no plan.
+ *
+ *     assigned ──► busy ──► idle          stuck: still busy when the caller stops waiting
+ *       (taken back by the caller if        (ends its job later, or never)
+ *        the job has timed out)
+ */
+#ifndef CGP_SRC_PIPELINE_TEAM_H
+#define CGP_SRC_PIPELINE_TEAM_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+typedef struct cgp__team cgp__team;
+
+/* The subject of a job (run.h); the team only passes it on. */
+typedef struct cgp__worker cgp__worker;
+
+typedef cgp_status cgp__job(cgp__worker *worker, void *argument);
+
+typedef struct cgp__thread {
+    cgp__team *team;
+    cgp__worker *worker;
+    pthread_t thread;
+    /* Under the team's lock. A job is: assigned and not begun; begun; begun and not ended in time. */
+    bool assigned, busy, stuck;
+    /* Of the last job. */
+    cgp_status status;
+    char message[1024];
+} cgp__thread;
+
+/* The owner's side of the time limit. Called under the lock. */
+typedef struct cgp__supervisor {
+    /* End every wait of a worker for another one. */
+    void (*stop)(void *self);
+    /* Return when a worker last ended an action; before the job's start if none has. */
+    int64_t (*last_end)(const void *self);
+    /* Report which action hangs and give the run up; false, without effect, if an action has ended since. */
+    bool (*time_out)(void *self);
+    /* Return whether thread i is in an action that touches no memory of other devices. */
+    bool (*computes)(const void *self, int i);
+} cgp__supervisor;
+
+struct cgp__team {
+    const cgp__supervisor *supervisor;
+    void *self; /* of the supervisor */
+    cgp__thread *threads;
+    int n;
+
+    pthread_mutex_t lock;
+    pthread_cond_t work, done, released; /* the last: injected faults end */
+    cgp__job *job;
+    void *argument;
+    int remaining; /* threads that the caller waits for */
+    bool quit, release;
+    /* A run has failed: from here on no worker touches the plan or the caller's memory. */
+    atomic_bool stopped;
+    /* A stuck worker may touch memory of other devices. */
+    bool stuck_shares_memory;
+
+    bool timed;         /* the job has a time limit */
+    int64_t timeout_ns; /* since the last action ended; 0: none */
+    int64_t job_start_ns;
+    /* When a thread last ended its job, or the process resumed. */
+    int64_t last_end_ns;
+
+    /* The first error of the run in progress. */
+    cgp_status first_status;
+    char first_message[1024];
+    /* The pipeline can only be destroyed, and the reason. */
+    bool failed;
+    char failure[1024];
+};
+
+void cgp__team_init(cgp__team *team, const cgp__supervisor *supervisor, void *self);
+void cgp__team_deinit(cgp__team *team);
+
+/* Make space for n threads, then start one per worker. */
+cgp_status cgp__team_reserve(cgp__team *team, int n);
+cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker);
+
+/* Run a job on every thread and wait. Returns status and message of the first thread, in order, that failed, or of the
+ * timeout. The argument outlives the call if a thread is stuck, so it lies in the pipeline. */
+cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument);
+cgp_status cgp__team_run_untimed(cgp__team *team, cgp__job *job, void *argument);
+
+/* Keep cgp_message() as the reason why only destroying is left. */
+void cgp__team_fail(cgp__team *team);
+
+/* Keep cgp_message() as the run's error if it is the first one, and end all waits for messages. Under the lock. */
+void cgp__team_give_up(cgp__team *team, cgp_status status);
+
+/* Return whether the run in progress was given up. */
+static inline bool cgp__team_is_stopped(const cgp__team *team) {
+    return atomic_load_explicit(&team->stopped, memory_order_acquire);
+}
+
+/* Release stalled workers; false if one stays stuck. Then end all threads. */
+bool cgp__team_release(cgp__team *team);
+void cgp__team_stop(cgp__team *team);
+
+/* Sleep, for injected faults. false if the pipeline was destroyed meanwhile. A failure of the run does not end the sleep:
+ * a slow kernel would not notice it either. */
+bool cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
+
+/* Wait for a condition on the clock of cgp__now_ns(), INT64_MAX: without limit. false at the deadline. */
+bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
+
+#endif
