@@ -67,5 +67,6 @@ void cgp__log(cgp_log_level level, const char *module, const char *format, ...) 
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
     char shown[sizeof text];
-    fprintf(stderr, "cgpipe: [%s] %s\n", module, cgp_escape(text, shown, sizeof shown));
+    fprintf(stderr, "cgpipe: [%s] %s%s\n", module, level == CGP_LOG_WARN ? "warning: " : "",
+            cgp_escape(text, shown, sizeof shown));
 }

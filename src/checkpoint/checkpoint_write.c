@@ -43,7 +43,7 @@ struct cgp__checkpoint_writer {
 static void release(cgp__checkpoint_writer *writer) {
     if (writer->temporary &&
         cgp__entry_remove(writer->run, writer->directory, writer->temporary) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
     if (writer->made) (void)rmdir(writer->directory); /* fails if there is something in it */
@@ -167,7 +167,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
                             : cgp__no_memory(directory, strlen(directory));
     if (status == CGP_OK) status = check_latest(writer);
     if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: %s", cgp_message());
+        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
         *out = writer;
@@ -342,8 +342,8 @@ static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
 
 /* The new checkpoint is there: that an old one stays is no failure, but a person should know of it. */
 static void warn_kept(int64_t step) {
-    cgp__log(CGP_LOG_WARN, "checkpoint", "warning: the old %s stays: %s",
-             cgp__step_name_of(step).text, cgp_message());
+    cgp__log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
+             cgp_message());
 }
 
 /* Never half of a checkpoint under its name: all names are gone for good before a file is. */
@@ -391,8 +391,7 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
     writer->made = false;
     cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->directory, writer->final.text);
     if (delete_older(writer, keep) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "warning: old checkpoints stay: %s",
-                 cgp_message());
+        cgp__log(CGP_LOG_WARN, "checkpoint", "old checkpoints stay: %s", cgp_message());
     release(writer);
     return CGP_OK;
 }

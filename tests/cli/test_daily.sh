@@ -71,7 +71,7 @@ done
 fails 1 "memory: the plan needs ..." train gpt2 --data random --batch 1000000 --run large
 CGP_LOG=info run plan $model --batch 2 --chunks 8
 check "what the library says has no command's name" test -z "$(grep -E '^cgpipe (train|plan|schedule|check|sample|profile)' "$err")"
-check "but the module" grep -q '^cgpipe: \[plan\] 2 samples give 2 micro-batches of 1, not the requested 8$' "$err"
+check "but the module" grep -q '^cgpipe: \[plan\] warning: 2 samples give 2 micro-batches of 1, not the requested 8$' "$err"
 
 # --- help ---
 
