@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- named tensors to disk and back, in the safetensors format; files that appear whole or not at all; and the
- * checkpoints in a run's directory, which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
+/* checkpoint.h -- named tensors in safetensors files; atomic replacement of files; and the checkpoints in a run's directory,
+ * which cgp_pipeline_save() writes and cgp_pipeline_load() reads:
  *
  *     RUN/step-00000042/weights.safetensors     parameters, and states (running statistics)
  *     RUN/step-00000042/optimizer.safetensors   <parameter>.<state>; absent if the optimizer has no state
  *     RUN/step-00000042/checkpoint.json         everything else, and SHA-256 of each MiB of these files
  *     RUN/step-00000042/checkpoint.sha256       of checkpoint.json, for sha256sum -c
- *     RUN/latest                                a link to the checkpoint that was saved last
- *     RUN/.cgpipe-*                             what is being written or deleted
+ *     RUN/latest                                a link to the checkpoint saved last
+ *     RUN/.cgpipe-*                             entries being written or deleted
  *
  * Threads: a handle belongs to one thread at a time. */
 #ifndef CGPIPE_CHECKPOINT_H
@@ -19,19 +19,18 @@
 extern "C" {
 #endif
 
-typedef struct cgp_safetensors cgp_safetensors;               /* a file that is read */
-typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* a file that is written */
+typedef struct cgp_safetensors cgp_safetensors;               /* open for reading */
+typedef struct cgp_safetensors_writer cgp_safetensors_writer; /* open for writing */
 
 /**
- * Open a safetensors file and check it whole: header length, JSON, names, types, shapes, that the offsets fit the shapes, are
- * in bounds, and neither overlap nor leave holes.
+ * Open a safetensors file and check it: header length, JSON, names, types, shapes, and that the offsets match the shapes, are in
+ * bounds, and neither overlap nor leave gaps.
  *
- * A header has at most 32 MB (100,000 tensors have 12), and its JSON takes at most 512 MiB while it is read, but for what
- * CGP_LIMITS=header=BYTES,json=BYTES in the environment says; the format itself ends at 100 MB.
+ * A header has at most 32 MB (100,000 tensors have 12 MB), and its JSON takes at most 512 MiB of memory;
+ * CGP_LIMITS=header=BYTES,json=BYTES in the environment changes that. The format's own limit is 100 MB.
  *
- * Tensors of types that the library has no use for (F64, U8, BOOL ...) are listed and skipped over. Types that
- * the format does not have, and ranks above CGP_MAX_RANK, are refused as damage; keys of an entry that the format does not
- * have are ignored.
+ * Tensors of types that the library does not read (F64, U8, BOOL ...) are listed. Types that the format does not have, and
+ * ranks above CGP_MAX_RANK, are damage; unknown keys of an entry are ignored.
  *
  * @param[out] out   Owned by the caller, see cgp_safetensors_close().
  * @param[in]  path  Borrowed.
@@ -52,19 +51,19 @@ CGP_API void cgp_safetensors_close(cgp_safetensors *file);
 CGP_API int cgp_safetensors_count(const cgp_safetensors *file);
 CGP_API const char *cgp_safetensors_name(const cgp_safetensors *file, int index);
 
-/** Return the type as the file has it ("F32"), the shape, and the value of a `__metadata__` key (NULL if none).
+/** Return the type as in the file ("F32"), the shape, and the value of a `__metadata__` key (NULL if none).
  * Borrowed until close. */
 CGP_API const char *cgp_safetensors_type(const cgp_safetensors *file, int index);
 CGP_API const cgp_shape *cgp_safetensors_shape(const cgp_safetensors *file, int index);
 CGP_API const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *key);
 
-/** Return the index of a name, -1 if the file does not have it. */
+/** Return the index of a name, -1 if there is none. */
 CGP_API int cgp_safetensors_find(const cgp_safetensors *file, const char *name);
 
 /**
- * Read a tensor of type F32, I32 or I64, as it is, into memory of the caller.
+ * Read a tensor of type F32, I32 or I64, unconverted.
  *
- * @param[out] data  As many bytes as the shape needs.
+ * @param[out] data  Bytes of the shape. Caller's.
  *
  * @retval CGP_EINVAL   `index` out of range, or another type.
  * @retval CGP_EFORMAT  The file ends early.   @retval CGP_EIO
@@ -73,9 +72,9 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read(cgp_safetensors *file, in
                                                        void *data);
 
 /**
- * Read a tensor of type F32, F16 or BF16 as f32, which holds every value of these exactly.
+ * Read a tensor of type F32, F16 or BF16 as f32, which is exact.
  *
- * @param[out] data  As many f32 as the shape counts.
+ * @param[out] data  One f32 per element of the shape. Caller's.
  *
  * @retval CGP_EINVAL   `index` out of range, or another type.
  * @retval CGP_EFORMAT  The file ends early.   @retval CGP_EIO
@@ -84,16 +83,15 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_read_f32(cgp_safetensors *file
                                                            float *data);
 
 /**
- * Start a safetensors file. It is written under a temporary name beside `path` and takes its place when it is complete and
- * synced; until then, and after any failure, what was at `path` is untouched. Links are followed; only a killed process
- * leaves its temporary file (.cgpipe-PID-N.tmp) behind.
+ * Start a safetensors file. It is written under a temporary name beside `path` and replaces `path` once complete and synced;
+ * until then, and after any failure, `path` is unchanged. Links are followed. Only a killed process leaves its temporary file
+ * (.cgpipe-PID-N.tmp) behind.
  *
- * @param[in] names, types, shapes  [count], in the order in which the data will come. Names are unique. Borrowed.
- *                                  Header entries and data come in this order.
+ * @param[in] names, types, shapes  [count], in the order of the header and of the data. Names are unique. Borrowed.
  * @param[in] metadata  [2 n_metadata] key, value, key, value ... Borrowed. May be NULL.
  *
  * @retval CGP_EIO     The directory is missing or not writable, or `path` is not a regular file; nothing is left behind.
- * @retval CGP_EINVAL  A name twice, not UTF-8, or "__metadata__"; a shape without sense.   @retval CGP_ENOMEM
+ * @retval CGP_EINVAL  A name twice, not UTF-8, or "__metadata__"; an invalid shape.   @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status
 cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
@@ -102,7 +100,7 @@ cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count
 
 /** Append bytes of data; tensors follow each other without gaps.
  * @retval CGP_EIO     Not written; the writer can only be abandoned (or committed, which fails).
- * @retval CGP_EINVAL  More than the shapes need; nothing was written. */
+ * @retval CGP_EINVAL  More than the shapes need; nothing is written. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer,
                                                          const void *data, size_t bytes);
 
@@ -113,21 +111,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_safetensors_commit(cgp_safetensors_writer 
 /** Give up: delete the temporary file and free the writer. Accepts NULL. */
 CGP_API void cgp_safetensors_abandon(cgp_safetensors_writer *writer);
 
-/** Replace the file at `path` by `bytes` of `data`: whole or not at all, synced.
+/** Replace the file at `path` by `bytes` of `data`, atomically and synced.
  * @retval CGP_EIO     Not written, or not synced.   @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace(const char *path, const void *data,
                                                    size_t bytes);
 
 /**
- * Replace a file in an open directory, as cgp_file_replace() does, without following a link: a file in a directory that is not
- * the caller's alone, such as a record in a run's.
+ * Replace a file in an open directory, as cgp_file_replace(), without following a link. For directories that other users can
+ * write to.
  *
  * @param[in] directory  A descriptor of the directory, open for reading. Borrowed.
  * @param[in] name       Of the file in it, without a slash. Borrowed.
  * @param[in] path       The file's path for messages. Borrowed.
  * @param[in] data       `bytes` bytes. Borrowed.
  *
- * @retval CGP_EIO     Not written, or not synced; or the name is that of a link, a directory or another thing that is no
+ * @retval CGP_EIO     Not written, or not synced; or the name is that of a link, a directory or another entry that is not a
  *                     regular file.
  * @retval CGP_EINVAL  No name, or one with a slash.   @retval CGP_ENOMEM
  *
@@ -138,11 +136,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
                                                       size_t bytes);
 
 /**
- * Find the checkpoint that a run goes on from, and check every byte of it.
+ * Find the checkpoint that a run resumes from, and verify every byte of it.
  *
- * It is the one that `latest` leads to; its target is the name of a checkpoint beside it, and any other is refused. Where that
- * leads nowhere, a checkpoint that a crash left moved away (.cgpipe-*.old) is
- * put back first; then it is the one of the highest step that is whole.
+ * It is the target of `latest`, which has to be the name of a checkpoint beside it. If the target is missing, a checkpoint that a
+ * crash left moved away (.cgpipe-*.old) is restored first; then it is the complete one of the highest step.
  *
  * @param[out] path    Of the checkpoint's directory. Owned, free() it. May be NULL.
  * @param[out] step    Optimizer updates before it was saved. May be NULL.
@@ -150,8 +147,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_file_replace_at(int directory, const char 
  * @param[in]  directory  A run's directory, or one checkpoint's. Borrowed.
  *
  * @retval CGP_EIO      No checkpoint there, or unreadable.
- * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason, and names the whole checkpoint of the highest step
- *                      below, if there is one and it could be looked for.   @retval CGP_ENOMEM
+ * @retval CGP_EFORMAT  Damaged: the message has file, bytes and reason, and names the complete checkpoint of the highest
+ *                      step below, if one is found.   @retval CGP_ENOMEM
  *
  * Threads: any. Cost: reads all files of the checkpoint; after damage, those of checkpoints before it too.
  */
@@ -159,21 +156,20 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_checkpoint_find(char **path, int64_t *step
                                                       const char *directory);
 
 /**
- * Delete what dead processes left half written or half deleted in a directory:
+ * Delete incomplete files and directories of dead processes:
  *
- *     .cgpipe-*.tmp     files, links, and directories with their files, which nobody has locked
- *     .cgpipe-*.old     the same; but a checkpoint whose step has nothing in its place is put back there
+ *     .cgpipe-*.tmp     files, links, and directories with their files, without a lock
+ *     .cgpipe-*.old     likewise; but a checkpoint whose step has no other is restored
  *     .cgpipe-*.gone    locked or not
  *
- * Everything else stays, also other names that begin with .cgpipe-. A directory in such a directory is deleted if it is empty; if
- * not, both stay, and that is CGP_EIO.
- * What a living process writes is locked (flock) and stays; a killed process loses its locks. Where the file system has no
- * locks, the number of the process in the name decides. Call it when a run starts; cgp_pipeline_save() does too.
+ * Everything else stays, also other names that begin with .cgpipe-. A directory in such a directory is deleted if empty; if not,
+ * both stay: CGP_EIO. Entries of living processes are locked (flock) and stay; a killed process loses its locks. On a file
+ * system without locks, the pid in the name decides. Call it when a run starts; cgp_pipeline_save() calls it too.
  *
- * @param[in] directory  A missing one is clean. Borrowed.
+ * @param[in] directory  May be missing. Borrowed.
  *
- * @retval CGP_EIO     The directory cannot be read, or something in it not be deleted; the rest was.
- * @retval CGP_ENOMEM  Nothing was deleted.
+ * @retval CGP_EIO     The directory cannot be read, or an entry cannot be deleted; the others are.
+ * @retval CGP_ENOMEM  Nothing is deleted.
  *
  * Threads: any.
  */

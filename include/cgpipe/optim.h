@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.h -- what turns gradients into updates.
+/* optim.h -- optimizers and learning-rate schedules.
  *
  * Threads: any; an optimizer is a plain value. */
 #ifndef CGPIPE_OPTIM_H
@@ -18,10 +18,11 @@ typedef enum cgp_optim_kind {
     CGP_OPTIM_RMSPROP
 } cgp_optim_kind;
 
-/** How the learning rate goes on after its warm-up. */
+/** The learning rate after its warm-up. */
 typedef enum cgp_lr_kind {
     CGP_LR_CONSTANT,
-    CGP_LR_COSINE, /**< Half a cosine from the rate down to `min_ratio` of it, and constant from there on. */
+    /** Half a cosine from lr down to min_ratio lr, then constant. */
+    CGP_LR_COSINE,
     CGP_LR_STEP,      /**< Times `gamma` every `step_size` updates. */
     CGP_LR_MILESTONES /**< Times `gamma` after each of `milestones`. */
 } cgp_lr_kind;
@@ -31,9 +32,9 @@ typedef enum cgp_lr_kind {
 /**
  * The learning rate over the updates, as a factor of cgp_optim.lr. A plain value; all zero: constant.
  *
- * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with warmup_interval > 0 the rate rises
- * every warmup_interval updates: t is (t - 1) rounded down to a multiple of it. From there on, with s = t - warmup updates
- * behind it: constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step gamma^floor(s /
+ * Update t, counted from 1, has factor start + (1 - start) t / warmup while t < warmup; with warmup_interval > 0 it rises
+ * every warmup_interval updates: t is (t - 1) rounded down to a multiple of it. After the warm-up, with s = t - warmup:
+ * constant 1; cosine min_ratio + (1 - min_ratio) (1 + cos(pi min(1, s / (steps - warmup)))) / 2; step gamma^floor(s /
  * step_size); milestones gamma^(number of milestones m with t > m, counted from the first update).
  *
  * Source: Goyal et al. 2017, arXiv:1706.02677 (linear warm-up); Loshchilov and Hutter 2017, arXiv:1608.03983 (cosine).
@@ -41,15 +42,15 @@ typedef enum cgp_lr_kind {
 typedef struct cgp_lr_schedule {
     cgp_lr_kind kind;
     int64_t warmup;    /**< Updates, >= 0. */
-    int64_t steps;     /**< COSINE: the update with the lowest rate, > warmup. */
-    double min_ratio;  /**< COSINE: 0 <= min_ratio <= 1, a fraction of the rate. */
+    int64_t steps;     /**< COSINE: the update with the lowest lr, > warmup. */
+    double min_ratio;  /**< COSINE: lowest lr / lr, 0 <= min_ratio <= 1. */
     int64_t step_size; /**< STEP: updates, >= 1. */
-    double gamma;      /**< STEP, MILESTONES: > 0 and <= 1, so that the rate stays finite. */
-    double start; /**< Fraction of the rate that the warm-up begins with, 0 <= start <= 1. */
-    int64_t
-        warmup_interval; /**< Updates from one rise of the warm-up to the next; 0: a straight line. */
+    double gamma;      /**< STEP, MILESTONES: 0 < gamma <= 1, so that lr stays finite. */
+    double start;      /**< First lr of the warm-up / lr, 0 <= start <= 1. */
+    /** Updates between two rises of the warm-up; 0: linear. */
+    int64_t warmup_interval;
     int n_milestones;                       /**< MILESTONES: 0 to CGP_MAX_MILESTONES. */
-    int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, rising. */
+    int64_t milestones[CGP_MAX_MILESTONES]; /**< Updates, >= 1, ascending. */
 } cgp_lr_schedule;
 
 /**
@@ -67,7 +68,8 @@ typedef struct cgp_lr_schedule {
  * in the order of the parameters, so that it is the same for every balance. A norm that is not finite is an error of
  * cgp_optim_step(), which then updates nothing.
  *
- * Weight decay spares norms and biases, unless `decay_all`. What a kind does not use is ignored (RMSprop refuses nesterov).
+ * Weight decay excludes norms and biases, unless `decay_all`. Constants that a kind does not use are ignored (RMSprop refuses
+ * nesterov).
  *
  * Source: Sutskever et al. 2013 (Nesterov, in PyTorch's form); Loshchilov and Hutter 2019, arXiv:1711.05101; Kingma and Ba
  * 2015, arXiv:1412.6980; Tieleman and Hinton 2012 (RMSprop); Pascanu et al. 2013, arXiv:1211.5063 (clipping).
@@ -83,10 +85,10 @@ typedef struct cgp_optim {
     double alpha;        /**< RMSprop, 0 <= alpha < 1. */
     double clip_norm;    /**< Largest norm of all gradients, > 0; 0: no limit. */
     bool decay_all;      /**< Weight decay of norms and biases too, as PyTorch's default. */
-    cgp_lr_schedule schedule; /**< Of the rate. */
+    cgp_lr_schedule schedule; /**< Of lr. */
 } cgp_optim;
 
-/** SGD: rate, momentum, Nesterov or not, weight decay. */
+/** SGD with momentum, optionally Nesterov's. */
 static inline cgp_optim cgp_optim_sgd(double lr, double momentum, bool nesterov,
                                       double weight_decay) {
     const cgp_lr_schedule constant = {CGP_LR_CONSTANT, 0, 0, 0, 0, 0, 0, 0, 0, {0}};
@@ -127,7 +129,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_optim_kind_parse(cgp_optim_kind *out, cons
 /** Return the name that cgp_optim_kind_parse() takes. Static. */
 CGP_API const char *cgp_optim_kind_name(cgp_optim_kind kind);
 
-/** Parse "constant", "cosine" or "step". @retval CGP_EINVAL with the nearest name. */
+/** Parse "constant", "cosine", "step" or "milestones". @retval CGP_EINVAL with the nearest name. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_lr_kind_parse(cgp_lr_kind *out, const char *text);
 
 /** Return the name that cgp_lr_kind_parse() takes. Static. */
@@ -136,8 +138,8 @@ CGP_API const char *cgp_lr_kind_name(cgp_lr_kind kind);
 /** Return the learning rate of update number `update`, from 1. @param[in] optim One that cgp_optim_check() accepts. */
 CGP_API double cgp_optim_lr_at(const cgp_optim *optim, int64_t update);
 
-/** Check the constants that the kind and its schedule use, and that none at all is NaN. @retval CGP_EINVAL The message names
- * the one that is wrong and its range. */
+/** Check the constants that the kind and its schedule use, and that none is NaN. @retval CGP_EINVAL The message has the wrong
+ * one and its range. */
 CGP_API CGP_MUST_CHECK cgp_status cgp_optim_check(const cgp_optim *optim);
 
 /** Return the number of state elements (f32) per parameter: SGD 0 or 1 (momentum), AdamW and Adam 2, RMSprop 1 or 2

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* blocks.c -- SHA-256 of each block of a file, so that damage has a place.
+/* blocks.c -- SHA-256 of each block of a file, to locate damage.
  *
  *     |-------- 1 MiB --------|-------- 1 MiB --------|--- rest ---|
  *         digests[0]              digests[1]            digests[2] */
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 #include "base/base.h"
 #include "checkpoint/file.h"
@@ -14,11 +14,11 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What a check has found. */
+/* The result of a check. */
 typedef struct findings {
     int64_t file_bytes;
     int64_t first; /* block; -1: none */
-    int64_t bad;   /* blocks, as far as the file was read */
+    int64_t bad;   /* blocks, up to the end of the file */
 } findings;
 
 cgp_status cgp__digest(const void *data, size_t bytes, char hex[65]) {
@@ -56,27 +56,27 @@ cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t *
     return status;
 }
 
-/* After the block in which the file ends early there is nothing to read. */
+/* Stop at the block in which the file ends early. */
 static cgp_status check_all(int fd, const char *path, char *block, int64_t bytes,
                             const json_t *digests, findings *found) {
     char hex[65];
     size_t got = 0;
     for (int64_t b = 0; b < (int64_t)json_array_size(digests); b++) {
         const int64_t begin = b * CGP__BLOCK_BYTES;
-        const size_t due = (size_t)cgp__min(bytes - begin, CGP__BLOCK_BYTES);
-        CGP_TRY(cgp__read_at(fd, path, begin, block, due, &got));
+        const size_t wanted = (size_t)cgp__min(bytes - begin, CGP__BLOCK_BYTES);
+        CGP_TRY(cgp__read_at(fd, path, begin, block, wanted, &got));
         CGP_TRY(cgp__digest(block, got, hex));
         const char *expected = json_string_value(json_array_get(digests, (size_t)b));
-        if (got == due && strcmp(hex, expected) == 0) continue;
+        if (got == wanted && strcmp(hex, expected) == 0) continue;
         if (found->bad++ == 0) found->first = b;
-        if (got < due) break;
+        if (got < wanted) break;
     }
     return CGP_OK;
 }
 
 static cgp_status report(const char *path, int64_t bytes, const findings *found) {
     char size[96] = "", more[64] = "";
-    int64_t begin = bytes, end = found->file_bytes; /* only the end is wrong: too much of it */
+    int64_t begin = bytes, end = found->file_bytes; /* only extra bytes at the end */
     if (found->bad == 0 && found->file_bytes == bytes) return CGP_OK;
     if (found->bad > 0) {
         begin = found->first * CGP__BLOCK_BYTES;

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint.h -- the files of one step in a directory of their own: all of them whole, or no directory.
- * Knows no model.
+/* checkpoint.h -- the files of one step in a directory: all of them complete, or no directory. Knows no model.
  *
  *     RUN/step-00000042/                    files, checkpoint.json, checkpoint.sha256
- *     RUN/latest                            a link to the step that was saved last
- *     RUN/.cgpipe-step-00000042-7-0.tmp/    what process 7 is writing
+ *     RUN/latest                            a link to the step saved last
+ *     RUN/.cgpipe-step-00000042-7-0.tmp/    in progress, of process 7
  *
- * A run's directory belongs to one writing process at a time; readers may come at any moment. Its path may be a link. Below it
- * everything goes by descriptor, and no link is followed, but for `latest`, whose target is the name of a checkpoint. */
+ * A run's directory has one writing process at a time and any number of readers. Its path may be a link. Below it all
+ * accesses are relative to its descriptor, and no link is followed but `latest`, whose target is the name of a checkpoint. */
 #ifndef CGP_SRC_CHECKPOINT_CHECKPOINT_H
 #define CGP_SRC_CHECKPOINT_CHECKPOINT_H
 
@@ -15,14 +14,13 @@
 
 enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
-/* The largest step that the name of a checkpoint's directory has digits for. Counts that go on from it stay far
- * from overflow. */
+/* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from overflow. */
 #define CGP__MAX_STEP INT64_C(999999999999999999)
 
-/* What checkpoint.json says besides the files. All pointers are borrowed. */
+/* The contents of checkpoint.json besides the files. All pointers are borrowed. */
 typedef struct cgp__checkpoint_info {
     int64_t step;         /* optimizer updates; names the directory */
-    int64_t dropout_step; /* of the mini-batch that comes next, in the key of dropout */
+    int64_t dropout_step; /* of the next mini-batch, in the key of dropout */
     uint64_t seed;
     const char *optimizer;
     int n_states;
@@ -34,21 +32,21 @@ typedef struct cgp__checkpoint_info {
 
 typedef struct cgp__checkpoint_writer cgp__checkpoint_writer;
 
-/* CGP_EINVAL: it is not UTF-8. Commit checks it too, when everything else is written. */
+/* CGP_EINVAL: not UTF-8. Commit checks it too, after everything else is written. */
 cgp_status cgp__checkpoint_check_note(const char *note);
 
 /* Make the run's directory if it is missing, clean it, and open a temporary directory in it. CGP_EIO:
- * not possible, or `latest` is there and is no link. */
+ * not possible, or `latest` exists and is not a link. */
 cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *directory,
                                   int64_t step);
 
-/* The highest step that has a checkpoint in the run's directory; -1: there is none. */
+/* The highest step that has a checkpoint in the run's directory; -1: none. */
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
 
-/* The path of a file that is written, for messages; owned by the caller, NULL when short. */
+/* The path of a file in progress, for messages; owned by the caller, NULL when out of memory. */
 char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
 
-/* The directory that it is written in: a descriptor, borrowed. */
+/* The temporary directory: a descriptor, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
 /* The tensors to write to a safetensors file; see cgp_safetensors_create(). */
@@ -61,19 +59,18 @@ typedef struct cgp__tensor_list {
     int n_metadata;
 } cgp__tensor_list;
 
-/* cgp_safetensors_create() in an open directory, where no link is followed; AT_FDCWD: at `path`, where links are. `path` is for
- * messages otherwise. */
+/* cgp_safetensors_create() in an open directory, following no link; with AT_FDCWD, at `path`, following links. Otherwise
+ * `path` is for messages. */
 cgp_status cgp__safetensors_create_at(cgp_safetensors_writer **out, int directory,
                                       const char *name, const char *path,
                                       const cgp__tensor_list *tensors);
 
-/* Take a file, complete and synced, into the checkpoint: reads it for its SHA-256. */
+/* Add a complete, synced file to the checkpoint; reads it for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);
 
-/* Put the checkpoint in place of what has its step, point `latest` to it, delete those of lower
- * steps but for `keep` - 1 (0: none). Those of higher steps, left from before an older one was
- * loaded, do not count and stay until the run comes to their steps and replaces them. Frees the
- * writer. CGP_EIO before the renaming: nothing has changed. */
+/* Replace the checkpoint of this step, if any, point `latest` to the new one, and delete those of lower steps but the last
+ * `keep` - 1 (keep 0: delete none). Those of higher steps, from before an older one was loaded, do not count and stay until
+ * the run reaches their steps and replaces them. Frees the writer. CGP_EIO before the renaming: nothing has changed. */
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep);
 
@@ -84,16 +81,16 @@ void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer);
 
 typedef struct cgp__checkpoint cgp__checkpoint;
 
-/* Find and check as cgp_checkpoint_find() does. All files stay open: whoever deletes or replaces
- * the checkpoint now does not disturb its reader. */
+/* Find and check as cgp_checkpoint_find() does. All files stay open, so that deleting or replacing the checkpoint does not
+ * affect its reader. */
 cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory);
 
 /* Borrowed until close. */
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint);
 const char *cgp__checkpoint_path(const cgp__checkpoint *checkpoint);
 
-/* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: it has no
- * such file, or that is no safetensors file. */
+/* Open one of its files. Owned by the caller; it may outlive the checkpoint. CGP_EFORMAT: no such file, or not a
+ * safetensors file. */
 cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char *name,
                                    cgp_safetensors **out);
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_read.c -- find a checkpoint and check all of it before anybody believes any of it.
+/* checkpoint_read.c -- find a checkpoint and verify all of it before any of it is used.
  *
- * One checkpoint's directory is opened once and its files relative to it, so that they all belong
- * together, whatever a process that trains does to the names meanwhile. The path that the caller
- * gives may be a link, but not under the name of a checkpoint. No link is followed in a run or in a
- * checkpoint but `latest`, whose target is read and has to be the name of a checkpoint. */
+ * A checkpoint's directory is opened once, and its files relative to it, so that they belong together even if a training
+ * process renames directories meanwhile. The caller's path may be a link, but not under the name of a checkpoint. No link is
+ * followed in a run or in a checkpoint but `latest`, whose target has to be the name of a checkpoint. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 #include "base/base.h"
 #include "checkpoint/file.h"
@@ -23,7 +22,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { LONGEST_MANIFEST = 1 << 28, SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2 };
+enum { MAX_MANIFEST_BYTES = 1 << 28, SUM_BYTES = 64 + sizeof CGP__SUM_LINE - 1 - 2 };
 
 struct cgp__checkpoint {
     char *path;
@@ -55,7 +54,7 @@ static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
                              CGP_EFORMAT, fd);
 }
 
-/* All of a file, which is at most `most` bytes. */
+/* Read a whole file of at most `max` bytes. */
 static cgp_status read_all(int fd, const char *path, size_t max, char **text, size_t *length) {
     struct stat info;
     if (fstat(fd, &info))
@@ -69,7 +68,7 @@ static cgp_status read_all(int fd, const char *path, size_t max, char **text, si
     return cgp__read_at(fd, path, 0, *text, (size_t)info.st_size, length);
 }
 
-/* *text is to be freed, also after a failure. */
+/* The caller frees *text, also after a failure. */
 static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, size_t max,
                             char **text, size_t *length) {
     int fd = -1;
@@ -82,7 +81,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
     return status;
 }
 
-/* A manifest that stands for itself may be that of another checkpoint. */
+/* A valid manifest may be that of another checkpoint. */
 static cgp_status check_step(const cgp__checkpoint *checkpoint) {
     const char *slash = strrchr(checkpoint->path, '/');
     const int64_t named = cgp__step_of_name(slash ? slash + 1 : checkpoint->path);
@@ -93,7 +92,7 @@ static cgp_status check_step(const cgp__checkpoint *checkpoint) {
                     checkpoint->path, checkpoint->manifest.info.step, named);
 }
 
-/* The manifest was found whole, so it is the sum that is damaged. */
+/* The manifest is valid, so on a mismatch the sum is damaged. */
 static cgp_status check_sum(const cgp__checkpoint *checkpoint, const char *manifest,
                             size_t length) {
     char hex[65], line[SUM_BYTES + 1];
@@ -119,7 +118,8 @@ static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
     char *text = NULL, *path = path_of(checkpoint, CGP__MANIFEST);
     size_t length = 0;
     if (!path) return cgp__no_memory(checkpoint->path, 64);
-    cgp_status status = read_file(checkpoint, CGP__MANIFEST, LONGEST_MANIFEST, &text, &length);
+    cgp_status status =
+        read_file(checkpoint, CGP__MANIFEST, MAX_MANIFEST_BYTES, &text, &length);
     if (status == CGP_OK)
         status = cgp__manifest_parse(&checkpoint->manifest, path, text, length);
     if (status == CGP_OK) status = check_step(checkpoint);
@@ -140,18 +140,18 @@ static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
     return status;
 }
 
-/* A checkpoint to open: its name in an open directory (a run's, where links are not followed), or a path of the caller's
- * (AT_FDCWD, where they are). `path` is for messages, its last part for the step. */
-typedef struct place {
+/* A checkpoint to open: its name in an open directory (a run's, following no link), or the caller's path (AT_FDCWD, following
+ * links). `path` is for messages, its last part for the step. */
+typedef struct location {
     int directory;
     const char *name, *path;
-} place;
+} location;
 
-static int flags_of(const place *p) {
+static int flags_of(const location *p) {
     return p->directory == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW;
 }
 
-static cgp_status open_directory(cgp__checkpoint *checkpoint, const place *p) {
+static cgp_status open_directory(cgp__checkpoint *checkpoint, const location *p) {
     struct stat info;
     const int links = p->directory == AT_FDCWD ? 0 : O_NOFOLLOW;
     checkpoint->directory =
@@ -166,17 +166,17 @@ static cgp_status open_directory(cgp__checkpoint *checkpoint, const place *p) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", checkpoint->path, strerror(reason));
 }
 
-/* Tell whether the name leads to another directory by now, or to none. */
-static bool has_moved(const cgp__checkpoint *checkpoint, const place *p) {
+/* Return whether the name now refers to another directory, or to none. */
+static bool has_moved(const cgp__checkpoint *checkpoint, const location *p) {
     struct stat opened, now;
     if (fstatat(p->directory, p->name, &now, flags_of(p))) return errno == ENOENT;
     return checkpoint->directory >= 0 && fstat(checkpoint->directory, &opened) == 0 &&
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's directory and check everything in it. *moved: it failed because somebody
- * deleted or replaced it meanwhile. */
-static cgp_status open_one(cgp__checkpoint **out, const place *p, bool *moved) {
+/* Open a checkpoint's directory and check everything in it. *moved: it failed because the checkpoint was deleted or replaced
+ * meanwhile. */
+static cgp_status open_one(cgp__checkpoint **out, const location *p, bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
     *moved = false;
     if (!checkpoint) return cgp__no_memory(p->path, sizeof *checkpoint);
@@ -202,14 +202,14 @@ static cgp_status open_one(cgp__checkpoint **out, const place *p, bool *moved) {
 
 /* A run's directory. */
 typedef struct run_directory {
-    int fd; /* O_PATH: its names are looked up, also where one may not list it */
+    int fd; /* O_PATH: look-ups work also without permission to list */
     const char *path;
 } run_directory;
 
-/* What is told where no whole one was found: only who could look knows that there is none. */
-static const char *before(bool looked) {
-    return looked ? "; there is no whole checkpoint before it"
-                  : "; whether there is a whole checkpoint before it could not be found out";
+/* The end of a message when no older checkpoint was found; certain only if all of them could be read. */
+static const char *none_before(bool all_read) {
+    return all_read ? "; there is no whole checkpoint before it"
+                    : "; not all checkpoints before it could be read";
 }
 
 static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const char *name,
@@ -217,21 +217,20 @@ static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const
     char *path = cgp__format("%s/%s", run->path, name);
     *moved = false;
     if (!path) return cgp__no_memory(run->path, 64);
-    const cgp_status status = open_one(out, &(place){run->fd, name, path}, moved);
+    const cgp_status status = open_one(out, &(location){run->fd, name, path}, moved);
     free(path);
     return status;
 }
 
-/* Open the checkpoint of the highest step below `below` that is whole. Those passed over are
- * logged. If none is, the failure is that of the highest, and *looked whether all of them could be
- * read; CGP_EIO if there are none at all. */
+/* Open the complete checkpoint of the highest step below `below`, logging those skipped. If there is none, the failure is that
+ * of the highest, and *all_read says if all could be read; CGP_EIO if there are no checkpoints. */
 static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, int64_t below,
-                              bool *looked) {
+                              bool *all_read) {
     int64_t *steps = NULL;
     int count = 0, unread = 0;
     bool moved = false;
     char message[1024] = "";
-    *looked = false;
+    *all_read = false;
     CGP_TRY(cgp__steps_list(run->fd, run->path, &steps, &count));
     cgp_status first = CGP_OK, status = CGP_EIO;
     for (int i = count - 1; i >= 0 && status != CGP_OK && status != CGP_ENOMEM; i--) {
@@ -246,21 +245,21 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
     }
     free(steps);
     if (status == CGP_OK || status == CGP_ENOMEM) return status;
-    *looked = unread == 0;
+    *all_read = unread == 0;
     if (first == CGP_OK) return cgp_fail(CGP_EIO, "%s: there is no checkpoint here", run->path);
     const bool others_read = unread == (first == CGP_EIO ? 1 : 0);
-    return cgp_fail(first, "%s%s", message, before(others_read));
+    return cgp_fail(first, "%s%s", message, none_before(others_read));
 }
 
-/* Add to the message of a damaged checkpoint which one is whole before it. */
-static cgp_status offer(cgp_status status, const run_directory *run, int64_t step) {
+/* Add the last complete checkpoint before a damaged one to its message. */
+static cgp_status suggest_older(cgp_status status, const run_directory *run, int64_t step) {
     char message[1024];
-    bool looked = false;
+    bool all_read = false;
     cgp__checkpoint *other = NULL;
     snprintf(message, sizeof message, "%s", cgp_message());
     if (status != CGP_EFORMAT && status != CGP_EIO) return status;
-    if (open_newest(&other, run, step, &looked) != CGP_OK)
-        return cgp_fail(status, "%s%s", message, before(looked));
+    if (open_newest(&other, run, step, &all_read) != CGP_OK)
+        return cgp_fail(status, "%s%s", message, none_before(all_read));
     status = cgp_fail(status, "%s; %s is whole (load %s)", message,
                       cgp__step_name_of(other->manifest.info.step).text, other->path);
     cgp__checkpoint_close(other);
@@ -268,16 +267,16 @@ static cgp_status offer(cgp_status status, const run_directory *run, int64_t ste
 }
 
 /* Open the checkpoint of a step by its name in its run. */
-static cgp_status open_step(cgp__checkpoint **out, const run_directory *run, const place *p,
+static cgp_status open_step(cgp__checkpoint **out, const run_directory *run, const location *p,
                             bool *moved) {
     const int64_t step = cgp__step_of_name(p->name);
     const cgp_status status = open_one(out, p, moved);
     if (status == CGP_OK || *moved || step < 0) return status;
-    return offer(status, run, step);
+    return suggest_older(status, run, step);
 }
 
-/* *found: whether an open directory has an entry; stays if it has been found already. */
-static void look_for(int directory, const char *name, bool *found) {
+/* Set *found if an open directory has an entry. */
+static void find_entry(int directory, const char *name, bool *found) {
     struct stat info;
     if (!*found) *found = fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
@@ -289,15 +288,15 @@ static cgp_status open_run_directory(run_directory *run, const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-/* Read where `latest` leads: *name is the checkpoint's, "" if there is none there. A directory by that name, which a copy that
- * follows links makes, is the checkpoint itself. */
+/* Read the target of `latest`: *name is the checkpoint's, "" if there is none. A directory named `latest`, made by a copy that
+ * follows links, is the checkpoint itself. */
 static cgp_status read_latest(const run_directory *run, cgp__step_name *name) {
     struct stat info;
     char target[sizeof name->text];
     name->text[0] = '\0';
     const ssize_t length = readlinkat(run->fd, CGP__LATEST, target, sizeof target - 1);
     if (length < 0 && errno == EINVAL)
-        snprintf(name->text, sizeof name->text, CGP__LATEST); /* is no link */
+        snprintf(name->text, sizeof name->text, CGP__LATEST); /* not a link */
     if (length <= 0) return CGP_OK;
     target[length] = '\0';
     if (cgp__step_of_name(target) < 0)
@@ -312,30 +311,30 @@ static cgp_status read_latest(const run_directory *run, cgp__step_name *name) {
 }
 
 static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, bool *moved) {
-    bool looked = false;
+    bool all_read = false;
     cgp__step_name name;
     *moved = false;
     CGP_TRY(read_latest(run, &name));
     if (!name.text[0]) {
-        CGP_TRY(cgp__replaced_put_back(run->fd, run->path));
+        CGP_TRY(cgp__replaced_restore(run->fd, run->path));
         CGP_TRY(read_latest(run, &name));
     }
     if (!name.text[0]) {
-        CGP_TRY(open_newest(out, run, INT64_MAX, &looked));
+        CGP_TRY(open_newest(out, run, INT64_MAX, &all_read));
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s",
                  run->path, (*out)->path);
         return CGP_OK;
     }
     char *path = cgp__format("%s/%s", run->path, name.text);
     if (!path) return cgp__no_memory(run->path, 64);
-    const cgp_status status = open_step(out, run, &(place){run->fd, name.text, path}, moved);
+    const cgp_status status = open_step(out, run, &(location){run->fd, name.text, path}, moved);
     free(path);
     return status;
 }
 
 /* --- the caller's path --- */
 
-/* Open a checkpoint whose name in its run the path says: there it is no link. */
+/* Open a path that ends in the name of a checkpoint, which may not be a link. */
 static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
     run_directory run;
     const char *slash = strrchr(path, '/');
@@ -343,7 +342,7 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *move
     if (!directory) return cgp__no_memory(path, strlen(path));
     cgp_status status = open_run_directory(&run, directory);
     if (status == CGP_OK) {
-        const place p = {run.fd, slash ? slash + 1 : path, path};
+        const location p = {run.fd, slash ? slash + 1 : path, path};
         status = open_step(out, &run, &p, moved);
         close(run.fd);
     }
@@ -351,10 +350,10 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *move
     return status;
 }
 
-/* Open a checkpoint by a path of the caller's, which may lead into a run: then one before it is looked for. */
+/* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after damage. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  bool *moved) {
-    cgp_status status = open_one(out, &(place){AT_FDCWD, path, path}, moved);
+    cgp_status status = open_one(out, &(location){AT_FDCWD, path, path}, moved);
     char *slash = real ? strrchr(real, '/') : NULL;
     const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
     run_directory run;
@@ -363,12 +362,12 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
     char message[1024];
     snprintf(message, sizeof message, "%s", cgp_message());
     if (open_run_directory(&run, real) != CGP_OK) return cgp_fail(status, "%s", message);
-    status = offer(status, &run, step);
+    status = suggest_older(status, &run, step);
     close(run.fd);
     return status;
 }
 
-/* A checkpoint, or a run: by the name that the path leads to, or by what is in it. */
+/* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's entries. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved) {
     const char *last = strrchr(path, '/');
     *moved = false;
@@ -380,8 +379,8 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
     run_directory run;
     cgp_status status = open_run_directory(&run, path);
     if (status == CGP_OK) {
-        look_for(run.fd, CGP__MANIFEST, &one);
-        look_for(run.fd, CGP__MANIFEST_SUM, &one);
+        find_entry(run.fd, CGP__MANIFEST, &one);
+        find_entry(run.fd, CGP__MANIFEST_SUM, &one);
         status = one ? open_elsewhere(out, path, real, moved) : open_latest(out, &run, moved);
         close(run.fd);
     }
@@ -400,7 +399,7 @@ cgp_status cgp__checkpoint_open(cgp__checkpoint **out, const char *directory) {
     return status;
 }
 
-/* --- what is in it --- */
+/* --- contents --- */
 
 const cgp__checkpoint_info *cgp__checkpoint_info_of(const cgp__checkpoint *checkpoint) {
     return &checkpoint->manifest.info;

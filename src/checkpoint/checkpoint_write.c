@@ -1,20 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* checkpoint_write.c -- a checkpoint that is there whole or not at all, also after a crash.
+/* checkpoint_write.c -- write a checkpoint atomically: complete or absent, also after a crash.
  *
  *     create   RUN/.cgpipe-step-00000042-<pid>-<n>.tmp, locked
- *     add      files, each synced when it was written
+ *     add      files, each synced after writing
  *     commit   checkpoint.json and checkpoint.sha256; sync the temporary directory
  *              rename it to RUN/step-00000042; sync RUN        now it exists
- *              rename a new link to RUN/latest; sync RUN       now a run goes on from it
+ *              rename a new link to RUN/latest; sync RUN       now a run resumes from it
  *              rename older ones to .gone; sync RUN; delete them
  *
- * What has the same step already changes places with it in one call (RENAME_EXCHANGE). Where the
- * file system cannot do that, it is renamed to .old first, and after a crash right there put back
- * by cgp_checkpoint_clean() and by who looks for it. */
+ * An existing checkpoint of the same step is exchanged with the new one in one call (RENAME_EXCHANGE). Where the file system
+ * cannot do that, it is renamed to .old first; after a crash right there, cgp_checkpoint_clean() and readers restore it. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* renameat2 */
 #endif
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 #include "base/base.h"
 #include "checkpoint/file.h"
@@ -31,12 +30,12 @@
 
 struct cgp__checkpoint_writer {
     char *directory; /* of the run */
-    int run;         /* open: the same; all names below are in it */
-    bool made;       /* by us */
+    int run;         /* its descriptor; all names below are in it */
+    bool made;       /* by this writer */
     int64_t step;
     cgp__step_name final; /* step-00000042 */
     char *temporary;      /* NULL while there is nothing to delete */
-    int lock; /* the directory that is written, open and locked until it has its name */
+    int lock;             /* the temporary directory, open and locked until renamed */
     json_t *files;
 };
 
@@ -46,7 +45,7 @@ static void release(cgp__checkpoint_writer *writer) {
         cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
-    if (writer->made) (void)rmdir(writer->directory); /* fails if there is something in it */
+    if (writer->made) (void)rmdir(writer->directory); /* fails if not empty */
     json_decref(writer->files);
     free(writer->temporary);
     free(writer->directory);
@@ -54,7 +53,7 @@ static void release(cgp__checkpoint_writer *writer) {
 }
 
 void cgp__checkpoint_abandon(cgp__checkpoint_writer *writer) {
-    char message[1024]; /* of the failure that made the caller give up */
+    char message[1024]; /* of the failure before this call */
     snprintf(message, sizeof message, "%s", cgp_message());
     if (!writer) return;
     release(writer);
@@ -71,8 +70,7 @@ static cgp_status make_directory(cgp__checkpoint_writer *writer) {
         const int reason = fd < 0 ? (parent ? errno : 0) : cgp__sync_directory(fd);
         if (fd >= 0) close(fd);
         free(parent);
-        if (reason == 0 || reason == EACCES)
-            return CGP_OK; /* one may write but not read there */
+        if (reason == 0 || reason == EACCES) return CGP_OK; /* writable but not readable */
         return cgp_fail(CGP_EIO, "%s: its directory cannot be synced (%s)", writer->directory,
                         strerror(reason));
     }
@@ -88,14 +86,14 @@ static cgp_status open_directory(cgp__checkpoint_writer *writer) {
     CGP_TRY(make_directory(writer));
     writer->run = open(writer->directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (writer->run >= 0) return CGP_OK;
-    if (errno == ENOTDIR || errno == ENOENT) /* ENOENT: a link that leads nowhere */
+    if (errno == ENOTDIR || errno == ENOENT) /* ENOENT: a dangling link */
         return cgp_fail(CGP_EIO, "%s: is not a directory, expected that of a run",
                         writer->directory);
     return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
                     strerror(errno));
 }
 
-/* Find out before anything is written. */
+/* Check before anything is written. */
 static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
     struct stat info;
     const int reason =
@@ -109,8 +107,8 @@ static cgp_status check_latest(const cgp__checkpoint_writer *writer) {
                     S_ISDIR(info.st_mode) ? "a directory" : "something else");
 }
 
-/* 0 if a new directory is ours under its name and locked, EAGAIN if cgp_checkpoint_clean() was faster,
- * or errno. A file system without locks gives none to either. */
+/* Lock a new directory. Returns 0 if it still has its name, EAGAIN if cgp_checkpoint_clean() deleted it first, or errno. On a
+ * file system without locks neither has one. */
 static int lock_new(int run, int fd, const char *name) {
     struct stat info, now;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -119,8 +117,7 @@ static int lock_new(int run, int fd, const char *name) {
     return now.st_ino == info.st_ino ? 0 : EAGAIN;
 }
 
-/* Make a directory and lock it. 0, EAGAIN if another name is to be tried, or errno; nothing is left
- * then. */
+/* Make a directory and lock it. Returns 0; or EAGAIN to try another name, or errno, with nothing left behind. */
 static int make_locked(int run, const char *name, int *lock) {
     if (mkdirat(run, name, 0777)) return errno == EEXIST ? EAGAIN : errno;
     const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -247,7 +244,7 @@ static cgp_status sync_run(const cgp__checkpoint_writer *writer) {
     return sync_directory(writer->run, writer->directory);
 }
 
-/* Both names exist. 0, or -1 and errno. */
+/* Exchange two existing names. Returns 0, or -1 with errno. */
 static int exchange(int run, const char *one, const char *other) {
 #ifdef RENAME_EXCHANGE
     return renameat2(run, one, run, other, RENAME_EXCHANGE);
@@ -262,8 +259,8 @@ static int rename_in(int run, const char *from, const char *to) {
     return renameat(run, from, run, to);
 }
 
-/* In two steps, where one is not to be had. What was there is then at *old. */
-static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
+/* Replace in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then at *old. */
+static int replace_in_two_steps(const cgp__checkpoint_writer *writer, char **old) {
     const int run = writer->run;
     const char *final = writer->final.text;
     *old = cgp__temporary_name(final, CGP__REPLACED);
@@ -271,13 +268,13 @@ static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
         errno = ENOMEM;
         return -1;
     }
-    /* no process shall put it back yet */
+    /* keep other processes from restoring it */
     const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
         result = rename_in(run, final, *old) || rename_in(run, writer->temporary, final);
-        reason = errno; /* ENOTEMPTY: where locks are not to be had, it was put back */
+        reason = errno; /* ENOTEMPTY: without locks, it was restored */
     }
     if (result) (void)rename_in(run, *old, final);
     if (lock >= 0) close(lock);
@@ -285,17 +282,17 @@ static int replace_in_two(const cgp__checkpoint_writer *writer, char **old) {
     return result;
 }
 
-/* Give the checkpoint its name. writer->temporary is then what had it before, or NULL. */
-static cgp_status take_place(cgp__checkpoint_writer *writer) {
+/* Rename the checkpoint to its final name. writer->temporary is then the replaced one, or NULL. */
+static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     struct stat info;
     char *old = NULL;
     int result = 0;
     if (fstatat(writer->run, writer->final.text, &info, AT_SYMLINK_NOFOLLOW)) {
         result = rename_in(writer->run, writer->temporary, writer->final.text);
     } else if (exchange(writer->run, writer->temporary, writer->final.text) == 0) {
-        return sync_run(writer); /* its temporary name is that of the old one now */
+        return sync_run(writer); /* the temporary name is the old one's now */
     } else {
-        result = replace_in_two(writer, &old);
+        result = replace_in_two_steps(writer, &old);
     }
     if (result) {
         free(old);
@@ -307,13 +304,13 @@ static cgp_status take_place(cgp__checkpoint_writer *writer) {
     return sync_run(writer);
 }
 
-/* A process on another machine that cleans may delete our link, which has no lock, before it has its name. */
+/* Retry: a process that cleans on another machine may delete the link, which has no lock, before it is renamed. */
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
         char *link = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
         if (!link) return cgp__no_memory(writer->directory, 64);
-        (void)unlinkat(writer->run, link, 0); /* left by a dead process of the same number */
+        (void)unlinkat(writer->run, link, 0); /* left by a dead process with the same pid */
         result = symlinkat(writer->final.text, writer->run, link);
         if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
         reason = errno;
@@ -325,7 +322,7 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
                     writer->directory, writer->final.text, strerror(reason));
 }
 
-/* Take a checkpoint's name from it; what it has then is owned by the caller, NULL if that failed. */
+/* Rename a checkpoint to a temporary name, owned by the caller; NULL on failure. */
 static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
     const cgp__step_name name = cgp__step_name_of(step);
     char *to = cgp__temporary_name(name.text, CGP__DELETED);
@@ -340,13 +337,13 @@ static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
     return to;
 }
 
-/* The new checkpoint is there: that an old one stays is no failure, but a person should know of it. */
+/* The new checkpoint is saved: an old one that stays is a warning, not a failure. */
 static void warn_kept(int64_t step) {
     cgp__log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
              cgp_message());
 }
 
-/* Never half of a checkpoint under its name: all names are gone for good before a file is. */
+/* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted. */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
     char **names = cgp__calloc((size_t)count, sizeof *names);
@@ -382,7 +379,7 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep) {
     cgp_status status = write_manifest(writer, info);
     if (status == CGP_OK) status = sync_directory(writer->lock, writer->directory);
-    if (status == CGP_OK) status = take_place(writer);
+    if (status == CGP_OK) status = rename_final(writer);
     if (status == CGP_OK) status = point_latest(writer);
     if (status != CGP_OK) {
         cgp__checkpoint_abandon(writer);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* file.c -- replace a file whole or not at all; and read one.
+/* file.c -- replace a file atomically; read one.
  *
- *     create   directory/.cgpipe-<pid>-<counter>.tmp, which must not exist yet, and lock it
+ *     create   directory/.cgpipe-<pid>-<counter>.tmp, new and locked
  *     write    to it
  *     commit   fsync it, rename it to the path, fsync the directory
  *
- * A reader sees the old file or the new one at any moment, also after a crash. Only a killed
- * process leaves its temporary file behind, without its lock, for cgp_checkpoint_clean(). The
- * temporary name does not contain the final one, so that it fits wherever the final one does. The
- * directory is open from create to commit, and all names are relative to it. */
+ * A reader sees the old file or the new one at any time, also after a crash. Only a killed process leaves its temporary file
+ * behind, without its lock, for cgp_checkpoint_clean(). The temporary name does not contain the final one, so its length is
+ * valid wherever the final one's is. The directory is open from create to commit, and all names are relative to it. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
@@ -27,14 +26,14 @@
 #include <unistd.h>
 
 struct cgp__file {
-    pid_t process; /* that writes it */
+    pid_t process; /* the writer */
     int fd;
-    int directory;   /* open: that of the file */
+    int directory;   /* descriptor of the file's directory */
     char *name;      /* as the caller wrote it, for messages */
-    char *path;      /* of what is replaced: `name`, or where that link leads */
-    char *entry;     /* its name in `directory` */
+    char *path;      /* of the file to replace: `name`, or the target of that link */
+    char *entry;     /* the file's name in `directory` */
     char *temporary; /* a name in `directory`; NULL while there is none to delete */
-    bool failed;     /* a write failed: the temporary file is not what it should be */
+    bool failed;     /* a write failed: the temporary file is incomplete */
 };
 
 static void release(cgp__file *file) {
@@ -53,7 +52,7 @@ void cgp__file_abandon(cgp__file *file) {
     if (file) release(file);
 }
 
-/* Refuse what a rename would destroy: a directory, a device (think of root and /dev/null). */
+/* Refuse to replace a directory or a device (/dev/null, as root). */
 static cgp_status check_kind(const cgp__file *file, mode_t mode) {
     if (S_ISREG(mode)) return CGP_OK;
     if (S_ISDIR(mode))
@@ -64,7 +63,7 @@ static cgp_status check_kind(const cgp__file *file, mode_t mode) {
     return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced", file->name);
 }
 
-/* Find what stands at file->name, following links. */
+/* Find the file at file->name, following links. */
 static cgp_status find_target(cgp__file *file) {
     struct stat info;
     const char *slash = strrchr(file->name, '/');
@@ -93,7 +92,7 @@ char *cgp__directory_of(const char *path) {
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
 }
 
-/* Open the directory of file->path, in which everything happens from here on. */
+/* Open the directory of file->path; all later accesses are relative to it. */
 static cgp_status open_directory(cgp__file *file) {
     const char *slash = strrchr(file->path, '/');
     char *directory = cgp__directory_of(file->path);
@@ -112,8 +111,8 @@ static cgp_status open_directory(cgp__file *file) {
     return status;
 }
 
-/* Lock our new file against cgp_checkpoint_clean(). 0; EAGAIN if that one was faster; or errno. A file
- * system without locks gives none to either. */
+/* Lock the new file against cgp_checkpoint_clean(). Returns 0, EAGAIN if that deleted it first, or errno. On a file system
+ * without locks neither has one. */
 static int lock(int fd) {
     struct stat info;
     if (flock(fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK) return EAGAIN;
@@ -137,7 +136,7 @@ static cgp_status open_temporary(cgp__file *file) {
         if (!file->temporary) free(name);
         if (file->fd >= 0) close(file->fd);
         file->fd = -1;
-        /* EEXIST: left by a dead process of the same number. The next name may be free. */
+        /* EEXIST: left by a dead process with the same pid. Try the next name. */
         if (reason != EAGAIN && reason != EEXIST) break;
     }
     char *directory = cgp__directory_of(file->path);
@@ -159,7 +158,7 @@ static cgp_status new_file(cgp__file **out, const char *name) {
     return file->name ? CGP_OK : cgp__no_memory(name, strlen(name) + 1);
 }
 
-/* Take over what was made so far, or free it. */
+/* Complete the file, or free it. */
 static cgp_status finish_create(cgp__file **out, cgp__file *file, cgp_status status) {
     if (status == CGP_OK) status = open_temporary(file);
     if (status == CGP_OK)
@@ -177,7 +176,7 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     return finish_create(out, file, status);
 }
 
-/* Check what stands at file->entry now. Anything that comes there later is replaced by a rename, which follows no link. */
+/* Check the present entry. A later one is replaced by the rename, which follows no link. */
 static cgp_status check_entry(const cgp__file *file) {
     struct stat info;
     if (fstatat(file->directory, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
@@ -204,7 +203,7 @@ cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
     return finish_create(out, file, status);
 }
 
-/* fork() gives the file to two processes; one of them writes it. */
+/* After a fork(), only the process that created the file writes it. */
 static cgp_status check_process(const cgp__file *file) {
     if (file->process == getpid()) return CGP_OK;
     return cgp_fail(CGP_ESTATE,
@@ -236,12 +235,12 @@ int cgp__sync_directory(int directory) {
     return reason == EINVAL ? 0 : reason; /* EINVAL: it cannot sync a directory */
 }
 
-static cgp_status put_in_place(cgp__file *file) {
+static cgp_status replace(cgp__file *file) {
     CGP_TRY(check_process(file));
     if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
-    /* It stays open, and locked, until it has its name. What is synced cannot fail to close. */
+    /* It stays open and locked until renamed. After a sync, close cannot fail. */
     if (renameat(file->directory, file->temporary, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
     free(file->temporary);
@@ -253,7 +252,7 @@ static cgp_status put_in_place(cgp__file *file) {
 }
 
 cgp_status cgp__file_commit(cgp__file *file) {
-    const cgp_status status = put_in_place(file);
+    const cgp_status status = replace(file);
     release(file);
     return status;
 }
@@ -288,7 +287,7 @@ cgp_status cgp_file_replace_at(int directory, const char *name, const char *path
 
 /* --- reading --- */
 
-/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+/* O_NONBLOCK: do not wait for the writer of a named pipe. */
 cgp_status cgp__open_regular(int directory, const char *name, const char *path,
                              const char *expected, cgp_status damage, int *fd) {
     struct stat info;
@@ -314,8 +313,8 @@ cgp_status cgp__read_at(int fd, const char *path, int64_t at, void *data, size_t
                         size_t *got) {
     const size_t max = (size_t)1 << 30; /* Linux reads at most 2 GB at once */
     for (*got = 0; *got < bytes;) {
-        const size_t due = bytes - *got < max ? bytes - *got : max;
-        const ssize_t done = pread(fd, (char *)data + *got, due, at + (int64_t)*got);
+        const size_t wanted = bytes - *got < max ? bytes - *got : max;
+        const ssize_t done = pread(fd, (char *)data + *got, wanted, at + (int64_t)*got);
         if (done < 0 && errno == EINTR) continue;
         if (done < 0)
             return cgp_fail(CGP_EIO, "%s: cannot be read at byte %" PRId64 " (%s)", path,

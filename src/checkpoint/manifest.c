@@ -5,7 +5,7 @@
  *      "format": "cgpipe checkpoint",
  *      "version": 1,
  *      "step": 42,                         optimizer updates; names the directory
- *      "dropout_step": 42,                 in the key of dropout, for the mini-batch that comes next
+ *      "dropout_step": 42,                 in the key of dropout, for the next mini-batch
  *      "seed": "18446744073709551615",     text: JSON's numbers end at 2^53 or 2^63
  *      "optimizer": "adamw",
  *      "states": ["exp_avg", "exp_avg_sq"],
@@ -15,10 +15,9 @@
  *      "sha256_above": "..."               of all bytes of this text before this line's comma
  *     }
  *
- * All keys are needed and there are no others. The last lines let the file stand for itself: when
- * it and checkpoint.sha256 disagree, it is known which of them is damaged. Every version has
- * them. */
-#include "checkpoint/parts.h"
+ * All keys are required and no others are allowed. The last line makes the file verify itself: when it and
+ * checkpoint.sha256 disagree, the damaged one is known. Every version has it. */
+#include "checkpoint/internal.h"
 
 #include "base/base.h"
 
@@ -60,7 +59,7 @@ static json_t *pack(const cgp__checkpoint_info *info, const json_t *files) {
                      "files", files);
 }
 
-/* The text of all values, less its "\n}", and the tail. */
+/* Append the tail to the text of all values, without its "\n}". */
 static cgp_status close_text(const char *path, char *body, char **text) {
     char hex[DIGEST_DIGITS + 1];
     const size_t length = strlen(body) - 2;
@@ -122,13 +121,13 @@ static cgp_status parse_json(cgp__manifest *manifest, const char *path, const ch
     return CGP_OK;
 }
 
-/* The decimal form that we write, and no other. */
+/* Accept the decimal form that pack() writes, and no other. */
 static cgp_status parse_seed(const char *path, const char *text, uint64_t *seed) {
-    char again[24];
+    char canonical[24];
     errno = 0;
     *seed = strtoull(text, NULL, 10);
-    snprintf(again, sizeof again, "%" PRIu64, *seed);
-    if (errno == 0 && strcmp(again, text) == 0) return CGP_OK;
+    snprintf(canonical, sizeof canonical, "%" PRIu64, *seed);
+    if (errno == 0 && strcmp(canonical, text) == 0) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: seed: expected a decimal number below 2^64, got \"%.40s\"", path,
                     text);
@@ -149,40 +148,43 @@ static cgp_status parse_states(const char *path, const json_t *states,
     return CGP_OK;
 }
 
-/* A member; those of another type than string and integer are lists, and checked on their own. */
+/* A member. Lists are checked separately. */
 typedef struct member {
     const char *key;
     json_type type;
 } member;
 
-static cgp_status check_member(const char *path, const char *place, const member *wanted,
+static cgp_status check_member(const char *path, const char *object_name, const member *wanted,
                                const json_t *value) {
     static const char *const types[] = {
         [JSON_OBJECT] = "object",   [JSON_ARRAY] = "list", [JSON_STRING] = "string",
         [JSON_INTEGER] = "integer", [JSON_REAL] = "real",  [JSON_TRUE] = "true",
         [JSON_FALSE] = "false",     [JSON_NULL] = "null"};
-    if (!value) return cgp_fail(CGP_EFORMAT, "%s: %s%s: is missing", path, place, wanted->key);
+    if (!value)
+        return cgp_fail(CGP_EFORMAT, "%s: %s%s: is missing", path, object_name, wanted->key);
     const json_type type = json_typeof(value);
     if (type == wanted->type || wanted->type == JSON_ARRAY) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %s%s: expected %s, got %s", path, place, wanted->key,
-                    types[wanted->type], types[type]);
+    return cgp_fail(CGP_EFORMAT, "%s: %s%s: expected %s, got %s", path, object_name,
+                    wanted->key, types[wanted->type], types[type]);
 }
 
-/* An object has these members and no others. (json_unpack_ex() needs memory to tell, and says
- * something else without.) */
-static cgp_status check_members(const char *path, const char *place, json_t *object,
+/* Check that an object has these members and no others. (json_unpack_ex() allocates for that, and reports another error when
+ * out of memory.) */
+static cgp_status check_members(const char *path, const char *object_name, json_t *object,
                                 const member *wanted, size_t n) {
     const char *key = NULL;
     json_t *value = NULL;
     if (!json_is_object(object))
-        return cgp_fail(CGP_EFORMAT, "%s: %sis not an object", path, place);
+        return cgp_fail(CGP_EFORMAT, "%s: %sis not an object", path, object_name);
     for (size_t i = 0; i < n; i++)
-        CGP_TRY(check_member(path, place, &wanted[i], json_object_get(object, wanted[i].key)));
+        CGP_TRY(check_member(path, object_name, &wanted[i],
+                             json_object_get(object, wanted[i].key)));
     json_object_foreach(object, key, value) {
         size_t i = 0;
         while (i < n && strcmp(wanted[i].key, key) != 0)
             i++;
-        if (i == n) return cgp_fail(CGP_EFORMAT, "%s: %s%.40s: is unknown", path, place, key);
+        if (i == n)
+            return cgp_fail(CGP_EFORMAT, "%s: %s%.40s: is unknown", path, object_name, key);
     }
     return CGP_OK;
 }
@@ -224,9 +226,9 @@ static const member file_members[] = {
 
 static cgp_status parse_file(cgp__manifest *manifest, const char *path, json_t *json) {
     cgp__manifest_file *file = &manifest->files[manifest->n_files];
-    char place[40];
-    snprintf(place, sizeof place, "files: number %d: ", manifest->n_files);
-    CGP_TRY(check_members(path, place, json, file_members, COUNT(file_members)));
+    char object_name[40];
+    snprintf(object_name, sizeof object_name, "files: number %d: ", manifest->n_files);
+    CGP_TRY(check_members(path, object_name, json, file_members, COUNT(file_members)));
     const json_int_t bytes = integer_of(json, "bytes");
     file->name = text_of(json, "name");
     file->digests = json_object_get(json, "sha256");
@@ -255,7 +257,7 @@ static cgp_status parse_files(cgp__manifest *manifest, const char *path, const j
     return CGP_OK;
 }
 
-/* A count of steps, which goes on from there. */
+/* Parse a count of steps, which training continues. */
 static cgp_status parse_step(const char *path, const json_t *root, const char *key,
                              int64_t *out) {
     const json_int_t value = integer_of(root, key);

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- names in a run's directory, and what dead processes left there.
+/* run_directory.c -- names in a run's directory, and cleaning up after dead processes.
  *
- *     step-00000042                       a checkpoint, whole
+ *     step-00000042                       a complete checkpoint
  *     .cgpipe-step-00000044-7-0.tmp       process 7 writes it, and holds a lock on it
- *     .cgpipe-step-00000042-7-1.old       it was moved away, so that another takes its place
- *     .cgpipe-step-00000036-7-2.gone      it is being deleted
+ *     .cgpipe-step-00000042-7-1.old       moved away, to be replaced
+ *     .cgpipe-step-00000036-7-2.gone      being deleted
  *
- * A lock ends with its process, so it tells the living from the dead even where their numbers come
- * again soon, as in containers. */
-#include "checkpoint/parts.h"
+ * A lock ends with its process, so it identifies dead processes even where pids are reused soon, as in containers. */
+#include "checkpoint/internal.h"
 
 #include "base/base.h"
 
@@ -65,7 +64,7 @@ static bool ends_with(const char *text, const char *ending) {
     return length >= end && strcmp(text + length - end, ending) == 0;
 }
 
-/* The number of the process, the second number from the end; 0 if there is none. */
+/* The pid, the second number from the end; 0 if there is none. */
 static pid_t pid_of_name(const char *name) {
     long pid = 0;
     for (const char *dash = strchr(name, '-'); dash; dash = strchr(dash + 1, '-')) {
@@ -82,7 +81,7 @@ static int ascending(const void *left, const void *right) {
     return a < b ? -1 : a > b;
 }
 
-/* A list of its own, at its beginning, of an open directory. */
+/* Open a new listing of an open directory. */
 static cgp_status open_list(int run, const char *path, DIR **list) {
     const int fd = openat(run, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -93,7 +92,7 @@ static cgp_status open_list(int run, const char *path, DIR **list) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+/* Return the next entry, or NULL at the end or on an error: *reason is 0 or errno. */
 static struct dirent *next_entry(DIR *list, int *reason) {
     errno = 0;
     struct dirent *item = readdir(list);
@@ -106,7 +105,7 @@ static cgp_status end_of_list(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* A link is no checkpoint, whatever it leads to. */
+/* A link is not a checkpoint, whatever its target. */
 static cgp_status collect_steps(DIR *list, const char *path, int64_t **steps, int *count) {
     struct stat info;
     int capacity = 0, reason = 0;
@@ -138,24 +137,23 @@ cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *coun
 
 /* --- deleting --- */
 
-/* Two processes may clean at once: what is gone is deleted. */
+/* Two processes may clean at once: ENOENT counts as deleted. */
 static int unlink_any(int directory, const char *name) {
     if (unlinkat(directory, name, 0) == 0 || errno == ENOENT) return 0;
     const int reason = errno;
     if (unlinkat(directory, name, AT_REMOVEDIR) == 0 || errno == ENOENT) return 0;
-    if (errno == ENOTDIR) errno = reason; /* of a file: the first one tells why */
+    if (errno == ENOTDIR) errno = reason; /* a file: report the first error */
     return -1;
 }
 
-/* The name of what could not be deleted, and errno for it. */
+/* The entry that could not be deleted, and errno. */
 typedef struct remains {
-    char name[2 * NAME_MAX + 2]; /* of an entry, or of what is in it: "entry/file" */
+    char name[2 * NAME_MAX + 2]; /* "entry", or "entry/file" */
     int reason;
 } remains;
 
-/* Delete what is in a directory: files only, as a checkpoint has them; a directory that somebody put into it is deleted if it is
- * empty. Goes on after a failure, and takes note of the first. */
-static void empty(DIR *list, const char *name, remains *left) {
+/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure and records the first. */
+static void delete_contents(DIR *list, const char *name, remains *left) {
     int reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
@@ -163,10 +161,10 @@ static void empty(DIR *list, const char *name, remains *left) {
         left->reason = errno;
         snprintf(left->name, sizeof left->name, "%s/%s", name, item->d_name);
     }
-    if (!left->reason) left->reason = reason; /* why something may be left in it */
+    if (!left->reason) left->reason = reason; /* the listing failed, so something may be left */
 }
 
-/* Delete an entry and what is in it. 0, or -1 and what is left. */
+/* Delete an entry with its contents. Returns 0, or -1 with the remains. */
 static int remove_from(int directory, const char *name, remains *left) {
     left->reason = 0;
     snprintf(left->name, sizeof left->name, "%s", name);
@@ -178,7 +176,7 @@ static int remove_from(int directory, const char *name, remains *left) {
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
     left->reason = list || errno == ENOENT ? 0 : errno;
     if (!list && fd >= 0) close(fd);
-    if (list) empty(list, name, left);
+    if (list) delete_contents(list, name, left);
     if (list) closedir(list);
     if (left->reason == 0 && unlink_any(directory, name)) left->reason = errno;
     return left->reason ? -1 : 0;
@@ -200,30 +198,30 @@ static bool is_dead(pid_t pid) {
     return pid <= 0 || (kill(pid, 0) && errno == ESRCH);
 }
 
-/* A link takes no lock. It has a temporary name for a moment only, so an older one is nobody's, also where its process seems
- * to live because the number has come again. */
-static bool is_left_link(const char *name, const struct stat *info) {
+/* A link cannot be locked. Its temporary name is short-lived, so one older than 10 s is abandoned, even if the pid is alive
+ * (reused). */
+static bool is_abandoned_link(const char *name, const struct stat *info) {
     return is_dead(pid_of_name(name)) || time(NULL) - info->st_mtime > 10;
 }
 
-/* Whether nobody writes an entry any more. *lock is held then, or -1. Our look at the name after
- * the lock: while we waited for it, its writer may have given it its final name. */
+/* Return whether no process writes an entry any more; *lock is then held, or -1. Checks the name again after locking:
+ * meanwhile its writer may have renamed it to its final name. */
 static bool is_abandoned(int directory, const char *name, int *lock) {
     struct stat now, locked;
     *lock = -1;
     if (fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW)) return false;
-    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return is_left_link(name, &now);
+    if (!S_ISREG(now.st_mode) && !S_ISDIR(now.st_mode)) return is_abandoned_link(name, &now);
     *lock = openat(directory, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (*lock >= 0 && flock(*lock, LOCK_EX | LOCK_NB) == 0)
         return fstat(*lock, &locked) == 0 &&
                fstatat(directory, name, &now, AT_SYMLINK_NOFOLLOW) == 0 &&
                now.st_ino == locked.st_ino && now.st_dev == locked.st_dev;
-    if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or nobody knows */
-    return is_dead(pid_of_name(name));                   /* no locks here */
+    if (*lock < 0 || errno == EWOULDBLOCK) return false; /* gone, or unknown */
+    return is_dead(pid_of_name(name));                   /* no locks on this file system */
 }
 
-/* Put a replaced checkpoint back, if what was to take its place never did. A link was never one. */
-static bool put_back(int directory, const char *name) {
+/* Restore a replaced checkpoint if its replacement never arrived. A link is not a checkpoint. */
+static bool restore(int directory, const char *name) {
     struct stat info;
     int64_t step = -1;
     if (!ends_with(name, CGP__REPLACED)) return false;
@@ -238,7 +236,7 @@ static bool put_back(int directory, const char *name) {
 static int clean_entry(int directory, const char *name, remains *left) {
     int lock = -1, result = 0;
     if (ends_with(name, CGP__DELETED)) return remove_from(directory, name, left);
-    if (is_abandoned(directory, name, &lock) && !put_back(directory, name))
+    if (is_abandoned(directory, name, &lock) && !restore(directory, name))
         result = remove_from(directory, name, left);
     if (lock >= 0) close(lock);
     return result;
@@ -275,7 +273,7 @@ cgp_status cgp_checkpoint_clean(const char *directory) {
     return status;
 }
 
-cgp_status cgp__replaced_put_back(int run, const char *path) {
+cgp_status cgp__replaced_restore(int run, const char *path) {
     int reason = 0;
     DIR *list = NULL;
     CGP_TRY(open_list(run, path, &list));
@@ -283,7 +281,7 @@ cgp_status cgp__replaced_put_back(int run, const char *path) {
         int lock = -1;
         if (!is_temporary(item->d_name) || !ends_with(item->d_name, CGP__REPLACED)) continue;
         if (is_abandoned(dirfd(list), item->d_name, &lock))
-            (void)put_back(dirfd(list), item->d_name);
+            (void)restore(dirfd(list), item->d_name);
         if (lock >= 0) close(lock);
     }
     closedir(list);

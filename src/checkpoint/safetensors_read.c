@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_read.c -- read a safetensors file; its form is drawn in safetensors_write.c.
+/* safetensors_read.c -- read a safetensors file; the layout is drawn in safetensors_write.c.
  *
- * Nothing in it is believed. Once open, these hold: names are unique; every type is known;
+ * Nothing in it is trusted. Once open, these hold: names are unique; every type is known;
  * every shape has rank at most CGP_MAX_RANK, sizes of at least 0, and fits 63 bits; every
  * range of bytes is what type and shape need; sorted by offset, the ranges follow each other
  * from the first byte of data to the end of the file.
  *
- * Messages give the byte in the file: 0 is the header's length, 8 the header, above it the
- * data. */
+ * Messages give the byte in the file: 0 is the header's length, 8 the header, then the data. */
 #include <cgpipe/checkpoint.h>
 
 #include "base/limits.h"
 #include "checkpoint/file.h"
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 #include "tensor/bf16.h"
 #include "tensor/f16.h"
 
@@ -28,7 +27,7 @@
 #include <unistd.h>
 
 #define LENGTH_BYTES 8
-#define LONGEST_HEADER 100000000 /* the format's own limit */
+#define MAX_HEADER_BYTES 100000000 /* the format's own limit */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are read as they are in the file");
@@ -46,13 +45,13 @@ struct cgp_safetensors {
     int fd;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */
-    json_t *header;     /* names and metadata live here */
+    json_t *header;     /* owns names and metadata */
     entry *entries;     /* in order of offset */
     const entry **by_name;
     int count;
 };
 
-/* All types of the format. A tensor of another one is damage: its size cannot be checked. */
+/* All types of the format. Another type counts as damage: its size cannot be checked. */
 static const struct {
     const char *name;
     int bits;
@@ -96,9 +95,8 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
                    type);
 }
 
-/* *bits, of one element, becomes that of the tensor. Sizes of 0 count as 1 in the check
- * against overflow, so that every product of sizes that anybody forms later (a stride, say)
- * fits too. */
+/* Multiply *bits, of one element, by the shape. Sizes of 0 count as 1 in the check against overflow, so that every later
+ * product of sizes (a stride) fits too. */
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))
@@ -206,10 +204,10 @@ static cgp_status read_header(cgp_safetensors *file) {
                        "file ends early: the header's length takes %d bytes, got %" PRId64,
                        LENGTH_BYTES, file->file_bytes);
     CGP_TRY(read_bytes(file, 0, &length, LENGTH_BYTES));
-    if (length > LONGEST_HEADER)
+    if (length > MAX_HEADER_BYTES)
         return damaged(
             file, 0, "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
-            LONGEST_HEADER, length);
+            MAX_HEADER_BYTES, length);
     int64_t max = 0;
     CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &max));
     if (length > (uint64_t)max)
@@ -261,8 +259,7 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* By offset; a tensor of no bytes before one that begins at the same place, and several such
- * as the header has them. */
+/* By offset; an empty tensor before one that begins at the same offset, several empty ones in header order. */
 static int by_offset(const void *left, const void *right) {
     const entry *a = left, *b = right;
     if (a->begin != b->begin) return a->begin < b->begin ? -1 : 1;
@@ -274,7 +271,7 @@ static int by_name(const void *left, const void *right) {
     return strcmp((*(const entry *const *)left)->name, (*(const entry *const *)right)->name);
 }
 
-/* Entries stay where they are from here on. */
+/* Entries do not move after this. */
 static cgp_status sort_entries(cgp_safetensors *file) {
     const size_t count = (size_t)file->count;
     qsort(file->entries, count, sizeof *file->entries, by_offset);
@@ -307,7 +304,7 @@ static cgp_status check_layout(const cgp_safetensors *file) {
     return CGP_OK;
 }
 
-/* --- life --- */
+/* --- open and close --- */
 
 static cgp_status measure(cgp_safetensors *file) {
     struct stat info;
@@ -355,7 +352,7 @@ void cgp_safetensors_close(cgp_safetensors *file) {
     free(file);
 }
 
-/* --- what is in it --- */
+/* --- contents --- */
 
 static const entry *entry_at(const cgp_safetensors *file, int index) {
     return index >= 0 && index < file->count ? &file->entries[index] : NULL;
@@ -422,14 +419,13 @@ cgp_status cgp_safetensors_read(cgp_safetensors *file, int index, void *data) {
                       (size_t)(tensor->end - tensor->begin));
 }
 
-/* Halves lie in the upper half of `data`, so that widening them from the first on overwrites none that
- * is still to be read. */
+/* The 16-bit values lie in the upper half of `data`, so widening in ascending order overwrites none that is unread. */
 static void widen(float *data, int64_t count, float (*widened)(uint16_t)) {
-    const char *halves = (const char *)data + 2 * count;
+    const char *narrow = (const char *)data + 2 * count;
     for (int64_t i = 0; i < count; i++) {
-        uint16_t half;
-        memcpy(&half, halves + 2 * i, sizeof half);
-        data[i] = widened(half);
+        uint16_t value;
+        memcpy(&value, narrow + 2 * i, sizeof value);
+        data[i] = widened(value);
     }
 }
 

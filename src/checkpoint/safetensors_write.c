@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* safetensors_write.c -- named tensors to a safetensors file.
+/* safetensors_write.c -- write named tensors to a safetensors file.
  *
  *     8 bytes   N, little-endian
  *     N bytes   {"__metadata__":{key:value, ...},
  *                name:{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]}, ...}
- *               and spaces, so that the data begin at a multiple of 8
+ *               and spaces, so that the data begin at a multiple of 8 bytes
  *     data      tensor after tensor, in header order, without gaps */
 #include <cgpipe/checkpoint.h>
 
 #include "base/base.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/file.h"
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -19,7 +19,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LONGEST_HEADER 100000000 /* readers refuse more */
+#define MAX_HEADER_BYTES 100000000 /* readers refuse more */
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "numbers are written as they are in memory");
@@ -27,10 +27,10 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct cgp_safetensors_writer {
     cgp__file *file;
     char *path;
-    int64_t due; /* bytes of data that have not come yet */
+    int64_t due; /* bytes of data not appended yet */
 };
 
-/* Bytes of a tensor, or -1 with a message. */
+/* Return the bytes of a tensor, or -1 with a message. */
 static int64_t tensor_bytes(const char *path, const char *name, cgp_dtype type,
                             const cgp_shape *shape) {
     int64_t bytes = (int64_t)cgp_dtype_bytes(type);
@@ -50,7 +50,7 @@ static int64_t tensor_bytes(const char *path, const char *name, cgp_dtype type,
     return bytes;
 }
 
-/* A key must be new and in UTF-8. */
+/* Check that a key is new and UTF-8. */
 static cgp_status check_key(const char *path, const char *what, const json_t *object,
                             const char *key) {
     if (!cgp__is_utf8(key))
@@ -109,7 +109,7 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
             return cgp__no_memory(path, 0);
         }
     }
-    /* "o" takes `sizes`, also when it fails */
+    /* "o" takes `sizes`, also on failure */
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of(type), "shape", sizes,
                               "data_offsets", (json_int_t)begin, (json_int_t)*end);
     return json_object_set_new(header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;
@@ -121,11 +121,11 @@ static cgp_status write_header(cgp_safetensors_writer *writer, const json_t *hea
     if (!text) return cgp__no_memory(writer->path, 0);
     const size_t length = strlen(text);
     const uint64_t rounded = (length + 7) & ~(uint64_t)7;
-    if (rounded > LONGEST_HEADER) {
+    if (rounded > MAX_HEADER_BYTES) {
         status =
             cgp_fail(CGP_EINVAL,
                      "%s: header is at most %d bytes, got %" PRIu64 " (fewer or shorter names)",
-                     writer->path, LONGEST_HEADER, rounded);
+                     writer->path, MAX_HEADER_BYTES, rounded);
         goto out;
     }
     padded = cgp__calloc(rounded, 1);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lr_schedule.c -- the learning rate over the updates, as a factor of the optimizer's. With w = warmup,
- * from update w on:
+/* lr_schedule.c -- the learning rate over the updates, as a factor of the optimizer's. w = warmup:
  *
  *     1 |    ..........        |    ....              |    ....
  *       |   /   constant       |   /    '.   cosine   |   /    |    step
@@ -10,7 +9,7 @@
  *       +---w----------> t     +---w-------steps--->  +---w----+----+---->
  *                                                          step_size
  *
- * A warm-up may begin above 0 and rise every warmup_interval updates, say once an epoch; milestones are steps at given updates. */
+ * A warm-up may begin above 0, and rise every warmup_interval updates (once an epoch). Milestones: steps at given updates. */
 #include "optim/optim.h"
 
 #include "base/base.h"
@@ -49,14 +48,14 @@ static cgp_status check_cosine(const cgp_lr_schedule *schedule) {
                     schedule->min_ratio);
 }
 
-static cgp_status check_factor(const cgp_lr_schedule *schedule) {
-    if (schedule->gamma > 0 && schedule->gamma <= 1) return CGP_OK; /* above 1: to infinity */
+static cgp_status check_gamma(const cgp_lr_schedule *schedule) {
+    if (schedule->gamma > 0 && schedule->gamma <= 1) return CGP_OK; /* above 1 diverges */
     return cgp_fail(CGP_EINVAL, "lr schedule: gamma is expected in (0, 1], got %g",
                     schedule->gamma);
 }
 
 static cgp_status check_step(const cgp_lr_schedule *schedule) {
-    if (schedule->step_size >= 1) return check_factor(schedule);
+    if (schedule->step_size >= 1) return check_gamma(schedule);
     return cgp_fail(CGP_EINVAL, "lr schedule: step_size is expected to be 1 or more, got %lld",
                     (long long)schedule->step_size);
 }
@@ -74,7 +73,7 @@ static cgp_status check_milestones(const cgp_lr_schedule *schedule) {
                             "after %lld",
                             (long long)schedule->milestones[i], (long long)before);
     }
-    return check_factor(schedule);
+    return check_gamma(schedule);
 }
 
 static cgp_status check_warmup(const cgp_lr_schedule *schedule) {
@@ -112,10 +111,10 @@ static double warmup_at(const cgp_lr_schedule *schedule, int64_t update) {
 }
 
 static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
-    const bool warmup_interval =
-        schedule->warmup_interval > 0; /* then the last update of the warm-up is on one */
+    /* With an interval, update number `warmup` still belongs to the warm-up. */
+    const bool in_steps = schedule->warmup_interval > 0;
     if (schedule->warmup > 0 &&
-        (warmup_interval ? update <= schedule->warmup : update < schedule->warmup))
+        (in_steps ? update <= schedule->warmup : update < schedule->warmup))
         return warmup_at(schedule, update);
     if (schedule->kind == CGP_LR_MILESTONES) {
         int passed = 0;
@@ -127,8 +126,8 @@ static double factor_at(const cgp_lr_schedule *schedule, int64_t update) {
     if (schedule->kind == CGP_LR_STEP)
         return pow(schedule->gamma, (double)(s / schedule->step_size));
     if (schedule->kind == CGP_LR_CONSTANT) return 1;
-    const double share = (double)s / (double)(schedule->steps - schedule->warmup);
-    const double wave = (1 + cos(acos(-1) * fmin(1, share))) / 2;
+    const double fraction = (double)s / (double)(schedule->steps - schedule->warmup);
+    const double wave = (1 + cos(acos(-1) * fmin(1, fraction))) / 2;
     return schedule->min_ratio + (1 - schedule->min_ratio) * wave;
 }
 

@@ -38,7 +38,7 @@ const char *cgp_optim_kind_name(cgp_optim_kind kind) {
     return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
 }
 
-/* Who uses a constant. */
+/* The kinds that use a constant. */
 enum {
     SGD = 1 << CGP_OPTIM_SGD,
     ADAMW = 1 << CGP_OPTIM_ADAMW,
@@ -51,7 +51,7 @@ typedef struct constant {
     const char *name;
     size_t offset; /* in cgp_optim */
     int kinds;
-    double low, high; /* low <= value < high */
+    double min, end; /* min <= value < end */
     const char *range;
 } constant;
 
@@ -66,12 +66,12 @@ static const constant constants[] = {
     {"clip_norm", offsetof(cgp_optim, clip_norm), ALL, 0, INFINITY, "[0, inf)"},
 };
 
-/* What a kind does not use may have any value but NaN, which is a mistake everywhere. */
+/* A constant that the kind does not use may have any value but NaN. */
 static cgp_status check_constant(const cgp_optim *optim, const constant *c) {
     double value;
     memcpy(&value, (const char *)optim + c->offset, sizeof value);
     const bool used = c->kinds & 1 << optim->kind;
-    if (used ? value >= c->low && value < c->high : !isnan(value)) return CGP_OK;
+    if (used ? value >= c->min && value < c->end : !isnan(value)) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "optimizer: %s is expected in %s, got %g", c->name, c->range,
                     value);
 }

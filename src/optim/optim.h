@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* optim.h -- what the pipeline needs of an optimizer. */
+/* optim.h -- constants of an optimizer's updates. */
 #ifndef CGP_SRC_OPTIM_H
 #define CGP_SRC_OPTIM_H
 
@@ -7,11 +7,11 @@
 
 #include "backend/backend.h"
 
-/* Fill the constants of update number `step` (from 1): rule, rate, decay, corrections. Pointers,
- * n and gradient_scale stay as they are. */
+/* Fill the constants of update number `step` (from 1): rule, lr, decay, corrections. Leaves pointers, n and gradient_scale
+ * unchanged. */
 void cgp__optim_constants(const cgp_optim *optim, int64_t step, cgp__update *update);
 
-/* lr_schedule.c: the part of cgp_optim_check() that is the schedule's. */
+/* lr_schedule.c: check the schedule, for cgp_optim_check(). */
 cgp_status cgp__lr_check(const cgp_lr_schedule *schedule);
 
 #endif

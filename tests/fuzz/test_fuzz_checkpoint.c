@@ -13,7 +13,7 @@
 
 #include <jansson.h>
 
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 enum { ROOM = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
 

@@ -4,7 +4,7 @@
 #define _GNU_SOURCE /* nftw */
 #endif
 #include "checkpoints.h"
-#include "checkpoint/parts.h"
+#include "checkpoint/internal.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -234,7 +234,7 @@ static void every_damaged_block_is_counted(void **state) {
 static void what_could_not_be_looked_for_is_not_denied(void **state) {
     (void)state;
     static const char *const unknown =
-        "; whether there is a whole checkpoint before it could not be found out";
+        "; not all checkpoints before it could be read";
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
     cgp_log_set_level(CGP_LOG_ERROR);

@@ -6,10 +6,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-enum { FREE = -1, HELD = -2 }; /* or the micro-batch that a posted buffer holds */
+enum { FREE = -1, HELD = -2 }; /* or the micro-batch in a posted buffer */
 
 typedef struct slot {
-    int64_t released_ns; /* when one side last let go of the buffer; 0: never */
+    int64_t released_ns; /* of the last post or release; 0: none */
     int state;
 } slot;
 
@@ -19,9 +19,9 @@ struct cgp__channel {
     char *memory;
     int64_t bytes;
     int capacity;
-    int64_t spin_ns; /* how long a side looks for a change before it sleeps */
+    int64_t spin_ns;
     bool stopped;
-    atomic_uint changes; /* counted under the lock, looked at without it */
+    atomic_uint changes; /* counted under the lock, read without it */
     bool waits[2];       /* receiver, sender */
     slot slots[];        /* [capacity] */
 };
@@ -50,7 +50,7 @@ void cgp__channel_destroy(cgp__channel *channel) {
     free(channel);
 }
 
-/* The first buffer in state `wanted`, held from now on; NULL: none. */
+/* Hold and return the first buffer in state `wanted`; NULL: none. */
 static void *find(cgp__channel *channel, int wanted, int64_t *released_ns) {
     for (int i = 0; i < channel->capacity; i++) {
         if (channel->slots[i].state != wanted) continue;
@@ -61,15 +61,15 @@ static void *find(cgp__channel *channel, int wanted, int64_t *released_ns) {
     return NULL;
 }
 
-/* Wait for a change: awake until `deadline_ns`, asleep from there on. Called and left locked. */
+/* Wait for a change: spin until `deadline_ns`, then block. Called and returns with the lock held. */
 static void wait_for_change(cgp__channel *channel, int64_t deadline_ns) {
-    const unsigned seen = atomic_load_explicit(&channel->changes, memory_order_relaxed);
+    const unsigned before = atomic_load_explicit(&channel->changes, memory_order_relaxed);
     pthread_mutex_unlock(&channel->lock);
-    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen &&
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == before &&
            cgp__now_ns() < deadline_ns) {
     }
     pthread_mutex_lock(&channel->lock);
-    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == seen)
+    while (atomic_load_explicit(&channel->changes, memory_order_relaxed) == before)
         pthread_cond_wait(&channel->changed, &channel->lock);
 }
 
@@ -88,15 +88,15 @@ static void *hold(cgp__channel *channel, int wanted, int64_t *released_ns) {
     return buffer;
 }
 
-static void let_go(cgp__channel *channel, const void *buffer, int state) {
+static void hand_over(cgp__channel *channel, const void *buffer, int state) {
     const int64_t i = ((const char *)buffer - channel->memory) / channel->bytes;
     const int64_t now = cgp__now_ns();
     pthread_mutex_lock(&channel->lock);
     channel->slots[i].released_ns = now;
     channel->slots[i].state = state;
     atomic_fetch_add_explicit(&channel->changes, 1, memory_order_relaxed);
-    pthread_cond_signal(
-        &channel->changed); /* at most one side waits: the sender for FREE, or the receiver */
+    /* At most one side waits: the sender for FREE, or the receiver. */
+    pthread_cond_signal(&channel->changed);
     pthread_mutex_unlock(&channel->lock);
 }
 
@@ -105,7 +105,7 @@ void *cgp__channel_acquire(cgp__channel *channel, int64_t *released_ns) {
 }
 
 void cgp__channel_post(cgp__channel *channel, const void *buffer, int microbatch) {
-    let_go(channel, buffer, microbatch);
+    hand_over(channel, buffer, microbatch);
 }
 
 const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *released_ns) {
@@ -113,7 +113,7 @@ const void *cgp__channel_take(cgp__channel *channel, int microbatch, int64_t *re
 }
 
 void cgp__channel_release(cgp__channel *channel, const void *buffer) {
-    let_go(channel, buffer, FREE);
+    hand_over(channel, buffer, FREE);
 }
 
 bool cgp__channel_waits(cgp__channel *channel, bool sender) {
