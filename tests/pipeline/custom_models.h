@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_models.h -- models with ops from outside, and runs of them; for tests. */
+/* custom_models.h -- models with custom ops, and runs of them; for tests. */
 #ifndef CGP_TESTS_OWN_MODELS_H
 #define CGP_TESTS_OWN_MODELS_H
 
@@ -8,7 +8,7 @@
 
 enum { T = 4, C = 6, B = 8 };
 
-/* --- a twin of cgp_relu --- */
+/* --- a custom copy of cgp_relu --- */
 
 static inline cgp_status relu(const cgp_op_run *run) {
     const float *x = run->x[0];
@@ -24,16 +24,16 @@ static inline cgp_status relu_dx(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static const cgp_op twin = {.struct_size = sizeof(cgp_op),
-                            .name = "twin",
-                            .n_inputs = 1,
-                            .infer = test_custom_same,
-                            .input_needs_y = true,
-                            .cheap = true,
-                            .overwrites = 1u << 0,
-                            .dx_in_place = true,
-                            .forward = relu,
-                            .backward_input = relu_dx};
+static const cgp_op custom_relu = {.struct_size = sizeof(cgp_op),
+                                   .name = "custom_relu",
+                                   .n_inputs = 1,
+                                   .infer = test_custom_same,
+                                   .input_needs_y = true,
+                                   .cheap = true,
+                                   .overwrites = 1u << 0,
+                                   .dx_in_place = true,
+                                   .forward = relu,
+                                   .backward_input = relu_dx};
 
 /* --- models and runs --- */
 
@@ -70,7 +70,7 @@ static inline cgp_model *finish(parts *p) {
     return p->model;
 }
 
-/* What is trained on: the same for every model. */
+/* Training data, the same for every model. */
 typedef struct batch {
     float features[B * T * C];
     int32_t kinds[B * T];

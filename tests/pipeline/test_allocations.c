@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_allocations.c -- every allocation of models, schedules, plans and pipelines fails once
- * (support/scenario.h says what is checked; files: test_allocations_files.c).
+ * (support/scenario.h has the checks; files: test_allocations_files.c).
  *
  * Out of reach: what the C library allocates for itself; of its functions, those that return
  * what they allocate fail (support/wrapped.txt). */
@@ -23,7 +23,7 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
     return cgp_gpt2_create(out, &options);
 }
 
-/* Skips over layers, a parameter shared by two ops, running statistics, an op from outside, integers made by the
+/* Skips over layers, a tied parameter, running statistics, a custom op, integers made by the
  * graph, a float input and two losses. */
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
@@ -103,7 +103,7 @@ static cgp_plan_options options_for(const char *device, cgp_recompute recompute)
 
 /* --- scenarios: models, schedules, plans --- */
 
-/* A wrong model is told to be wrong. */
+/* An invalid model is refused. */
 static cgp_status refuse_model(outcome *out) {
     cgp_model *m = NULL;
     CGP_TRY(cgp_model_create(&m, "wrong"));
@@ -408,7 +408,7 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     o = options_for("ref", CGP_RECOMPUTE_ALWAYS_SELECTIVE);
     check_pipeline("train-graph-ref", graph, &o, train);
     o.external_loss = true;
-    setenv("CGP_FAULT", "fail:9F9", 1); /* is read, and never met */
+    setenv("CGP_FAULT", "fail:9F9", 1); /* read, and never applied */
     check_pipeline("outside-ref", headless, &o, train_from_outside);
     unsetenv("CGP_FAULT");
 }
@@ -454,7 +454,7 @@ static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
     scenario_check("op-check", check_op);
 }
 
-/* A step that times out tells why even if there is no memory for its report. */
+/* A step that times out gives the reason even without memory for its report. */
 static void a_timeout_is_told_without_memory_for_a_report(void **state) {
     (void)state;
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);

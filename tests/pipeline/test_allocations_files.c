@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_allocations_files.c -- every allocation of checkpoints, tensor files, published weights, data sets and tokenizers fails
- * once (support/scenario.h says what is checked; the rest: test_allocations.c). */
+ * once (support/scenario.h has the checks; the rest: test_allocations.c). */
 #define _GNU_SOURCE
 #include "scenario.h"
 
@@ -78,7 +78,7 @@ static cgp_status save(outcome *out) {
     return status;
 }
 
-static char saved[128], ahead[128], damaged[128]; /* directories; see make_directories() */
+static char saved[128], newer[128], damaged[128]; /* directories; see make_directories() */
 
 /* Into other stages than it was saved from. */
 static cgp_status load(outcome *out) {
@@ -96,33 +96,33 @@ static cgp_status load(outcome *out) {
     return status;
 }
 
-/* Damage is told; which other one is whole may be left out if there is no memory to find out. */
+/* Damage is reported; out of memory, the message may leave out the complete checkpoint before it. */
 static cgp_status find_damage(const char *directory, outcome *out) {
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, NULL, directory);
-    const char *told = strstr(cgp_message(), "damaged");
-    if (status != CGP_EFORMAT || !told) return status == CGP_OK ? CGP_EINVAL : status;
-    if (strstr(told, "no whole")) return CGP_EINVAL; /* there is one */
-    note(out, "%.20s\n", told);
+    const char *reported = strstr(cgp_message(), "damaged");
+    if (status != CGP_EFORMAT || !reported) return status == CGP_OK ? CGP_EINVAL : status;
+    if (strstr(reported, "no whole")) return CGP_EINVAL; /* there is one */
+    note(out, "%.20s\n", reported);
     return CGP_OK;
 }
 
-/* Another one than the one asked for is never an answer to want of memory. */
+/* Out of memory, find never returns another checkpoint than the requested one. */
 static cgp_status find_all(outcome *out) {
     cgp_status status = CGP_OK;
     char path[160];
     DO(find(saved, out)); /* `latest` leads nowhere: the highest */
-    DO(find(ahead, out)); /* `latest` is not the highest */
-    snprintf(path, sizeof path, "%s/step-00000002", ahead);
+    DO(find(newer, out)); /* `latest` is not the highest */
+    snprintf(path, sizeof path, "%s/step-00000002", newer);
     DO(find(path, out));
     DO(find_damage(damaged, out));
     return status;
 }
 
-/* Three directories of three steps: saved, without `latest`; ahead, whose `latest` is step 1; damaged,
+/* Three directories of three steps: saved, without `latest`; newer, whose `latest` is step 1; damaged,
  * in whose step 3 a byte is wrong. */
 static void make_directories(void) {
-    char *const directories[] = {saved, ahead, damaged};
-    const char *const names[] = {"saved", "ahead", "damaged"};
+    char *const directories[] = {saved, newer, damaged};
+    const char *const names[] = {"saved", "newer", "damaged"};
     char path[192];
     for (int f = 0; f < 3; f++) {
         cgp_pipeline *pipeline = NULL;
@@ -136,7 +136,7 @@ static void make_directories(void) {
     }
     snprintf(path, sizeof path, "%s/latest", saved);
     assert_int_equal(unlink(path), 0);
-    snprintf(path, sizeof path, "%s/latest", ahead);
+    snprintf(path, sizeof path, "%s/latest", newer);
     assert_int_equal(unlink(path), 0);
     assert_int_equal(symlink("step-00000001", path), 0);
     snprintf(path, sizeof path, "%s/latest/weights.safetensors", damaged);

@@ -2,7 +2,7 @@
 /* test_bit_equality.c -- the same numbers, weights and running statistics, bit for bit, whatever
  * the stages, balance, schedule, recompute mode or threads.
  *
- * Shapes, graphs, balances and seeds are drawn anew at each run and printed. */
+ * Shapes, graphs, balances and seeds are random in each run and printed. */
 #include "graphs.h"
 
 #include <inttypes.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_clipping.c -- the norm of all gradients, clipping to it, and which parameters decay.
+/* test_clipping.c -- the norm of all gradients, clipping to it, and weight decay.
  *
  * The norm is a sum over the parameters in their order, each of which is summed on one device,
  * whatever the stages:
@@ -7,8 +7,8 @@
  *     params     p0 p1 | p2 p3 p4 | p5            2 stages: p0 p1 p2 | p3 p4 p5
  *     squares    s0 s1   s2 s3 s4   s5            norm^2 = ((((s0 + s1) + s2) + s3) + s4) + s5
  *
- * so clipped training is equal bit for bit too. Shapes, graphs (some share parameters between
- * stages) and seeds are drawn anew at each run. */
+ * so clipped training is equal bit for bit too. Shapes, graphs (some tie parameters across
+ * stages) and seeds are random in each run. */
 #include "graphs.h"
 
 enum { STEPS = 3 };
@@ -49,7 +49,7 @@ static void setting_destroy(setting *s) {
     cgp_model_destroy(s->model);
 }
 
-/* A pipeline and its plan, over so many stages. */
+/* A pipeline and its plan, over `stages` stages. */
 typedef struct running {
     cgp_plan *plan;
     cgp_pipeline *pipeline;
@@ -179,7 +179,7 @@ static double norm_of(const cgp_model *model, const float *gradient) {
     return sqrt(sum);
 }
 
-/* Shared parameters count once. Other backends may add up a parameter in another order. */
+/* Tied parameters count once. Other backends may add up a parameter in another order. */
 static void the_norm_is_that_of_the_gradients(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -205,7 +205,7 @@ static void the_norm_is_that_of_the_gradients(void **unused) {
     }
 }
 
-/* On the reference, which computes in double, to the bit: p - rate min(1, c / (norm + 1e-6)) g.
+/* On the reference, which computes in double, to the bit: p - lr min(1, c / (norm + 1e-6)) g.
  */
 static void gradients_are_scaled_as_pytorch_does(void **unused) {
     (void)unused;
@@ -290,7 +290,7 @@ static void a_loss_that_is_not_finite_updates_nothing(void **unused) {
     setting_destroy(&s);
 }
 
-/* One parameter of each sort, trained from outside: its gradient is what we say. */
+/* One parameter of each kind, with an external loss, so that the test sets its gradient. */
 static cgp_model *all_sorts(void) {
     static const cgp_init normal = {CGP_INIT_NORMAL, 0.5};
     const int64_t dims[1] = {4};

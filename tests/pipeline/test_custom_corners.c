@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_corners.c -- ops from outside where nobody looks at first: one value as two inputs, no gradient wanted, shares within
- * shares, failures without a word. */
+/* test_custom_corners.c -- rare uses of custom ops: one value as two inputs, no gradient required, nested parallel_for,
+ * failures without a message. */
 #include "custom_models.h"
 
 /* --- two inputs of one value --- */
@@ -35,7 +35,7 @@ static void gradient_of(const cgp_op *op, cgp_precision precision, float *gradie
 /* In f32 the product's two gradients of one value add up exactly; in bf16 the first is rounded before. */
 static void the_gradient_of_a_product_with_itself_is_that_of_a_square(void **unused) {
     (void)unused;
-    cgp_op one = twin;
+    cgp_op one = custom_relu;
     one.name = "square";
     one.forward = square;
     one.backward_input = square_dx;
@@ -103,7 +103,7 @@ static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
     (void)unused;
     char hashes[2][65];
     for (int over = 0; over < 2; over++) {
-        cgp_op op = twin, loss = twin;
+        cgp_op op = custom_relu, loss = custom_relu;
         op.name = "mirrored";
         op.n_inputs = 2;
         op.forward = mirrored;
@@ -137,9 +137,9 @@ static void memory_of_a_value_that_is_two_inputs_is_left_alone(void **unused) {
     assert_string_equal(hashes[0], hashes[1]);
 }
 
-/* --- where nobody looks at first --- */
+/* --- rare cases --- */
 
-/* No input has a gradient; that of the parameter comes all the same. */
+/* No input has a gradient; the parameter has one. */
 static void an_op_on_an_input_of_the_model_trains_its_parameters(void **unused) {
     (void)unused;
     parts p = begin();
@@ -187,7 +187,7 @@ static cgp_status nested(const cgp_op_run *run) {
 
 static void a_share_in_a_share_runs_whole(void **unused) {
     (void)unused;
-    cgp_op op = twin;
+    cgp_op op = custom_relu;
     op.name = "nested";
     op.forward = nested;
     op.backward_input = NULL;
@@ -217,7 +217,7 @@ static cgp_status quiet(const cgp_op_run *run) {
 
 static void a_failure_without_a_message_is_told_by_its_name(void **unused) {
     (void)unused;
-    cgp_op op = twin;
+    cgp_op op = custom_relu;
     op.name = "quiet";
     op.forward = quiet;
     parts p = begin();

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_ops.c -- ops from outside the library in a pipeline: planned, run, recomputed and refused as the library's own. (Random
+/* test_custom_ops.c -- custom ops in a pipeline: planned, run, recomputed and refused as built-in ones. (Random
  * graphs have them too: their bits, gradients, memory and messages are tried by the tests of those.) */
 #include "custom_models.h"
 
@@ -8,23 +8,23 @@ static void a_twin_of_an_op_of_the_library_has_its_bytes_and_bits(void **unused)
     char hashes[2][65];
     int64_t bytes[2];
     for (int mode = 0; mode <= CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE; mode++) {
-        for (int own = 0; own < 2; own++) {
+        for (int custom = 0; custom < 2; custom++) {
             parts p = begin();
             for (int k = 0; k < 3; k++) {
                 char name[16];
                 snprintf(name, sizeof name, "hidden%d", k);
-                p.x = own ? cgp_op_apply(p.model, &twin, &p.x, NULL, NULL)
-                          : cgp_relu(p.model, p.x);
+                p.x = custom ? cgp_op_apply(p.model, &custom_relu, &p.x, NULL, NULL)
+                             : cgp_relu(p.model, p.x);
                 layer(&p, name);
             }
             cgp_model *model = finish(&p);
             world r;
             start(&r, model, 2, (cgp_recompute)mode);
-            bytes[own] = cgp_plan_device_at(r.plan, 0)->planned_bytes +
-                         cgp_plan_device_at(r.plan, 1)->planned_bytes;
+            bytes[custom] = cgp_plan_device_at(r.plan, 0)->planned_bytes +
+                            cgp_plan_device_at(r.plan, 1)->planned_bytes;
             for (int k = 0; k < 3; k++)
                 step(&r);
-            assert_ok(cgp_pipeline_weights_sha256(r.pipeline, hashes[own]));
+            assert_ok(cgp_pipeline_weights_sha256(r.pipeline, hashes[custom]));
             stop(&r);
             cgp_model_destroy(model);
         }
@@ -95,7 +95,7 @@ static void state_changes_once_a_step(void **unused) {
 }
 
 /* Rows of the features that begin above 0 count: the loss is their mean. */
-static void a_loss_of_ones_own_counts_what_it_says(void **unused) {
+static void a_custom_loss_counts_its_targets(void **unused) {
     (void)unused;
     parts p = begin();
     const cgp_value made = cgp_op_apply(p.model, &test_custom_rms, &p.x, "rms", NULL);
@@ -136,7 +136,7 @@ static void integers_out_of_range_are_refused(void **unused) {
     int64_t high = C;
     parts p = begin();
     p.x = cgp_op_apply(p.model, &test_custom_gain, (cgp_value[]){p.x, p.kinds}, "gain", &high);
-    high = 1; /* what was given is copied */
+    high = 1; /* the attributes were copied */
     cgp_model *model = finish(&p);
     world r;
     start(&r, model, 2, CGP_RECOMPUTE_NEVER);
@@ -165,9 +165,9 @@ static cgp_status numbers(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-/* Predictions of two ops that are nothing but random, in so many micro-batches, before and after a step. */
+/* Predictions of two ops that are nothing but random, in `chunks` micro-batches, before and after a step. */
 static void draw_numbers(int chunks, float out[2][2 * B * T * C]) {
-    cgp_op op = twin;
+    cgp_op op = custom_relu;
     op.name = "numbers";
     op.forward = numbers;
     op.backward_input = NULL;
@@ -216,7 +216,8 @@ static void random_numbers_are_those_of_seed_step_op_sample_and_element(void **u
 
 static cgp_status fails_in_the_third(const cgp_op_run *run) {
     float u;
-    cgp_op_random(run, 0, 0, 1, &u); /* its operands are whole, also in a run that will fail */
+    cgp_op_random(run, 0, 0, 1,
+                  &u); /* its operands are complete, also in a run that will fail */
     const float *x = run->x[0];
     for (int64_t i = 0; i < test_custom_count(run); i++) {
         if (x[i] > 1000) return cgp_fail(CGP_EDEVICE, "%g is too bright", (double)x[i]);
@@ -227,7 +228,7 @@ static cgp_status fails_in_the_third(const cgp_op_run *run) {
 
 static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
     (void)unused;
-    cgp_op op = twin;
+    cgp_op op = custom_relu;
     op.name = "bright";
     op.forward = fails_in_the_third;
     parts p = begin();
@@ -245,12 +246,12 @@ static void an_error_of_the_op_comes_back_with_its_place(void **unused) {
     cgp_model_destroy(model);
 }
 
-static cgp_op_shapes said; /* what a shape rule of the next test says */
+static cgp_op_shapes rule_result; /* of the shape rule in the next test */
 
 static cgp_status says(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;
     (void)inputs;
-    *out = said;
+    *out = rule_result;
     return CGP_OK;
 }
 
@@ -265,7 +266,7 @@ static void expect_refused(const cgp_op *op, const char *name, const char *messa
 
 static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     (void)unused;
-    cgp_op op = twin;
+    cgp_op op = custom_relu;
     expect_refused(&test_custom_scale, NULL,
                    "layer first, scale: has parameters or state, expected a name");
     expect_refused(&test_custom_squares, NULL,
@@ -273,24 +274,26 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     expect_refused(&test_custom_gain, "g",
                    "layer first, gain: op gain: expected 8 bytes of attributes");
     op.infer = says;
-    expect_refused(&op, NULL, "layer first, twin: expects output of 1 to 5 dims, got []");
-    said.output = (cgp_op_type){CGP_F32, {2, {T, 0}}, 0};
-    expect_refused(&op, NULL, "layer first, twin: expects output of sizes >= 1, got [4, 0]");
-    said.output = (cgp_op_type){CGP_I32, {2, {T, C}}, 0};
+    expect_refused(&op, NULL,
+                   "layer first, custom_relu: expects output of 1 to 5 dims, got []");
+    rule_result.output = (cgp_op_type){CGP_F32, {2, {T, 0}}, 0};
+    expect_refused(&op, NULL,
+                   "layer first, custom_relu: expects output of sizes >= 1, got [4, 0]");
+    rule_result.output = (cgp_op_type){CGP_I32, {2, {T, C}}, 0};
     expect_refused(&op, NULL, "its shape rule says integers below 0, expected 1 to ");
-    said.output = (cgp_op_type){CGP_F32, {2, {T, C}}, 0};
-    said.n_saved = 5;
+    rule_result.output = (cgp_op_type){CGP_F32, {2, {T, C}}, 0};
+    rule_result.n_saved = 5;
     expect_refused(&op, NULL, "its shape rule says 5 saved values, expected 0 to 4");
-    said.n_saved = 0;
-    said.n_parameters = 1;
-    said.parameters[0].shape = cgp_shape_make(1, (int64_t[]){C});
+    rule_result.n_saved = 0;
+    rule_result.n_parameters = 1;
+    rule_result.parameters[0].shape = cgp_shape_make(1, (int64_t[]){C});
     expect_refused(&op, "w", "its shape rule gives parameter 0 no suffix");
-    said.parameters[0].suffix = "weight";
+    rule_result.parameters[0].suffix = "weight";
     expect_refused(&op, "w", "its shape rule says parameters, expected backward_weight");
     parts p = begin();
-    cgp_op_apply_loss(p.model, &twin, &p.x, NULL, 1);
+    cgp_op_apply_loss(p.model, &custom_relu, &p.x, NULL, 1);
     assert_status(cgp_model_finish(p.model), CGP_EINVAL);
-    assert_message("layer first, twin: is no loss");
+    assert_message("layer first, custom_relu: is no loss");
     cgp_model_destroy(p.model);
     p = begin();
     p.x = cgp_op_apply(p.model, &test_custom_product,
@@ -306,7 +309,7 @@ int main(void) {
         cmocka_unit_test(a_twin_of_an_op_of_the_library_has_its_bytes_and_bits),
         cmocka_unit_test(an_op_knows_when_it_is_recomputed),
         cmocka_unit_test(state_changes_once_a_step),
-        cmocka_unit_test(a_loss_of_ones_own_counts_what_it_says),
+        cmocka_unit_test(a_custom_loss_counts_its_targets),
         cmocka_unit_test(random_numbers_are_those_of_seed_step_op_sample_and_element),
         cmocka_unit_test(integers_out_of_range_are_refused),
         cmocka_unit_test(an_error_of_the_op_comes_back_with_its_place),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_failures.c -- an error in any place comes back with its place, nothing hangs, and the
- * process goes on. */
+/* test_failures.c -- an error in any action is returned with its location, nothing hangs, and the
+ * process continues. */
 #include "graphs.h"
 
 static const test_sizes sizes = {
@@ -42,7 +42,7 @@ static void fail_once(const cgp_plan *plan, const test_batch *batch, const cgp_a
     assert_status(cgp_pipeline_step(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
     assert_status(cgp_optim_step(pipeline), CGP_ESTATE);
     assert_status(cgp_pipeline_evaluate(pipeline, batch->inputs, batch->n, NULL), CGP_ESTATE);
-    assert_message(action); /* it still tells why */
+    assert_message(action); /* still the reason */
     cgp_pipeline_destroy(pipeline);
 }
 

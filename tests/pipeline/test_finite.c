@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_finite.c -- numbers that are not finite: a step that has them returns, and neither it nor its update changes anything
- * that a later step could see; nor are they saved, where that is asked for. */
+ * that a later step could see; nor are they saved with check_finite. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -146,15 +146,15 @@ static void check_trouble(const trouble *bad, int stages, int how) {
     assert_true(bad->clip_norm > 0 || isnan(norm));
     assert_false(bad->loss_weight != 1 && isfinite(norm));
     if (bad->loss_weight == 1) { /* as if it had not been */
-        training twin = start(model, stages, how, bad->clip_norm, false);
-        step(&twin, &good);
+        training reference = start(model, stages, how, bad->clip_norm, false);
+        step(&reference, &good);
         for (int s = 0; s < 2; s++) {
             step(&t, &good);
-            step(&twin, &good);
+            step(&reference, &good);
         }
-        const hashes expected = hashes_of(&twin);
+        const hashes expected = hashes_of(&reference);
         assert_unchanged(&t, &expected);
-        stop(&twin);
+        stop(&reference);
     }
     stop(&t);
     test_batch_release(&good);
@@ -297,7 +297,7 @@ static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unuse
         assert_refused(&t, "second.running_var: is not finite, got nan at element 2", 0);
         const float bias = set_element(&t, 5, -1, 4, NAN);
         assert_refused(&t, "head.weight: is not finite, got nan at element 4", 0);
-        assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* not asked for */
+        assert_ok(cgp_pipeline_save(t.pipeline, run, 0, NULL)); /* without check_finite */
         set_element(&t, 5, -1, 4, bias);
         assert_ok(cgp_pipeline_set_state(t.pipeline, 4, one3));
         set_element(&t, 0, 0, 1, moment);
@@ -314,7 +314,7 @@ static void what_is_not_finite_is_not_saved_where_that_is_asked_for(void **unuse
     cgp_model_destroy(model);
 }
 
-/* A custom op's state is its own: the most that it has seen may begin at -infinity. */
+/* States of custom ops are not checked: a running maximum may begin at -infinity. */
 static void a_custom_op_may_keep_infinity(void **unused) {
     (void)unused;
     const int64_t dims[1] = {CHANNELS};

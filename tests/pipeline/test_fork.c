@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fork.c -- what fork() leaves in the child: handles whose threads stayed with the parent. Destroying them there
+/* test_fork.c -- handles in the child after fork(): their threads stay with the parent. Destroying them there
  * returns and frees nothing, reading them is CGP_ESTATE, and the parent goes on as if nothing had been. (That every call
  * on a pipeline is refused is a test of test_arguments.) */
 #include "directory.h"

@@ -2,10 +2,10 @@
 /* test_lifecycle.c -- 100 times create, train, destroy: nothing stays behind.
  *
  *     cycle    1 .. 10      libraries fill their caches        threads, resident memory: kept
- *             11 .. 100     the same again                     threads: as many; memory: + 2 MiB
+ *             11 .. 100     again                              threads: as many; memory: + 2 MiB
  *                                                              at most
  *
- * The sanitizers keep what was freed for a while, and so do not tell about resident memory. */
+ * The sanitizers keep what was freed for a while, so resident memory is not compared there. */
 #include "graphs.h"
 
 #include <unistd.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_no_allocation.c -- a step allocates nothing, once its size has been met.
+/* test_no_allocation.c -- a step allocates nothing, after the first one of its size.
  *
  * This program has malloc and its like of its own, which count, while a step runs, what anybody
  * asks for, libraries included. */
@@ -130,7 +130,7 @@ static void a_step_allocates_nothing(void **unused) {
     check(test_random_images(&state, &sizes), 3, 1, CGP_RECOMPUTE_ALWAYS_SELECTIVE, &state);
 }
 
-/* What is counted is really counted: making a pipeline allocates. */
+/* The counter works: creating a pipeline allocates. */
 static void the_counters_count(void **unused) {
     (void)unused;
     fresh();

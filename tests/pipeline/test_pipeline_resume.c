@@ -5,7 +5,7 @@
  *     expected   1 2 3 4 5 6 7 8 9 10
  *     got        1 2 3 4 5 | save, another pipeline, load | 6 7 8 9 10
  *
- * Graphs, optimizers, layouts and seeds are drawn anew at each run and printed. */
+ * Graphs, optimizers, layouts and seeds are random in each run and printed. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -115,7 +115,8 @@ static void check_resume(const cgp_model *model, const test_sizes *sizes, const 
     draw_layout(&o, model, balance, state);
     print_layout("resumed", &o, optim);
     t = start(model, &o, test_random(state));
-    train(&t, batches, 0, test_between(state, 0, 2), got); /* what is there is overwritten */
+    train(&t, batches, 0, test_between(state, 0, 2),
+          got); /* existing checkpoints are overwritten */
     assert_ok(cgp_pipeline_step(t.pipeline, batches[0].inputs, batches[0].n, NULL));
     assert_ok(cgp_pipeline_load(t.pipeline, run, &note));
     assert_string_equal(note, "after 5");
@@ -306,7 +307,7 @@ static void dropout_goes_on_where_it_was(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* --- what does not fit --- */
+/* --- mismatches --- */
 
 /* A pipeline that has made two steps, and what it holds. */
 typedef struct witness {
@@ -324,7 +325,7 @@ static void make_witness(witness *w, const cgp_plan_options *o) {
     w->model = test_gpt2(&small);
     w->states = o->inference ? 0 : cgp_optim_states(&o->optim);
     test_batch_fill(&w->batch, w->model, &small, 4, &state);
-    for (int copy = 0; copy < 2; copy++) { /* the first tells what comes next */
+    for (int copy = 0; copy < 2; copy++) { /* the first is the reference for the next */
         if (copy == 1) stop(&w->t);
         w->t = start(w->model, o, 11);
         train(&w->t, &w->batch, 0, 1, losses);
@@ -409,7 +410,7 @@ static void what_does_not_fit_is_told_and_changes_nothing(void **unused) {
     release_witness(&w);
 }
 
-/* Every file of a run whose checkpoints are whole but for one bit of the last. */
+/* Every file of a run whose checkpoints are intact but for one bit of the last. */
 static void damage_is_told_and_changes_nothing(void **unused) {
     (void)unused;
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors",
@@ -445,7 +446,7 @@ static void damage_is_told_and_changes_nothing(void **unused) {
     }
     release_witness(&w);
     cgp_model *model = test_gpt2(&small);
-    training t = start(model, &o, 4); /* what was offered can be loaded */
+    training t = start(model, &o, 4); /* the suggested one can be loaded */
     snprintf(path, sizeof path, "%s/step-00000001", run);
     assert_ok(cgp_pipeline_load(t.pipeline, path, &note));
     assert_string_equal(note, "n");

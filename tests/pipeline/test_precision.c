@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_precision.c -- what precision bf16 promises: half the activation bytes, almost the same losses, f32
+/* test_precision.c -- precision bf16: half the activation bytes, almost the same losses, f32
  * at the API. (That its bits depend on no layout is in test_bit_equality.c and test_external_loss.c, that
  * its plans waste nothing in test_plan_replay.c.) */
 #include "graphs.h"

@@ -7,7 +7,7 @@
  * is beside them; ours, which adds up in another order, may be ten times as far, and at least 1e-5: float32 resolves 6e-8, and
  * sums of some hundred terms stand behind each number.
  *
- * A tensor is told by its norm and by its product with a vector of hashes, which sees the order of its elements. Differences are
+ * A tensor is compared by its norm and by its product with a vector of hashes, which depends on the order of its elements. Differences are
  * relative to the norm, that of the product to norm sqrt(1/12), the deviation it would have for a random order; a norm counts as a
  * thousandth of the largest at least. */
 #include "graphs.h"
@@ -19,7 +19,7 @@ static double uniform(uint64_t p, int64_t i) {
     return test_hash(p, (uint64_t)i) / 4294967296.0 - 0.5;
 }
 
-/* --- what both sides begin from --- */
+/* --- initial values of both sides --- */
 
 static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -81,7 +81,7 @@ static double largest_norm(const json_t *told) {
     return largest;
 }
 
-/* How far a tensor is from number i of what is told. */
+/* The difference of a tensor from reference number i. */
 static double difference(const float *t, int64_t n, const json_t *told, int i, double largest) {
     const double norm = entry(told, "norms", i);
     double square = 0, product = 0;
@@ -119,7 +119,7 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
     return worst;
 }
 
-/* Means and variances; counters tell how many micro-batches, or steps, there were. */
+/* Means and variances; counters are the number of micro-batches, or steps. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
                                 const json_t *told, int batches) {
     const double largest = largest_norm(told);

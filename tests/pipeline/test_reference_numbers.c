@@ -32,8 +32,8 @@ static void set_parameters(cgp_pipeline *pipeline, const cgp_model *model,
 }
 
 /* The weights after the last update: sum of |w| of each parameter. All but SGD make steps of
- * size `rate` out of what rounding leaves of the gradient of k's bias, which is zero (softmax
- * does not see it): a third of c_attn.bias. */
+ * size `lr` out of what rounding leaves of the gradient of k's bias, which is zero (softmax
+ * does not depend on it): a third of c_attn.bias. */
 static void compare_weights(cgp_pipeline *pipeline, const cgp_model *model, const json_t *sums,
                             const cgp_optim *optim) {
     for (int p = 0; p < cgp_model_parameters(model); p++) {
@@ -176,7 +176,7 @@ static cgp_optim optim_of(const json_t *options) {
     return optim;
 }
 
-/* A run of that name, of so many steps. */
+/* A run of that name, of `steps` steps. */
 static void check(const char *run, int steps) {
     json_t *numbers = test_reference_load(TEST_DATA "/reference_numbers.json");
     const json_t *options = json_object_get(json_object_get(numbers, run), "options");

@@ -20,7 +20,7 @@ typedef struct fixture {
     char sha256[65]; /* after training in one stage */
 } fixture;
 
-/* Train, with least buffers if asked for, and tell the weights. */
+/* Train, optionally with minimum buffers, and return the hash of the weights. */
 static void train(const fixture *f, const cgp_plan_options *options, bool min,
                   char sha256[65]) {
     cgp_plan *plan = NULL;
@@ -107,7 +107,7 @@ static void every_schedule_runs_with_min_buffers_and_delays(void **unused) {
     }
 }
 
-/* --- a caller's own --- */
+/* --- custom tables --- */
 
 static cgp_schedule *read_csv(const char *text) {
     cgp_schedule *schedule = NULL;
@@ -115,7 +115,7 @@ static cgp_schedule *read_csv(const char *text) {
     return schedule;
 }
 
-/* What a generator makes, through either dialect of CSV. */
+/* Tables of a generator, through either dialect of CSV. */
 static void tables_from_csv_run(void **unused) {
     (void)unused;
     static const char *const names[] = {"zb-v", "interleaved", "dualpipe-v"};
@@ -140,8 +140,8 @@ static void tables_from_csv_run(void **unused) {
     tear_down(&f);
 }
 
-/* Three stages on two devices, in an order that no generator has; recomputed where the table says; halves mixed with
- * whole backwards. The same for fewer micro-batches than it has. */
+/* Three stages on two devices, in an order that no generator has; recomputed where the table says; I and W mixed with
+ * B. Likewise for fewer micro-batches than in the table. */
 static void a_table_of_ones_own_runs(void **unused) {
     (void)unused;
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"

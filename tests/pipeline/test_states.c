@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_states.c -- running statistics: what a step makes of them, that nothing else changes them, and that they are saved.
+/* test_states.c -- running statistics: a step changes them, nothing else does, and they are saved.
  * (That they depend on no layout is in test_bit_equality.c and test_external_loss.c.) */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
@@ -75,7 +75,7 @@ static const char *sha256(const training *t, char hex[65]) {
     return hex;
 }
 
-/* --- what a step makes of them --- */
+/* --- a step changes them --- */
 
 /* The first norm's state. */
 typedef struct statistics {
@@ -192,7 +192,7 @@ static void counts_stop_at_their_end(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* --- what does not change them --- */
+/* --- nothing else changes them --- */
 
 static void a_failed_step_leaves_them_as_they_were(void **unused) {
     (void)unused;

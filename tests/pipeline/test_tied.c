@@ -68,7 +68,7 @@ static float *get(const cgp_model *model, cgp_pipeline *pipeline, const char *na
     return data;
 }
 
-/* With equal weights in both places, the gradient of a shared one is the sum of the two. */
+/* With equal weights in both places, the gradient of a tied one is the sum of the two. */
 static void a_tied_gradient_is_the_sum_over_its_uses(void **unused) {
     (void)unused;
     static const char wte[] = "transformer.wte.weight", head[] = "lm_head.weight";
@@ -201,11 +201,11 @@ static void what_only_integers_reach_is_not_trained(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Every stage that uses a shared parameter pays for a copy, and every use for a gradient. */
+/* Every stage that uses a tied parameter has a copy, and every use a gradient. */
 static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     (void)unused;
     cgp_model *tied = gpt2(true);
-    const int64_t shared = (4 * sizes.vocab * sizes.width + 63) / 64 * 64;
+    const int64_t bytes = (4 * sizes.vocab * sizes.width + 63) / 64 * 64;
     cgp_plan_options o = cgp_plan_options_default();
     cgp_plan *one = NULL, *two = NULL;
     assert_ok(cgp_plan_create(&one, tied, &o));
@@ -213,8 +213,8 @@ static void a_tied_weight_is_paid_for_where_it_is_used(void **unused) {
     assert_ok(cgp_plan_create(&two, tied, &o));
     const cgp_plan_device *all = cgp_plan_device_at(one, 0);
     const cgp_plan_device *a = cgp_plan_device_at(two, 0), *b = cgp_plan_device_at(two, 1);
-    assert_int_equal(all->gradient_bytes, all->parameter_bytes + shared);
-    assert_int_equal(a->parameter_bytes + b->parameter_bytes, all->parameter_bytes + shared);
+    assert_int_equal(all->gradient_bytes, all->parameter_bytes + bytes);
+    assert_int_equal(a->parameter_bytes + b->parameter_bytes, all->parameter_bytes + bytes);
     assert_int_equal(a->gradient_bytes + b->gradient_bytes, all->gradient_bytes);
     cgp_plan_destroy(two);
     cgp_plan_destroy(one);
@@ -277,7 +277,7 @@ static void several_losses_add_up_by_their_weights(void **unused) {
     }
 }
 
-/* An integer output: predict gives the places of the largest logits. */
+/* An integer output: predict returns the argmax of the logits. */
 static void integers_come_out_as_they_are(void **unused) {
     (void)unused;
     cgp_model *model = NULL;

@@ -49,7 +49,7 @@ static void assert_times(const cgp__event *event, const cgp__event *first, doubl
     assert_true(fabs(1e9 * end - (double)(event->end_ns - first->start_ns)) < 0.5);
 }
 
-/* Who started first. */
+/* The event that started first. */
 static const cgp__event *first_event(const world *w) {
     const cgp__event *first = NULL;
     for (int d = 0; d < w->plan->n_devices; d++) {
@@ -125,7 +125,7 @@ static void check_round_trip(const world *w) {
     cgp_schedule_timeline_release(&t);
 }
 
-/* Every schedule: in halves of backward, with several stages on a device, recomputed. */
+/* Every schedule: with I and W, with several stages on a device, recomputed. */
 static void a_timeline_is_what_the_workers_noted(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -151,7 +151,7 @@ static void a_timeline_is_what_the_workers_noted(void **state) {
     }
 }
 
-/* --- what it is good for --- */
+/* --- uses --- */
 
 /* Stage 1 waits 100 ms for a forward of stage 0, of which there are three quick ones. On a machine
  * that is busy some of it may be taken by other things. */
@@ -209,7 +209,7 @@ static void a_timeline_is_drawn(void **state) {
     close_world(&w);
 }
 
-/* --- what has none --- */
+/* --- runs without a timeline --- */
 
 static void assert_none(const world *w, const char *message) {
     cgp_schedule_timeline t = {0};

@@ -47,7 +47,7 @@ static cgp_model *skip_model(void) {
     return end(model, cgp_add(model, k, s));
 }
 
-/* The skip is a row of integers, and a branch in the middle is used by nobody. */
+/* The skip is a row of integers, and a branch in the middle is unused. */
 static cgp_model *integer_skip(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "integer skip");
@@ -60,7 +60,7 @@ static cgp_model *integer_skip(void) {
     return end(model, cgp_add(model, linear(model, k, "l", 16), cgp_flatten(model, codes)));
 }
 
-/* The loss uses the second of two values that cross; the first is only looked at. */
+/* The loss uses the second of two values that cross; the first is only read. */
 static cgp_model *second_of_two(void) {
     cgp_model *model = NULL;
     const cgp_value x = begin(&model, "second of two");
@@ -131,7 +131,7 @@ static int64_t message(const cgp_model *model, const int *balance, int stages, i
     return bytes;
 }
 
-/* --- what crosses --- */
+/* --- values that cross stages --- */
 
 static void a_skip_goes_straight_to_where_it_is_used(void **unused) {
     (void)unused;
@@ -297,7 +297,7 @@ static void inference_plans_nothing_for_backward(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* Whether batch norms are deferred is a plan's business: the model is the same for the next. */
+/* Deferred batch norm is an option of the plan: the next plan uses the same model. */
 static void deferred_batch_norms_leave_the_model_as_it_was(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -339,7 +339,7 @@ static cgp_model *dropouts(int n, double p) {
     return model;
 }
 
-/* What a step gives, and the gradient of the ones where that of the output is 1. */
+/* The output of a step, and the gradient of the ones for an output gradient of 1. */
 static void drop(const cgp_model *model, int stages, int chunks, int mode, float *y,
                  float *gradient) {
     static float zeros[SAMPLES * ELEMENTS], ones[SAMPLES * ELEMENTS];
@@ -442,7 +442,7 @@ static void each_device_has_a_worker_of_its_own(void **unused) {
     cgp_model_destroy(model);
 }
 
-/* A step over two stages, with a fault. */
+/* A step over two stages, with an injected fault. */
 typedef struct run {
     cgp_model *model;
     cgp_plan *plan;

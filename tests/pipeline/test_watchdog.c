@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_watchdog.c -- a run in which nothing moves ends, soon after the timeout, with a report that
+/* test_watchdog.c -- a run without progress ends soon after the timeout, with a report that
  * is right about every device.
  *
- * What is right is found without threads: play() runs the action lists by hand, the stalled action
+ * The expected report is computed without threads: simulate() runs the action lists, the stalled action
  * left out, until no device can go on. Bounded buffers and ordered lists have one such state. */
 #include "graphs.h"
 
@@ -44,7 +44,7 @@ static void assert_threads(int expected) {
     assert_int_equal(count_threads(), expected);
 }
 
-/* A model, its plan and a mini-batch, drawn anew. */
+/* A model, its plan and a mini-batch, random. */
 typedef struct world {
     cgp_model *model;
     cgp_plan *plan;
@@ -79,7 +79,7 @@ static void release_world(world *w) {
     cgp_model_destroy(w->model);
 }
 
-/* A pipeline with these faults (NULL: none) and timeout. */
+/* A pipeline with these injected faults (NULL: none) and timeout. */
 static cgp_pipeline *start(const world *w, const char *faults, double seconds) {
     cgp_pipeline *pipeline = NULL;
     if (faults) setenv("CGP_FAULT", faults, 1);
@@ -98,30 +98,30 @@ static void train_once(const world *w, const char *faults, double seconds, char 
     cgp_pipeline_destroy(pipeline);
 }
 
-/* --- what the report has to say --- */
+/* --- the expected report --- */
 
 typedef struct position {
     const cgp_action *actions;
     int n, at;
 } position;
 
-typedef struct state_of_play {
+typedef struct simulation {
     position devices[MAX_DEVICES];
     bool sent[MAX_EDGES][MAX_CHUNKS];
     int taken[MAX_EDGES]; /* buffers */
-} state_of_play;
+} simulation;
 
 static bool is_send(const cgp_action *action) {
     return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
 }
 
-/* As far as CGP_FAULT can tell: of several RECV for one action the first is meant. */
+/* As CGP_FAULT matches: of several RECV for one action, the first. */
 static bool is_same(const cgp_action *a, const cgp_action *b) {
     return a->kind == b->kind && a->stage == b->stage && a->microbatch == b->microbatch;
 }
 
-/* Whether an action can end now; if so, it does. */
-static bool advance(state_of_play *s, const cgp_plan *plan, const cgp_action *action) {
+/* End an action if it can end now. */
+static bool advance(simulation *s, const cgp_plan *plan, const cgp_action *action) {
     if (action->edge < 0) return true;
     bool *sent = &s->sent[action->edge][action->microbatch];
     if (is_send(action) ? s->taken[action->edge] == plan->edges[action->edge].capacity : !*sent)
@@ -132,8 +132,8 @@ static bool advance(state_of_play *s, const cgp_plan *plan, const cgp_action *ac
 }
 
 /* Run the lists as far as they go if `stalled` never ends. */
-static void play(state_of_play *s, const cgp_plan *plan, const cgp_schedule *schedule,
-                 const cgp_action *stalled) {
+static void simulate(simulation *s, const cgp_plan *plan, const cgp_schedule *schedule,
+                     const cgp_action *stalled) {
     memset(s, 0, sizeof *s);
     for (int d = 0; d < plan->n_devices; d++)
         s->devices[d].actions = cgp_schedule_actions(schedule, d, &s->devices[d].n);
@@ -157,7 +157,7 @@ static void assert_report(const cgp_pipeline *pipeline, const char *part) {
 }
 
 /* The device that a device waits for, -1 if for none. */
-static int waits_for(const state_of_play *s, const cgp_plan *plan, int d,
+static int waits_for(const simulation *s, const cgp_plan *plan, int d,
                      const cgp_action *stalled) {
     const position *p = &s->devices[d];
     if (p->at == p->n || is_same(&p->actions[p->at], stalled)) return -1;
@@ -166,7 +166,7 @@ static int waits_for(const state_of_play *s, const cgp_plan *plan, int d,
 }
 
 /* The chain of the report goes from a device to the stalled action, and is as long as can be. */
-static void check_chain(const cgp_pipeline *pipeline, const state_of_play *s,
+static void check_chain(const cgp_pipeline *pipeline, const simulation *s,
                         const cgp_action *stalled) {
     char chains[MAX_DEVICES][256], name[32];
     int longest = 0, lengths[MAX_DEVICES];
@@ -196,10 +196,10 @@ static void check_chain(const cgp_pipeline *pipeline, const state_of_play *s,
 static void check_report(const cgp_pipeline *pipeline, const cgp_schedule *schedule,
                          const cgp_action *stalled) {
     const cgp_plan *plan = pipeline->plan;
-    state_of_play s;
+    simulation s;
     char name[32], expected[256];
     int ended = 0;
-    play(&s, plan, schedule, stalled);
+    simulate(&s, plan, schedule, stalled);
     for (int d = 0; d < plan->n_devices; d++) {
         const position *p = &s.devices[d];
         const cgp_action *action = &p->actions[p->at];
@@ -237,7 +237,7 @@ static void check_events(const cgp_pipeline *pipeline) {
     }
 }
 
-/* --- faults --- */
+/* --- injected faults --- */
 
 static cgp_action draw_action(uint64_t *state, const cgp_schedule *schedule) {
     const int device = test_between(state, 0, cgp_schedule_devices(schedule) - 1);
@@ -264,7 +264,7 @@ static cgp_status call_once(cgp_pipeline *pipeline, const world *w, enum call ca
     return status;
 }
 
-/* One action does not end, or takes far too long: the call ends in time, and tells. */
+/* One action does not end, or takes far too long: the call ends in time, with the report. */
 static void hang_once(const world *w, enum call call, const cgp_schedule *schedule,
                       const cgp_action *action, const char *format) {
     char name[32], fault[80], expected[128];
@@ -343,7 +343,7 @@ static void delays_change_no_bits(void **unused) {
     }
 }
 
-/* A process that was stopped (Ctrl-Z) gets the time anew: it did not hang. */
+/* A process that was stopped (Ctrl-Z) gets the full time again: it did not hang. */
 static void a_sleep_of_the_process_does_not_count(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -436,7 +436,7 @@ static void a_deadlock_is_reported_as_a_cycle(void **unused) {
     release_world(&w);
 }
 
-/* Half a list, with the loss outside: the report counts from where the half begins. */
+/* Part of a list, with an external loss: the report counts from the start of the part. */
 static void a_backward_alone_is_watched(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
@@ -458,13 +458,13 @@ static void a_backward_alone_is_watched(void **unused) {
     assert_message("stage 1, micro-batch 1, 1B1: did not end");
     assert_report(pipeline, "  device 0 (cpu:0): waits in 0RECV_B1 for stage 1 to send it");
     assert_report(pipeline, "  device 1 (cpu:1): runs 1B1 for");
-    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* of the other half */
+    assert_null(strstr(cgp_pipeline_report(pipeline), "F0\n")); /* of the other part */
     check_events(pipeline);
     cgp_pipeline_destroy(pipeline);
     release_world(&w);
 }
 
-/* An error that comes first is the one that is told, though another worker hangs. */
+/* An error that comes first is the one reported, though another worker hangs. */
 static void the_first_error_is_told(void **unused) {
     (void)unused;
     uint64_t state = test_seed();

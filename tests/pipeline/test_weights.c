@@ -14,7 +14,7 @@ static void weights_sha256(network *net, char hex[130]) {
     assert_ok(cgp_pipeline_state_sha256(net->pipeline, hex + 64));
 }
 
-/* --- what PyTorch computes --- */
+/* --- PyTorch's results --- */
 
 static void *read_tensor(cgp_safetensors *file, const char *name, cgp_shape *shape) {
     const int index = cgp_safetensors_find(file, name);
@@ -75,7 +75,7 @@ static void resnet_of_torchvision_computes_what_pytorch_computes(void **state) {
     check_outputs("resnet20", "/resnet20.safetensors");
 }
 
-/* What the file says matters: without it the test above would see it. */
+/* The file's entries matter: without them the test above fails. */
 static void other_options_compute_something_else(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint.c -- a run's directory: which checkpoints are there, which one is found, and what a failure leaves. */
+/* test_checkpoint.c -- a run's directory: its checkpoints, the one found, and the state after a failure. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -28,7 +28,7 @@ static void assert_link(const char *expected) {
     assert_string_equal(target, expected);
 }
 
-/* --- what is written --- */
+/* --- written files --- */
 
 static void the_files_are_these_and_sha256sum_agrees(void **state) {
     (void)state;
@@ -329,7 +329,7 @@ static void what_the_living_write_stays(void **state) {
     assert_int_equal(count_names(run, ".cgpipe-"), 0);
 }
 
-/* Where two names cannot change places in one call, a kill between the two renames leaves this. */
+/* Without RENAME_EXCHANGE, a kill between the two renames leaves this. */
 static void a_replaced_checkpoint_is_put_back_if_none_took_its_place(void **state) {
     (void)state;
     const char *old = test_path_of("run/.cgpipe-step-00000002-1-2.old");

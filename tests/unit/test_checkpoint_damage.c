@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with its file and its place, and the whole
+/* test_checkpoint_damage.c -- every damage of a checkpoint's files is found, with file and bytes, and the complete
  * checkpoint before it is named. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
@@ -10,12 +10,12 @@
 
 enum { BLOCK = 1048576, FILES = 4, CHECKPOINTS = 3 };
 
-/* Two whole blocks and a rest; one whole block. */
+/* Two full blocks and a rest; one full block. */
 static const size_t sizes[2] = {2 * BLOCK + 4321, BLOCK};
 static const char *const files[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          "checkpoint.json", "checkpoint.sha256"};
 
-/* What was done to a file: bytes from `begin` to `end` are not what they were; -1: no such place. */
+/* A damage: bytes `begin` to `end` of a file have changed; -1: no such bytes. */
 typedef struct damage {
     int file;
     int64_t begin, end;
@@ -102,7 +102,7 @@ static void do_zero(const char *path, damage *done, uint64_t *random) {
 
 static void do_delete(const char *path, damage *done, uint64_t *random) {
     done->begin = -1;
-    if (test_between(random, 0, 2) == 0) { /* or something that is no file takes its place */
+    if (test_between(random, 0, 2) == 0) { /* or replace it by another kind of entry */
         assert_int_equal(unlink(path), 0);
         assert_int_equal(test_between(random, 0, 1) ? mkdir(path, 0700) : mkfifo(path, 0600),
                          0);
@@ -133,7 +133,7 @@ static bool names_place(const char *message, const damage *done) {
     if (!text) return done->begin < 0 || done->file == 2;
     if (sscanf(text, "damaged between byte %lld and %lld", &begin, &end) != 2) return false;
     if (done->begin < 0) return true;
-    /* a file without its end has no damaged byte in it: its new end is the place */
+    /* a truncated file has no damaged byte: the damage is at its new end */
     return begin <= done->begin && done->begin <= end && end - begin <= BLOCK;
 }
 
@@ -156,7 +156,7 @@ static void assert_found(const char *directory, const damage *done, int offered)
     fail();
 }
 
-/* Damage the file of some lower checkpoints too; returns the step of the highest whole one. */
+/* Damage the file of some lower checkpoints too; returns the step of the highest intact one. */
 static int damage_lower(uint64_t *random) {
     int offered = CHECKPOINTS - 1;
     while (offered > 0 && test_between(random, 0, 2) == 0) {
@@ -230,11 +230,10 @@ static void every_damaged_block_is_counted(void **state) {
                    "differs; the file has 2097157 bytes, expected 2101473)");
 }
 
-/* checkpoint.json is read with three descriptors open (run, checkpoint, file), a whole checkpoint checked with four. */
+/* checkpoint.json is read with three descriptors open (run, checkpoint, file), a complete checkpoint is checked with four. */
 static void what_could_not_be_looked_for_is_not_denied(void **state) {
     (void)state;
-    static const char *const unknown =
-        "; not all checkpoints before it could be read";
+    static const char *const unknown = "; not all checkpoints before it could be read";
     make_run();
     flip_bit(file_of(3, 2), 7, 0);
     cgp_log_set_level(CGP_LOG_ERROR);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is always a whole checkpoint,
+/* test_checkpoint_kill.c -- a process that trains and saves is killed at random moments: there is always a complete checkpoint,
  * the next start leaves nothing temporary, and the training ends where one without a kill does.
  *
  *     child    clean, load, step, save, step, save, ...   KILL    clean, load, step, save, ...
@@ -94,7 +94,7 @@ static bool kill_after(pid_t child, long ns) {
     return WIFSIGNALED(result);
 }
 
-/* Everything that a loader may take is whole, whatever the moment of the kill was. */
+/* Every checkpoint that a loader may open is complete, whenever the kill came. */
 static int64_t assert_whole(void) {
     char path[200];
     int64_t found = -1;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_file_replace.c -- a file is replaced whole or not at all, by cgp_file_replace() and by the writer of
+/* test_file_replace.c -- a file is replaced atomically, by cgp_file_replace() and by the writer of
  * safetensors. */
 #include "directory.h"
 
@@ -72,7 +72,7 @@ static void a_failed_write_leaves_the_old_file_and_nothing_else(void **state) {
     assert_non_null(strstr(message, "w.safetensors: cannot be written (File too large)"));
     assert_status(created, CGP_OK);
     assert_status(appended, CGP_EIO);
-    /* There is room again, but part of the data is written: it must not go on from there. */
+    /* There is space again, but part of the data was written: writing must not continue. */
     assert_status(cgp_safetensors_append(writer, data, sizeof data), CGP_EIO);
     assert_message("w.safetensors: an earlier write failed");
     assert_status(cgp_safetensors_commit(writer), CGP_ESTATE);
@@ -88,7 +88,7 @@ static void a_failed_rename_leaves_no_temporary_file(void **state) {
     cgp_safetensors_writer *writer = NULL;
     assert_ok(create(&writer, path, 1, names, 1));
     assert_ok(cgp_safetensors_append(writer, "abcd", 4));
-    assert_int_equal(mkdir(path, 0700), 0); /* somebody puts a directory there meanwhile */
+    assert_int_equal(mkdir(path, 0700), 0); /* meanwhile a directory is put there */
     assert_status(cgp_safetensors_commit(writer), CGP_EIO);
     assert_message("w.safetensors: cannot be replaced (Is a directory)");
     assert_int_equal(test_empty_directory(), 1);
@@ -107,7 +107,7 @@ static void a_directory_that_is_missing_or_not_writable_is_named(void **state) {
     const bool root = geteuid() == 0;
     assert_int_equal(chmod(test_directory, 0555), 0);
     if (root && seteuid(65534))
-        skip(); /* root writes everywhere, and may not become somebody else */
+        skip(); /* root writes everywhere, and may not become another user */
     const cgp_status status = create(&writer, path, 1, names, 1);
     if (root) assert_int_equal(seteuid(0), 0);
     assert_int_equal(chmod(test_directory, 0700), 0);
@@ -125,7 +125,7 @@ static void only_regular_files_are_replaced(void **state) {
     struct stat info;
     assert_status(cgp_file_replace(test_directory, "x", 1), CGP_EIO);
     assert_message("is a directory, expected a file to replace");
-    /* Not /dev/null: a library that is wrong here would replace it for the whole machine. */
+    /* Not /dev/null: a library with this defect would replace it for the whole machine. */
     const char *pipe_path = test_path_of("pipe");
     assert_int_equal(mkfifo(pipe_path, 0600), 0);
     assert_status(cgp_file_replace(pipe_path, "x", 1), CGP_EIO);

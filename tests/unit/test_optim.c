@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_optim.c -- an optimizer as a value: names, checks, bytes of state, the learning rate at
- * the corners of every schedule, the constants that an update gets.
+ * the corners of every schedule, the constants of an update.
  *
  *     factor 1 |    ....                warmup 4, cosine to 0.1 at update 12
  *              |   /    '.
  *              |  /       '.
- *         0.25 | /          '.......    0.1 from there on
+ *         0.25 | /          '.......    then 0.1
  *              +-1--4-------12----> t */
 #include <cgpipe/cgpipe.h>
 

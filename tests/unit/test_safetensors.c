@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_safetensors.c -- what is written comes back, and damage is refused with its byte. */
+/* test_safetensors.c -- tensors are read back as written, and damage is refused with its byte. */
 #include "directory.h"
 
 #include <fcntl.h>
@@ -226,7 +226,7 @@ static void types_without_use_are_listed_and_skipped_over(void **state) {
     cgp_safetensors_close(file);
 }
 
-/* Every half there is, by the definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
+/* Every f16 value, by the definition: sign 2^(exponent - 15) (1 + fraction / 1024). */
 static double value_of_half(int half) {
     const int exponent = half >> 10 & 31, fraction = half & 1023;
     const double sign = half >> 15 ? -1 : 1;
@@ -462,7 +462,7 @@ static void what_is_no_file_is_not_opened(void **state) {
     assert_null(file);
 }
 
-/* --- what cannot be written --- */
+/* --- refused tensors --- */
 
 static cgp_status create(cgp_safetensors_writer **writer, const char *path, int count,
                          const char *const *names, int64_t size) {
@@ -517,7 +517,7 @@ static void more_data_than_the_shapes_need_are_refused(void **state) {
     cgp_safetensors_close(file);
 }
 
-/* --- whole or not at all --- */
+/* --- atomic replacement --- */
 
 #define TEST(name) cmocka_unit_test_setup(name, test_empty_before)
 

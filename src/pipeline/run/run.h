@@ -46,7 +46,7 @@ typedef enum cgp__run_part {
     CGP__BACKWARD_PART
 } cgp__run_part;
 
-/* What a run needs besides its lists. */
+/* The arguments of a run besides its lists. */
 typedef struct cgp__run_context {
     const cgp__run *run;
     cgp__run_part part;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* team.c -- threads, jobs and their time limit.
  *
- * The limit needs no thread: the caller, who waits anyway, wakes when the last action that any worker ended is older than
+ * The limit needs no thread: the caller, which waits anyway, wakes when the last action that any worker ended is older than
  * the timeout.
  *
  * A thread that hangs in a kernel cannot be ended. cgp_pipeline_destroy() waits for it a last time (GRACE_NS); then the
