@@ -614,7 +614,7 @@ static int remove_work(void **state) {
 }
 
 int main(void) {
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined(TEST_ASAN) || defined(TEST_TSAN)
     print_message("skipped: the sanitizer's own library must be loaded before any other\n");
     return 77;
 #endif

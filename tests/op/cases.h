@@ -218,7 +218,7 @@ static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
 }
 
 /* Sanitizers make a kernel ten to fifty times slower: one case in so many for them. */
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+#if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
 #define FEWER 1

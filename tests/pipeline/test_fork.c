@@ -75,7 +75,7 @@ static int destroy_it(void *argument) {
  * which allows a child no threads. */
 static int train_another(void *argument) {
     const training *t = argument;
-#ifdef __SANITIZE_THREAD__
+#ifdef TEST_TSAN
     return t->plan ? 0 : 1;
 #endif
     cgp_pipeline *own = NULL;

@@ -10,7 +10,7 @@
 
 #include <unistd.h>
 
-#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+#if defined(TEST_ASAN) || defined(TEST_TSAN)
 #define SANITIZED 1
 #else
 #define SANITIZED 0

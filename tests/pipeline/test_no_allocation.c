@@ -15,7 +15,7 @@
 static atomic_bool counting;
 static atomic_int allocations;
 
-#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#if !defined(TEST_ASAN) && !defined(TEST_TSAN)
 static void count(void) {
     if (atomic_load(&counting)) allocations++;
 }
@@ -151,7 +151,7 @@ static void the_counters_count(void **unused) {
 }
 
 int main(void) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#if defined(TEST_ASAN) || defined(TEST_TSAN)
     printf("skip: the sanitizers have a malloc of their own\n");
     return 77;
 #endif

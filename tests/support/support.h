@@ -52,7 +52,7 @@ int test_between(uint64_t *state, int low, int high);
 int test_count_threads(void);
 
 /* Where no worker is: the test's own, and one of the thread sanitizer's once there were others. */
-#ifdef __SANITIZE_THREAD__
+#ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };
 #else
 enum { TEST_THREADS = 1 };
