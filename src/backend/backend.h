@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.h -- a device: memory, copies, and one kernel per (op, direction).
  *
- * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector loops. Each backend is one table.
- * A kernel is made once for a geometry and a number of samples, by the thread that will run it, and allocates nothing when
+ * `ref` runs plain loops with double sums and is the oracle; `cpu` runs vector kernels. Each backend is one table.
+ * A kernel is created once for op attributes and a number of samples, by the thread that runs it, and allocates nothing when
  * it runs: all memory, its workspace included, comes with the call.
  *
  * Operands by op; n samples, R = rows, C = out unless said; all row-major. ids, targets and ARGMAX's y are i32; x, y, dy and
  * dx otherwise of the spec's type, f32 or bf16; saved, param and dparam always f32. Arithmetic is f32 at least: bf16 is
- * widened when it is read and rounded when it is written, also by what adds to a dx.
+ * widened when it is read and rounded when it is written, also where a kernel adds to a dx.
  *
  *   op             x[0]             x[1]           y        saved                   param
  *   EMBEDDING      ids [n,R] i32    -              [n,R,C]  -                       weight [in,C]
@@ -33,27 +33,27 @@
  *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
  *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
- *   OWN            as cgpipe/ext/op.h has it
+ *   CUSTOM         as in cgpipe/ext/op.h
  *
- * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or
- * [in,C] with in_out; its bias [C] is there if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
+ * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
+ * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
  * ATTENTION is causal. BCE's targets are of the spec's type.
  *
- * Images: R = out_height x out_width. Pixel (i, j) of the output sees, through element (u, v) of its window, pixel (i
- * stride_height + u - top, j stride_width + v - left) of the input, if there is one: CONV2D sees zero elsewhere, the
- * pools nothing (a window always sees a pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is
+ * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u - top, j
+ * stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always
+ * has a pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is
  * [kernel_height,kernel_width,in,C]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
  * top, j - left), or zero. BATCH_NORM's mean and variance are over all samples and rows of the run, INSTANCE_NORM's over
  * the rows of a sample, both per channel.
  *
- * BATCH_NORM's running statistics are its state, and what training does to them is collected in `pending`
- * (running_stats.h): forward adds to it if it is not NULL, in `training`, and commit() moves it to the state. Outside
- * training forward normalises with the state and saves nothing, and backward is not run.
+ * BATCH_NORM's state is its running statistics. In `training` forward collects them in `accumulator` (running_stats.h), if it is
+ * not NULL, and commit() moves them to the state. Outside training forward normalises with the state and saves nothing, and
+ * backward is not run.
  *
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
- * BACKWARD_WEIGHT. No kernel of another pair is asked for.
+ * BACKWARD_WEIGHT. There is no other pair.
  *
- * What may share memory: y with x[k] where the op says so (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
+ * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
  * dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one value: dx is
  * made from the last input to the first). Nothing else overlaps. */
 #ifndef CGP_SRC_BACKEND_H
@@ -88,7 +88,7 @@ typedef enum cgp__op_kind {
     CGP__OP_BATCH_NORM,
     CGP__OP_INSTANCE_NORM,
     CGP__OP_KINDS,
-    CGP__OP_CUSTOM = CGP__OP_KINDS /* from outside the library: see cgp__custom */
+    CGP__OP_CUSTOM = CGP__OP_KINDS /* see cgp__custom */
 } cgp__op_kind;
 
 typedef enum cgp__direction {
@@ -105,38 +105,49 @@ typedef enum cgp__direction {
 
 typedef struct cgp__custom cgp__custom;
 
-/* The sizes of an op for one sample, and its constants. What an op does not use is zero, so that two geometries are equal
- * when their bytes are. */
+/* Sizes of an op for one sample, and its constants. Unused fields are zero, so that equal attributes are equal bytes. */
 typedef struct cgp__op_attributes {
-    const cgp__custom *custom; /* OWN: one use of it in a model */
-    int64_t rows;              /* rows of one sample: all its dimensions but the last */
-    int64_t in,
-        out; /* width of a row before and after; vocabulary or classes where the table says so */
+    /* CUSTOM: one use of it in a model. */
+    const cgp__custom *custom;
+    /* Of one sample: the product of all dimensions but the last. */
+    int64_t rows;
+    /* Width of a row before and after; vocabulary or classes as listed above. */
+    int64_t in, out;
     int64_t heads;
-    int64_t ignore;                 /* CROSS_ENTROPY: the target that counts nothing */
-    int64_t parts[CGP__MAX_INPUTS]; /* CONCAT: width of each input, 0 from the last one on */
-    float p;   /* DROPOUT, DROPOUT2D, ATTENTION: share of elements set to zero, 0 <= p < 1 */
-    float eps; /* norms */
-    float momentum; /* BATCH_NORM: share of what is new in running statistics; < 0: 1 / steps */
-    float
-        slope; /* RELU: y = slope x below 0. ADD's and the channel norms' forward ends in a RELU of this slope; 1: in none */
-    int32_t height, width; /* images: of the input */
+    /* CROSS_ENTROPY: the target of rows that do not count. */
+    int64_t ignore;
+    /* CONCAT: width of each input, 0 behind the last one. */
+    int64_t parts[CGP__MAX_INPUTS];
+    /* DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
+    float p;
+    /* Norms. */
+    float eps;
+    /* BATCH_NORM: weight of the new value in running statistics; < 0: 1 / steps. */
+    float momentum;
+    /* RELU: y = slope x below 0. ADD and the channel norms end in a RELU of this slope; 1: in none. */
+    float slope;
+    /* Images: of the input. */
+    int32_t height, width;
     int32_t out_height, out_width;
     int32_t kernel_height, kernel_width;
     int32_t stride_height, stride_width;
-    int32_t top, left; /* pixels of padding in front of the input; below 0: left out */
+    /* Pixels of padding in front of the input; below 0: cropped. */
+    int32_t top, left;
     int32_t has_bias;
-    int32_t
-        in_out; /* LINEAR: weight is [in, out], y = x weight; otherwise [out, in], y = x weight^T */
+    /* LINEAR's weight layout: 0: [out, in], y = x weight^T; 1: the transposed layout [in, out], y = x weight. */
+    int32_t transposed;
 } cgp__op_attributes;
 
 typedef struct cgp__kernel_spec {
     cgp__op_kind op;
     cgp__direction direction;
     cgp__op_attributes attributes;
-    int64_t n;      /* samples */
-    uint32_t add;   /* bit k: dx[k] is added to instead of overwritten */
-    cgp_dtype type; /* of x, y, dy and dx: CGP_F32 or CGP_BF16 */
+    /* Samples. */
+    int64_t n;
+    /* Bit k: dx[k] is added to instead of overwritten. */
+    uint32_t add;
+    /* Of x, y, dy and dx: CGP_F32 or CGP_BF16. */
+    cgp_dtype type;
 } cgp__kernel_spec;
 
 /* Specs are compared as bytes, so they have no padding. */
@@ -144,8 +155,8 @@ _Static_assert(sizeof(cgp__kernel_spec) ==
                    2 * sizeof(cgp__op_kind) + sizeof(cgp__op_attributes) + 16,
                "padding");
 
-/* Memory that kernels after this one read, in the order in which they come to it. To bring it nearer meanwhile is left to
- * the backend; it changes no result. */
+/* An entry of a kernel's prefetch list: memory that the kernels after it read, in their order. A backend may ignore the list; it
+ * changes no result. */
 typedef struct cgp__prefetch {
     const void *at;
     int64_t bytes;
@@ -153,55 +164,71 @@ typedef struct cgp__prefetch {
 
 #define CGP__MAX_PREFETCH 8
 
-/* The operands of one run. Those that a direction does not read or write may be NULL, and so may dx[k] that nobody wants. */
+/* The operands of one run. Those that a direction does not read or write may be NULL, and so may a dx[k] that is not wanted. */
 typedef struct cgp__kernel_args {
     const void *x[CGP__MAX_INPUTS];
-    void *y; /* written by forward, read by backward */
+    /* Written by forward, read by backward. */
+    void *y;
     float *saved[CGP__MAX_SAVED];
-    void *state[CGP__MAX_STATE]; /* as the op's table lists it */
-    void *accumulator;           /* NULL: nothing is collected */
+    /* As the op's table lists it. */
+    void *state[CGP__MAX_STATE];
+    /* Collects the step's changes to the state; NULL: none. */
+    void *accumulator;
     const float *param[CGP__MAX_PARAMS];
     const void *dy;
     void *dx[CGP__MAX_INPUTS];
     float *dparam[CGP__MAX_PARAMS];
-    void *workspace;  /* as many bytes as the backend asked for */
-    bool first;       /* dparam, or pending, is overwritten; otherwise added to */
-    bool training;    /* dropout is on; BATCH_NORM takes its statistics from x */
-    bool deferred;    /* BATCH_NORM: running statistics of whole mini-batches */
-    bool again;       /* OWN: forward runs again, for backward */
-    cgp__rng_key key; /* of (seed, step, op) */
-    int64_t sample;   /* place of the first sample in the mini-batch: dropout's counter */
-    double *loss;     /* CROSS_ENTROPY forward: the sum over its rows in order, overwritten */
-    float loss_scale; /* CROSS_ENTROPY backward: 1 / count of the whole mini-batch */
+    /* As many bytes as the backend's workspace() returned. */
+    void *workspace;
+    /* dparam, or the accumulator, is overwritten; otherwise added to. */
+    bool first;
+    /* Dropout is on; BATCH_NORM takes its statistics from x. */
+    bool training;
+    /* BATCH_NORM: running statistics of whole mini-batches. */
+    bool deferred;
+    /* CUSTOM: forward is recomputed, for backward. */
+    bool recomputing;
+    /* Of (seed, step, op). */
+    cgp__rng_key key;
+    /* Index of the first sample in the mini-batch: dropout's counter. */
+    int64_t sample;
+    /* Losses, forward: the sum over rows in order, overwritten. */
+    double *loss;
+    /* Losses, backward: 1 / count of the whole mini-batch. */
+    float loss_scale;
+    /* LINEAR: at most CGP__MAX_PREFETCH; others: 0. */
     const cgp__prefetch *prefetch;
-    int n_prefetch; /* LINEAR: <= MAX_SOON; others: 0 */
+    int n_prefetch;
 } cgp__kernel_args;
 
-/* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column
- * of group 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number e = key of group head * rows + query. Element e keeps
- * its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4, group, sample low, sample high}) is >= p * 2^32. */
+/* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column of group
+ * 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number e = key of
+ * group head * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4, group, sample low,
+ * sample high}) is >= p * 2^32. */
 static inline uint32_t cgp__dropout_threshold(float p) {
     return (uint32_t)((double)p * 4294967296.0);
 }
 
-typedef struct cgp__device cgp__device; /* each backend has its own */
+/* Defined by each backend. */
+typedef struct cgp__device cgp__device;
 typedef struct cgp__kernel cgp__kernel;
 
-/* Items begin .. end - 1 of shared work, begin a multiple of its block; `thread` is 0 for the owner. */
-typedef void cgp__part_of(const void *work, int64_t begin, int64_t end, int thread);
+/* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the owner. */
+typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
 
-/* A device in host memory, as ops from outside see it. */
+/* A device in host memory, for custom ops. */
 typedef struct cgp__custom_host {
     cgp__device *device;
     int threads;
-    void (*share)(cgp__device *device, int64_t items, int64_t block, cgp__part_of *part,
-                  const void *work);
+    void (*parallel_for)(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                         const void *work);
+    /* As in cgp__backend. */
     void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                    const void *from, int64_t n); /* as of a backend */
+                    const void *from, int64_t n);
     void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
 } cgp__custom_host;
 
-/* One use of an op from outside the library (op/custom/custom.c): backends whose memory is the host's run it so. */
+/* One use of a custom op (op/custom/custom.c), as backends with host memory run it. */
 struct cgp__custom {
     int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
     cgp_status (*run)(const cgp__custom_host *host, const cgp__kernel_spec *spec,
@@ -222,23 +249,29 @@ typedef struct cgp__update {
     int64_t n;
     float *param;
     const float *grad;
-    float *state[2]; /* SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment.
-                        RMSPROP: mean square; momentum buffer or NULL */
-    double lr, weight_decay; /* constants in double: 1 - 0.999f would be off by 5e-5 */
-    double momentum;         /* SGD, RMSPROP */
+    /* SGD: momentum buffer or NULL. ADAM, ADAMW: first and second moment. RMSPROP: mean square; momentum buffer or NULL. */
+    float *state[2];
+    /* Constants in double: 1 - 0.999f would be off by 5e-5. */
+    double lr, weight_decay;
+    /* SGD, RMSPROP. */
+    double momentum;
     bool nesterov;
-    double beta1, beta2, eps;             /* ADAM, ADAMW; eps: RMSPROP too */
-    double correction1, correction2_sqrt; /* ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t) */
-    double alpha;                         /* RMSPROP */
-    double gradient_scale; /* the gradient is multiplied by it first; 1: as it is */
+    /* ADAM, ADAMW; eps: RMSPROP too. */
+    double beta1, beta2, eps;
+    /* ADAM, ADAMW: 1 - beta1^t; sqrt(1 - beta2^t). */
+    double correction1, correction2_sqrt;
+    /* RMSPROP. */
+    double alpha;
+    /* Multiplies the gradient first. */
+    double gradient_scale;
 } cgp__update;
 
 typedef struct cgp__backend {
     const char *name;
-    bool
-        fuses; /* ADD and the channel norms take a slope other than 1: the bits are those of two kernels */
+    /* ADD and the channel norms take a slope other than 1; the bits are those of two kernels. */
+    bool fuses;
 
-    /* A device belongs to the thread that creates it. `core`: to pin the thread to, or -1. */
+    /* A device belongs to the thread that creates it, which is pinned to `core`, unless that is -1. */
     cgp_status (*device_create)(cgp__device **out, int threads, int core);
     void (*device_destroy)(cgp__device *device);
 
@@ -253,7 +286,7 @@ typedef struct cgp__backend {
     void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n);
 
-    /* Bytes of workspace of a kernel on a device with so many threads; needs no device. Fewer samples never need more. */
+    /* Bytes of workspace of a kernel on a device of `threads` threads; needs no device. Fewer samples never need more. */
     cgp_status (*workspace)(const cgp__kernel_spec *spec, int threads, int64_t *bytes);
 
     cgp_status (*kernel_create)(cgp__device *device, const cgp__kernel_spec *spec,
@@ -261,11 +294,11 @@ typedef struct cgp__backend {
     cgp_status (*kernel_run)(cgp__kernel *kernel, const cgp__kernel_args *args);
     void (*kernel_destroy)(cgp__kernel *kernel);
 
-    /* The end of a step: move what forward collected in args->pending to args->state. */
+    /* The end of a step: move args->accumulator to args->state. */
     void (*commit)(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args);
 
-    /* The number of the first state in which commit() would put what is not finite; -1: none, or an op from outside. */
+    /* Index of the first state to which commit() would write a number that is not finite; -1: none, or a custom op. */
     int (*check_commit)(cgp__device *device, const cgp__kernel_spec *spec,
                         const cgp__kernel_args *args);
 

@@ -4,11 +4,11 @@
 
 #include <math.h>
 
-/* What lies in `pending` (cgp__running_stats_bytes): means, then spreads. */
-typedef struct collected {
+/* The accumulator (cgp__running_stats_bytes()): means, then spreads. */
+typedef struct accumulator {
     double rows, batches;
     double values[];
-} collected;
+} accumulator;
 
 int64_t cgp__running_stats_bytes(int64_t channels) {
     return (2 + 2 * channels) * (int64_t)sizeof(double);
@@ -23,12 +23,12 @@ static double unbiased(double sum_squares, double rows) {
     return rows > 1.0 ? sum_squares / (rows - 1.0) : 0.0;
 }
 
-static void begin(const cgp__kernel_args *args, collected *c, int64_t channels) {
+static void begin(const cgp__kernel_args *args, accumulator *a, int64_t channels) {
     const float *mean = args->state[0], *variance = args->state[1];
-    c->rows = c->batches = 0.0;
+    a->rows = a->batches = 0.0;
     for (int64_t i = 0; i < channels; i++) {
-        c->values[i] = args->deferred ? 0.0 : mean[i];
-        c->values[channels + i] = args->deferred ? 0.0 : variance[i];
+        a->values[i] = args->deferred ? 0.0 : mean[i];
+        a->values[channels + i] = args->deferred ? 0.0 : variance[i];
     }
 }
 
@@ -36,34 +36,34 @@ void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_
                                 const float *mean, const float *variance, int64_t rows) {
     const int64_t channels = spec->attributes.out;
     const double r = (double)rows;
-    collected *c = args->accumulator;
-    if (args->first) begin(args, c, channels);
-    double *means = c->values, *spreads = c->values + channels;
-    c->batches += 1.0;
-    const double f = factor(spec, *(const int32_t *)args->state[2] + c->batches);
-    const double all = c->rows + r;
+    accumulator *a = args->accumulator;
+    if (args->first) begin(args, a, channels);
+    double *means = a->values, *spreads = a->values + channels;
+    a->batches += 1.0;
+    const double f = factor(spec, *(const int32_t *)args->state[2] + a->batches);
+    const double all = a->rows + r;
     for (int64_t i = 0; i < channels; i++) {
         const double difference = mean[i] - means[i], squares = variance[i] * r;
         if (args->deferred) {
             means[i] += difference * r / all;
-            spreads[i] += squares + difference * difference * c->rows * r / all;
+            spreads[i] += squares + difference * difference * a->rows * r / all;
         } else {
             means[i] += f * difference;
             spreads[i] += f * (unbiased(squares, r) - spreads[i]);
         }
     }
-    c->rows = all;
+    a->rows = all;
 }
 
 /* The result of a commit for channel i: state k, 0 its mean and 1 its variance. */
 static float outcome(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int k,
                      int64_t i) {
-    const collected *c = args->accumulator;
-    const double value = c->values[k * spec->attributes.out + i];
+    const accumulator *a = args->accumulator;
+    const double value = a->values[k * spec->attributes.out + i];
     if (!args->deferred) return (float)value;
     const double before = ((const float *)args->state[k])[i];
     const double f = factor(spec, *(const int32_t *)args->state[2] + 1.0);
-    return (float)(before + f * ((k == 0 ? value : unbiased(value, c->rows)) - before));
+    return (float)(before + f * ((k == 0 ? value : unbiased(value, a->rows)) - before));
 }
 
 int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
@@ -77,12 +77,12 @@ int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_arg
 }
 
 void cgp__running_stats_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const collected *c = args->accumulator;
+    const accumulator *a = args->accumulator;
     int32_t *tracked = args->state[2];
     for (int k = 0; k < 2; k++) {
         for (int64_t i = 0; i < spec->attributes.out; i++)
             ((float *)args->state[k])[i] = outcome(spec, args, k, i);
     }
-    const int32_t batches = args->deferred ? 1 : (int32_t)c->batches;
+    const int32_t batches = args->deferred ? 1 : (int32_t)a->batches;
     *tracked = *tracked > INT32_MAX - batches ? INT32_MAX : *tracked + batches;
 }

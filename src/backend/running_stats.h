@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* running_stats.h -- running statistics of BATCH_NORM, host arithmetic that the backends share.
+/* running_stats.h -- running statistics of BATCH_NORM: host arithmetic for all backends.
  *
- *     forward of a micro-batch      collect     pending = what the state will be, or (deferred) the statistics of
- *                                               all micro-batches so far
- *     end of the step               commit      state = pending
+ *     forward of a micro-batch      collect     accumulator = the state's future value or, deferred, the statistics of all
+ *                                               micro-batches so far
+ *     end of the step               commit      state = accumulator
  *
- * So a step that fails leaves the state as it was, and recomputation, which collects nothing, never counts twice. With
- * r rows, mean and variance v (biased) of a micro-batch, f = momentum, or 1 / (batches tracked so far, this one included):
+ * A step that fails leaves the state unchanged, and recomputation, which collects nothing, never counts twice. With r rows,
+ * mean and variance v (biased) of a micro-batch, f = momentum, or 1 / (batches tracked so far, this one included):
  *
  *     ordinary    mean' = mean' + f (mean - mean')     var' = var' + f (v r / (r - 1) - var')     each micro-batch
- *     deferred    statistics merged over micro-batches (Chan et al. 1979), then the same, once a step
+ *     deferred    statistics merged over micro-batches (Chan et al. 1979), then as above, once a step
  *
  * One row has the variance 0. */
 #ifndef CGP_SRC_BACKEND_RUNNING_STATS_H
@@ -17,20 +17,19 @@
 
 #include "backend/backend.h"
 
-/* Bytes of `pending` for so many channels: doubles, the rows and the micro-batches collected, then of each channel the mean,
- * then of each the variance that the state will have or, deferred, the sum of squared differences from the mean. */
+/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel; then of each the future variance
+ * or, deferred, the sum of squared differences from the mean. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
-/* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first:
- * what pending holds is of no meaning. */
+/* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first: the
+ * accumulator is overwritten. */
 void cgp__running_stats_collect(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                                 const float *mean, const float *variance, int64_t rows);
 
-/* The number of the first state, 0 or 1, in which commit would put what is not finite; -1: none. What an op from outside
- * collects is its own. */
+/* Index of the first state, 0 or 1, that commit would make infinite or NaN; -1: none, or a custom op. */
 int cgp__running_stats_check(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
 
-/* Move what was collected to the state. */
+/* Move the accumulator to the state. */
 void cgp__running_stats_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
 
 #endif

@@ -29,7 +29,7 @@ cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {
-        .size = options.out, .bias = options.bias, .in_out = options.in_out};
+        .size = options.out, .bias = options.bias, .transposed = options.transposed};
     const cgp_init inits[2] = {options.init, options.bias_init};
     if (cgp__builder_open(model, "linear") &&
         !cgp__builder_takes_inits(model, "linear", inits, 2))

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* argmax.c -- the place of each row's largest element, the first of equals: [..., C] -> [...] i32 in
- * 0..C-1. It has no gradient. */
+/* argmax.c -- the index of each row's maximum, the first of equals: [..., C] -> [...] i32 in 0..C-1. It has no gradient. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -19,7 +18,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     out->attributes.in = cgp__op_width(x);
     out->attributes.out = 1;
     out->output.dtype = CGP_I32;
-    out->output.high = out->attributes.in;
+    out->output.upper_bound = out->attributes.in;
     out->output.shape =
         x->rank == 1 ? cgp_shape_make(1, (int64_t[]){1}) : cgp__op_shape_rows(x);
     return CGP_OK;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* attention.c -- causal self-attention: qkv [T, 3C] -> [T, C]. Saves the log of each query's
- * sum of exponentials, [heads, T]; backward redoes the probabilities from it, and takes y for
+ * sum of exponentials, [heads, T]; backward recomputes the probabilities from it, and uses y for
  * the sum of their gradients. Source: Vaswani et al. 2017, arXiv:1706.03762. */
 #include "op/rules.h"
 
@@ -44,15 +44,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* Only the T (T + 1) / 2 pairs of the causal half count. Over a pair, each of the products is C
- * multiply-adds: forward q k and p v; input half q k again, dy v, dq, dk, dv. An exp and the
- * sums around it count 12 per pair and head. */
+/* The T (T + 1) / 2 pairs of the causal triangle count. Per pair, each GEMM is C multiply-adds: forward q k and p v; backward I q k
+ * recomputed, dy v, dq, dk, dv. An exp and the sums around it count 12 per pair and head. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double rows = (double)attributes->rows, pairs = rows * (rows + 1.0) / 2.0;
-    const double products[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};
+    const double gemms[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};
     const double scores =
         direction == CGP__BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)attributes->heads;
-    return pairs * (2.0 * products[direction] * (double)attributes->out + scores);
+    return pairs * (2.0 * gemms[direction] * (double)attributes->out + scores);
 }
 
 const cgp__op cgp__op_attention = {

@@ -16,7 +16,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* Per logit: forward, an exp and a log (10 each), three sums and a product; input half, an exp, a division and two
+/* Per logit: forward, an exp and a log (10 each), three sums and a product; backward I, an exp, a division and two
  * more. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;

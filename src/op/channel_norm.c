@@ -4,7 +4,7 @@
  *
  * Saves mean and 1 / standard deviation, one per micro-batch or one per sample; the small weight gradients come with dx.
  * BATCH_NORM's running statistics change at the end of a step: by each micro-batch in ascending order, or, deferred, once by
- * those of the whole mini-batch; their variance is the unbiased one, as PyTorch has it.
+ * those of the whole mini-batch; their variance is unbiased, as in PyTorch.
  *
  * Source: Ioffe and Szegedy 2015, arXiv:1502.03167; Ulyanov et al. 2016, arXiv:1607.08022. Deferred: torchgpipe. */
 #include "op/rules.h"
@@ -57,7 +57,7 @@ static cgp_status infer_instance(const cgp__attributes *attributes, const cgp__t
     return infer_norm(attributes, inputs, out);
 }
 
-/* Per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Input half: 4 for the two sums (h and a
+/* Per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4 for the two sums (h and a
  * multiply-add), 5 for dx. Once a channel is not counted. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* conv2d.c -- windows of an image times a weight: x [H, W, in] -> [OH, OW, out]; weight
  * [kernel height, kernel width, in, out], bias [out]. Beyond its edges the image is zero;
- * negative padding leaves pixels out. dx needs the weight, dweight needs x, neither needs y. */
+ * negative padding crops it. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -30,7 +30,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
 }
 
 /* A multiply-add counts 2, those with padding included, in each direction; one sum per element
- * of y for the bias, forward and in the weight half. */
+ * of y for the bias, forward and in backward W. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double outputs = (double)attributes->rows * (double)attributes->out;
     const double bias =

@@ -7,7 +7,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The leading dims of the logits; [1] will do for logits of one row, [classes]. */
+/* The leading dims of the logits; or [1] for logits of one row, [classes]. */
 static cgp_status check_targets(const cgp__type *logits, const cgp__type *targets) {
     char first[192], second[192], third[192];
     const cgp_shape rows = cgp__op_shape_rows(&logits->shape);
@@ -27,15 +27,15 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("logits", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     CGP_TRY(check_targets(&inputs[0], &inputs[1]));
-    if (inputs[1].high > cgp__op_width(logits))
+    if (inputs[1].upper_bound > cgp__op_width(logits))
         return cgp_fail(CGP_EINVAL,
                         "expects targets below the %" PRId64 " classes, got up to %" PRId64,
-                        cgp__op_width(logits), inputs[1].high - 1);
-    if (attributes->ignore >= 0 && attributes->ignore < inputs[1].high)
+                        cgp__op_width(logits), inputs[1].upper_bound - 1);
+    if (attributes->ignore >= 0 && attributes->ignore < inputs[1].upper_bound)
         return cgp_fail(CGP_EINVAL,
                         "expects an ignored target that the graph never makes, got %" PRId64
                         " (it makes 0 to %" PRId64 ")",
-                        attributes->ignore, inputs[1].high - 1);
+                        attributes->ignore, inputs[1].upper_bound - 1);
     out->attributes.rows = cgp__op_rows(logits);
     out->attributes.in = cgp__op_width(logits);
     out->attributes.ignore = attributes->ignore;
@@ -45,7 +45,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* Per logit: forward, a maximum, a difference, an exp (10) and a sum; input half, a difference,
+/* Per logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a difference,
  * an exp and a product. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->in;
@@ -54,8 +54,8 @@ static double flops(const cgp__op_attributes *attributes, cgp__direction directi
 }
 
 static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *high) {
-    *high = attributes->in;
+                  int64_t count, int64_t *bad, int64_t *upper_bound) {
+    *upper_bound = attributes->in;
     for (int64_t i = 0; k == 1 && i < count; i++) {
         if (data[i] != attributes->ignore && (data[i] < 0 || data[i] >= attributes->in)) {
             *bad = i;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- elements set to zero with probability p, the others times 1 / (1 - p). Backward
- * makes the mask again and needs nothing. Source: Srivastava et al. 2014. */
+ * recomputes the mask and needs nothing. Source: Srivastava et al. 2014. */
 #include "op/rules.h"
 
 #include <inttypes.h>

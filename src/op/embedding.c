@@ -14,10 +14,10 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
         return cgp_fail(CGP_EINVAL,
                         "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64,
                         vocab, width);
-    if (inputs[0].high > vocab)
+    if (inputs[0].upper_bound > vocab)
         return cgp_fail(CGP_EINVAL,
                         "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64,
-                        vocab, inputs[0].high - 1);
+                        vocab, inputs[0].upper_bound - 1);
     const int64_t rows = cgp_shape_count(&inputs[0].shape);
     CGP_TRY(cgp__op_check_size("weight", vocab, width));
     CGP_TRY(cgp__op_check_size("output", rows, width));
@@ -33,7 +33,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* Forward only copies; it counts one per element, like the sum in the weight half, so that a
+/* Forward only copies; it counts one per element, like the sum in backward W, so that a
  * layer of an embedding alone is not free to a balance. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;
@@ -41,8 +41,8 @@ static double flops(const cgp__op_attributes *attributes, cgp__direction directi
 }
 
 static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *high) {
-    *high = attributes->in;
+                  int64_t count, int64_t *bad, int64_t *upper_bound) {
+    *upper_bound = attributes->in;
     for (int64_t i = 0; k == 0 && i < count; i++) {
         if (data[i] < 0 || data[i] >= attributes->in) {
             *bad = i;

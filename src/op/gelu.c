@@ -9,14 +9,14 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return cgp__op_infer_elementwise(&inputs[0], out);
 }
 
-/* Per element: forward, 4 and an erf; input half, 7, an erf and an exp. A function is 10. */
+/* Per element: forward, 4 and an erf; backward I, 7, an erf and an exp. A function is 10. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;
     const double each[CGP__DIRECTIONS] = {14.0, 27.0, 0.0};
     return each[direction] * elements;
 }
 
-/* Per element: forward, 7 and an exp; input half, 14 and an exp. */
+/* Per element: forward, 7 and an exp; backward I, 14 and an exp. */
 static double tanh_flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;
     const double each[CGP__DIRECTIONS] = {17.0, 24.0, 0.0};

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* images.c -- what ops over images [H, W, C] share: sides, windows, padding.
+/* images.c -- shape rules of ops over images [H, W, C]: sides, windows, padding.
  *
  *     top   ................      a window of kernel_height x kernel_width pixels at every
  *           .+----------+..      stride_height x stride_width pixels of the padded image:
  *           .|  image   |..
  *           .|          |..          out = (side + padding in front + behind - kernel) / stride + 1
  *           .+----------+..
- *           ................      rounded down; what is left over is seen by no window */
+ *           ................      rounded down; the rest is in no window */
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -24,10 +24,10 @@ cgp_status cgp__op_check_image(const cgp__type *type) {
     return CGP_OK;
 }
 
-static cgp_status check_range(const char *what, const int *values, int n, int low, int high) {
+static cgp_status check_range(const char *name, const int *values, int n, int min, int max) {
     for (int i = 0; i < n; i++) {
-        if (values[i] < low || values[i] > high)
-            return cgp_fail(CGP_EINVAL, "expects %s from %d to %d, got %d", what, low, high,
+        if (values[i] < min || values[i] > max)
+            return cgp_fail(CGP_EINVAL, "expects %s from %d to %d, got %d", name, min, max,
                             values[i]);
     }
     return CGP_OK;
@@ -35,8 +35,8 @@ static cgp_status check_range(const char *what, const int *values, int n, int lo
 
 /* Windows along one side; 0: none fits. */
 static int64_t windows(int64_t side, int front, int behind, int kernel, int stride) {
-    const int64_t capacity = side + front + behind - kernel;
-    return capacity < 0 ? 0 : capacity / stride + 1;
+    const int64_t range = side + front + behind - kernel;
+    return range < 0 ? 0 : range / stride + 1;
 }
 
 cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,

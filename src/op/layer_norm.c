@@ -21,7 +21,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* Per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Input half: 5 for
+/* Per element: forward, 1 for the mean, 3 for the variance, 4 for the result. Backward I: 5 for
  * the two sums (g, h and a multiply-add), 5 for dx, 3 for the weights' sums. Once a row is not
  * counted. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {

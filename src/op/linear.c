@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* linear.c -- y = x weight^T + bias: x [..., in] -> [..., out]; weight [out, in], or [in, out]
- * with `in_out`; bias [out]. dx needs the weight, dweight needs x, neither needs y. */
+ * if `transposed`; bias [out]. dx needs the weight, dweight needs x, neither needs y. */
 #include "op/rules.h"
 
 #include <inttypes.h>
 #include <string.h>
 
 static void set_params(const cgp__op_attributes *attributes, cgp__inferred *out) {
-    const int64_t out_in[] = {attributes->out, attributes->in};
-    const int64_t in_out[] = {attributes->in, attributes->out};
+    const int64_t plain[] = {attributes->out, attributes->in};
+    const int64_t transposed[] = {attributes->in, attributes->out};
     out->n_params = attributes->has_bias ? 2 : 1;
     out->params[0].suffix = "weight";
     out->params[0].decays = true;
-    out->params[0].shape = cgp_shape_make(2, attributes->in_out ? in_out : out_in);
+    out->params[0].shape = cgp_shape_make(2, attributes->transposed ? transposed : plain);
     if (attributes->has_bias) {
         out->params[1].suffix = "bias";
         out->params[1].shape = cgp_shape_make(1, &attributes->out);
@@ -32,15 +32,15 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     out->attributes.in = cgp__op_width(x);
     out->attributes.out = attributes->size;
     out->attributes.has_bias = attributes->bias;
-    out->attributes.in_out = attributes->in_out;
+    out->attributes.transposed = attributes->transposed;
     out->output.dtype = CGP_F32;
     out->output.shape = cgp__op_shape_width(x, attributes->size);
     set_params(&out->attributes, out);
     return CGP_OK;
 }
 
-/* A multiply-add counts 2: 2 rows in out for the product of each direction, and one sum per
- * element of y for the bias, forward and in the weight half. */
+/* A multiply-add counts 2: 2 rows in out for the GEMM of each direction, and one sum per
+ * element of y for the bias, forward and in backward W. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double outputs = (double)attributes->rows * (double)attributes->out;
     const double bias =

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c -- the table of each kind, and the checks the tables share. */
+/* op.c -- the table of each kind, and common checks. */
 #include "op/op.h"
 #include "op/rules.h"
 
@@ -9,7 +9,7 @@
 
 _Static_assert(sizeof(cgp__op_attributes) ==
                    (6 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
-               "geometries are compared by their bytes: no padding");
+               "op attributes are compared by their bytes: no padding");
 
 const cgp__op *cgp__op_find(cgp__op_kind kind) {
     static const cgp__op *const tables[CGP__OP_KINDS] = {
@@ -40,40 +40,40 @@ const cgp__op *cgp__op_find(cgp__op_kind kind) {
     return (unsigned)kind < CGP__OP_KINDS ? tables[kind] : NULL;
 }
 
-static cgp_status check_rank(const char *what, const cgp_shape *shape, int low, int high) {
+static cgp_status check_rank(const char *name, const cgp_shape *shape, int min, int max) {
     char text[128];
-    if (shape->rank >= low && shape->rank <= high) return CGP_OK;
+    if (shape->rank >= min && shape->rank <= max) return CGP_OK;
     cgp_shape_text(shape, text, sizeof text);
-    if (low == high)
-        return cgp_fail(CGP_EINVAL, "expects %s of %d dims, got %s", what, low, text);
-    return cgp_fail(CGP_EINVAL, "expects %s of %d to %d dims, got %s", what, low, high, text);
+    if (min == max)
+        return cgp_fail(CGP_EINVAL, "expects %s of %d dims, got %s", name, min, text);
+    return cgp_fail(CGP_EINVAL, "expects %s of %d to %d dims, got %s", name, min, max, text);
 }
 
-cgp_status cgp__op_check(const char *what, const cgp__type *type, cgp_dtype dtype, int low,
-                         int high) {
+cgp_status cgp__op_check(const char *name, const cgp__type *type, cgp_dtype dtype, int min,
+                         int max) {
     char text[192];
     if (type->dtype != dtype)
-        return cgp_fail(CGP_EINVAL, "expects %s %s, got %s", cgp_dtype_name(dtype), what,
+        return cgp_fail(CGP_EINVAL, "expects %s %s, got %s", cgp_dtype_name(dtype), name,
                         cgp_dtype_name(type->dtype));
-    CGP_TRY(check_rank(what, &type->shape, low, high));
+    CGP_TRY(check_rank(name, &type->shape, min, max));
     int64_t count = 1;
     for (int i = 0; i < type->shape.rank; i++) {
         const int64_t dim = type->shape.dims[i];
         if (dim < 1)
-            return cgp_fail(CGP_EINVAL, "expects %s of sizes >= 1, got %s", what,
+            return cgp_fail(CGP_EINVAL, "expects %s of sizes >= 1, got %s", name,
                             cgp_shape_text(&type->shape, text, sizeof text));
         if (dim > CGP__MAX_ELEMENTS / count)
-            return cgp_fail(CGP_EINVAL, "expects %s of at most 2^40 elements, got %s", what,
+            return cgp_fail(CGP_EINVAL, "expects %s of at most 2^40 elements, got %s", name,
                             cgp_shape_text(&type->shape, text, sizeof text));
         count *= dim;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns) {
+cgp_status cgp__op_check_size(const char *name, int64_t rows, int64_t columns) {
     if (rows > CGP__MAX_ELEMENTS / columns)
         return cgp_fail(CGP_EINVAL,
-                        "expects %s of at most 2^40 elements, got %" PRId64 " x %" PRId64, what,
+                        "expects %s of at most 2^40 elements, got %" PRId64 " x %" PRId64, name,
                         rows, columns);
     return CGP_OK;
 }

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.h -- what the graph and the plan know of an op: one table per op.
+/* op.h -- an op as the graph and the plan see it: one table per op.
  *
- * A table tells how shapes follow, which operands each half of backward reads, what may share
- * memory, what it costs. The kernels themselves are the backend's, one per (kind, direction). B
- * is always the two halves one after the other. */
+ * A table has the shape rule, the operands that backward I and W read, the operands that may share memory, and the cost. The
+ * kernels are the backend's, one per (kind, direction). B is I, then W. */
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
@@ -13,53 +12,68 @@
 typedef struct cgp__type {
     cgp_dtype dtype;
     cgp_shape shape;
-    int64_t
-        high;   /* integers that the graph makes are 0 .. high - 1; 0: the caller's, checked on
-                     the host */
-    bool whole; /* one for all samples of a micro-batch; of saved values only */
+    /* Integers that the graph makes are 0 .. upper_bound - 1; 0: the caller's, checked on the host. */
+    int64_t upper_bound;
+    /* One for all samples of a micro-batch; of saved values only. */
+    bool whole;
 } cgp__type;
 
-/* What a builder call says besides its inputs. Unused fields are zero. */
+/* The arguments of a builder call besides its inputs. Unused fields are zero. */
 typedef struct cgp__attributes {
-    int64_t size;   /* EMBEDDING: vocabulary. LINEAR: out */
-    int64_t width;  /* EMBEDDING */
-    int64_t heads;  /* ATTENTION */
-    int64_t ignore; /* CROSS_ENTROPY */
+    /* EMBEDDING: vocabulary. LINEAR, CONV2D: out. */
+    int64_t size;
+    /* EMBEDDING. */
+    int64_t width;
+    /* ATTENTION. */
+    int64_t heads;
+    /* CROSS_ENTROPY. */
+    int64_t ignore;
+    /* p: probability of dropout. */
     double p, eps, momentum, slope;
-    bool bias, in_out;
-    bool global; /* AVERAGE_POOL: one window, and [C] instead of [1,1,C] */
+    /* transposed: LINEAR's weight is [in, out] instead of [out, in]. */
+    bool bias, transposed;
+    /* Pools: one window, and [C] instead of [1,1,C]. */
+    bool global;
     int n_inputs;
-    struct cgp__custom_use *custom; /* OWN: what is to be inferred */
-    int kernel[2], stride[2];       /* height, width. UPSAMPLE: stride */
-    int padding[4];                 /* top, bottom, left, right */
+    /* CUSTOM: the use to infer. */
+    struct cgp__custom_use *custom;
+    /* Height, width. UPSAMPLE: stride. */
+    int kernel[2], stride[2];
+    /* Top, bottom, left, right. */
+    int padding[4];
 } cgp__attributes;
 
 typedef struct cgp__op_parameter {
-    const char *suffix; /* "weight" */
+    /* "weight" */
+    const char *suffix;
     cgp_shape shape;
-    bool decays; /* not a bias, nor of a norm */
+    /* Neither a bias nor of a norm. */
+    bool decays;
 } cgp__op_parameter;
 
-/* What a node keeps across steps: begins as `begin`, counts if dtype is CGP_I32. */
+/* A tensor that a node keeps across steps, `begin` at first; a count if dtype is CGP_I32. */
 typedef struct cgp__op_state {
-    const char *suffix; /* "running_mean" */
+    /* "running_mean" */
+    const char *suffix;
     cgp_dtype dtype;
     cgp_shape shape;
     float begin;
 } cgp__op_state;
 
-/* What follows from attributes and input types. */
+/* Result of the shape rule. */
 typedef struct cgp__inferred {
     cgp__op_attributes attributes;
-    cgp__type output; /* not for a loss */
+    /* Not for a loss. */
+    cgp__type output;
     int n_saved, n_params, n_state;
     cgp__type saved[CGP__MAX_SAVED];
     cgp__op_parameter params[CGP__MAX_PARAMS];
     cgp__op_state state[CGP__MAX_STATE];
-    int64_t accumulator_bytes; /* to collect what a step changes in the state */
+    /* Collects a step's changes to the state. */
+    int64_t accumulator_bytes;
 } cgp__inferred;
 
-/* Where the gradient of an input is made. */
+/* Memory of an input's gradient. */
 typedef enum cgp__dx {
     CGP__DX_SEPARATE, /* its own memory */
     CGP__DX_IN_PLACE, /* may overwrite dy */
@@ -71,33 +85,34 @@ typedef enum cgp__dx {
 typedef struct cgp__op {
     const char *name;
     cgp__op_kind kind;
-    int n_inputs; /* the fewest, if there is no one number */
+    /* The minimum, if the number varies. */
+    int n_inputs;
     bool is_loss;
 
-    /* Check the input types and fill `out` (zeroed before). The message says what was expected
-     * and what came. */
+    /* Check the input types and fill `out` (zeroed before). The message has what was expected and the actual value. */
     cgp_status (*infer)(const cgp__attributes *attributes, const cgp__type *inputs,
                         cgp__inferred *out);
 
-    /* Bit k: backward reads x[k]; saved[k]. Whether it reads y. */
+    /* Bit k: backward reads x[k]; saved[k]. true: it reads y. */
     uint32_t input_needs_x, weight_needs_x, input_needs_saved, weight_needs_saved;
     bool input_needs_y, weight_needs_y;
 
-    bool weight_in_input; /* dparam is made by BACKWARD_INPUT (norms) */
-    bool cheap;           /* worth redoing rather than keeping */
-    uint32_t overwrites;  /* bit k: forward may write y over x[k] */
+    /* BACKWARD_INPUT makes dparam, too (norms). */
+    bool weight_in_input;
+    /* Worth recomputing instead of keeping. */
+    bool cheap;
+    /* Bit k: forward may write y over x[k]. */
+    uint32_t overwrites;
     cgp__dx dx;
 
     /* Floating-point operations of a direction for one sample. */
     double (*flops)(const cgp__op_attributes *attributes, cgp__direction direction);
 
-    /* Check `count` integers of input k on the host before anything runs; NULL: anything goes.
-     * `bad` gets the place of the first that is out of range (data[*bad]), `high` the end of
-     * the range: 0 <= data[i] < high. */
-    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *high);
+    /* Check `count` integers of input k on the host before a step; NULL: all are valid. `bad` gets the index of the first one out
+     * of range: 0 <= data[i] < *upper_bound. */
+    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data, int64_t count, int64_t *bad, int64_t *upper_bound);
 
-    /* Losses: how many of `count` targets count. OWN: `count` is the samples. */
+    /* Losses: the number of `count` targets that count. CUSTOM: `count` is the samples. */
     int64_t (*count)(const cgp__op_attributes *attributes, const void *targets, int64_t count);
 } cgp__op;
 

@@ -14,7 +14,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* One sum per element, forward and in the weight half. */
+/* One sum per element, forward and in backward W. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_INPUT ? 0.0 : elements;

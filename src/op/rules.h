@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks that the op tables share. Messages begin with the expectation; the builder
- * puts layer and op in front. Shapes leave the leading dimension N out, so a value of 5 dims is
- * the largest that fits in a tensor. */
+/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes layer and op. Shapes are without
+ * the leading dimension N, so a value has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 
@@ -10,12 +9,12 @@
 #define CGP__MAX_SAMPLE_RANK (CGP_MAX_RANK - 1)
 #define CGP__MAX_ELEMENTS ((int64_t)1 << 40) /* of a value or parameter: no product overflows */
 
-/* `type` has the dtype, between low and high dims, sizes >= 1 and at most CGP__MAX_ELEMENTS. */
-cgp_status cgp__op_check(const char *what, const cgp__type *type, cgp_dtype dtype, int low,
-                         int high);
+/* `type` has the dtype, between min and max dims, sizes >= 1 and at most CGP__MAX_ELEMENTS. */
+cgp_status cgp__op_check(const char *name, const cgp__type *type, cgp_dtype dtype, int min,
+                         int max);
 
 /* rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
-cgp_status cgp__op_check_size(const char *what, int64_t rows, int64_t columns);
+cgp_status cgp__op_check_size(const char *name, int64_t rows, int64_t columns);
 
 /* 0 <= p < 1, as a float too. */
 cgp_status cgp__op_check_probability(double p);
@@ -32,18 +31,18 @@ cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
 cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 
-/* An elementwise op over f32 input 0: geometry and output. */
+/* An elementwise op over f32 input 0: attributes and output. */
 cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out);
 
-/* images.c: `type` is f32 [H, W, C], and its sides fit in a geometry. */
+/* images.c: `type` is f32 [H, W, C], and its sides fit the attributes. */
 cgp_status cgp__op_check_image(const cgp__type *type);
 
-/* Windows of `attributes` over an image: geometry (but for `out`, as `in`) and output [OH, OW, C]. Padding may be
- * negative where `crops`; otherwise every window sees a pixel. */
+/* Windows of `attributes` over an image: op attributes (out = in) and output [OH, OW, C]. If `crops`, padding may be negative;
+ * otherwise every window has a pixel. */
 cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp__type *image,
                                  bool crops, cgp__inferred *out);
 
-/* Sides of the output: geometry's, rows, and the output's type with `channels`. */
+/* Set the sides and rows of the attributes, and the output's type with `channels`. */
 cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
                               int64_t channels);
 

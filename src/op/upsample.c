@@ -25,7 +25,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
                               dims[2]);
 }
 
-/* Forward copies, the input half adds. */
+/* Forward copies, backward I adds. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double elements = (double)attributes->rows * (double)attributes->out;
     return direction == CGP__BACKWARD_INPUT ? elements : 0.0;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bounds.h -- how far the cpu backend may be from ref.
+/* bounds.h -- bounds of the difference between the cpu backend and ref.
  *
  * ref sums in double and rounds once; the other sums in float. With terms of at most about 1 in random
  * signs, a float sum of k terms is off by u/2 times the 2-norm of its partial sums, about u k / 8, u = 2^-23; the worst of
  * many elements is some 5 times that, so u k bounds it. Functions (exp, erf, rsqrt) are good to a few u of their result.
- * Where a division by a deviation or a softmax comes after, bound_of says so.
+ * bound_of() widens the bound where a division by a deviation or a softmax follows.
  *
- * In bf16 both backends begin with the same numbers and compute as in f32; what is off by d before each rounds to
- * bf16 is off by d, and half a unit of bf16 each, 2^-8 of the value, afterwards.
+ * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16, one of
+ * d and half a unit of bf16 each, 2^-8 of the value.
  *
- * On tiles (AMX) products in bf16 also round what they read in f32, by 2^-8 of it at most: weights, which are
- * made such that bf16 has them (round_weights), and attention's P and dS, for which the bounds are wider. */
+ * On tiles (AMX) GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16 first
+ * (round_weights), and attention's P and dS, for which the bounds are wider. */
 #ifndef CGP_TESTS_OP_BOUNDS_H
 #define CGP_TESTS_OP_BOUNDS_H
 
@@ -22,8 +22,8 @@ typedef struct bound {
     double absolute, relative;
 } bound;
 
-/* Mean, then a quotient by the deviation: what is off by a few u is off by a few u rstd then,
- * and twice so in dx. `rstd` of the element; of the worst for the weights, sums of `terms`. */
+/* Mean, then a quotient by the deviation: an error of a few u becomes a few u rstd,
+ * and twice that in dx. `rstd` of the element; of the worst for the weights, sums of `terms`. */
 static inline bound norm_bound(int slot, double rstd, double terms) {
     if (slot == SLOT_Y) return (bound){8 * U * (1 + rstd), 8 * U};
     if (slot == SLOT_SAVED) return (bound){4 * U, 4 * U};
@@ -61,7 +61,7 @@ static inline bound cross_entropy_bound(const cgp__op_attributes *g, int slot) {
     return slot == SLOT_SAVED ? (bound){U * sums, U} : (bound){2 * U, U * sums};
 }
 
-/* Sums of so many products. */
+/* Sums of `sums` products. */
 static inline bound product_bound(double sums) {
     return (bound){U * (sums + 1), U};
 }
@@ -111,7 +111,7 @@ static inline double loss_bound(const operands *o) {
     return o->c.op == CGP__OP_BCE ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
 }
 
-/* Place in `saved` of what element i of a slot was divided by. */
+/* Index in `saved` of the divisor of element i of a slot. */
 static inline int64_t saved_place(const operands *o, int slot, int64_t i) {
     const cgp__op_attributes *g = &o->c.attributes;
     if (slot == SLOT_SAVED || slot == SLOT_SAVED + 1) return i;
@@ -131,16 +131,16 @@ static inline double rstd_at(const operands *o, int slot, int64_t i) {
     return worst;
 }
 
-/* Element i of a slot; pending's are doubles. */
+/* Element i of a slot; the accumulator's are doubles. */
 static inline double element_at(const operands *o, int slot, int64_t i) {
     return slot == SLOT_ACCUMULATOR ? ((const double *)(const void *)o->at[slot])[i]
                                     : (double)o->at[slot][i];
 }
 
-/* Who is judged. */
+/* The backend under test. */
 static runner cpu;
 
-/* Whether its products of these operands run on tiles. */
+/* true: its GEMMs of these operands run on tiles. */
 static inline bool on_tiles(const operands *o) {
     return o->c.type == CGP_BF16 && runner_has_tiles(&cpu);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cases.h -- one op at one size and how it is run: made by hand, or drawn. */
+/* cases.h -- cases: one op at one size and the way to run it, made by hand or drawn. */
 #ifndef CGP_TESTS_OP_CASES_H
 #define CGP_TESTS_OP_CASES_H
 
@@ -13,8 +13,8 @@ typedef struct op_case {
     cgp__op_attributes attributes;
     int64_t n;
     uint32_t add;
-    bool accumulate; /* dparam and pending are added to */
-    bool evaluate;   /* dropout is off, norms go by their state */
+    bool accumulate; /* dparam and the accumulator are added to */
+    bool evaluate;   /* dropout is off, BATCH_NORM takes its state */
     bool deferred;
     int64_t sample;
     int shift; /* elements */
@@ -38,7 +38,7 @@ static inline bool is_loss(cgp__op_kind op) {
     return cgp__op_find(op)->is_loss;
 }
 
-/* --- geometries --- */
+/* --- attributes --- */
 
 /* ADD ends in no RELU. */
 static inline cgp__op_attributes plain_attributes(int64_t rows, int64_t width) {
@@ -51,9 +51,9 @@ static inline cgp__op_attributes embedding_attributes(int64_t rows, int64_t voca
 }
 
 static inline cgp__op_attributes linear_attributes(int64_t rows, int64_t in, int64_t out,
-                                                   bool bias, bool in_out) {
+                                                   bool bias, bool transposed) {
     return (cgp__op_attributes){
-        .rows = rows, .in = in, .out = out, .has_bias = bias, .in_out = in_out};
+        .rows = rows, .in = in, .out = out, .has_bias = bias, .transposed = transposed};
 }
 
 /* LAYER_NORM, INSTANCE_NORM, and BATCH_NORM with a momentum of 0; they end in no RELU. */
@@ -98,7 +98,7 @@ static inline cgp__op_attributes concat_attributes(int64_t rows,
     return g;
 }
 
-/* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], as the op's table infers it. */
+/* CONV2D, pools, UPSAMPLE, PAD, over [H, W, C], with the op's shape rule. */
 static inline cgp_status infer_image(cgp__op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
                                      cgp__op_attributes *out) {
@@ -163,7 +163,7 @@ static inline cgp__op_attributes draw_concat(int64_t rows, int64_t width, uint64
     return concat_attributes(rows, parts);
 }
 
-/* Some `rows` rows (pixels of the result) of `width` columns or channels, in products turned into `out`. */
+/* Some `rows` rows (pixels of the result) of `width` columns or channels, in GEMMs multiplied to `out`. */
 static inline cgp__op_attributes draw_attributes(cgp__op_kind op, int64_t rows, int64_t width,
                                                  int64_t out, uint64_t *seed) {
     const double p = test_random(seed) % 3 == 0 ? 0.0 : 0.3;
@@ -202,7 +202,7 @@ static inline cgp__op_attributes draw_attributes(cgp__op_kind op, int64_t rows, 
     }
 }
 
-/* All but the geometry, up to `most` samples. */
+/* All but the attributes, up to `max` samples. */
 static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
@@ -217,7 +217,7 @@ static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
     };
 }
 
-/* Sanitizers make a kernel ten to fifty times slower: one case in so many for them. */
+/* Sanitizers make a kernel ten to fifty times slower: they run one case in `every`. */
 #if defined(TEST_TSAN) || defined(TEST_ASAN)
 #define FEWER 5
 #else
@@ -237,13 +237,13 @@ static inline double case_work(const op_case *c) {
     return rows * window * (double)g->out;
 }
 
-/* Each length x width, of products each length x width x width, with the rest drawn; of these one in `rarely`. */
+/* Each length x width, for GEMMs each length x width x width, with the rest drawn; of these one in `rarely`. */
 static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(const op_case *c),
                                  uint64_t *seed) {
     static const int64_t lengths[] = {1, 5, 63, 64, 65, 128, 130, 200};
     static const int64_t widths[] = {1, 3, 17, 64, 768};
-    const bool product = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
-    for (int i = 0; i < 8 * 5 * (product ? 5 : 1); i++) {
+    const bool gemm = op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
+    for (int i = 0; i < 8 * 5 * (gemm ? 5 : 1); i++) {
         op_case c = draw_case(op, 5, seed);
         c.attributes =
             draw_attributes(op, lengths[i % 8], widths[i / 8 % 5], widths[i / 40], seed);
@@ -253,9 +253,8 @@ static inline void for_each_case(cgp__op_kind op, int rarely, void (*check)(cons
     }
 }
 
-/* Cases larger than what the cpu takes at a time: of products 256 rows and a depth of 512; of norms of channels
- * 131072 elements, or 512 columns; of MAX_POOL's gradient 65536 places; of CONV2D 256 pixels of a row, or of rows, and a
- * depth of 512. */
+/* Cases larger than the blocks of the cpu: of GEMM 256 rows and a depth of 512; of norms of channels 131072 elements, or 512
+ * columns; of MAX_POOL's gradient 65536 windows; of CONV2D 256 pixels of a row, or of rows, and a depth of 512. */
 #define BLOCK_CASES 10
 
 static inline op_case block_case(int i) {
@@ -308,15 +307,15 @@ static inline op_case block_case(int i) {
 static inline const char *case_text(const op_case *c) {
     static char text[384];
     const cgp__op_attributes *g = &c->attributes;
-    snprintf(
-        text, sizeof text,
-        "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
-        " p %g bias %d in_out %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top %d left %d"
-        " add %u accumulate %d evaluate %d shift %d %s",
-        cgp__op_find(c->op)->name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
-        g->has_bias, g->in_out, g->height, g->width, g->out_height, g->out_width,
-        g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top, g->left,
-        c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
+    snprintf(text, sizeof text,
+             "%s n %" PRId64 " rows %" PRId64 " in %" PRId64 " out %" PRId64 " heads %" PRId64
+             " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
+             "%d left %d"
+             " add %u accumulate %d evaluate %d shift %d %s",
+             cgp__op_find(c->op)->name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
+             g->has_bias, g->transposed, g->height, g->width, g->out_height, g->out_width,
+             g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top,
+             g->left, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));
     return text;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* differences.h -- whether the ref backend's backward is the derivative of its forward.
+/* differences.h -- finite differences of the ref backend's forward against its backward.
  *
  * L(x) = sum(y r) with r = dy, or the loss times its scale, is summed in double from float y.
  * With D(h) = (L(x + h) - L(x - h)) / 2h at h and h / 2, the estimate is (4 D(h/2) - D(h)) / 3.
@@ -17,7 +17,7 @@
 #include "harness.h"
 
 #define STEP 0x1p-6
-#define CHECKED 12 /* places of each operand */
+#define CHECKED 12 /* elements of each operand */
 
 #define FOR_EACH(variable, array)                                                              \
     for (size_t variable##_at = 0; variable##_at < sizeof(array) / sizeof *(array);            \
@@ -70,15 +70,14 @@ static inline void check_slot(const runner *on, operands *o, int slot, int gradi
     operands_destroy(&moved);
 }
 
-/* Neighbours that a norm compares 2 to 6 apart: where their deviation is as small as the step, a
- * difference is no estimate. */
+/* Neighbours in a norm 2 to 6 apart: where their deviation is as small as the step, a difference is no estimate. */
 static inline void spread(operands *o) {
     const int64_t apart = o->c.op == CGP__OP_LAYER_NORM ? 1 : o->c.attributes.out;
     for (int64_t i = 0; is_norm(o->c.op) && i < o->count[SLOT_X]; i++)
         o->at[SLOT_X][i] += i / apart % 2 ? 2.0f : -2.0f;
 }
 
-/* Two steps away from what bends sharply: from 0 for RELU; for MAX_POOL every two pixels of a channel,
+/* Two steps away from kinks: from 0 for RELU; for MAX_POOL every two pixels of a channel,
  * which get the multiples of four steps in random order. */
 static inline void part(operands *o, uint64_t *seed) {
     const cgp__op_attributes *g = &o->c.attributes;

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* harness.h -- the operands of one op with random values, run through a kernel of a backend.
  *
- *     op_case c = {.op = CGP__OP_GELU, .geometry = plain_attributes(5, 17), .n = 2};
+ *     op_case c = {.op = CGP__OP_GELU, .attributes = plain_attributes(5, 17), .n = 2};
  *     operands o;
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP__FORWARD); // on a runner, a device of a backend
  *
  * Every operand is host memory of its own (both backends run on the host), `shift` floats after
- * a multiple of 64 bytes and between guards that op_run checks (state and pending: a multiple of 64 bytes). dx[k] shares memory with dy or
- * x[0] and y with x[k] only where a test says so, by operands_share.
+ * a multiple of 64 bytes and between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
+ * with x[k], only where a test calls operands_share.
  *
- * A case in bf16 holds its operands as floats too; op_run rounds them to halves of their own, shared
- * and guarded likewise, and widens what the kernel leaves. */
+ * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared and guarded likewise, and
+ * widens the results. */
 #ifndef CGP_TESTS_OP_HARNESS_H
 #define CGP_TESTS_OP_HARNESS_H
 
@@ -36,16 +36,16 @@ enum {
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
-/* A NaN, of its own for each slot: what a kernel reads shows in its results, what it writes in
- * the guard, also where a NaN is passed on as it came. The workspace is slot SLOTS. */
+/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the kernel copies a NaN. The workspace
+ * is slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
     op_case c;
     int64_t count[SLOTS]; /* elements, all samples */
     bool per_sample[SLOTS];
-    float *capacity[SLOTS]; /* what is freed */
-    float *at[SLOTS];       /* NULL where the op has none */
+    float *memory[SLOTS]; /* to be freed */
+    float *at[SLOTS];     /* NULL where the op has none */
     cgp__rng_key key;
     float loss_scale;
     double loss;
@@ -166,7 +166,7 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
     }
 }
 
-/* What is not random numbers in [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
+/* Ranges other than [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
     const bool targets = o->c.op == CGP__OP_BCE && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
@@ -183,7 +183,7 @@ static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
         o->at[slot][i] = fabsf(o->at[slot][i]) + (variances ? 0.1f : 0.0f);
 }
 
-/* State and pending lie where their types want them. */
+/* State and accumulator are aligned for their types. */
 static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
@@ -204,7 +204,7 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
     for (int slot = 0; slot < SLOTS; slot++) {
         if (o->count[slot] == 0) continue;
         o->at[slot] =
-            guarded(&o->capacity[slot], o->count[slot], slot_shift(slot, c->shift), slot);
+            guarded(&o->memory[slot], o->count[slot], slot_shift(slot, c->shift), slot);
         fill_slot(o, slot, seed);
     }
     o->key = (cgp__rng_key){(uint32_t)test_random(seed), (uint32_t)test_random(seed)};
@@ -212,7 +212,7 @@ static inline void operands_create(operands *o, const op_case *c, uint64_t *seed
 
 static inline void operands_destroy(operands *o) {
     for (int slot = 0; slot < SLOTS; slot++)
-        free(o->capacity[slot]);
+        free(o->memory[slot]);
 }
 
 /* Operands of `n` samples of `from`, from `first` on, at another shift; parameters whole. */
@@ -223,12 +223,11 @@ static inline void operands_slice(operands *o, const operands *from, int64_t fir
     o->c.sample += first;
     o->c.shift = shift;
     for (int slot = 0; slot < SLOTS; slot++) {
-        o->capacity[slot] = o->at[slot] = NULL;
+        o->memory[slot] = o->at[slot] = NULL;
         const int64_t each = per_sample(from, slot);
         if (each) o->count[slot] = each * n;
         if (!from->at[slot]) continue;
-        o->at[slot] =
-            guarded(&o->capacity[slot], o->count[slot], slot_shift(slot, shift), slot);
+        o->at[slot] = guarded(&o->memory[slot], o->count[slot], slot_shift(slot, shift), slot);
         memcpy(o->at[slot], from->at[slot] + first * each,
                (size_t)o->count[slot] * sizeof(float));
     }
@@ -241,15 +240,15 @@ static inline void operands_copy(operands *o, const operands *from) {
 /* Slot a takes the memory of slot b, which has the same number of elements. */
 static inline void operands_share(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
-    free(o->capacity[a]);
-    o->capacity[a] = NULL;
+    free(o->memory[a]);
+    o->memory[a] = NULL;
     o->at[a] = o->at[b];
 }
 
-/* Slot a has no memory: nobody wants it. */
+/* Slot a is NULL: not wanted. */
 static inline void operands_drop(operands *o, int slot) {
-    free(o->capacity[slot]);
-    o->capacity[slot] = o->at[slot] = NULL;
+    free(o->memory[slot]);
+    o->memory[slot] = o->at[slot] = NULL;
 }
 
 static inline void scale_slot(operands *o, int slot, float factor) {
@@ -275,7 +274,7 @@ static inline void copy_slot(operands *to, const operands *from, int slot) {
 
 /* --- bf16 --- */
 
-/* Whether a slot has the type of the case; the others are f32 or integers always. */
+/* true: the slot has the type of the case; the others are f32 or integers always. */
 static inline bool is_activation(const operands *o, int slot) {
     if (slot == SLOT_Y) return o->c.op != CGP__OP_ARGMAX;
     if (slot < SLOT_Y) return !is_integer_slot(o, slot);
@@ -290,20 +289,20 @@ static inline void operands_round(operands *o) {
     }
 }
 
-/* `out`: the operands as a kernel in bf16 wants them. What is shared is shared. */
+/* `out`: the operands for a kernel in bf16, shared alike. */
 static inline void halves_create(operands *out, const operands *o) {
     *out = *o;
     for (int slot = 0; slot < SLOTS; slot++) {
-        out->capacity[slot] = NULL;
-        if (!o->capacity[slot] || !is_activation(o, slot)) continue;
+        out->memory[slot] = NULL;
+        if (!o->memory[slot] || !is_activation(o, slot)) continue;
         const int shift = o->c.shift;
-        float *begin = guarded(&out->capacity[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
+        float *begin = guarded(&out->memory[slot], (o->count[slot] + shift + 1) / 2, 0, slot);
         uint16_t *to = (uint16_t *)(void *)begin + shift;
         out->at[slot] = (float *)(void *)to;
         for (int64_t i = 0; i < o->count[slot]; i++)
             to[i] = cgp__bf16_from_float(o->at[slot][i]);
         for (int other = 0; other < SLOTS; other++) {
-            if (!o->capacity[other] && o->at[other] == o->at[slot])
+            if (!o->memory[other] && o->at[other] == o->at[slot])
                 out->at[other] = out->at[slot];
         }
     }
@@ -311,7 +310,7 @@ static inline void halves_create(operands *out, const operands *o) {
 
 /* Nothing around the halves of a slot has changed. */
 static inline void check_half_guards(const operands *halves, int slot) {
-    const uint16_t *capacity = (uint16_t *)(void *)halves->capacity[slot];
+    const uint16_t *capacity = (uint16_t *)(void *)halves->memory[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
     for (int64_t i = 0; i < end + 2 * GUARD; i++) {
         if (i == begin) i = end;
@@ -325,16 +324,16 @@ static inline void check_half_guards(const operands *halves, int slot) {
 /* Results back to floats. */
 static inline void halves_destroy(operands *halves, operands *o) {
     for (int slot = 0; slot < SLOTS; slot++) {
-        if (!halves->capacity[slot]) continue;
+        if (!halves->memory[slot]) continue;
         const uint16_t *from = (const uint16_t *)(const void *)halves->at[slot];
         check_half_guards(halves, slot);
         for (int64_t i = 0; i < o->count[slot]; i++)
             o->at[slot][i] = cgp__bf16_to_float(from[i]);
-        free(halves->capacity[slot]);
+        free(halves->memory[slot]);
     }
 }
 
-/* Values far enough from 0 to bend (GELU's tails, peaks of a softmax), and such as the type has. */
+/* Values far enough from 0 for GELU's tails and peaks of a softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
     if (c->op == CGP__OP_GELU || c->op == CGP__OP_GELU_TANH) scale_slot(o, SLOT_X, 6.0f);
@@ -347,7 +346,7 @@ static inline void operands_create_bent(operands *o, const op_case *c, uint64_t 
 
 static inline void check_guards(const operands *o, int slot) {
     const uint32_t bits = GUARD_BITS(slot);
-    for (int i = 1; o->capacity[slot] && i <= GUARD; i++) {
+    for (int i = 1; o->memory[slot] && i <= GUARD; i++) {
         const float *after = o->at[slot] + o->count[slot] + i - 1;
         if (memcmp(o->at[slot] - i, &bits, sizeof bits) != 0)
             fail_msg("%s wrote %d elements in front of slot %d", case_text(&o->c), i, slot);
@@ -402,17 +401,17 @@ static inline void runner_close(runner *on) {
     on->device = NULL;
 }
 
-/* Whether its products in bf16 run on tiles, and round what they read in f32. */
+/* true: its GEMMs in bf16 run on tiles, and round their f32 operands. */
 static inline bool runner_has_tiles(const runner *on) {
     return on->backend == &cgp__backend_cpu && cgp__cpu_tiles_of(on->device);
 }
 
-/* A law as two tests, on the runners `ref` and `cpu`: their initial state. */
+/* A property as two tests, on the runners `ref` and `cpu`: their initial state. */
 #define ON_BOTH(law) ON_ONE(law, ref), ON_ONE(law, cpu)
 #define ON_ONE(law, runner)                                                                    \
     { #law " (" #runner ")", law, NULL, NULL, &runner }
 
-/* Run one direction; the workspace begins as NaNs, so that nothing of it is read unwritten. */
+/* Run one direction; the workspace begins as NaNs, which show reads before writes. */
 static inline void op_run(const runner *on, operands *o, cgp__direction direction) {
     const cgp__kernel_spec spec = {o->c.op, direction, o->c.attributes,
                                    o->c.n,  o->c.add,  o->c.type};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shapes.h -- what an op infers from its input types, or the message it refuses them with. */
+/* shapes.h -- run an op's shape rule on input types, or expect its message. */
 #ifndef CGP_TESTS_OP_SHAPES_H
 #define CGP_TESTS_OP_SHAPES_H
 
@@ -18,7 +18,7 @@ static inline cgp__type type_of(cgp_dtype dtype, int rank, const int64_t *dims) 
 #define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
 #define SCALAR(dtype) type_of(dtype, 0, NULL)
 
-/* Infer; the geometry is compared by its bytes. */
+/* Infer; the attributes are compared by their bytes. */
 static inline cgp__inferred infer(cgp__op_kind kind, cgp__attributes attributes,
                                   cgp__type first, cgp__type second) {
     const cgp__type inputs[] = {first, second};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and names what an op breaks. */
+/* test_custom_check.c -- cgp_op_check() accepts ops that keep the contract, and reports the broken rule of the others. */
 #include "custom_ops.h"
 #include "support.h"
 
@@ -8,7 +8,7 @@ static const cgp_op_type rows = {CGP_F32, {2, {5, 8}}, 0};
 static void every_op_of_the_tests_passes(void **state) {
     (void)state;
     const test_noise noise = {0.4};
-    const int64_t high = 7;
+    const int64_t bound = 7;
     const uint64_t seed = test_seed();
     const cgp_op_type ids = {CGP_I32, {1, {5}}, 7};
     const cgp_op_type one[] = {rows}, two[] = {rows, rows}, looked_up[] = {rows, ids};
@@ -16,11 +16,11 @@ static void every_op_of_the_tests_passes(void **state) {
         const cgp_op *op;
         const void *attributes;
         const cgp_op_type *inputs;
-    } cases[] = {{&test_custom_scale, NULL, one},   {&test_custom_rms, NULL, one},
-                 {&test_custom_sigmoid, NULL, one}, {&test_custom_product, NULL, two},
-                 {&test_custom_noise, &noise, one}, {&test_custom_meter, NULL, one},
-                 {&test_custom_bucket, &high, one}, {&test_custom_gain, &high, looked_up},
-                 {&test_custom_squares, NULL, two}, {&test_custom_bias, NULL, one}};
+    } cases[] = {{&test_custom_scale, NULL, one},    {&test_custom_rms, NULL, one},
+                 {&test_custom_sigmoid, NULL, one},  {&test_custom_product, NULL, two},
+                 {&test_custom_noise, &noise, one},  {&test_custom_meter, NULL, one},
+                 {&test_custom_bucket, &bound, one}, {&test_custom_gain, &bound, looked_up},
+                 {&test_custom_squares, NULL, two},  {&test_custom_bias, NULL, one}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++)
         for (int samples = 1; samples < 4; samples++) {
             cgp_op_check_options options = cgp_op_check_options_default();
@@ -158,11 +158,11 @@ static void memory_is_written_whole_and_nothing_else(void **state) {
     cgp_op op = good;
     op.forward = half_written;
     expect(&op, "op square: forward: y, element 40 ");
-    assert_message("depends on what lay in its memory");
+    assert_message("depends on the previous contents of its memory");
     op = good;
     op.backward_input = added;
-    expect(&op,
-           "op square: backward_input: dx[0], element 0 depends on what lay in its memory");
+    expect(&op, "op square: backward_input: dx[0], element 0 depends on the previous contents "
+                "of its memory");
     op = good;
     op.forward = too_far;
     expect(&op, "op square: forward: writes behind y");
@@ -200,10 +200,10 @@ static void what_may_lie_in_place_is_tried_there(void **state) {
     op.backward_input = shifted_dx;
     assert_ok(cgp_op_check(&op, NULL, &rows, NULL));
     op.overwrites = 1;
-    expect(&op, "is another when y lies over an input that `overwrites` names");
+    expect(&op, "differs when y lies over an input that `overwrites` names");
     op.overwrites = 0;
     op.dx_in_place = true;
-    expect(&op, "is another when it lies over dy (a loss: x), as dx_in_place allows");
+    expect(&op, "differs when it lies over dy (a loss: x), as dx_in_place allows");
 }
 
 static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t end,
@@ -213,7 +213,7 @@ static void sum_part(const cgp_op_run *run, void *work, int64_t begin, int64_t e
         *(float *)work += ((const float *)run->x[0])[i];
 }
 
-/* A sum over parts in whatever order they run. */
+/* A sum over ranges in the order they run. */
 static cgp_status sums(const cgp_op_run *run) {
     float sum = 0;
     cgp_op_parallel_for(run, test_custom_count(run), 1, sum_part, &sum);
@@ -235,7 +235,7 @@ static void shares_and_workspace_are_tried(void **state) {
     cgp_op op = good;
     op.forward = sums;
     op.overwrites = 0;
-    expect(&op, "is another when the parts of cgp_op_parallel_for run in another order");
+    expect(&op, "differs when the ranges of cgp_op_parallel_for run in another order");
     op = good;
     op.workspace = shrinking;
     expect(&op, "op square: workspace: forward: expected at least the 128 bytes of 1 samples "
@@ -262,9 +262,9 @@ static void state_is_tried(void **state) {
     (void)state;
     cgp_op op = test_custom_meter;
     op.forward = uncounted_differs;
-    expect(&op, "op meter: forward: y, element 0 is another when `pending` is NULL");
+    expect(&op, "op meter: forward: y, element 0 differs when `accumulator` is NULL");
     op.forward = never_begins;
-    expect(&op, "op meter: end_of_step: state[0] depends on what lay in `pending`");
+    expect(&op, "op meter: end_of_step: state[0] depends on the contents of `accumulator`");
 }
 
 /* dx[1] from x[0] after dx[0] may have been written over it. */
@@ -283,7 +283,7 @@ static void a_loss_is_tried(void **state) {
     cgp_op op = test_custom_squares;
     op.backward_input = loss_in_two_loops;
     assert_status(cgp_op_check(&op, NULL, two, NULL), CGP_EINVAL);
-    assert_message("is another when it lies over dy (a loss: x)");
+    assert_message("differs when it lies over dy (a loss: x)");
     op.dx_in_place = false;
     assert_ok(cgp_op_check(&op, NULL, two, NULL));
 }
@@ -334,12 +334,12 @@ static void bad_tables_and_arguments_are_told(void **state) {
     assert_message("expected low < high, got 1 and 1");
     assert_status(cgp_op_check(NULL, NULL, &rows, NULL), CGP_EINVAL);
     const cgp_op_type ids[] = {rows, {CGP_I32, {1, {5}}, 0}};
-    const int64_t high = 7;
-    assert_status(cgp_op_check(&test_custom_gain, &high, ids, NULL), CGP_EINVAL);
-    assert_message("op gain: input 1: expected high from 1 to ");
+    const int64_t bound = 7;
+    assert_status(cgp_op_check(&test_custom_gain, &bound, ids, NULL), CGP_EINVAL);
+    assert_message("op gain: input 1: expected upper_bound from 1 to ");
 }
 
-/* --- more laws --- */
+/* --- more rules --- */
 
 static cgp_status summed_with_dx(const cgp_op_run *run) {
     if (!run->dx[0]) {
@@ -353,9 +353,8 @@ static void gradients_of_parameters_come_without_dx_too(void **state) {
     (void)state;
     cgp_op op = test_custom_bias;
     op.backward_input = summed_with_dx;
-    expect(
-        &op,
-        "op bias: backward_input: dparameters[0], element 0 is another when every dx is NULL");
+    expect(&op,
+           "op bias: backward_input: dparameters[0], element 0 differs when every dx is NULL");
 }
 
 static cgp_status wild(const cgp_op_run *run) {
@@ -366,11 +365,12 @@ static cgp_status wild(const cgp_op_run *run) {
 
 static void integers_are_in_their_range(void **state) {
     (void)state;
-    const int64_t high = 7;
+    const int64_t bound = 7;
     cgp_op op = test_custom_bucket;
     op.forward = wild;
-    assert_status(cgp_op_check(&op, &high, &rows, NULL), CGP_EINVAL);
-    assert_message("op bucket: forward: y, element 7 is 7, expected 0 to 6 (output.high)");
+    assert_status(cgp_op_check(&op, &bound, &rows, NULL), CGP_EINVAL);
+    assert_message(
+        "op bucket: forward: y, element 7 is 7, expected 0 to 6 (output.upper_bound)");
 }
 
 static int64_t only_backward(const cgp_op_node *node, cgp_op_direction direction, int64_t n,
@@ -395,7 +395,7 @@ static void each_direction_keeps_to_its_own_workspace(void **state) {
     expect(&op, "op square: forward: writes behind workspace");
 }
 
-/* The largest of each row; its place is saved as a float, which backward takes as an index. */
+/* The maximum of each row; its index is saved as a float for backward. */
 static cgp_status largest_infer(const void *attributes, const cgp_op_type *inputs,
                                 cgp_op_shapes *out) {
     (void)attributes;
@@ -448,14 +448,14 @@ static void what_would_never_be_used_is_told(void **state) {
     cgp_op op = good;
     op.infer = nothing_kept;
     op.end_of_step = test_custom_meter.end_of_step;
-    expect(&op, "op square: its shape rule says 8 pending bytes, expected a state");
+    expect(&op, "op square: its shape rule says 8 accumulator bytes, expected a state");
     op = good;
     op.weight_needs_y = true;
     expect(&op,
-           "op square: names what backward_weight reads, expected that function, got NULL");
+           "op square: names operands of backward_weight, expected that function, got NULL");
     op = test_custom_bucket;
     op.input_needs_x = 1;
-    expect(&op, "op bucket: names what backward_input reads");
+    expect(&op, "op bucket: names operands of backward_input");
 }
 
 int main(void) {

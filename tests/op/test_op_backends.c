@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_backends.c -- the cpu backend gives what ref gives, within bounds.h, for every kind of op, half of the cases in
- * bf16. What is exact, and what each backend promises alone, is in test_op_laws.c. */
+/* test_op_backends.c -- the cpu backend equals ref within bounds.h, for every kind of op, half of the cases in bf16. Exact properties
+ * of each backend are in test_op_properties.c. */
 #include "bounds.h"
 
 static uint64_t seed;
@@ -28,7 +28,7 @@ static void check_against_ref(const op_case *c) {
     operands_copy(&b, &a);
     compare_direction(&a, &b, CGP__FORWARD);
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
-        copy_slot(&a, &b, slot); /* backward is judged alone */
+        copy_slot(&a, &b, slot); /* backward is compared alone */
     compare_direction(&a, &b, CGP__BACKWARD_INPUT);
     compare_direction(&a, &b, CGP__BACKWARD_WEIGHT);
     operands_destroy(&a);

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_bf16.c -- what a kernel gives in bf16 is what it gives in f32 for the same numbers, rounded.
+/* test_op_bf16.c -- the result of a kernel in bf16 is that in f32 for equal numbers, rounded.
  *
  *     operands that bf16 has ──► kernel in f32  ──► round ─┐
  *                            └─► kernel in bf16 ───────────┴─ the same bits
  *
  * Loads widen without loss, arithmetic is that of f32 in the same order, and a store rounds once,
- * also where it adds: so nothing is left to a tolerance. What is f32 in both (saved values, gradients of
- * parameters, the loss) is equal as it is.
+ * also where it adds: no tolerance. Results that are f32 in both (saved values, gradients of parameters, the loss) are
+ * equal unrounded.
  *
- * Products on tiles (AMX) go by another law, that of test_op_tiles.c: for LINEAR and ATTENTION this one is held by a device
- * without them. */
+ * GEMM on tiles (AMX) has another rule, in test_op_tiles.c: for LINEAR and ATTENTION this one is tested on a device without
+ * them. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -53,7 +53,7 @@ static void check(const runner *on, const operands *from, cgp__direction directi
     operands_destroy(&bf16);
 }
 
-/* Forward, then what forward left is backward's. In place where the op may be, and it adds nothing. */
+/* Forward, then backward on its results. In place where the op allows it and adds nothing. */
 static void check_case(const runner *on, const op_case *c) {
     const cgp__op *op = cgp__op_find(c->op);
     operands o;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_gradients.c -- the ref backend's backward is the derivative of its forward (differences.h), is added
- * where a case says so, and left out where nobody wants it. Ops over images: test_op_gradients_images.c. */
+ * where a case requires it, and left out where dx is NULL. Ops over images: test_op_gradients_images.c. */
 #include "differences.h"
 
 static uint64_t seed;
@@ -179,8 +179,8 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     runner_close(&on);
 }
 
-/* Each dx[k] in turn; the others are as ever. */
-static void a_gradient_that_nobody_wants_is_left_out(void **state) {
+/* Each dx[k] in turn; the others do not change. */
+static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int i = 0; i < CGP__OP_KINDS * CGP__MAX_INPUTS; i++) {
@@ -237,7 +237,7 @@ int main(void) {
         cmocka_unit_test(dropout_is_differentiated),
         cmocka_unit_test(cross_entropy_is_differentiated_with_ignored_targets),
         cmocka_unit_test(gradients_are_added_where_the_case_says_so),
-        cmocka_unit_test(a_gradient_that_nobody_wants_is_left_out),
+        cmocka_unit_test(a_gradient_that_is_not_wanted_is_left_out),
         cmocka_unit_test(a_direction_that_an_op_has_not_is_refused),
     };
     seed = test_seed();

@@ -5,7 +5,7 @@
 
 static uint64_t seed;
 
-/* Rectangles, so that no side can stand for the other; top, bottom, left, right. */
+/* Rectangles, so that exchanged sides fail; top, bottom, left, right. */
 typedef struct shape {
     int64_t height, width;
     int kernel[2], stride[2], padding[4];
@@ -19,12 +19,12 @@ static const shape windows[] = {
     {3, 4, {3, 4}, {1, 1}, {0, 0, 0, 0}}, {9, 4, {2, 2}, {4, 3}, {0, 0, 0, 0}},
 };
 
-/* Pixels left out, windows that see nothing: not for pools. */
+/* Cropped pixels, windows outside the image: not for pools. */
 static const shape crops[] = {
     {6, 5, {1, 1}, {2, 2}, {-1, 1, -1, 1}},
     {7, 7, {3, 3}, {1, 1}, {-2, 0, 0, -1}},
     {3, 4, {2, 3}, {1, 2}, {4, 3, -1, 5}},
-    {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* sees nothing of the image */
+    {2, 3, {1, 1}, {1, 1}, {-2, 3, 3, -3}}, /* outside the image */
 };
 
 static void check_shape(cgp__op_kind op, const shape *of, int64_t in, int64_t out, bool bias) {

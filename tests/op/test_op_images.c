@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_images.c -- what ops over images give, as pictures of small ones, on both backends. */
+/* test_op_images.c -- results of ops over images, as pictures of small ones, on both backends. */
 #include "harness.h"
 
 #include <math.h>
@@ -103,7 +103,7 @@ static void the_gradient_of_a_maximum_goes_to_the_first_of_equals(void **state) 
                     0, 0, 0));
 }
 
-/* Windows of 1 x 2: the NaN is seen by the second and the third, and gets what they pass back. */
+/* Windows of 1 x 2: the NaN is in the second and the third, and gets their gradients. */
 static void a_nan_is_the_largest_of_its_windows(void **state) {
     const cgp__attributes a = {.kernel = {1, 2}, .stride = {1, 1}};
     const op_case c = {.op = CGP__OP_MAX_POOL,
@@ -218,7 +218,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
     }
 }
 
-/* log 2 where nothing is known, nothing where all is, and as much as the logit where all is wrong. */
+/* log 2 for a logit of 0, 0 for a sure and right one, the logit for a sure and wrong one. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
     const op_case c = {.op = CGP__OP_BCE, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_norms.c -- a norm's statistics where floats are short of digits: deviations far below the mean. */
+/* test_op_norms.c -- a norm's statistics under cancellation: deviations far below the mean. */
 #include "harness.h"
 
 static uint64_t seed;

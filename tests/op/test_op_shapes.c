@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes.c -- what each op infers from its input types, the message it refuses others
- * with, and which integers it takes. Shapes leave N out. */
+/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers it takes. Shapes are without N. */
 #include "shapes.h"
 
 static void every_kind_has_its_table(void **state) {
@@ -73,9 +72,11 @@ static void linear_replaces_the_width(void **state) {
     assert_int_equal(out.n_params, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
-    out = infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .in_out = true}, F32(4), F32(1));
+    out =
+        infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
     assert_type(&out.output, "[7]");
-    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 4, .out = 7, .in_out = 1});
+    assert_attributes(&out,
+                      (cgp__op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
     assert_int_equal(out.n_params, 1);
     assert_param(&out, 0, "weight", "[4, 7]");
 }
@@ -231,7 +232,7 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
         cgp__op_find(CGP__OP_BCE)->count(&(cgp__op_attributes){.out = 3}, shares, 3), 3);
 }
 
-/* What the plan relies on: a loss has a count, what is in place is not read, one y per op. */
+/* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */
 static void tables_are_consistent(void **state) {
     (void)state;
     for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
@@ -251,13 +252,13 @@ static double flops(cgp__op_kind kind, cgp__direction direction,
     return cgp__op_find(kind)->flops(&attributes, direction);
 }
 
-static void products_dominate_the_cost(void **state) {
+static void gemm_dominates_the_cost(void **state) {
     (void)state;
     const cgp__op_attributes linear = {.rows = 6, .in = 4, .out = 7};
     for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
         assert_true(flops(CGP__OP_LINEAR, (cgp__direction)direction, linear) ==
                     2.0 * 6 * 4 * 7);
-    /* T = 3: 6 pairs of the causal half; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
+    /* T = 3: 6 pairs of the causal triangle; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
      * */
     const cgp__op_attributes attention = {.rows = 3, .in = 24, .out = 8, .heads = 2};
     assert_true(flops(CGP__OP_ATTENTION, CGP__FORWARD, attention) == 6.0 * (2 * 2 * 8 + 24));
@@ -285,7 +286,7 @@ int main(void) {
         cmocka_unit_test(integers_out_of_range_are_found),
         cmocka_unit_test(targets_that_are_not_ignored_are_counted),
         cmocka_unit_test(tables_are_consistent),
-        cmocka_unit_test(products_dominate_the_cost),
+        cmocka_unit_test(gemm_dominates_the_cost),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

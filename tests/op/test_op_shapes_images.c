@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes_images.c -- what ops over images, and those that came with them, infer from their input types, and the
- * message they refuse others with. Shapes leave N out. */
+/* test_op_shapes_images.c -- the shape rules of ops over images and the messages of refused inputs. Shapes are without N. */
 #include "shapes.h"
 
 #include <limits.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_threads.c -- threads share a kernel's work and change none of its bits, nor do caches.
+/* test_op_threads.c -- the number of threads and the size of caches change no bit of a kernel.
  *
- * Every op and direction is run on devices of 1, 2, 3 and 5 threads, whose caches are said to be of other sizes, on
- * shapes of which most are large enough to be split (threads.h, product.c), with lengths that leave rests of blocks. */
+ * Every op and direction is run on devices of 1, 2, 3 and 5 threads, with other cache sizes, on
+ * shapes of which most are large enough to be split (threads.h, gemm.c), with lengths that leave rests of blocks. */
 #include "harness.h"
 
 #include <dirent.h>
@@ -54,7 +54,7 @@ static op_case case_of(cgp__op_kind op) {
     return c;
 }
 
-/* --- the law --- */
+/* --- the property --- */
 
 static void assert_same(const operands *got, const operands *want, int threads) {
     for (int slot = SLOT_Y; slot < SLOTS; slot++) {
@@ -110,14 +110,14 @@ static void every_number_of_threads_gives_the_same_bits(void **state) {
         c.type = i % 2 ? CGP_BF16 : CGP_F32;
         check_threads(&c);
     }
-    /* So large that threads share the packing of a block. */
+    /* Large enough for threads to pack a block together. */
     check_threads(&(op_case){.op = CGP__OP_LINEAR,
                              .n = 1,
                              .attributes = linear_attributes(512, 512, 64, true, true),
                              .type = CGP_BF16});
 }
 
-/* --- the optimizer's part --- */
+/* --- the optimizer --- */
 
 #define LARGE 300001 /* elements: 18 blocks and a rest */
 
@@ -180,7 +180,7 @@ static void updates_and_norms_give_the_same_bits(void **state) {
     }
 }
 
-/* More of them than are looked at in one go, in blocks of 16384. */
+/* More blocks of 16384 than the buffer of sums holds. */
 static void the_first_number_that_is_not_finite_is_the_same(void **state) {
     (void)state;
     enum { MANY = 300 * 16384 + 7 };
@@ -211,7 +211,7 @@ static int count_threads(void) {
     return n;
 }
 
-/* A thread that has ended is listed for a moment longer, so the count is asked again for up to 10 s. */
+/* A thread that has ended is listed for a moment longer: poll the count for up to 10 s. */
 static void assert_threads(int want) {
     const time_t end = time(NULL) + 10;
     while (count_threads() != want && time(NULL) < end)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_tiles.c -- products of bf16 on AMX, bit for bit against plain loops that do what tiles.h says; and who gets them.
+/* test_op_tiles.c -- GEMM in bf16 on AMX, bit for bit against plain loops of the rule in tiles.h; and the choice of tiles.
  *
  *     a [m, k] ─► bf16 ─┐                   32 of k: even + odd, two sums of 16 products
- *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + what it is added to ─► c, f32 or bf16
+ *     b [k, n] ─► bf16 ─┴─► sum of 32, of 32, ... ─► + bias ─► + previous value ─► c, f32 or bf16
  *
- * LINEAR is such products; attention is, and a softmax in f32. On a device without tiles (another processor, or a system
- * that does not grant them) those tests say so and are skipped; that CGP_CPU_ISA is obeyed is tested everywhere. */
+ * LINEAR is such GEMMs; attention is, with a softmax in f32. On a device without tiles (another processor, or a system that does
+ * not grant them) those tests are skipped with a message; CGP_CPU_ISA is tested everywhere. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -30,7 +30,7 @@ static float rounded(float x) {
 }
 
 /* k from `begin` on, up to `end`; beyond the end, zeros. */
-static float chain(const cgp__product *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
+static float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
         float halves[2] = {0.0f, 0.0f};
@@ -44,8 +44,8 @@ static float chain(const cgp__product *p, int64_t i, int64_t j, int64_t begin, i
     return sum;
 }
 
-/* k longer than 1024 is met in equal parts, whole steps of 32: one sum each. */
-static float expected(const cgp__product *p, int64_t i, int64_t j, float before) {
+/* k longer than 1024 is cut into equal parts, whole steps of 32: one sum each. */
+static float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
     const int64_t parts = (p->k + 1023) / 1024, even = (p->k + parts - 1) / parts;
     const int64_t part = (even + 31) / 32 * 32;
     float c = p->add ? before : 0.0f;
@@ -57,7 +57,7 @@ static float expected(const cgp__product *p, int64_t i, int64_t j, float before)
     return p->type == CGP_BF16 ? rounded(c) : c;
 }
 
-/* --- random products --- */
+/* --- random GEMMs --- */
 
 /* Memory of `count` elements of either type; those that a matrix does not have are NaN. */
 static void *capacity_of(cgp_dtype type, int64_t count) {
@@ -92,17 +92,17 @@ static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     return by_rows ? cgp__rows(type, capacity, stride) : cgp__columns(type, capacity, stride);
 }
 
-static void run_on(const runner *on, const cgp__product *p) {
-    const int64_t bytes = cgp__product_bytes(p->m, p->n, p->k, p->type, true, on->threads);
+static void run_on(const runner *on, const cgp__gemm *p) {
+    const int64_t bytes = cgp__gemm_workspace(p->m, p->n, p->k, p->type, true, on->threads);
     char *workspace = capacity_of(CGP_F32, bytes / 4 + 16);
-    cgp__product_run(on->device, on->threads == 1, p, workspace);
+    cgp__gemm_run(on->device, on->threads == 1, p, workspace);
     for (int64_t i = 0; i < 16; i++) /* behind it nothing was written */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
     free(workspace);
 }
 
-/* What is not c's, between its rows, stays as it was. */
-static void check_result(const cgp__product *p, const void *before) {
+/* The elements between the rows of c do not change. */
+static void check_result(const cgp__gemm *p, const void *before) {
     const cgp__matrix c = cgp__rows(p->type, p->c, p->stride);
     const cgp__matrix old = cgp__rows(p->type, before, p->stride);
     for (int64_t i = 0; i < p->m; i++)
@@ -120,18 +120,18 @@ static void check_result(const cgp__product *p, const void *before) {
         }
 }
 
-static void check_product(int64_t m, int64_t n, int64_t k) {
+static void check_gemm(int64_t m, int64_t n, int64_t k) {
     float *bias = capacity_of(CGP_F32, n);
-    cgp__product p = {.m = m,
-                      .n = n,
-                      .k = k,
-                      .a = draw_matrix(m, k),
-                      .b = draw_matrix(k, n),
-                      .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32,
-                      .bias = test_random(&seed) & 1 ? bias : NULL,
-                      .stride = n + test_between(&seed, 0, 20),
-                      .add = test_random(&seed) & 1,
-                      .in_bf16 = true};
+    cgp__gemm p = {.m = m,
+                   .n = n,
+                   .k = k,
+                   .a = draw_matrix(m, k),
+                   .b = draw_matrix(k, n),
+                   .type = test_random(&seed) & 1 ? CGP_BF16 : CGP_F32,
+                   .bias = test_random(&seed) & 1 ? bias : NULL,
+                   .stride = n + test_between(&seed, 0, 20),
+                   .add = test_random(&seed) & 1,
+                   .in_bf16 = true};
     fill_random(bias, n, &seed);
     void *before = capacity_of(p.type, m * p.stride);
     for (int64_t i = 0; i < m * p.stride; i++)
@@ -150,17 +150,17 @@ static void check_product(int64_t m, int64_t n, int64_t k) {
     free((void *)p.b.at);
 }
 
-static void products_are_the_sums_that_are_promised(void **state) {
+static void gemms_are_the_promised_sums(void **state) {
     (void)state;
     need_tiles();
     static const int64_t sizes[] = {1, 2, 3, 15, 16, 17, 31, 32, 33, 47, 48, 63, 64, 65, 100};
     for (int i = 0; i < 300 / FEWER; i++)
-        check_product(sizes[test_random(&seed) % 15], sizes[test_random(&seed) % 15],
-                      sizes[test_random(&seed) % 15]);
+        check_gemm(sizes[test_random(&seed) % 15], sizes[test_random(&seed) % 15],
+                   sizes[test_random(&seed) % 15]);
 }
 
-/* Parts of k in one sliver, and of the whole product; blocks of rows; so much that threads share it. */
-static void large_products_are_too(void **state) {
+/* Parts of k in one micro-panel, and of the whole GEMM; blocks of rows; enough work for several threads. */
+static void large_gemms_are_too(void **state) {
     static const int64_t sizes[][3] = {
         {33, 40, 513}, {64, 33, 800},  {40, 70, 1024}, {17, 50, 1025},  {70, 65, 2100},
         {513, 40, 70}, {700, 33, 130}, {1030, 30, 64}, {530, 40, 1030}, {130, 500, 300}};
@@ -168,21 +168,21 @@ static void large_products_are_too(void **state) {
     need_tiles();
     for (int i = 0; i < 10; i += FEWER)
         for (int repeat = 0; repeat < 4; repeat++)
-            check_product(sizes[i][0], sizes[i][1], sizes[i][2]);
+            check_gemm(sizes[i][0], sizes[i][1], sizes[i][2]);
 }
 
 /* c = or += a b + bias, as the tiles compute it. */
 static void plainly(int64_t m, int64_t n, int64_t k, cgp__matrix a, cgp__matrix b,
                     const float *bias, cgp_dtype type, float *c, int64_t stride, bool add) {
-    const cgp__product p = {.m = m,
-                            .n = n,
-                            .k = k,
-                            .a = a,
-                            .b = b,
-                            .bias = bias,
-                            .type = type,
-                            .stride = stride,
-                            .add = add};
+    const cgp__gemm p = {.m = m,
+                         .n = n,
+                         .k = k,
+                         .a = a,
+                         .b = b,
+                         .bias = bias,
+                         .type = type,
+                         .stride = stride,
+                         .add = add};
     for (int64_t i = 0; i < m; i++)
         for (int64_t j = 0; j < n; j++)
             c[i * stride + j] = expected(&p, i, j, c[i * stride + j]);
@@ -196,20 +196,20 @@ static void plain_linear(operands *o) {
     const int64_t rows = o->c.n * g->rows, in = g->in, out = g->out;
     const float *weight = o->at[SLOT_PARAM];
     const cgp__matrix w =
-        g->in_out ? cgp__rows(CGP_F32, weight, out) : cgp__columns(CGP_F32, weight, in);
+        g->transposed ? cgp__rows(CGP_F32, weight, out) : cgp__columns(CGP_F32, weight, in);
     const cgp__matrix transposed = {CGP_F32, weight, w.column, w.row};
     const float *x = o->at[SLOT_X], *dy = o->at[SLOT_DY];
     plainly(rows, out, in, cgp__rows(CGP_F32, x, in), w, o->at[SLOT_PARAM + 1], CGP_BF16,
             o->at[SLOT_Y], out, false);
     plainly(rows, in, out, cgp__rows(CGP_F32, dy, out), transposed, NULL, CGP_BF16,
             o->at[SLOT_DX], in, o->c.add & 1);
-    const int64_t m = g->in_out ? in : out, n = g->in_out ? out : in;
-    plainly(m, n, rows, cgp__columns(CGP_F32, g->in_out ? x : dy, m),
-            cgp__rows(CGP_F32, g->in_out ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM], n,
+    const int64_t m = g->transposed ? in : out, n = g->transposed ? out : in;
+    plainly(m, n, rows, cgp__columns(CGP_F32, g->transposed ? x : dy, m),
+            cgp__rows(CGP_F32, g->transposed ? dy : x, n), NULL, CGP_F32, o->at[SLOT_DPARAM], n,
             o->c.accumulate);
 }
 
-static void linear_is_such_products(void **state) {
+static void linear_is_such_gemms(void **state) {
     (void)state;
     need_tiles();
     for (int i = 0; i < 40; i += FEWER) {
@@ -224,9 +224,9 @@ static void linear_is_such_products(void **state) {
         for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++)
             op_run(&cpu, &got, (cgp__direction)d);
         plain_linear(&want);
-        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no product */
+        operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
         for (int slot = SLOT_Y; slot < SLOTS; slot++)
-            assert_same_bits(&got, &want, slot, 0, "of products");
+            assert_same_bits(&got, &want, slot, 0, "of GEMM");
         operands_destroy(&got);
         operands_destroy(&want);
     }
@@ -249,13 +249,13 @@ static void plain_forward(const head *h, cgp__cpu_scores *a) {
     const int64_t row = 3 * h->width, seen = a->width;
     plainly(a->rows, seen, h->depth, cgp__rows(CGP_F32, h->q + a->first * row, row),
             cgp__columns(CGP_F32, h->k, row), NULL, CGP_F32, a->s, a->stride, false);
-    cpu.device->loops->softmax_forward(a);
+    cpu.device->kernels->softmax_forward(a);
     plainly(a->rows, h->depth, seen, cgp__rows(CGP_F32, a->s, a->stride),
             cgp__rows(CGP_F32, h->v, row), NULL, CGP_BF16, h->y + a->first * h->width, h->width,
             false);
 }
 
-/* dq; dk and dv are summed in f32, tile by tile, from the first that sees a key on. */
+/* dq; dk and dv are summed in f32, tile by tile, from the first with that key on. */
 static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
     const int64_t row = 3 * h->width, seen = a->width, first = a->first;
     const cgp__matrix q = cgp__rows(CGP_F32, h->q + first * row, row);
@@ -264,9 +264,9 @@ static void plain_backward(const head *h, cgp__cpu_scores *a, float *delta) {
             a->stride, false);
     plainly(a->rows, seen, h->depth, dy, cgp__columns(CGP_F32, h->v, row), NULL, CGP_F32, a->dp,
             a->stride, false);
-    cpu.device->loops->row_dots(delta, CGP_F32, dy.at, h->y + first * h->width, a->rows,
-                                h->depth, h->width);
-    cpu.device->loops->softmax_backward(a);
+    cpu.device->kernels->row_dots(delta, CGP_F32, dy.at, h->y + first * h->width, a->rows,
+                                  h->depth, h->width);
+    cpu.device->kernels->softmax_backward(a);
     for (int64_t begin = 0; begin < seen; begin = begin < first ? first : seen) {
         const int64_t keys = (begin < first ? first : seen) - begin;
         plainly(keys, h->depth, a->rows, cgp__columns(CGP_F32, a->s + begin, a->stride), dy,
@@ -327,7 +327,7 @@ static void plain_attention(operands *o, bool backward) {
     }
 }
 
-static void attention_is_such_products_and_a_softmax(void **state) {
+static void attention_is_such_gemms_and_a_softmax(void **state) {
     static const int64_t rows[] = {1, 5, 63, 64, 65, 100, 128, MAX_ROWS},
                          depths[] = {1, 8, 33, 64};
     (void)state;
@@ -346,13 +346,13 @@ static void attention_is_such_products_and_a_softmax(void **state) {
         op_run(&cpu, &got, CGP__BACKWARD_INPUT);
         plain_attention(&want, true);
         for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++)
-            assert_same_bits(&got, &want, slot, 0, "of products");
+            assert_same_bits(&got, &want, slot, 0, "of GEMM");
         operands_destroy(&got);
         operands_destroy(&want);
     }
 }
 
-/* --- who gets them --- */
+/* --- the choice of tiles --- */
 
 /* The device that CGP_CPU_ISA gives, or NULL and an error. */
 static cgp__device *device_with(const char *isa, cgp_status *status) {
@@ -374,7 +374,7 @@ static void who_asks_for_v3_or_v4_gets_no_tiles(void **state) {
         cgp__device *device = device_with(older[i], &status);
         if (i == 0 || status == CGP_OK) {
             assert_int_equal(status, CGP_OK);
-            assert_string_equal(device->loops->isa, older[i]);
+            assert_string_equal(device->kernels->isa, older[i]);
             assert_null(cgp__cpu_tiles_of(device));
         } else {
             assert_int_equal(status, CGP_EDEVICE);
@@ -389,7 +389,7 @@ static void who_asks_for_amx_gets_it_or_is_told_what_is_missing(void **state) {
     cgp__device *device = device_with("amx", &status);
     if (status == CGP_OK) {
         assert_non_null(cgp__cpu_tiles_of(device));
-        assert_string_equal(device->loops->isa, "v4");
+        assert_string_equal(device->kernels->isa, "v4");
     } else {
         assert_int_equal(status, CGP_EDEVICE);
         assert_message("CGP_CPU_ISA: amx expects a processor with "
@@ -401,8 +401,8 @@ static void who_asks_for_amx_gets_it_or_is_told_what_is_missing(void **state) {
     assert_message("CGP_CPU_ISA: expects v3, v4 or amx, got \"v5\"");
 }
 
-/* A product of f32 is the same to the bit beside tiles and without. */
-static void products_of_f32_know_nothing_of_tiles(void **state) {
+/* GEMM in f32 has equal bits with tiles and without. */
+static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
     (void)state;
     need_tiles();
     cgp_status status;
@@ -429,16 +429,16 @@ int main(void) {
     seed = test_seed();
     cpu = runner_open(&cgp__backend_cpu, 1);
     shared = runner_open(&cgp__backend_cpu, 3);
-    (void)cgp__cpu_tiles_of(cpu.device); /* which a kernel in bf16 asks for */
+    (void)cgp__cpu_tiles_of(cpu.device); /* as a kernel in bf16 does */
     (void)cgp__cpu_tiles_of(shared.device);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_the_sums_that_are_promised),
-        cmocka_unit_test(large_products_are_too),
-        cmocka_unit_test(linear_is_such_products),
-        cmocka_unit_test(attention_is_such_products_and_a_softmax),
+        cmocka_unit_test(gemms_are_the_promised_sums),
+        cmocka_unit_test(large_gemms_are_too),
+        cmocka_unit_test(linear_is_such_gemms),
+        cmocka_unit_test(attention_is_such_gemms_and_a_softmax),
         cmocka_unit_test(who_asks_for_v3_or_v4_gets_no_tiles),
         cmocka_unit_test(who_asks_for_amx_gets_it_or_is_told_what_is_missing),
-        cmocka_unit_test(products_of_f32_know_nothing_of_tiles),
+        cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
     runner_close(&shared);

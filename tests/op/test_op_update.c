@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_op_update.c -- optimizer updates: ref by hand, cpu against ref, over sizes with and
- * without tails; an element's result does not depend on its place; a scaled gradient is as good
- * as one that came so. */
+ * without tails; an element's result does not depend on its index; gradient_scale equals scaling the
+ * gradient. */
 #include "harness.h"
 
 #include <float.h>
@@ -110,7 +110,7 @@ static void sgd_is_as_on_paper(void **state) {
     assert_close(s.param[0], 1 - 0.1 * (0.51 + 0.9 * (0.9 * 0.2 + 0.51)));
 }
 
-/* First step: both corrected moments are those of g alone, so p moves by rate, after the decay.
+/* First step: both corrected moments are those of g alone, so p moves by lr, after the decay.
  */
 static void adamw_is_as_on_paper(void **state) {
     (void)state;
@@ -124,7 +124,7 @@ static void adamw_is_as_on_paper(void **state) {
     assert_true(s.grad[0] == -0.5f);
 }
 
-/* Decay goes into the gradient and so into the moments; p moves by rate all the same. */
+/* Decay goes into the gradient and so into the moments; p moves by lr, as before. */
 static void adam_is_as_on_paper(void **state) {
     (void)state;
     static sides s;
@@ -163,7 +163,7 @@ static bool near(float got, float want) {
 }
 
 /* Float arithmetic of some 10 operations: 8 u; a first moment divided by a small second one is
- * as large as 1 / sqrt(v) / correction, times the rate; a gradient over the root of its mean
+ * as large as 1 / sqrt(v) / correction, times lr; a gradient over the root of its mean
  * square at most 10, as large as the buffer that it goes to. */
 static void cpu_updates_as_ref_does(void **state) {
     cgp__device *device = *state;
@@ -231,7 +231,7 @@ static void a_scaled_gradient_is_one_that_came_so(void **state) {
     }
 }
 
-/* At every place of every length, behind numbers that are finite to their limits. */
+/* At every index of every length, behind numbers at the limits of the finite ones. */
 static void the_first_number_that_is_not_finite_is_found(void **state) {
     const cgp__backend *const backends[] = {&cgp__backend_ref, &cgp__backend_cpu};
     cgp__device *const devices[] = {NULL, *state};
@@ -241,7 +241,7 @@ static void the_first_number_that_is_not_finite_is_found(void **state) {
         for (int n = 0; n <= 50; n++) {
             float x[51];
             for (int i = 0; i < 51; i++)
-                x[i] = i < n ? good[i % 5] : NAN; /* beyond the end nobody looks */
+                x[i] = i < n ? good[i % 5] : NAN; /* beyond the end */
             assert_int_equal(backends[k]->find_nonfinite(devices[k], x, n), -1);
             for (int i = n - 1; i >= 0; i--) {
                 x[i] = bad[i % 4];

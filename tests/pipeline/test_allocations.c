@@ -28,7 +28,7 @@ static cgp_status create_gpt2(cgp_model **out, bool loss) {
 static void build_graph(cgp_model *m) {
     const cgp_init init = {CGP_INIT_NORMAL, 0.2};
     const cgp_linear_options square = {
-        .out = WIDTH, .bias = true, .in_out = true, .init = init};
+        .out = WIDTH, .bias = true, .transposed = true, .init = init};
     const cgp_value tokens = cgp_model_input(m, "tokens", CGP_I32, 1, (int64_t[]){SEQUENCE});
     const cgp_value targets = cgp_model_input(m, "targets", CGP_I32, 1, (int64_t[]){SEQUENCE});
     const cgp_value floats =

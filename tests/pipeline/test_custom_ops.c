@@ -50,14 +50,14 @@ static void an_op_knows_when_it_is_recomputed(void **unused) {
         cgp_model *model = finish(&p);
         world r;
         start(&r, model, 1, cases[i].mode);
-        test_noise_runs = test_noise_again = 0;
+        test_noise_runs = test_noise_recomputed = 0;
         step(&r);
         assert_int_equal(test_noise_runs, 4);
-        assert_int_equal(test_noise_again, cases[i].again);
+        assert_int_equal(test_noise_recomputed, cases[i].again);
         double loss;
         assert_ok(cgp_pipeline_evaluate(r.pipeline, r.batch.inputs, 2, &loss));
         assert_int_equal(test_noise_runs, 8);
-        assert_int_equal(test_noise_again, cases[i].again);
+        assert_int_equal(test_noise_recomputed, cases[i].again);
         stop(&r);
         cgp_model_destroy(model);
         assert_false(cgp_is_recomputing());

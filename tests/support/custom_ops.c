@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-_Atomic int test_noise_runs, test_noise_again;
+_Atomic int test_noise_runs, test_noise_recomputed;
 
 static int64_t width_of(const cgp_op_type *type) {
     return type->shape.dims[type->shape.rank - 1];
@@ -276,7 +276,7 @@ static cgp_status noise_forward(const cgp_op_run *run) {
     const int64_t n = count_of(run);
     const float *x = run->x[0];
     if (cgp_is_recomputing())
-        test_noise_again++;
+        test_noise_recomputed++;
     else
         test_noise_runs++;
     for (int64_t i = 0; i < n; i++)
@@ -404,10 +404,10 @@ static cgp_status bucket_infer(const void *attributes, const cgp_op_type *inputs
 
 static cgp_status bucket_forward(const cgp_op_run *run) {
     const int64_t rows = rows_of(run), C = width_of(&run->node->inputs[0]);
-    const int64_t high = *(const int64_t *)run->node->attributes;
+    const int64_t bound = *(const int64_t *)run->node->attributes;
     const float *x = run->x[0];
     for (int64_t r = 0; r < rows; r++)
-        ((int32_t *)run->y)[r] = (int32_t)(fmod(fabs(8 * (double)x[r * C]), (double)high));
+        ((int32_t *)run->y)[r] = (int32_t)(fmod(fabs(8 * (double)x[r * C]), (double)bound));
     return CGP_OK;
 }
 
@@ -422,14 +422,14 @@ const cgp_op test_custom_bucket = {.struct_size = sizeof(cgp_op),
 
 static cgp_status gain_infer(const void *attributes, const cgp_op_type *inputs,
                              cgp_op_shapes *out) {
-    const int64_t high = *(const int64_t *)attributes;
-    if (inputs[1].dtype != CGP_I32 || inputs[1].high > high)
+    const int64_t bound = *(const int64_t *)attributes;
+    if (inputs[1].dtype != CGP_I32 || inputs[1].upper_bound > bound)
         return cgp_fail(CGP_EINVAL, "expects integers below %lld, got %s below %lld",
-                        (long long)high, cgp_dtype_name(inputs[1].dtype),
-                        (long long)inputs[1].high);
+                        (long long)bound, cgp_dtype_name(inputs[1].dtype),
+                        (long long)inputs[1].upper_bound);
     out->output = inputs[0];
     out->n_parameters = 1;
-    out->parameters[0] = parameter_of("weight", high, CGP_INIT_UNIFORM, 1);
+    out->parameters[0] = parameter_of("weight", bound, CGP_INIT_UNIFORM, 1);
     out->n_saved = 1;
     out->saved[0] = inputs[0];
     return CGP_OK;
@@ -455,16 +455,16 @@ static cgp_status gain_input(const cgp_op_run *run) {
 
 static cgp_status gain_weight(const cgp_op_run *run) {
     const int64_t n = count_of(run), C = width_of(&run->node->inputs[0]);
-    const int64_t high = *(const int64_t *)run->node->attributes;
+    const int64_t bound = *(const int64_t *)run->node->attributes;
     const float *x = run->saved[0];
     const int32_t *ids = run->x[1];
-    memset(run->dparameters[0], 0, (size_t)high * sizeof(float));
+    memset(run->dparameters[0], 0, (size_t)bound * sizeof(float));
     for (int64_t i = 0; i < n; i++)
         run->dparameters[0][ids[i / C]] += run->dy[i] * x[i];
     return CGP_OK;
 }
 
-static int64_t gain_high(const cgp_op_node *node, int k) {
+static int64_t gain_bound(const cgp_op_node *node, int k) {
     return k == 1 ? *(const int64_t *)node->attributes : 0;
 }
 
@@ -479,7 +479,7 @@ const cgp_op test_custom_gain = {.struct_size = sizeof(cgp_op),
                                  .forward = gain_forward,
                                  .backward_input = gain_input,
                                  .backward_weight = gain_weight,
-                                 .high = gain_high};
+                                 .upper_bound = gain_bound};
 
 /* --- losses --- */
 

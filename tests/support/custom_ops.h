@@ -41,6 +41,6 @@ static inline int64_t test_custom_count(const cgp_op_run *run) {
 }
 
 /* How often forward of test_custom_noise ran for the first time, and for backward, in this process. */
-extern _Atomic int test_noise_runs, test_noise_again;
+extern _Atomic int test_noise_runs, test_noise_recomputed;
 
 #endif

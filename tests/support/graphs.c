@@ -32,7 +32,7 @@ typedef struct graph {
     cgp_value kinds;               /* an integer input, below the vocabulary */
     cgp_value ids;                 /* integers that an earlier layer made; id < 0: none */
     char square[NAME], norm[NAME]; /* the last linear C -> C, the last norm; "": none yet */
-    bool in_out;                   /* of the former */
+    bool transposed;               /* of the former */
 } graph;
 
 /* One time in three, let the parameter `name` be shared with one that is there. */
@@ -46,14 +46,14 @@ static void maybe_tie(graph *g, const char *name, const char *suffix, const char
 
 /* C -> C; its weight may be an earlier one's. */
 static cgp_value random_linear(graph *g, cgp_value x, const char *name) {
-    const bool in_out = test_between(g->state, 0, 1);
-    if (in_out == g->in_out) maybe_tie(g, name, "weight", g->square);
+    const bool transposed = test_between(g->state, 0, 1);
+    if (transposed == g->transposed) maybe_tie(g, name, "weight", g->square);
     snprintf(g->square, sizeof g->square, "%s", name);
-    g->in_out = in_out;
+    g->transposed = transposed;
     return cgp_linear(
         g->model, x, name,
         (cgp_linear_options){
-            .out = g->sizes->width, .bias = true, .in_out = in_out, .init = normal});
+            .out = g->sizes->width, .bias = true, .transposed = transposed, .init = normal});
 }
 
 /* eps is large, so that rows of nearly equal numbers stay harmless. */
@@ -118,7 +118,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
         x = cgp_linear(
             g->model, x, qkv,
             (cgp_linear_options){
-                .out = 3 * g->sizes->width, .bias = true, .in_out = true, .init = normal});
+                .out = 3 * g->sizes->width, .bias = true, .transposed = true, .init = normal});
         return cgp_causal_attention(g->model, x, g->sizes->heads, g->sizes->dropout);
     }
     case 5:

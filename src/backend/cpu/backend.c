@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `cpu` backend's table.
  *
- * A kernel is its spec and the function that runs it: what it needs while it runs follows from
- * the spec and the number of threads, so the plan knows it without a device. */
+ * A kernel is its spec and the function that runs it: its workspace follows from the spec and the number of threads, so the plan
+ * knows it without a device. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
@@ -50,7 +50,7 @@ static int64_t custom_workspace(const cgp__kernel_spec *spec, int threads) {
 static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__custom_host host = {.device = kernel->device,
                                    .threads = kernel->device->threads,
-                                   .share = cgp__cpu_parallel_for,
+                                   .parallel_for = cgp__cpu_parallel_for,
                                    .convert = cgp__cpu_convert,
                                    .add = add};
     return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
@@ -117,8 +117,8 @@ static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype 
     cgp__cpu_convert(device, to_type, to, from_type, from, n);
 }
 
-static void update(cgp__device *device, const cgp__update *what) {
-    cgp__cpu_update(device, what);
+static void update(cgp__device *device, const cgp__update *args) {
+    cgp__cpu_update(device, args);
 }
 
 static double sum_squares(cgp__device *device, const float *x, int64_t n) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cpu.h -- what the files of the `cpu` backend share. */
+/* cpu.h -- the device and the op table of the `cpu` backend, and helpers of its ops. */
 #ifndef CGP_SRC_CPU_H
 #define CGP_SRC_CPU_H
 
@@ -7,22 +7,28 @@
 
 #include "backend/backend.h"
 #include "backend/cpu/kernels.h"
-#include "backend/cpu/product.h"
+#include "backend/cpu/gemm/gemm.h"
 #include "backend/cpu/threads.h"
-#include "backend/cpu/tiles.h"
+#include "backend/cpu/gemm/tiles.h"
 
 struct cgp__device {
     int threads;
-    const cgp__cpu_kernels *loops; /* of this machine's instruction set */
-    const cgp__cpu_tiles *tiles; /* for products in bf16, once a kernel has asked; NULL: none */
-    bool may_tile;               /* CGP_CPU_ISA lets it */
-    int64_t l2_bytes;            /* of a core's cache; 0: not known */
-    struct cgp__cpu_thread *thread; /* how the owner was before */
-    cgp__cpu_parallel_work shared;
-    _Atomic int64_t taken; /* grains of it */
+    /* The kernel table of this machine's instruction set. */
+    const cgp__cpu_kernels *kernels;
+    /* For GEMM in bf16, set by the first kernel in bf16; NULL: none. */
+    const cgp__cpu_tiles *tiles;
+    /* CGP_CPU_ISA allows tiles. */
+    bool may_tile;
+    /* Of a core's L2 cache; 0: not known. */
+    int64_t l2_bytes;
+    /* The owner's affinity and OpenMP threads before. */
+    struct cgp__cpu_thread *thread;
+    cgp__cpu_parallel_work parallel;
+    /* Grains of it that threads took. */
+    _Atomic int64_t taken;
 };
 
-/* How an op runs in one direction. */
+/* One direction of an op. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp__kernel *kernel, const cgp__kernel_args *args);
     /* Bytes of workspace on a device with so many threads; NULL: none. */
@@ -48,9 +54,9 @@ extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
     cgp__cpu_pad[CGP__DIRECTIONS], cgp__cpu_concat[CGP__DIRECTIONS],
     cgp__cpu_batch_norm[CGP__DIRECTIONS], cgp__cpu_instance_norm[CGP__DIRECTIONS];
 
-/* isa.c: the best loops that this machine has, or those that CGP_CPU_ISA names, and whether tiles may be used. */
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, bool *may_tile);
-/* The device's tiles, asked for now if nobody has; NULL: it has none. */
+/* isa.c: the best kernel table for this machine, or the one that CGP_CPU_ISA names, and permission for tiles. */
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile);
+/* The device's tiles, requested from the system at the first call; NULL: it has none. */
 const cgp__cpu_tiles *cgp__cpu_tiles_of(cgp__device *device);
 
 /* device.c */
@@ -59,8 +65,7 @@ void cgp__cpu_device_destroy(cgp__device *device);
 cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out);
 void cgp__cpu_memory_destroy(cgp__device *device, void *memory, size_t bytes);
 
-/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from`; to = from
- * of another type. */
+/* sums.c: sum[c] = or += sum over rows of x[row, c]; to = or += from, `to` may be `from` or NULL; to = from of another type. */
 void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
                        int64_t rows, int64_t width, bool add);
 void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
@@ -70,9 +75,11 @@ void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtyp
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n);
 double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n);
 int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n);
+
+/* update.c */
 void cgp__cpu_update(cgp__device *device, const cgp__update *update);
 
-/* Whether dx[k] is added to. */
+/* dx[k] is added to instead of overwritten. */
 static inline bool cgp__cpu_adds(const cgp__kernel *kernel, int k) {
     return kernel->spec.add >> k & 1u;
 }
@@ -82,19 +89,19 @@ static inline int64_t cgp__cpu_rows(const cgp__kernel *kernel) {
     return kernel->spec.n * kernel->spec.attributes.rows;
 }
 
-/* What a part of most ops is given to work on. */
+/* `work` of most ranges. */
 typedef struct cgp__cpu_call {
     const cgp__kernel *kernel;
     const cgp__kernel_args *args;
 } cgp__cpu_call;
 
-/* Share the rows of all samples, each of about `width` elements. */
+/* Run the rows of all samples, each of about `width` elements, in parallel. */
 static inline void cgp__cpu_parallel_for_rows(const cgp__kernel *kernel,
                                               const cgp__kernel_args *args, int64_t width,
-                                              cgp__cpu_part *part) {
+                                              cgp__range *range) {
     const cgp__cpu_call call = {kernel, args};
     cgp__cpu_parallel_for(kernel->device, cgp__cpu_rows(kernel), cgp__cpu_block_rows(width),
-                          part, &call);
+                          range, &call);
 }
 
 /* The mask of dropout for one sample; false if nothing is dropped. */

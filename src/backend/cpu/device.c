@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* device.c -- a CPU device: its owner thread, its memory.
  *
- * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: so the
- * owner sets it here. They inherit the owner's cores, hence a device of T threads is pinned to T cores,
- * from `core` on. They start with the first kernel and end with the device; LLVM's library keeps them asleep for the
- * next device instead. */
+ * Its threads are OpenMP's (threads.c), which keeps their number per calling thread: the owner sets it here. They inherit the
+ * owner's cores, hence a device of T threads is pinned to T cores, from `core` on. They start with the first kernel and
+ * end with the device; LLVM's library keeps them asleep for the next device instead. */
 #define _GNU_SOURCE
 #include "backend/cpu/cpu.h"
 #include "backend/cpu/openmp.h"
@@ -45,7 +44,7 @@ static cgp_status pin(struct cgp__cpu_thread *thread, int threads, int core) {
 static cgp_status start(cgp__device *device, int core) {
     device->thread->owner = pthread_self();
     device->thread->omp_threads = omp_get_max_threads();
-    CGP_TRY(cgp__cpu_isa_choose(&device->loops, &device->may_tile));
+    CGP_TRY(cgp__cpu_isa_choose(&device->kernels, &device->may_tile));
     CGP_TRY(pin(device->thread, device->threads, core));
     omp_set_num_threads(device->threads);
     if (omp_get_proc_bind() != OMP_PROC_BIND_FALSE)
@@ -73,13 +72,13 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
         cgp__cpu_device_destroy(device);
         return status;
     }
-    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, loops for x86-64-%s", threads,
-             core, device->loops->isa);
+    cgp__log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, kernels for x86-64-%s",
+             threads, core, device->kernels->isa);
     *out = device;
     return CGP_OK;
 }
 
-/* The owner goes back to the cores and threads it came with, if it is the one to destroy. */
+/* Restore the affinity and OpenMP threads of the owner, if the owner destroys the device. */
 void cgp__cpu_device_destroy(cgp__device *device) {
     if (!device) return;
     struct cgp__cpu_thread *thread = device->thread;
@@ -103,7 +102,7 @@ static size_t page_bytes(void) {
     return (size_t)sysconf(_SC_PAGESIZE);
 }
 
-/* `bytes` (whole pages) from a multiple of a huge page on: the rest of the map goes back. */
+/* Map `bytes` (whole pages) at a multiple of a huge page, and unmap the rest. */
 static void *map_aligned(size_t bytes) {
     const size_t capacity = bytes + HUGE_PAGE;
     char *begin =
@@ -115,7 +114,7 @@ static void *map_aligned(size_t bytes) {
     return begin + head;
 }
 
-/* The system promises memory that it does not have and kills who touches it: so ask first. */
+/* Linux overcommits memory and kills the process that touches it: check what is available first. */
 cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out) {
     (void)device;
     if (bytes > SIZE_MAX / 4) return cgp__no_memory("cpu: device memory", bytes);
@@ -124,7 +123,7 @@ cgp_status cgp__cpu_memory_create(cgp__device *device, size_t bytes, void **out)
         return cgp__no_memory("cpu: device memory", bytes);
     char *memory = map_aligned(capacity);
     if (!memory) return cgp__no_memory("cpu: device memory", bytes);
-    madvise(memory, capacity, MADV_HUGEPAGE); /* nothing is lost where there are none */
+    madvise(memory, capacity, MADV_HUGEPAGE); /* a hint; it may fail */
     for (size_t i = 0; i < capacity; i += page)
         ((volatile char *)memory)[i] = 0; /* new pages are zero; a write makes them resident */
     *out = memory;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* isa.c -- which loops a CPU device runs: those of x86-64-v3 or v4, and on tiles of AMX what is multiplied in bf16.
+/* isa.c -- the kernel table of a CPU device: x86-64-v3 or v4; and the tiles of AMX for GEMM in bf16.
  *
- * AMX takes a processor that has it, a system that keeps its registers, and the process's leave to use them,
- * which is asked for once, by the first kernel in bf16: tiles are 8 KiB of state, and Linux gives it to threads only of
- * who has asked. It may refuse, where a thread's stack for signals is too small for them; once they are granted it refuses
- * such a stack (sigaltstack(2), AT_MINSIGSTKSZ). */
+ * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the first
+ * kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may refuse
+ * where a thread's stack for signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
+ * AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 
 #include <cpuid.h>
@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 /* arch_prctl(2) */
-#define ASK_FOR_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM */
+#define REQUEST_STATE 0x1023 /* ARCH_REQ_XCOMP_PERM */
 #define TILE_DATA 18         /* XFEATURE_XTILEDATA */
 
 /* Bits of cpuid and of XCR0. */
@@ -48,20 +48,20 @@ static bool has_tile_instructions(void) {
 
 static bool tiles_granted;
 
-static void ask_for_tiles(void) {
+static void request_tiles(void) {
     if (!has_v4() || !has_tile_instructions()) return;
-    tiles_granted = syscall(SYS_arch_prctl, ASK_FOR_STATE, TILE_DATA) == 0;
-    cgp__log(CGP_LOG_INFO, "cpu", "AMX, for products in bf16: %s",
+    tiles_granted = syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
+    cgp__log(CGP_LOG_INFO, "cpu", "AMX, for GEMM in bf16: %s",
              tiles_granted ? "granted" : "refused by the system");
 }
 
 static bool has_tiles(void) {
-    static pthread_once_t asked = PTHREAD_ONCE_INIT;
-    pthread_once(&asked, ask_for_tiles);
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    pthread_once(&once, request_tiles);
     return tiles_granted;
 }
 
-cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, bool *may_tile) {
+cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile) {
     const char *wanted = getenv("CGP_CPU_ISA");
     const bool v3 = wanted && strcmp(wanted, "v3") == 0;
     const bool v4 = wanted && strcmp(wanted, "v4") == 0;
@@ -80,7 +80,7 @@ cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **loops, bool *may_tile) {
                         "AVX512-BF16 and a system that grants its use, got one "
                         "without (use %s)",
                         has_v4() ? "v4" : "v3");
-    *loops = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
+    *kernels = !v3 && has_v4() ? &cgp__cpu_kernels_v4 : &cgp__cpu_kernels_v3;
     *may_tile = !v3 && !v4;
     return CGP_OK;
 }

@@ -1,55 +1,54 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* threads.h -- how a kernel of ours is shared by the threads of a device.
+/* threads.h -- parallel_for over the threads of a device.
  *
  *     items  0        B        2B       3B       4B     4B + r        B: items in a block
  *            |--------|--------|--------|--------|----|
  *     thread     0        1        1        0      1                  as they become free
  *
- * Items are rows, columns or elements. A part may run on any thread and at any time, so it
- * writes nothing that another part reads or writes, and its result is that of its items alone.
- * Sums over parts are kept per block of a fixed size and added in the order of blocks
- * afterwards. Bits then depend neither on the number of threads nor on who took what. */
+ * Items are rows, columns or elements. A range may run on any thread and at any time, so it writes nothing that another range
+ * reads or writes, and its result is that of its items alone. Sums over ranges are kept per block of a fixed size and
+ * added in the order of blocks afterwards. Bits then depend neither on the number of threads nor on their timing. */
 #ifndef CGP_SRC_CPU_THREADS_H
 #define CGP_SRC_CPU_THREADS_H
 
 #include "backend/backend.h"
 
-/* Elements that are worth a block: some microseconds of the cheapest kernel, a few times what a
- * handover costs. A multiple of all vectors' lengths. */
+/* Elements that are worth a block: some microseconds of the cheapest kernel, several times the cost of a wake-up. A multiple of
+ * all vectors' lengths. */
 #define CGP__CPU_SPLIT 16384
 
-typedef cgp__part_of cgp__cpu_part;
-
-/* What the threads of a device are at. */
+/* The parallel_for in progress on a device. */
 typedef struct cgp__cpu_parallel_work {
-    cgp__cpu_part *part;
+    cgp__range *range;
     const void *work;
-    int64_t items, grain; /* grain: items taken at a time, whole blocks */
+    int64_t items;
+    /* Items that a thread takes at a time, whole blocks. */
+    int64_t grain;
 } cgp__cpu_parallel_work;
 
-/* Run all items, on the owner: the whole in one part if the device has one thread or there is
- * one block. Allocates nothing in the long run. */
-void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block,
-                           cgp__cpu_part *part, const void *work);
+/* Run all items, on the owner: in one range if the device has one thread or there is one block. Allocates nothing in the steady
+ * state. */
+void cgp__cpu_parallel_for(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                           const void *work);
 
-/* Whether so many items would be shared. */
-static inline bool cgp__cpu_shares(int threads, int64_t items, int64_t block) {
+/* cgp__cpu_parallel_for() splits these items. */
+static inline bool cgp__cpu_is_parallel(int threads, int64_t items, int64_t block) {
     return threads > 1 && items > block;
 }
 
-/* Rows of so many elements that make a block: by fours, if they are short. */
+/* Rows of `width` elements in a block: a multiple of four, if they are short. */
 static inline int64_t cgp__cpu_block_rows(int64_t width) {
     const int64_t rows = width > 0 ? CGP__CPU_SPLIT / width : CGP__CPU_SPLIT;
     if (rows < 4) return rows < 1 ? 1 : rows;
     return rows / 4 * 4;
 }
 
-/* Columns that make a block where whole columns of `rows` are summed; all if that is little. */
+/* Columns in a block where whole columns of `rows` are summed; all if that is little. */
 static inline int64_t cgp__cpu_block_columns(int64_t rows, int64_t width) {
     return rows * width <= CGP__CPU_SPLIT ? width : 128;
 }
 
-/* End the threads that the calling thread, the owner, was lent. */
+/* End the OpenMP threads of the calling thread, the owner. */
 void cgp__cpu_threads_end(void);
 
 #endif

@@ -1,12 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* add.c -- y = a + b and y = x + weight[position], reference kernels.
+/* add.c -- y [n, R, C] = x[0] + x[1]; dx[0] = dx[1] = dy. Reference kernels.
  *
- *     ADD        y [n, R, C] = x[0] + x[1]           dx[0] = dx[1] = dy
- *     POSITION   y [n, R, C] = x + weight [R, C]     dx = dy    dweight = sum_n dy
- *
- * Backward needs nothing of forward. y may be an x[k] of ADD, the x of POSITION. The gradient
- * of an input is dy itself: where dx[k] is dy nothing is done, elsewhere dy is copied or
- * added. */
+ * Backward needs nothing of forward. y may be an x[k]. */
 #include "backend/ref/ref.h"
 
 /* From the last input to the first, the order in which gradients of a value are added: dx[0]
@@ -34,29 +29,4 @@ void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *
 
 void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     cgp__ref_pass_dy(spec, args, 2);
-}
-
-void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t sample = spec->attributes.rows * spec->attributes.out;
-    for (int64_t s = 0; s < spec->n; s++) {
-        for (int64_t i = 0; i < sample; i++) {
-            const int64_t at = s * sample + i;
-            const float x = cgp__ref_load(spec->type, args->x[0], at);
-            cgp__ref_write(spec->type, args->y, at, x + args->param[0][i]);
-        }
-    }
-}
-
-void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    cgp__ref_pass_dy(spec, args, 1);
-}
-
-void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    const int64_t sample = spec->attributes.rows * spec->attributes.out;
-    for (int64_t i = 0; i < sample; i++) {
-        double sum = 0.0;
-        for (int64_t s = 0; s < spec->n; s++)
-            sum += cgp__ref_load(spec->type, args->dy, s * sample + i);
-        cgp__ref_store(CGP_F32, args->dparam[0], i, !args->first, sum);
-    }
 }

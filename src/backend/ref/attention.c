@@ -11,7 +11,7 @@
  *
  * delta is sum_j p dp, because y already holds the dropped probabilities. backward_input needs
  * qkv, y and lse, which forward saves; T x T scores are never stored, each query's row of them
- * is redone. y is overwritten; dqkv is too, or added to. A row of qkv is q, k, v side by side,
+ * is recomputed. y is overwritten; dqkv is too, or added to. A row of qkv is q, k, v side by side,
  * heads x D each. */
 #include "backend/ref/ref.h"
 
@@ -21,9 +21,11 @@
 typedef struct head {
     cgp_dtype type;
     const void *x;
-    int64_t q, k, v; /* elements of x, in row 0; the next row is `stride` on */
+    /* Elements of x, in row 0; the next row is `stride` on. */
+    int64_t q, k, v;
     int64_t stride, depth;
-    int64_t sample, group; /* dropout: query t is of group `group` + t */
+    /* Dropout: query t is of group `group` + t. */
+    int64_t sample, group;
 } head;
 
 static head head_of(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int64_t sample,
@@ -117,13 +119,14 @@ static void backward_row(const cgp__kernel_args *args, const head *at, float p, 
     for (int64_t j = 0; j <= t; j++) {
         const int64_t k = at->k + j * at->stride, v = at->v + j * at->stride;
         const double keep = cgp__ref_keep(args, p, at->sample, at->group + t, j);
-        const double share = exp(out->s[j] - lse);
+        const double probability = exp(out->s[j] - lse);
         const double dp = dot(type, args->dy, row, at->x, v, at->depth);
-        const double ds = share * (keep * dp - delta) / sqrt((double)at->depth);
+        const double ds = probability * (keep * dp - delta) / sqrt((double)at->depth);
         for (int64_t d = 0; d < at->depth; d++) {
             out->dq[d] += ds * cgp__ref_load(type, at->x, k + d);
             out->dk[j * at->depth + d] += ds * cgp__ref_load(type, at->x, q + d);
-            out->dv[j * at->depth + d] += share * keep * cgp__ref_load(type, args->dy, row + d);
+            out->dv[j * at->depth + d] +=
+                probability * keep * cgp__ref_load(type, args->dy, row + d);
         }
     }
 }

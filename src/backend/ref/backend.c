@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* backend.c -- the `ref` backend: plain loops with double sums, what every other backend is
- * tested against. One thread, host memory; a kernel is its spec and a function. */
+/* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend. One thread, host memory; a
+ * kernel is its spec and a function. */
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
@@ -10,17 +10,17 @@
 #include <string.h>
 
 struct cgp__device {
-    int threads; /* as asked for; one is used */
+    int threads; /* as requested; one is used */
 };
 
 struct cgp__kernel {
     cgp__device *device;
     cgp__kernel_spec spec;
-    cgp__ref_run *run; /* NULL: an op from outside */
+    cgp__ref_run *run; /* NULL: a custom op */
 };
 
-/* NULL: the op has no such direction. POSITION, ADD and FLATTEN have an input half for the cases where
- * dy cannot stand for dx; norms make their weight gradients in the input half. */
+/* NULL: the op has no such direction. POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not dy; norms make their
+ * weight gradients in BACKWARD_INPUT. */
 static const struct {
     const char *name;
     cgp__ref_run *run[CGP__DIRECTIONS];
@@ -75,9 +75,9 @@ static const struct {
                               {cgp__ref_pool_forward, cgp__ref_pool_input, NULL},
                               cgp__ref_pool_workspace},
     [CGP__OP_UPSAMPLE] = {"upsample",
-                          {cgp__ref_place_forward, cgp__ref_place_input, NULL},
+                          {cgp__ref_upsample_forward, cgp__ref_upsample_input, NULL},
                           NULL},
-    [CGP__OP_PAD] = {"pad", {cgp__ref_place_forward, cgp__ref_place_input, NULL}, NULL},
+    [CGP__OP_PAD] = {"pad", {cgp__ref_pad_forward, cgp__ref_pad_input, NULL}, NULL},
     [CGP__OP_CONCAT] = {"concat", {cgp__ref_concat_forward, cgp__ref_concat_input, NULL}, NULL},
     [CGP__OP_BATCH_NORM] = {"batch_norm",
                             {cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input, NULL},
@@ -140,7 +140,7 @@ static void copy(cgp__device *device, void *to, const void *from, size_t bytes) 
     if (bytes) memcpy(to, from, bytes);
 }
 
-/* f32 to f32 as bits: a NaN passes on as it came, here too. */
+/* Between equal types as bits, so that a NaN stays the same. */
 static void convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                     const void *from, int64_t n) {
     if (to_type == from_type) {
@@ -180,15 +180,15 @@ static void add(cgp__device *device, float *to, const float *from, int64_t n) {
         to[i] += from[i];
 }
 
-static void share(cgp__device *device, int64_t items, int64_t block, cgp__part_of *part,
-                  const void *work) {
+static void parallel_for(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                         const void *work) {
     (void)device;
     (void)block;
-    if (items > 0) part(work, 0, items, 0);
+    if (items > 0) range(work, 0, items, 0);
 }
 
 static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
-    const cgp__custom_host host = {kernel->device, 1, share, convert, add};
+    const cgp__custom_host host = {kernel->device, 1, parallel_for, convert, add};
     if (!kernel->run) return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;

@@ -2,14 +2,14 @@
 /* channel_norm.c -- each channel to mean 0 and variance 1 over a group of rows, reference kernels.
  *
  *     BATCH_NORM      one group, all samples     h = (x - mean) rstd     y = h weight + bias
- *     INSTANCE_NORM   a sample each                                      y = h
+ *     INSTANCE_NORM   one per sample                                     y = h
  *
  *     mean = sum(x) / r     variance = sum((x - mean)^2) / r     rstd = 1 / sqrt(variance + eps)     r rows a group
  *     dx = rstd weight (dy - sum(dy) / r - h sum(dy h) / r)      dweight = sum(dy h)     dbias = sum(dy)
  *
- * Outside training BATCH_NORM's mean and variance are its state's, and nothing is saved. backward_input needs x and what forward saves, mean and
- * rstd, one of each per group and channel; it makes dweight and dbias as well, there is no backward_weight, and takes
- * mean and rstd to follow from x. y is overwritten. dx may be dy unless it is added to: each channel of a group is read for
+ * Outside training BATCH_NORM takes mean and variance from its state and saves nothing. backward_input needs x and the saved
+ * mean and rstd, one of each per group and channel, and differentiates through them; it makes dweight and dbias as well, there
+ * is no backward_weight. y is overwritten. dx may be dy unless it is added to: each channel of a group is read for
  * the last time before dx is written. dweight and dbias are written by the first micro-batch and added to by the
  * others. */
 #include "backend/ref/ref.h"
@@ -20,17 +20,18 @@
 /* One channel of one group: its elements are first, first + step, ... */
 typedef struct channel {
     int64_t first, step, rows;
-    int64_t c, place; /* among channels; in saved */
+    /* Index among channels, and in saved. */
+    int64_t c, index;
 } channel;
 
 static int64_t groups(const cgp__kernel_spec *spec) {
     return spec->op == CGP__OP_BATCH_NORM ? 1 : spec->n;
 }
 
-static channel channel_of(const cgp__kernel_spec *spec, int64_t place) {
+static channel channel_of(const cgp__kernel_spec *spec, int64_t index) {
     const int64_t rows = spec->n * spec->attributes.rows / groups(spec);
-    const int64_t width = spec->attributes.out, c = place % width;
-    return (channel){place / width * rows * width + c, width, rows, c, place};
+    const int64_t width = spec->attributes.out, c = index % width;
+    return (channel){index / width * rows * width + c, width, rows, c, index};
 }
 
 static double load(const cgp__kernel_spec *spec, const void *from, const channel *at,
@@ -93,15 +94,15 @@ void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kern
         forward_fixed(spec, args);
         return;
     }
-    for (int64_t place = 0; place < groups(spec) * spec->attributes.out; place++) {
-        const channel at = channel_of(spec, place);
+    for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
+        const channel at = channel_of(spec, index);
         double mean, variance;
         statistics(spec, args, &at, &mean, &variance);
         const double rstd = reciprocal_deviation(spec, variance);
         normalise(spec, args, &at, mean, rstd);
-        args->saved[0][place] = (float)mean;
-        args->saved[1][place] = (float)rstd;
-        if (batch) variances[place] = (float)variance;
+        args->saved[0][index] = (float)mean;
+        args->saved[1][index] = (float)rstd;
+        if (batch) variances[index] = (float)variance;
     }
     if (batch && args->accumulator)
         cgp__running_stats_collect(spec, args, args->saved[0], variances,
@@ -111,7 +112,7 @@ void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kern
 /* The sums of a channel of a group: of dy, of dy h. */
 static void sum_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                         const channel *at, double *sum, double *product) {
-    const double mean = args->saved[0][at->place], rstd = args->saved[1][at->place];
+    const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
     *sum = *product = 0.0;
     for (int64_t row = 0; row < at->rows; row++) {
         const double dy = load(spec, args->dy, at, row);
@@ -122,7 +123,7 @@ static void sum_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
 
 static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                           const channel *at, double sum, double product) {
-    const double mean = args->saved[0][at->place], rstd = args->saved[1][at->place];
+    const double mean = args->saved[0][at->index], rstd = args->saved[1][at->index];
     const double weight = parameter(args, 0, at, 1.0), rows = (double)at->rows;
     for (int64_t row = 0; row < at->rows; row++) {
         const double h = (load(spec, args->x[0], at, row) - mean) * rstd;
@@ -133,8 +134,8 @@ static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *
 }
 
 void cgp__ref_channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    for (int64_t place = 0; place < groups(spec) * spec->attributes.out; place++) {
-        const channel at = channel_of(spec, place);
+    for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
+        const channel at = channel_of(spec, index);
         double sum, product;
         sum_channel(spec, args, &at, &sum, &product);
         if (args->dx[0]) input_channel(spec, args, &at, sum, product);

@@ -3,7 +3,7 @@
  *
  *     a = i stride_height - top                b = j stride_width - left
  *     y[i, j, o]         = bias[o] + sum_{u, v, c} x[a + u, b + v, c] weight[u, v, c, o]
- *     dx[h, w, c]        = sum over the windows that see (h, w), as their element (u, v), and o of
+ *     dx[h, w, c]        = sum over the windows with (h, w) as their element (u, v), and o, of
  *                          dy[i, j, o] weight[u, v, c, o]
  *     dweight[u, v, c, o] = sum over samples and windows of dy[i, j, o] x[a + u, b + v, c]
  *     dbias[o]           = sum over samples and windows of dy[i, j, o]
@@ -31,8 +31,8 @@ static double window(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
                      int64_t i, int64_t j, int64_t o) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t a = i * g->stride_height - g->top, b = j * g->stride_width - g->left;
-    const cgp__ref_span rows = cgp__ref_seen(a, g->kernel_height, g->height);
-    const cgp__ref_span columns = cgp__ref_seen(b, g->kernel_width, g->width);
+    const cgp__ref_span rows = cgp__ref_span_of(a, g->kernel_height, g->height);
+    const cgp__ref_span columns = cgp__ref_span_of(b, g->kernel_width, g->width);
     double sum = 0.0;
     for (int64_t h = rows.begin; h < rows.end; h++) {
         for (int64_t w = columns.begin; w < columns.end; w++) {

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* dropout.c -- y = x keep, keep = 0 with probability p, else 1 / (1 - p), reference kernels.
  *
- *     dx = dy keep          keep is one of each element, for DROPOUT2D of each channel of a sample
+ *     dx = dy keep          keep is per element; DROPOUT2D: per channel of a sample
  *
- * Backward needs nothing of forward: keep is made again from key, sample and element (the rule
+ * Backward needs nothing of forward: keep is recomputed from key, sample and element (the rule
  * is in backend.h). Outside training keep is 1. y may be x, and dx dy unless it is added to. */
 #include "backend/ref/ref.h"
 
 double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element) {
     if (!args->training) return 1.0;
-    const uint64_t place = (uint64_t)(args->sample + sample);
-    const uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)place,
-                                 (uint32_t)(place >> 32)};
+    const uint64_t index = (uint64_t)(args->sample + sample);
+    const uint32_t counter[4] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)index,
+                                 (uint32_t)(index >> 32)};
     uint32_t words[4];
     cgp__philox(words, counter, args->key);
     return words[element % 4] >= cgp__dropout_threshold(p) ? 1.0 / (1.0 - (double)p) : 0.0;
@@ -22,10 +22,10 @@ double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int6
 static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, void *to,
                   bool add, const void *from) {
     const int64_t size = spec->attributes.rows * spec->attributes.out;
-    const int64_t own = spec->op == CGP__OP_DROPOUT2D ? spec->attributes.out : size;
+    const int64_t period = spec->op == CGP__OP_DROPOUT2D ? spec->attributes.out : size;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t e = 0; e < size; e++) {
-            const double keep = cgp__ref_keep(args, spec->attributes.p, s, 0, e % own);
+            const double keep = cgp__ref_keep(args, spec->attributes.p, s, 0, e % period);
             const float x = cgp__ref_load(spec->type, from, s * size + e);
             cgp__ref_store(spec->type, to, s * size + e, add, keep == 0.0 ? 0.0 : x * keep);
         }

@@ -5,7 +5,7 @@
  *     g = dy weight          dx = rstd (g - sum(g) / C - h sum(g h) / C)
  *     dweight = sum over rows of dy h          dbias = sum over rows of dy
  *
- * backward_input needs x and what forward saves, mean and rstd; it makes dweight and dbias as
+ * backward_input needs x and the saved mean and rstd; it makes dweight and dbias as
  * well, there is no backward_weight. y is overwritten. dx may be dy unless it is added to: each
  * row of dy is read for the last time before dx is written. dweight and dbias are written by
  * the first micro-batch and added to by the others. */

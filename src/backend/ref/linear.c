@@ -5,9 +5,8 @@
  *     dx [n R, in]  = dy [n R, out] weight
  *     dweight       = dy^T x            dbias = sum over rows of dy
  *
- * With in_out the weight lies as [in, out]; only the two strides below know it. backward_input
- * needs weight; backward_weight needs x. y is needed by neither, so the next op may overwrite
- * it. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
+ * A transposed weight is [in, out]; only the two strides below differ. backward_input
+ * needs weight; backward_weight needs x. Neither needs y, so the next op may overwrite it. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
  * micro-batch and added to by the others. */
 #include "backend/ref/ref.h"
 
@@ -17,7 +16,7 @@ typedef struct strides {
 } strides;
 
 static strides weight_strides(const cgp__op_attributes *g) {
-    return g->in_out ? (strides){1, g->out} : (strides){g->in, 1};
+    return g->transposed ? (strides){1, g->out} : (strides){g->in, 1};
 }
 
 void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {

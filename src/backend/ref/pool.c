@@ -1,43 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pool.c -- the largest or the mean of the pixels that a window sees, per channel, reference kernels.
+/* pool.c -- the maximum or the mean of the pixels of a window, per channel, reference kernels.
  *
- *     MAX_POOL       y = the largest, the first of equals       dx there += dy
- *     AVERAGE_POOL   y = sum / number of pixels seen            dx of each += dy / number of pixels seen
+ *     MAX_POOL       y = the maximum, the first of equals       dx[argmax] += dy
+ *     AVERAGE_POOL   y = sum / pixels in the window             dx of each += dy / pixels in the window
  *
- * backward_input of MAX_POOL needs x, to find the place again; that of AVERAGE_POOL needs nothing. The gradient of a
+ * backward_input of MAX_POOL recomputes the argmax from x; that of AVERAGE_POOL needs nothing. The gradient of a
  * sample is summed over its windows in the workspace, then dx is overwritten or added to. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
 
-/* What a window sees of a sample: pixels, and the elements of one channel that they are. */
-typedef struct seen {
+/* A window on one channel of a sample: its pixels within the image; (h, w) is element first + (h width + w) channels. */
+typedef struct window {
     cgp__ref_span rows, columns;
-    int64_t width, channels,
-        first; /* element (h, w) is number first + (h width + w) channels */
-} seen;
+    int64_t width, channels, first;
+} window;
 
-static seen window(const cgp__op_attributes *g, int64_t sample, int64_t row, int64_t c) {
+static window window_of(const cgp__op_attributes *g, int64_t sample, int64_t row, int64_t c) {
     const int64_t i = row / g->out_width, j = row % g->out_width;
-    return (seen){
-        cgp__ref_seen(i * g->stride_height - g->top, g->kernel_height, g->height),
-        cgp__ref_seen(j * g->stride_width - g->left, g->kernel_width, g->width),
+    return (window){
+        cgp__ref_span_of(i * g->stride_height - g->top, g->kernel_height, g->height),
+        cgp__ref_span_of(j * g->stride_width - g->left, g->kernel_width, g->width),
         g->width,
         g->out,
         sample * g->height * g->width * g->out + c,
     };
 }
 
-static int64_t element(const seen *at, int64_t h, int64_t w) {
+static int64_t element(const window *at, int64_t h, int64_t w) {
     return at->first + (h * at->width + w) * at->channels;
 }
 
-static double pixels(const seen *at) {
+static double pixels(const window *at) {
     return (double)((at->rows.end - at->rows.begin) * (at->columns.end - at->columns.begin));
 }
 
-/* Element number of the largest. */
-static int64_t largest(cgp_dtype type, const void *x, const seen *at) {
+/* Element number of the maximum. */
+static int64_t argmax(cgp_dtype type, const void *x, const window *at) {
     int64_t max = element(at, at->rows.begin, at->columns.begin);
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
         for (int64_t w = at->columns.begin; w < at->columns.end; w++) {
@@ -49,7 +48,7 @@ static int64_t largest(cgp_dtype type, const void *x, const seen *at) {
     return max;
 }
 
-static double mean(cgp_dtype type, const void *x, const seen *at) {
+static double mean(cgp_dtype type, const void *x, const window *at) {
     double sum = 0.0;
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
         for (int64_t w = at->columns.begin; w < at->columns.end; w++)
@@ -63,10 +62,10 @@ void cgp__ref_pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args 
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
         const int64_t row = e / g->out;
-        const seen at = window(g, row / g->rows, row % g->rows, e % g->out);
+        const window at = window_of(g, row / g->rows, row % g->rows, e % g->out);
         const double y =
             spec->op == CGP__OP_MAX_POOL
-                ? cgp__ref_load(spec->type, args->x[0], largest(spec->type, args->x[0], &at))
+                ? cgp__ref_load(spec->type, args->x[0], argmax(spec->type, args->x[0], &at))
                 : mean(spec->type, args->x[0], &at);
         cgp__ref_write(spec->type, args->y, e, (float)y);
     }
@@ -82,10 +81,10 @@ int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec) {
 }
 
 /* sums of a sample += dy of one element of y; they begin at element `first` of dx */
-static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, const seen *at,
+static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, const window *at,
                    double dy, double *sums, int64_t first) {
     if (spec->op == CGP__OP_MAX_POOL) {
-        sums[largest(spec->type, args->x[0], at) - first] += dy;
+        sums[argmax(spec->type, args->x[0], at) - first] += dy;
         return;
     }
     for (int64_t h = at->rows.begin; h < at->rows.end; h++) {
@@ -102,7 +101,7 @@ void cgp__ref_pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *a
         for (int64_t i = 0; i < size; i++)
             sums[i] = 0.0;
         for (int64_t e = 0; e < out; e++) {
-            const seen at = window(g, s, e / g->out, e % g->out);
+            const window at = window_of(g, s, e / g->out, e % g->out);
             spread(spec, args, &at, cgp__ref_load(spec->type, args->dy, s * out + e), sums,
                    s * size);
         }

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref.h -- what the files of the `ref` backend share: the type of a kernel, dropout's mask, how
- * a gradient is stored, windows of images, and the list of kernels. */
+/* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the list of kernels. */
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
@@ -23,8 +22,13 @@ static inline void cgp__ref_write(cgp_dtype type, void *to, int64_t i, float val
         ((float *)to)[i] = value;
 }
 
-/* Element i = or += value. Gradients are rounded to float before they are added, as by a backend that
- * sums aside. */
+/* to[i] = from[j] */
+static inline void cgp__ref_move(const cgp__kernel_spec *spec, void *to, int64_t i,
+                                 const void *from, int64_t j) {
+    cgp__ref_write(spec->type, to, i, cgp__ref_load(spec->type, from, j));
+}
+
+/* Element i = or += value. Gradients are rounded to float before they are added, as in a backend that sums in the workspace. */
 static inline void cgp__ref_store(cgp_dtype type, void *to, int64_t i, bool add, double value) {
     const float before = add ? cgp__ref_load(type, to, i) : 0.0f;
     cgp__ref_write(type, to, i, add ? before + (float)value : (float)value);
@@ -35,26 +39,26 @@ static inline bool cgp__ref_adds(const cgp__kernel_spec *spec, int k) {
     return ((spec->add >> k) & 1) != 0;
 }
 
-/* Elements of y, and of whatever is as large. */
+/* Elements of y. */
 static inline int64_t cgp__ref_elements(const cgp__kernel_spec *spec) {
     return spec->n * spec->attributes.rows * spec->attributes.out;
 }
 
-/* Pixels of a side that a window of `kernel` pixels from `from` on sees. */
+/* Pixels of a side within a window of `kernel` pixels from `from` on. */
 typedef struct cgp__ref_span {
     int64_t begin, end;
 } cgp__ref_span;
 
-static inline cgp__ref_span cgp__ref_seen(int64_t from, int64_t kernel, int64_t side) {
+static inline cgp__ref_span cgp__ref_span_of(int64_t from, int64_t kernel, int64_t side) {
     return (cgp__ref_span){from > 0 ? from : 0, from + kernel < side ? from + kernel : side};
 }
 
-/* Number of the window that begins at a pixel of the padded image, of `windows`; -1: none does. */
+/* Index of the window, of `windows`, that begins at a pixel of the padded image; -1: none. */
 static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t windows) {
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
 
-/* dx[k] = or += dy for each of so many inputs, where dx[k] is not dy itself. */
+/* dx[k] = or += dy for each k < inputs, where dx[k] is not dy itself. */
 void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs);
 
 /* Factor of an element under dropout, 0 or 1 / (1 - p); 1 outside training. `sample` counts
@@ -77,12 +81,13 @@ cgp__ref_run cgp__ref_bce_forward, cgp__ref_bce_input;
 cgp__ref_run cgp__ref_relu_forward, cgp__ref_relu_input;
 cgp__ref_run cgp__ref_flatten_forward, cgp__ref_flatten_input;
 cgp__ref_run cgp__ref_conv2d_forward, cgp__ref_conv2d_input, cgp__ref_conv2d_weight;
-cgp__ref_run cgp__ref_pool_forward, cgp__ref_pool_input;   /* MAX_POOL, AVERAGE_POOL */
-cgp__ref_run cgp__ref_place_forward, cgp__ref_place_input; /* UPSAMPLE, PAD */
+cgp__ref_run cgp__ref_pool_forward, cgp__ref_pool_input; /* MAX_POOL, AVERAGE_POOL */
+cgp__ref_run cgp__ref_upsample_forward, cgp__ref_upsample_input;
+cgp__ref_run cgp__ref_pad_forward, cgp__ref_pad_input;
 cgp__ref_run cgp__ref_concat_forward, cgp__ref_concat_input;
 cgp__ref_run cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input; /* BATCH_, INSTANCE_ */
 
-/* Bytes of workspace of the kernels that need some. */
+/* Bytes of workspace. */
 int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec);
 int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec);
 int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec);

@@ -3,19 +3,19 @@
  *
  * SGD, PyTorch's form:
  *     g += weight_decay p       buffer = momentum buffer + g
- *     p -= rate (nesterov ? g + momentum buffer : buffer)          without buffer: p -= rate g
+ *     p -= lr (nesterov ? g + momentum buffer : buffer)          without buffer: p -= lr g
  *
  * AdamW:
- *     p *= 1 - rate weight_decay
+ *     p *= 1 - lr weight_decay
  *     m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
- *     p -= rate / correction1  m / (sqrt(v) / correction2_sqrt + eps)
+ *     p -= lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  *
  * Adam: g += weight_decay p; then as AdamW, p as it is.
  *
  * RMSprop, PyTorch's form:
  *     g += weight_decay p       v = alpha v + (1 - alpha) g^2
  *     buffer = momentum buffer + g / (sqrt(v) + eps)               without: the quotient
- *     p -= rate buffer
+ *     p -= lr buffer
  *
  * Each element is computed in double from what is stored; p and the state are overwritten, the
  * gradient is left as it is. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_check.c -- cgp_op_check(): the laws that an op from outside keeps, tried one after the other. Memory and runs are
- * custom_trial.c's, gradients custom_differences.c's. */
+/* check.c -- cgp_op_check(): the properties of a custom op, one after the other. Memory and runs: trial.c; gradients:
+ * differences.c. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -8,38 +8,38 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The results of a direction are those that were kept; otherwise `law` says what was expected. */
+/* The results of a direction equal the kept ones; otherwise `property` completes the message. */
 static cgp_status expect_same(const cgp__trial *t, cgp__direction direction,
-                              const cgp__variant *variant, const char *law) {
+                              const cgp__variant *variant, const char *property) {
     int64_t element;
     char name[32];
     const int slot = cgp__trial_differs(t, direction, variant, &element);
     if (slot < 0) return CGP_OK;
     if (slot == TRIAL_Y && t->op->is_loss)
         return cgp_fail(CGP_EINVAL, "op %s: %s: the loss %s, got %.9g and %.9g", t->op->name,
-                        cgp__trial_function_name(direction), law, t->kept_loss, t->loss);
+                        cgp__trial_function_name(direction), property, t->kept_loss, t->loss);
     return cgp_fail(CGP_EINVAL, "op %s: %s: %s, element %" PRId64 " %s", t->op->name,
                     cgp__trial_function_name(direction),
-                    cgp__trial_slot_name(slot, name, sizeof name), element, law);
+                    cgp__trial_slot_name(slot, name, sizeof name), element, property);
 }
 
 static cgp_status try_same(cgp__trial *t, cgp__direction direction, const cgp__variant *variant,
-                           const char *law) {
+                           const char *property) {
     CGP_TRY(cgp__trial_run(t, direction, variant));
-    return expect_same(t, direction, variant, law);
+    return expect_same(t, direction, variant, property);
 }
 
-/* Laws of every direction: nothing but the operands counts. */
-static cgp_status try_again(cgp__trial *t, cgp__direction direction) {
+/* In every direction results depend on the operands alone. */
+static cgp_status try_repeat(cgp__trial *t, cgp__direction direction) {
     const cgp__variant plain = {0}, numbers = {.garbage = 1}, backwards = {.backwards = true};
     CGP_TRY(try_same(t, direction, &plain,
-                     "is another when the same call is made again (a static variable, random "
+                     "differs when the same call is repeated (a static variable, random "
                      "numbers other than cgp_op_random's?)"));
     CGP_TRY(try_same(t, direction, &numbers,
-                     "depends on what lay in its memory, or in the workspace, before (all of a "
+                     "depends on the previous contents of its memory, or of the workspace (all of a "
                      "result is to be written, none of it read)"));
     return try_same(t, direction, &backwards,
-                    "is another when the parts of cgp_op_parallel_for run in another order");
+                    "differs when the ranges of cgp_op_parallel_for run in another order");
 }
 
 /* --- forward --- */
@@ -50,11 +50,11 @@ static cgp_status try_evaluation(cgp__trial *t) {
     CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &first));
     cgp__trial_keep(t, CGP__FORWARD);
     CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &second));
-    /* What only backward reads need not be written. */
+    /* Values for backward alone need not be written. */
     for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         cgp__trial_restore(t, TRIAL_SAVED + k);
     return expect_same(t, CGP__FORWARD, &second,
-                       "in evaluation depends on what lay in its memory before");
+                       "in evaluation depends on the previous contents of its memory");
 }
 
 static cgp_status try_over(cgp__trial *t) {
@@ -65,22 +65,22 @@ static cgp_status try_over(cgp__trial *t) {
             t->slots[TRIAL_X + k].dtype != t->slots[TRIAL_Y].dtype)
             continue;
         CGP_TRY(try_same(t, CGP__FORWARD, &over,
-                         "is another when y lies over an input that `overwrites` names"));
+                         "differs when y lies over an input that `overwrites` names"));
     }
     return CGP_OK;
 }
 
-/* Integers are looked up by who trusts their range. */
+/* Ops that use the integers as indices trust their range. */
 static cgp_status try_range(const cgp__trial *t) {
     const cgp__trial_slot *s = &t->slots[TRIAL_Y];
     for (int64_t i = 0; s->memory && s->dtype == CGP_I32 && i < s->bytes / 4; i++) {
         int32_t y;
         memcpy(&y, s->data + 4 * i, 4);
-        if (y < 0 || y >= s->high)
+        if (y < 0 || y >= s->upper_bound)
             return cgp_fail(CGP_EINVAL,
                             "op %s: forward: y, element %" PRId64
-                            " is %d, expected 0 to %" PRId64 " (output.high)",
-                            t->op->name, i, y, s->high - 1);
+                            " is %d, expected 0 to %" PRId64 " (output.upper_bound)",
+                            t->op->name, i, y, s->upper_bound - 1);
     }
     return CGP_OK;
 }
@@ -95,50 +95,52 @@ static cgp_status try_forward(cgp__trial *t) {
     if (t->op->is_loss && !isfinite(t->loss))
         return cgp_fail(CGP_EINVAL, "op %s: forward: expected a finite *loss, got %g",
                         t->op->name, t->loss);
-    CGP_TRY(try_again(t, CGP__FORWARD));
-    CGP_TRY(try_same(t, CGP__FORWARD, &uncounted, "is another when `pending` is NULL"));
+    CGP_TRY(try_repeat(t, CGP__FORWARD));
+    CGP_TRY(try_same(t, CGP__FORWARD, &uncounted, "differs when `accumulator` is NULL"));
     CGP_TRY(try_over(t));
     return cgp__trial_run(t, CGP__FORWARD, &plain);
 }
 
-/* --- what the halves read --- */
+/* --- operands of backward --- */
 
-/* What becomes of a half's results when an operand of forward is another. */
+/* The effect of a changed operand of forward on the results of a direction of backward. */
 typedef struct reading {
-    bool possible;   /* it could be told */
-    int changed;     /* slot of a result that changes; -1: none, the operand is not read */
-    int64_t element; /* of it */
+    /* The operand can be changed. */
+    bool possible;
+    /* Slot of a result that changes, and the element; -1: none, the operand is not read. */
+    int changed;
+    int64_t element;
 } reading;
 
-static cgp_status try_reading(cgp__trial *t, cgp__direction half, int slot, bool named,
+static cgp_status try_reading(cgp__trial *t, cgp__direction direction, int slot, bool named,
                               reading *r) {
     const cgp__variant plain = {0};
     const cgp__trial_slot *s = &t->slots[slot];
     r->changed = -1;
-    r->possible = s->dtype != CGP_I32 || s->high > 1;
+    r->possible = s->dtype != CGP_I32 || s->upper_bound > 1;
     for (uint64_t round = 0; round < 3 && r->changed < 0; round++) {
         if (named && s->dtype == CGP_F32)
             r->possible = cgp__trial_rotate(t, slot, 1 + (int64_t)round * (s->bytes / 12));
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* what is changed is only read, too */
-        const cgp_status status = cgp__trial_run(t, half, &plain);
+        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is only read, too */
+        const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);
         CGP_TRY(status);
-        r->changed = cgp__trial_differs(t, half, &plain, &r->element);
+        r->changed = cgp__trial_differs(t, direction, &plain, &r->element);
     }
     return CGP_OK;
 }
 
-/* One operand of a half: it is read if and only if the table names it. */
-static cgp_status try_need(cgp__trial *t, cgp__direction half, int slot, bool named,
+/* An operand is read if and only if the table names it. */
+static cgp_status try_need(cgp__trial *t, cgp__direction direction, int slot, bool named,
                            const char *list) {
     reading r;
     char name[32], result[32];
     if (!t->slots[slot].memory) return CGP_OK;
-    CGP_TRY(try_reading(t, half, slot, named, &r));
+    CGP_TRY(try_reading(t, direction, slot, named, &r));
     const bool read = r.changed >= 0;
     if (read == named || !r.possible) return CGP_OK;
     cgp__trial_slot_name(slot, name, sizeof name);
@@ -146,45 +148,45 @@ static cgp_status try_need(cgp__trial *t, cgp__direction half, int slot, bool na
         return cgp_fail(CGP_EINVAL,
                         "op %s: %s: reads %s, which %s does not name (%s, element %" PRId64
                         " changes with it)",
-                        t->op->name, cgp__trial_function_name(half), name, list,
+                        t->op->name, cgp__trial_function_name(direction), name, list,
                         cgp__trial_slot_name(r.changed, result, sizeof result), r.element);
     return cgp_fail(
         CGP_EINVAL,
         "op %s: %s: never reads %s, which %s names (it is kept in memory for nothing)",
-        t->op->name, cgp__trial_function_name(half), name, list);
+        t->op->name, cgp__trial_function_name(direction), name, list);
 }
 
-static cgp_status try_needs(cgp__trial *t, cgp__direction half) {
-    const cgp__custom_needs needs = cgp__custom_needs_of(t->op, half);
-    const bool input = half == CGP__BACKWARD_INPUT;
+static cgp_status try_needs(cgp__trial *t, cgp__direction direction) {
+    const cgp__custom_needs needs = cgp__custom_needs_of(t->op, direction);
+    const bool input = direction == CGP__BACKWARD_INPUT;
     for (int k = 0; k < t->op->n_inputs; k++)
-        CGP_TRY(try_need(t, half, TRIAL_X + k, needs.x & (1u << k),
+        CGP_TRY(try_need(t, direction, TRIAL_X + k, needs.x & (1u << k),
                          input ? "input_needs_x" : "weight_needs_x"));
     for (int k = 0; k < t->use->node.shapes.n_saved; k++)
-        CGP_TRY(try_need(t, half, TRIAL_SAVED + k, needs.saved & (1u << k),
+        CGP_TRY(try_need(t, direction, TRIAL_SAVED + k, needs.saved & (1u << k),
                          input ? "input_needs_saved" : "weight_needs_saved"));
-    return try_need(t, half, TRIAL_Y, needs.y, input ? "input_needs_y" : "weight_needs_y");
+    return try_need(t, direction, TRIAL_Y, needs.y, input ? "input_needs_y" : "weight_needs_y");
 }
 
-/* --- the halves --- */
+/* --- backward --- */
 
 static cgp_status try_each_dx(cgp__trial *t) {
     const cgp__variant none = {.only = CGP_OP_MAX_INPUTS + 1};
     if (t->op->weight_in_input)
         CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &none,
-                         "is another when every dx is NULL (nobody wants them)"));
+                         "differs when every dx is NULL (none is wanted)"));
     for (int k = 0; k < t->op->n_inputs && t->op->n_inputs > 1; k++) {
         const cgp__variant alone = {.only = k + 1};
         if (!t->slots[TRIAL_DX + k].memory) continue;
         CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &alone,
-                         "is another when the other dx are NULL (nobody wants them)"));
+                         "differs when the other dx are NULL (not wanted)"));
     }
     return CGP_OK;
 }
 
-/* One dx after the other, and those of a loss all at once. */
+/* One dx after the other, and all of a loss at once. */
 static cgp_status try_in_place(cgp__trial *t) {
-    const char *law = "is another when it lies over dy (a loss: x), as dx_in_place allows";
+    const char *property = "differs when it lies over dy (a loss: x), as dx_in_place allows";
     const bool loss = t->op->is_loss;
     cgp__variant all = {0};
     for (int k = 0; k < t->op->n_inputs && t->op->dx_in_place; k++) {
@@ -193,23 +195,23 @@ static cgp_status try_in_place(cgp__trial *t) {
         if (!t->slots[TRIAL_DX + k].memory ||
             t->slots[TRIAL_DX + k].bytes != t->slots[under].bytes)
             continue;
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &one, law));
+        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &one, property));
         all.in_place |= one.in_place;
     }
-    return loss && all.in_place ? try_same(t, CGP__BACKWARD_INPUT, &all, law) : CGP_OK;
+    return loss && all.in_place ? try_same(t, CGP__BACKWARD_INPUT, &all, property) : CGP_OK;
 }
 
-static cgp_status try_half(cgp__trial *t, cgp__direction half) {
+static cgp_status try_direction(cgp__trial *t, cgp__direction direction) {
     const cgp__variant plain = {0};
-    CGP_TRY(cgp__trial_run(t, half, &plain));
-    cgp__trial_keep(t, half);
-    CGP_TRY(try_again(t, half));
-    return try_needs(t, half);
+    CGP_TRY(cgp__trial_run(t, direction, &plain));
+    cgp__trial_keep(t, direction);
+    CGP_TRY(try_repeat(t, direction));
+    return try_needs(t, direction);
 }
 
 static cgp_status try_backward(cgp__trial *t) {
     const cgp__variant plain = {0};
-    const char *law = "is another when the other half has run in between";
+    const char *property = "differs when the other direction of backward runs in between";
     const bool input = t->op->backward_input, weight = t->op->backward_weight;
     if (t->use->node.shapes.output.dtype == CGP_I32 && !t->op->is_loss) {
         if (!input && !weight) return CGP_OK;
@@ -218,18 +220,18 @@ static cgp_status try_backward(cgp__trial *t) {
                         "backward_input and no backward_weight",
                         t->op->name);
     }
-    if (input) CGP_TRY(try_half(t, CGP__BACKWARD_INPUT));
-    if (weight) CGP_TRY(try_half(t, CGP__BACKWARD_WEIGHT));
+    if (input) CGP_TRY(try_direction(t, CGP__BACKWARD_INPUT));
+    if (weight) CGP_TRY(try_direction(t, CGP__BACKWARD_WEIGHT));
     if (input) CGP_TRY(try_each_dx(t));
     if (input) CGP_TRY(try_in_place(t));
     if (input && weight) {
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &plain, law));
-        CGP_TRY(try_same(t, CGP__BACKWARD_WEIGHT, &plain, law));
+        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &plain, property));
+        CGP_TRY(try_same(t, CGP__BACKWARD_WEIGHT, &plain, property));
     }
     return cgp__trial_differences(t);
 }
 
-/* --- numbers of the table --- */
+/* --- workspace and flops --- */
 
 static cgp_status try_workspace(const cgp__trial *t, cgp__direction direction) {
     const cgp_op *op = t->op;
@@ -265,7 +267,7 @@ static cgp_status try_numbers(const cgp__trial *t) {
     return CGP_OK;
 }
 
-/* The state that a step leaves is that of what was collected. */
+/* The state after a step depends on the accumulated values alone. */
 static cgp_status try_end_of_step(cgp__trial *t) {
     if (!t->op->end_of_step) return CGP_OK;
     char name[32];
@@ -286,7 +288,7 @@ static cgp_status try_end_of_step(cgp__trial *t) {
             else if (memcmp(s->ended, state, (size_t)s->bytes) != 0)
                 return cgp_fail(
                     CGP_EINVAL,
-                    "op %s: end_of_step: %s depends on what lay in `pending` before "
+                    "op %s: end_of_step: %s depends on the contents of `accumulator` before "
                     "the first forward of the step (run->first)",
                     t->op->name, cgp__trial_slot_name(TRIAL_STATE + k, name, sizeof name));
             cgp__trial_restore(t, TRIAL_STATE + k);

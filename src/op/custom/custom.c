@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- the table that an op from outside gets inside, and its shape rule. It is one table for each use, as the shapes of
- * its parameters and the functions come from outside. */
+/* custom.c -- the table of a custom op and its shape rule. There is one table for each use, because the caller's shape rule sets
+ * the shapes of its parameters. */
 #include "op/custom/custom.h"
 #include "op/rules.h"
 
@@ -12,7 +12,7 @@ static const cgp__custom_use *use_of(const cgp__op_attributes *attributes) {
     return (const cgp__custom_use *)attributes->custom;
 }
 
-/* --- what the caller's table says --- */
+/* --- the caller's table --- */
 
 static cgp_status check_functions(const cgp_op *op) {
     const char *name = op->name;
@@ -29,7 +29,7 @@ static cgp_status check_functions(const cgp_op *op) {
                         name);
     if (op->is_loss && (op->input_needs_y || op->overwrites || op->cheap))
         return cgp_fail(CGP_EINVAL,
-                        "op %s: a loss has no y that could be read, written over x or redone",
+                        "op %s: a loss has no y that could be read, written over x or recomputed",
                         name);
     return CGP_OK;
 }
@@ -51,7 +51,7 @@ static cgp_status check_needs(const cgp_op *op) {
     const bool weight = op->weight_needs_x || op->weight_needs_saved || op->weight_needs_y;
     if ((input && !op->backward_input) || (weight && !op->backward_weight))
         return cgp_fail(
-            CGP_EINVAL, "op %s: names what %s reads, expected that function, got NULL",
+            CGP_EINVAL, "op %s: names operands of %s, expected that function, got NULL",
             op->name, input && !op->backward_input ? "backward_input" : "backward_weight");
     return CGP_OK;
 }
@@ -68,29 +68,29 @@ static cgp_status check_op(const cgp_op *op) {
     return check_needs(op);
 }
 
-/* --- what its shape rule says --- */
+/* --- the result of its shape rule --- */
 
-static cgp_status check_count(const char *what, int n, int max) {
+static cgp_status check_count(const char *name, int n, int max) {
     if (n >= 0 && n <= max) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "its shape rule says %d %s, expected 0 to %d", n, what, max);
+    return cgp_fail(CGP_EINVAL, "its shape rule says %d %s, expected 0 to %d", n, name, max);
 }
 
-static cgp_status check_suffix(const char *suffix, int k, const char *what) {
+static cgp_status check_suffix(const char *suffix, int k, const char *kind) {
     if (suffix && suffix[0]) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "its shape rule gives %s %d no suffix", what, k);
+    return cgp_fail(CGP_EINVAL, "its shape rule gives %s %d no suffix", kind, k);
 }
 
 static cgp_status check_output(const cgp_op *op, const cgp_op_type *output) {
-    const cgp__type type = {output->dtype, output->shape, output->high, false};
+    const cgp__type type = {output->dtype, output->shape, output->upper_bound, false};
     if (op->is_loss) return CGP_OK;
     if (output->dtype != CGP_F32 && output->dtype != CGP_I32)
         return cgp_fail(CGP_EINVAL, "its shape rule says an output of %s, expected f32 or i32",
                         cgp_dtype_name(output->dtype));
-    if (output->dtype == CGP_I32 && (output->high < 1 || output->high > INT32_MAX))
+    if (output->dtype == CGP_I32 && (output->upper_bound < 1 || output->upper_bound > INT32_MAX))
         return cgp_fail(
             CGP_EINVAL,
-            "its shape rule says integers below %lld, expected 1 to %d (output.high)",
-            (long long)output->high, INT32_MAX);
+            "its shape rule says integers below %lld, expected 1 to %d (output.upper_bound)",
+            (long long)output->upper_bound, INT32_MAX);
     return cgp__op_check("output", &type, output->dtype, 1, CGP__MAX_SAMPLE_RANK);
 }
 
@@ -115,8 +115,8 @@ static cgp_status check_kept(const cgp_op *op, const cgp_op_shapes *shapes) {
     if ((shapes->n_parameters > 0) != weight)
         return cgp_fail(CGP_EINVAL,
                         weight
-                            ? "its shape rule says no parameters, and its table has what makes "
-                              "their gradients"
+                            ? "its shape rule says no parameters, and its table makes their "
+                              "gradients"
                             : "its shape rule says parameters, expected backward_weight or "
                               "weight_in_input in its table");
     return CGP_OK;
@@ -136,11 +136,11 @@ static cgp_status check_shapes(const cgp_op *op, const cgp_op_shapes *shapes) {
         return cgp_fail(CGP_EINVAL, "its shape rule says %d states, a loss has none",
                         shapes->n_state);
     if (shapes->accumulator_bytes < 0 || shapes->accumulator_bytes > CGP__MAX_ELEMENTS)
-        return cgp_fail(CGP_EINVAL, "its shape rule says %lld pending bytes",
+        return cgp_fail(CGP_EINVAL, "its shape rule says %lld accumulator bytes",
                         (long long)shapes->accumulator_bytes);
     if (shapes->accumulator_bytes > 0 && shapes->n_state == 0)
         return cgp_fail(CGP_EINVAL,
-                        "its shape rule says %lld pending bytes, expected a state that "
+                        "its shape rule says %lld accumulator bytes, expected a state that "
                         "they change",
                         (long long)shapes->accumulator_bytes);
     if ((shapes->accumulator_bytes > 0) != (op->end_of_step != NULL))
@@ -153,7 +153,7 @@ static void fill(const cgp_op_shapes *shapes, cgp__inferred *out) {
     if (y->shape.rank > 0) {
         out->attributes.rows = cgp__op_rows(&y->shape);
         out->attributes.out = cgp__op_width(&y->shape);
-        out->output = (cgp__type){y->dtype, y->shape, y->dtype == CGP_I32 ? y->high : 0, false};
+        out->output = (cgp__type){y->dtype, y->shape, y->dtype == CGP_I32 ? y->upper_bound : 0, false};
     }
     out->n_saved = shapes->n_saved;
     for (int k = 0; k < shapes->n_saved; k++)
@@ -177,7 +177,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     cgp_op_node *node = &use->node;
     memset(out, 0, sizeof *out);
     for (int k = 0; k < node->op->n_inputs; k++)
-        node->inputs[k] = (cgp_op_type){inputs[k].dtype, inputs[k].shape, inputs[k].high};
+        node->inputs[k] = (cgp_op_type){inputs[k].dtype, inputs[k].shape, inputs[k].upper_bound};
     (void)cgp_fail(CGP_OK, "%s", "");
     const cgp_status status = node->op->infer(node->attributes, node->inputs, &node->shapes);
     if (status != CGP_OK)
@@ -190,7 +190,7 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* --- what the library asks a table --- */
+/* --- the functions of the internal table --- */
 
 static double count(const cgp_shape *shape) {
     return (double)cgp_shape_count(shape);
@@ -219,11 +219,11 @@ static double flops(const cgp__op_attributes *attributes, cgp__direction directi
 }
 
 static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data, int64_t n,
-                  int64_t *bad, int64_t *high) {
+                  int64_t *bad, int64_t *upper_bound) {
     const cgp_op_node *node = &use_of(attributes)->node;
-    *high = node->op->high(node, k);
-    for (int64_t i = 0; *high > 0 && i < n; i++) {
-        if (data[i] < 0 || data[i] >= *high) {
+    *upper_bound = node->op->upper_bound(node, k);
+    for (int64_t i = 0; *upper_bound > 0 && i < n; i++) {
+        if (data[i] < 0 || data[i] >= *upper_bound) {
             *bad = i;
             return false;
         }
@@ -267,7 +267,7 @@ cgp_status cgp__custom_create(cgp__custom_use **out, const cgp_op *op, const voi
                                  : op->dx_in_place   ? in_place
                                                      : CGP__DX_SEPARATE,
                            .flops = flops,
-                           .valid = op->high ? valid : NULL,
+                           .valid = op->upper_bound ? valid : NULL,
                            .count = count_loss};
     *out = use;
     return CGP_OK;

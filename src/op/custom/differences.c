@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_differences.c -- gradients of an op from outside against differences of its forward.
+/* differences.c -- gradients of a custom op against differences of its forward.
  *
  *     f = sum of dy y (a loss: loss_scale x its sum), in double       D(h) = (f(x + h) - f(x - h)) / 2 h
  *     R(h) = (4 D(h / 2) - D(h)) / 3                                    off by h^4, and by the rounding of y / h
  *
- * Next to a kink no h but a small one will do, so two more are tried. */
+ * A kink nearby needs a small h, so two more are tried. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* An element of what is read, also of what is kept of it: a run that writes to it is still seen. */
+/* An element of an operand that is read, and of its kept copy, which still detects writes. */
 static void set_element(cgp__trial *t, int slot, int64_t i, float value) {
     memcpy((char *)cgp__trial_data(t, slot) + 4 * i, &value, 4);
     memcpy(t->slots[slot].kept + 4 * i, &value, 4);
@@ -24,7 +24,7 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
     return value;
 }
 
-/* f, and how much of it may be rounding: of those elements of y that are not what they were at first. */
+/* f, and a bound of its rounding: of the elements of y that differ from the first run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};
     CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &plain));
@@ -44,30 +44,30 @@ static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
 static cgp_status difference(cgp__trial *t, int slot, int64_t i, double h, double *slope,
                              double *noise) {
     const float at = element(t, slot, i), above = (float)(at + h), below = (float)(at - h);
-    double high, low, first, second;
+    double upper, lower, first, second;
     set_element(t, slot, i, above);
-    cgp_status status = evaluate(t, &high, &first);
+    cgp_status status = evaluate(t, &upper, &first);
     set_element(t, slot, i, below);
-    if (status == CGP_OK) status = evaluate(t, &low, &second);
+    if (status == CGP_OK) status = evaluate(t, &lower, &second);
     set_element(t, slot, i, at);
     if (status != CGP_OK) return status;
     const double width = (double)above - below;
-    *slope = (high - low) / width;
+    *slope = (upper - lower) / width;
     *noise = (first + second) / width;
     return CGP_OK;
 }
 
-/* Compare one gradient; `largest` is that of its tensor. */
+/* Compare one gradient; `largest`: of its tensor. */
 static cgp_status check_element(cgp__trial *t, cgp__direction direction, int slot, int dslot,
                                 int64_t i, double largest) {
     const double gradient = element(t, dslot, i);
-    double slope = 0, half = 0, noise = 0, more = 0;
+    double slope = 0, finer = 0, noise = 0, more = 0;
     char name[32];
     for (int trial = 0; trial < 3; trial++) {
         const double h = t->options.step / (double)(1 << 2 * trial);
         CGP_TRY(difference(t, slot, i, h, &slope, &noise));
-        CGP_TRY(difference(t, slot, i, h / 2, &half, &more));
-        slope = (4 * half - slope) / 3;
+        CGP_TRY(difference(t, slot, i, h / 2, &finer, &more));
+        slope = (4 * finer - slope) / 3;
         if (fabs(slope - gradient) <= t->options.tolerance * largest + noise + 2 * more)
             return CGP_OK;
     }

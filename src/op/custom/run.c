@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_run.c -- one call of an op from outside. Its functions see f32 and write; what is bf16, or is to be added to, goes through
+/* run.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go through
  * the workspace:
  *
- *     the op's own | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
+ *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *
- * In bf16 operands are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient
- * that is added to is made there first. */
+ * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient that is
+ * added to is computed there first. */
 #include "op/custom/custom.h"
 #include "tensor/bf16.h"
 
@@ -15,13 +15,13 @@ bool cgp_is_recomputing(void) {
     return recomputing;
 }
 
-/* Offsets in the workspace; -1: the operand is used where it is. */
+/* Offsets in the workspace; -1: the operand is used in place. */
 typedef struct staging {
     int64_t x[CGP__MAX_INPUTS], dx[CGP__MAX_INPUTS], y, dy, dparam[CGP__MAX_PARAMS];
     int64_t bytes;
 } staging;
 
-static int64_t capacity(staging *s, bool wanted, const cgp_shape *shape, int64_t n) {
+static int64_t reserve(staging *s, bool wanted, const cgp_shape *shape, int64_t n) {
     const int64_t offset = s->bytes;
     if (!wanted) return -1;
     s->bytes += cgp__align_up(n * cgp_shape_count(shape) * (int64_t)sizeof(float));
@@ -37,7 +37,7 @@ static staging stage(const cgp__kernel_spec *spec, int threads) {
     const cgp_op *op = node->op;
     const cgp__direction direction = spec->direction;
     const cgp__custom_needs needs = cgp__custom_needs_of(op, direction);
-    const bool half = spec->type == CGP_BF16, forward = direction == CGP__FORWARD;
+    const bool bf16 = spec->type == CGP_BF16, forward = direction == CGP__FORWARD;
     const cgp_op_type *y = &node->shapes.output;
     const bool has_y = !op->is_loss && y->dtype == CGP_F32;
     staging s = {.bytes = 0};
@@ -48,15 +48,15 @@ static staging stage(const cgp__kernel_spec *spec, int threads) {
         const bool f32 = k < op->n_inputs && node->inputs[k].dtype == CGP_F32;
         const cgp_shape *shape = &node->inputs[k].shape;
         s.x[k] =
-            capacity(&s, half && f32 && (forward || (needs.x & (1u << k))), shape, spec->n);
-        s.dx[k] = capacity(
-            &s, f32 && direction == CGP__BACKWARD_INPUT && (half || (spec->add & (1u << k))),
+            reserve(&s, bf16 && f32 && (forward || (needs.x & (1u << k))), shape, spec->n);
+        s.dx[k] = reserve(
+            &s, f32 && direction == CGP__BACKWARD_INPUT && (bf16 || (spec->add & (1u << k))),
             shape, spec->n);
     }
-    s.y = capacity(&s, half && has_y && (forward || needs.y), &y->shape, spec->n);
-    s.dy = capacity(&s, half && has_y && !forward, &y->shape, spec->n);
+    s.y = reserve(&s, bf16 && has_y && (forward || needs.y), &y->shape, spec->n);
+    s.dy = reserve(&s, bf16 && has_y && !forward, &y->shape, spec->n);
     for (int k = 0; k < CGP__MAX_PARAMS; k++)
-        s.dparam[k] = capacity(
+        s.dparam[k] = reserve(
             &s, k < node->shapes.n_parameters && cgp__custom_makes_parameters(op, direction),
             &node->shapes.parameters[k].shape, 1);
     return s;
@@ -66,7 +66,7 @@ static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
     return stage(spec, threads).bytes;
 }
 
-/* One call: where its operands are, and where they were given. */
+/* One call: its arguments, and the staging of its operands. */
 typedef struct call {
     const cgp__custom_host *host;
     const cgp__kernel_spec *spec;
@@ -79,7 +79,7 @@ static void *staged(const call *c, int64_t offset) {
     return (char *)c->args->workspace + offset;
 }
 
-/* An operand that is read: as it is, or widened. */
+/* An operand to read: in place, or widened. */
 static const void *widened(const call *c, const void *from, int64_t offset,
                            const cgp_shape *shape) {
     if (!from || offset < 0) return from;
@@ -133,15 +133,15 @@ static void add_rounded(uint16_t *to, const float *from, int64_t n) {
         to[i] = cgp__bf16_from_float(cgp__bf16_to_float(to[i]) + from[i]);
 }
 
-/* Results to where they belong. */
-static void deliver(const call *c) {
+/* Move staged results to their destination. */
+static void commit_results(const call *c) {
     const cgp__kernel_args *args = c->args;
     const cgp__kernel_spec *spec = c->spec;
     const cgp_op_shapes *shapes = &c->node->shapes;
     if (spec->direction == CGP__FORWARD && c->s.y >= 0)
         c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
                          spec->n * cgp_shape_count(&shapes->output.shape));
-    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be of one value */
+    for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be one value */
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
         if (spec->direction != CGP__BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;
         if (!(spec->add & (1u << k)))
@@ -171,12 +171,12 @@ static cgp_status run_custom(const cgp__custom_host *host, const cgp__kernel_spe
         bind_forward(&c, &run);
     else
         bind_backward(&c, &run);
-    recomputing = args->again && spec->direction == CGP__FORWARD;
-    (void)cgp_fail(CGP_OK, "%s", ""); /* so that its message is its own */
+    recomputing = args->recomputing && spec->direction == CGP__FORWARD;
+    (void)cgp_fail(CGP_OK, "%s", ""); /* clears the message */
     const cgp_status status = cgp__custom_function(c.node->op, spec->direction)(&run);
     recomputing = false;
     if (status == CGP_OK)
-        deliver(&c);
+        commit_results(&c);
     else if (!cgp_message()[0])
         return cgp_fail(status, "failed with %s", cgp_status_name(status));
     return status;
@@ -192,49 +192,50 @@ static void commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
 const cgp__custom cgp__custom_functions = {
     .workspace = workspace, .run = run_custom, .commit = commit};
 
-/* --- what the functions of an op may call --- */
+/* --- functions for ops to call --- */
 
 void cgp_op_random(const cgp_op_run *run, int64_t sample, int64_t first, int64_t count,
                    float *out) {
     CGP__NEED_OR(run, );
     if (count > 0) CGP__NEED_OR(out, );
-    CGP__NEED_OR(run->context, ); /* outside of a call of the op */
-    const uint64_t place = (uint64_t)(run->context->sample + sample);
+    CGP__NEED_OR(run->context, ); /* NULL outside of a call of the op */
+    const uint64_t index = (uint64_t)(run->context->sample + sample);
     uint32_t words[4];
     for (int64_t e = first; e < first + count; e++) {
         const uint32_t counter[4] = {(uint32_t)(e / 4), (uint32_t)((uint64_t)e >> 34),
-                                     (uint32_t)place, (uint32_t)(place >> 32)};
+                                     (uint32_t)index, (uint32_t)(index >> 32)};
         if (e == first || e % 4 == 0) cgp__philox(words, counter, run->context->key);
         out[e - first] = (float)(words[e % 4] >> 8) * 0x1p-24f;
     }
 }
 
-typedef struct shared {
+typedef struct parallel_call {
     const cgp_op_run *run;
-    cgp_op_range *part;
+    cgp_op_range *range;
     void *work;
-} shared;
+} parallel_call;
 
-static _Thread_local int part_thread = -1; /* of the part that this thread is in; -1: in none */
+/* Thread number of the range that this thread runs; -1: none. */
+static _Thread_local int range_thread = -1;
 
-static void run_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const shared *s = work;
-    const int outer = part_thread;
-    part_thread = thread;
-    s->part(s->run, s->work, begin, end, thread);
-    part_thread = outer;
+static void run_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const parallel_call *s = work;
+    const int outer = range_thread;
+    range_thread = thread;
+    s->range(s->run, s->work, begin, end, thread);
+    range_thread = outer;
 }
 
 void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
-                         cgp_op_range *part, void *work) {
+                         cgp_op_range *range, void *work) {
     CGP__NEED_OR(run, );
-    if (items > 0) CGP__NEED_OR(part, );
+    if (items > 0) CGP__NEED_OR(range, );
     CGP__NEED_OR(run->context, );
-    const shared s = {run, part, work};
+    const parallel_call s = {run, range, work};
     const cgp__custom_host *host = run->context->host;
-    if (part_thread >= 0) { /* the other threads are at work */
-        if (items > 0) part(run, work, 0, items, part_thread);
+    if (range_thread >= 0) { /* nested: the other threads are busy */
+        if (items > 0) range(run, work, 0, items, range_thread);
         return;
     }
-    host->share(host->device, items, block > 0 ? block : 1, run_part, &s);
+    host->parallel_for(host->device, items, block > 0 ? block : 1, run_range, &s);
 }

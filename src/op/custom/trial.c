@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_trial.c -- memory and runs of a use of an op from outside: see custom_trial.h. */
+/* trial.c -- memory and runs of a use of a custom op: see trial.h. */
 #include "op/custom/trial.h"
 
 #include <inttypes.h>
@@ -28,7 +28,7 @@ const char *cgp__trial_slot_name(int slot, char *text, size_t size) {
                 {"saved", TRIAL_SAVED, false},
                 {"dx", TRIAL_DX, false},
                 {"dparameters", TRIAL_DPARAM, false},
-                {"pending", TRIAL_ACCUMULATOR, true},
+                {"accumulator", TRIAL_ACCUMULATOR, true},
                 {"workspace", TRIAL_WORKSPACE, true}};
     int row = (int)(sizeof rows / sizeof rows[0]) - 1;
     while (rows[row].first > slot)
@@ -45,7 +45,7 @@ const char *cgp__trial_slot_name(int slot, char *text, size_t size) {
 static cgp_status make_slot(cgp__trial *t, int slot, const cgp_op_type *type, int64_t n) {
     cgp__trial_slot *s = &t->slots[slot];
     s->dtype = type->dtype;
-    s->high = type->high;
+    s->upper_bound = type->upper_bound;
     s->bytes = n * cgp_shape_count(&type->shape) * (int64_t)cgp_dtype_bytes(type->dtype);
     const size_t capacity = (size_t)cgp__align_up(s->bytes) + 3 * CGP__ALIGN;
     const bool state = slot >= TRIAL_STATE && slot < TRIAL_DY;
@@ -106,9 +106,9 @@ static void draw(cgp__trial *t, int slot, uint64_t seed, double low, double high
     char *data = cgp__trial_data(t, slot);
     const cgp__rng_key key = cgp__rng_derive(seed, CGP__RNG_DATA, 0, (uint32_t)slot);
     for (int64_t i = 0; i < s->bytes / 4; i++) {
-        const double share = (double)cgp__rng_below(key, (uint64_t)i, 1u << 24) * 0x1p-24;
-        const float number = (float)(low + (high - low) * share);
-        const int32_t integer = (int32_t)((double)s->high * share);
+        const double uniform = (double)cgp__rng_below(key, (uint64_t)i, 1u << 24) * 0x1p-24;
+        const float number = (float)(low + (high - low) * uniform);
+        const int32_t integer = (int32_t)((double)s->upper_bound * uniform);
         memcpy(data + 4 * i, s->dtype == CGP_I32 ? (const void *)&integer : &number, 4);
     }
 }
@@ -197,11 +197,11 @@ static cgp_status make_use(cgp__trial *t, const void *attributes, const cgp_op_t
             cgp_shape_count(&type->shape) < 1)
             return cgp_fail(CGP_EINVAL, "op %s: input %d: expected 0 to %d sizes >= 1",
                             t->op->name, k, CGP_MAX_RANK - 1);
-        if (integers && (type->high < 1 || type->high > INT32_MAX))
+        if (integers && (type->upper_bound < 1 || type->upper_bound > INT32_MAX))
             return cgp_fail(CGP_EINVAL,
-                            "op %s: input %d: expected high from 1 to %d, got %" PRId64,
-                            t->op->name, k, INT32_MAX, type->high);
-        types[k] = (cgp__type){type->dtype, type->shape, type->high, false};
+                            "op %s: input %d: expected upper_bound from 1 to %d, got %" PRId64,
+                            t->op->name, k, INT32_MAX, type->upper_bound);
+        types[k] = (cgp__type){type->dtype, type->shape, type->upper_bound, false};
     }
     const cgp__attributes given = {.custom = t->use};
     const cgp_status status = t->use->table.infer(&given, types, &inferred);
@@ -232,19 +232,19 @@ void cgp__trial_destroy(cgp__trial *t) {
 
 /* --- runs --- */
 
-static void share_forwards(cgp__device *device, int64_t items, int64_t block,
-                           cgp__part_of *part, const void *work) {
+static void ranges_in_order(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                           const void *work) {
     (void)device;
     (void)block;
-    if (items > 0) part(work, 0, items, 0);
+    if (items > 0) range(work, 0, items, 0);
 }
 
-static void share_backwards(cgp__device *device, int64_t items, int64_t block,
-                            cgp__part_of *part, const void *work) {
+static void ranges_in_reverse(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                            const void *work) {
     (void)device;
     for (int64_t begin = items > 0 ? (items - 1) / block * block : -1; begin >= 0;
          begin -= block)
-        part(work, begin, cgp__min(begin + block, items), (int)(begin / block % 2));
+        range(work, begin, cgp__min(begin + block, items), (int)(begin / block % 2));
 }
 
 static bool writes(const cgp__trial *t, cgp__direction direction, int slot) {
@@ -255,7 +255,7 @@ static bool writes(const cgp__trial *t, cgp__direction direction, int slot) {
            cgp__custom_makes_parameters(t->op, direction);
 }
 
-/* Whether the variant lets the run write over a slot that is otherwise read. */
+/* The variant lets the run write over a slot that is otherwise read. */
 static bool overwritten(const cgp__trial *t, cgp__direction direction,
                         const cgp__variant *variant, int slot) {
     if (direction == CGP__FORWARD || t->op->is_loss)
@@ -269,7 +269,7 @@ static bool is_guard(const char *begin, const char *end) {
     return begin == end;
 }
 
-/* Bytes that a run in this direction may use of the workspace, whatever the others need. */
+/* Bytes of the workspace for this direction. */
 static int64_t workspace_of(const cgp__trial *t, cgp__direction direction) {
     if (!t->op->workspace) return 0;
     return cgp__max(
@@ -332,7 +332,7 @@ static void bind(cgp__trial *t, cgp__direction direction, const cgp__variant *va
         memset(workspace->data + bytes, GUARD, (size_t)(workspace->bytes - bytes));
 }
 
-/* The results where they are looked for, after a run in place. */
+/* Move the results of a run in place to their slots. */
 static void fetch(cgp__trial *t, cgp__direction direction, const cgp__variant *variant) {
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         if (!(variant->in_place & (1u << k))) continue;
@@ -347,7 +347,7 @@ static void fetch(cgp__trial *t, cgp__direction direction, const cgp__variant *v
 cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction,
                           const cgp__variant *variant) {
     const cgp__custom_host host = {
-        .threads = 2, .share = variant->backwards ? share_backwards : share_forwards};
+        .threads = 2, .parallel_for = variant->backwards ? ranges_in_reverse : ranges_in_order};
     const struct cgp__op_context context = {
         &host, cgp__rng_derive(t->options.seed, CGP__RNG_DROPOUT, 0, 0), 4};
     cgp_op_run run = {.node = &t->use->node,

@@ -18,7 +18,7 @@ INLINE vec exp_of_minus(vec x) {
  *
  *     log(1 + e) = 2 artanh(q) = 2 (q + q^3 / 3 + q^5 / 5 + ...)      q = e / (2 + e) <= 1 / 3
  *
- * What is left out is below 2e-8 of it. */
+ * The terms left out are below 2e-8 of it. */
 INLINE vec log_one_plus(vec e) {
     const vec q = e / (2.0f + e), z = q * q;
     vec sum = splat(1.0f / 13.0f);

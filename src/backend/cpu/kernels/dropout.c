@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* dropout.c -- y[e] = x[e] / (1 - p) if element e lives, else 0 (the rule is in backend.h); or whole channels of it.
+/* dropout.c -- y[e] = x[e] / (1 - p) if element e is kept, else 0 (the rule is in backend.h); or whole channels.
  *
- * The same loop serves backward: dx from dy. The mask is made again, not saved. y may be x. */
+ * The same loop serves backward: dx from dy. The mask is recomputed, not saved. y may be x. */
 #include "backend/cpu/kernels/philox.h"
 
 /* A dropped element is 0 even if x is not finite. */
@@ -39,11 +39,11 @@ INLINE void dropout_all(cgp_dtype type, char *y, const char *x, int64_t e, int64
 
 INLINE void dropout(cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,
                     const cgp__cpu_mask *mask, bool add) {
-    const cgp__cpu_mask own = *mask; /* stays in registers: stores to y cannot reach it */
+    const cgp__cpu_mask copy = *mask; /* stays in registers: stores to y do not alias it */
     if (add)
-        dropout_all(type, y, x, begin, end, &own, true);
+        dropout_all(type, y, x, begin, end, &copy, true);
     else
-        dropout_all(type, y, x, begin, end, &own, false);
+        dropout_all(type, y, x, begin, end, &copy, false);
 }
 
 TYPED(dropout,

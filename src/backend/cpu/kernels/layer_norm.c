@@ -6,9 +6,8 @@
  *     dweight = sum over rows of dy h        dbias = sum over rows of dy    (blocks of 64 rows)
  *
  * Forward saves mean and rstd, backward reads them and x. dx may be dy: a row of dy is read for
- * the last time before the same place of dx is written. Rows go four at a time through the
- * sums, which hides the latency of additions and saves traffic; each row's sums are the same as
- * alone. */
+ * the last time before that row of dx is written. Rows go four at a time through the
+ * sums, which hides the latency of additions and saves traffic; each row's sums are computed as for one row. */
 #include "backend/cpu/kernels/vec.h"
 
 #include <math.h>
@@ -69,14 +68,14 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Four rows or one. Between calls the vectors are free: constants that a loop over the rows would keep in
- * them are in the way of the last loop over a row. */
+/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would keep constants in them that the
+ * last loop over a row has no space for. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four) {
-    const cgp__cpu_norm own = *norm; /* no store can reach it */
+    const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
     if (four)
-        forward_rows(type, &own, row, 4);
+        forward_rows(type, &a, row, 4);
     else
-        forward_rows(type, &own, row, 1);
+        forward_rows(type, &a, row, 1);
 }
 
 TYPED(forward, (const cgp__cpu_norm *norm, int64_t row, bool four), norm, row, four)
@@ -168,8 +167,8 @@ INLINE void backward_all(cgp_dtype type, const cgp__cpu_norm *a) {
 }
 
 INLINE void backward(cgp_dtype type, const cgp__cpu_norm *norm) {
-    const cgp__cpu_norm own = *norm; /* no store can reach it */
-    backward_all(type, &own);
+    const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
+    backward_all(type, &a);
 }
 
 TYPED(backward, (const cgp__cpu_norm *norm), norm)

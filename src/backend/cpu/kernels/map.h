@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* map.h -- loops over elements, given what is done to each: to = f(a, constant), to = or += f(a, b, constant). `to` may
- * be a or b. */
+/* map.h -- elementwise loops: to = f(a, constant), to = or += f(a, b, constant). `to` may be a or b. */
 #ifndef CGP_SRC_CPU_MAP_H
 #define CGP_SRC_CPU_MAP_H
 
 #include "backend/cpu/kernels/vec.h"
 
-/* INLINE functions: the loops are made of them, nothing is called. */
+/* INLINE functions, for loops without calls. */
 typedef vec of_one(vec a, float constant);
 typedef vec of_two(vec a, vec b, float constant);
 
-/* What is read a page or so later, so that the functions below do not wait for it. */
-INLINE void call_ahead(cgp_dtype type, const void *from, int64_t i) {
+/* Prefetch about a page ahead of the loop. */
+INLINE void prefetch_ahead(cgp_dtype type, const void *from, int64_t i) {
     __builtin_prefetch(cgp__cpu_at(type, from, i + 1024));
 }
 
@@ -19,7 +18,7 @@ INLINE void map_one(cgp_dtype type, void *to, const void *a, int64_t n, float co
                     of_one *f) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        call_ahead(type, a, i);
+        prefetch_ahead(type, a, i);
         store_as(type, to, i, f(load_as(type, a, i), constant));
     }
     if (i < n) store_part_as(type, to, i, f(load_part_as(type, a, i, n - i), constant), n - i);
@@ -29,8 +28,8 @@ INLINE void map_two_to(cgp_dtype type, void *to, const void *a, const void *b, i
                        float constant, bool add, of_two *f) {
     int64_t i = 0;
     for (; i + LANES <= n; i += LANES) {
-        call_ahead(type, a, i);
-        call_ahead(type, b, i);
+        prefetch_ahead(type, a, i);
+        prefetch_ahead(type, b, i);
         const vec out = f(load_as(type, a, i), load_as(type, b, i), constant);
         store_as(type, to, i, add ? load_as(type, to, i) + out : out);
     }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* philox.h -- Philox4x32-10 (base/rng.c) over LANES / 2 counters at once, bit for bit the same.
  *
- * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is whatever
- * the last product left there, because a widening multiplication reads the low half alone. */
+ * A 32-bit word of the state lives in the low half of a 64-bit lane; the high half is garbage of
+ * the last product: a widening multiplication reads the low half alone. */
 #ifndef CGP_SRC_CPU_PHILOX_H
 #define CGP_SRC_CPU_PHILOX_H
 
@@ -30,7 +30,7 @@ INLINE void philox(uvec words[2], const cgp__cpu_mask *mask, uint32_t group, uin
     words[1] = (uvec)WIDE_HIGH(low, high);
 }
 
-/* What the elements from 4 block on are multiplied by: mask->scale or 0. */
+/* Factors of the elements from 4 block on: mask->scale or 0. */
 INLINE void dropout_factors(vec factors[2], const cgp__cpu_mask *mask, uint32_t group,
                             uint64_t block) {
     uvec words[2];

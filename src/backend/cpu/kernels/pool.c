@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* pool.c -- windows over an image [H, W, C]: a row of y or dx, first down the columns, then across them.
  *
- *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels seen)
- *     back        t(j) = sum over i of dy(i, j) / rows i sees       dx(w) = sum over j of t(j) / columns j sees
- *     maximum     t(w) = largest, u(w) = kernel_width x its row        y(j) = largest t; its place is u + v
- *     back        dx(p) = sum of dy(i, j) over the windows that see p and have their place there
+ *     sum, mean   t(w) = sum over rows of x         y(j) = sum over columns of t (/ pixels of the window)
+ *     back        t(j) = sum over i of dy(i, j) / rows of window i       dx(w) = sum over j of t(j) / columns of window j
+ *     maximum     t(w) = maximum, u(w) = kernel_width x its row        y(j) = maximum of t; argmax = u + v
+ *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `room`: every
- * element of y and dx is rounded once, when it is stored. Down the columns a row is one long vector, however
- * few its channels are; across, channels go WIDE vectors at a time, and t may be read a vector too far. */
+ * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `scratch`: every element of y and dx is
+ * rounded once, when it is stored. Down the columns a row is one long vector, however few its channels are; across, channels
+ * go WIDE vectors at a time, and t may be read one vector beyond its end. */
 #include "backend/cpu/kernels/vec.h"
 
 #define WIDE 4     /* vectors */
@@ -40,24 +40,25 @@ INLINE side across_of(const cgp__op_attributes *g) {
     return (side){g->stride_width, g->left, g->kernel_width, g->width, g->out_width};
 }
 
-/* Pixels that window i sees. */
-INLINE span seen(side s, int64_t i) {
+/* Pixels of window i within the image. */
+INLINE span pixels_of(side s, int64_t i) {
     const int64_t begin = i * s.stride - s.front;
     return within(begin, begin + s.kernel, s.pixels);
 }
 
-/* Windows that see pixel p: i stride - front <= p < i stride - front + kernel. */
-INLINE span seeing(side s, int64_t p) {
+/* Windows over pixel p: i stride - front <= p < i stride - front + kernel. */
+INLINE span windows_of(side s, int64_t p) {
     const int32_t last = (int32_t)(p + s.front), stride = (int32_t)s.stride;
     const int32_t first = last - (int32_t)s.kernel + stride;
     return within(first < 0 ? 0 : first / stride, last / stride + 1, s.windows);
 }
 
-INLINE float share(side s, int64_t i) {
-    return 1.0f / (float)length(seen(s, i));
+/* 1 / pixels of window i. */
+INLINE float reciprocal(side s, int64_t i) {
+    return 1.0f / (float)length(pixels_of(s, i));
 }
 
-/* Element i, of a vector or of the `left` elements that are left, less than none perhaps. */
+/* A vector from element i on, of which `left` elements exist, none if it is negative. */
 INLINE vec get(cgp_dtype type, const void *from, int64_t i, int64_t left) {
     if (left >= LANES) return load_as(type, from, i);
     return left > 0 ? load_part_as(type, from, i, left) : splat(0.0f);
@@ -83,9 +84,9 @@ INLINE void put(cgp_dtype type, void *to, int64_t i, vec x, int64_t left, bool a
             function(__VA_ARGS__, e_, 1, (end)-e_);                                            \
     } while (0)
 
-/* How far to go down the columns, so that t holds `needed` elements: some more, but not so many that they leave
- * the first-level cache before they are read. */
-INLINE int64_t reach(int64_t done, int64_t needed, int64_t all) {
+/* The end of the next elements of t, at least `needed`: some more, but few enough to stay in the L1 cache until they are
+ * read. */
+INLINE int64_t next_end(int64_t done, int64_t needed, int64_t all) {
     if (needed <= done) return done;
     const int64_t end = done + AHEAD > needed ? done + AHEAD : needed;
     const int64_t whole = (end + WIDE * LANES - 1) / (WIDE * LANES) * (WIDE * LANES);
@@ -94,32 +95,32 @@ INLINE int64_t reach(int64_t done, int64_t needed, int64_t all) {
 
 /* --- sums --- */
 
-/* t = sum over rows of `from`, which are `stride` apart, each times its share */
+/* t = sum over rows of `from`, `stride` apart, each divided by its window's pixels if `averaged` */
 INLINE void sum_down(cgp_dtype type, float *t, const void *from, int64_t stride, span rows,
-                     const side *shares, int64_t e, int count, int64_t left) {
+                     const side *averaged, int64_t e, int count, int64_t left) {
     vec sum[WIDE] = {{0}};
     for (int64_t row = rows.begin; row < rows.end; row++) {
-        const float factor = shares ? share(*shares, row) : 1.0f;
+        const float factor = averaged ? reciprocal(*averaged, row) : 1.0f;
         for (int k = 0; k < count; k++) {
             const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
-            sum[k] += shares ? x * factor : x;
+            sum[k] += averaged ? x * factor : x;
         }
     }
     for (int k = 0; k < count; k++)
         store(t + e + k * LANES, sum[k]);
 }
 
-/* Sum of columns of t, each times its share; all divided by `pixels`. */
+/* Sum of columns of t, each divided by its window's pixels if `averaged`; all divided by `pixels`. */
 INLINE void sum_across(cgp_dtype type, void *to, const float *t, int64_t channels, span columns,
-                       const side *shares, float pixels, bool add, int64_t c, int count,
+                       const side *averaged, float pixels, bool add, int64_t c, int count,
                        int64_t left) {
     vec sum[WIDE] = {{0}};
     for (int64_t column = columns.begin; column < columns.end; column++) {
         const float *from = t + column * channels + c;
-        const float factor = shares ? share(*shares, column) : 1.0f;
+        const float factor = averaged ? reciprocal(*averaged, column) : 1.0f;
         for (int k = 0; k < count; k++) {
             const vec x = load(from + k * LANES);
-            sum[k] += shares ? x * factor : x;
+            sum[k] += averaged ? x * factor : x;
         }
     }
     for (int k = 0; k < count; k++)
@@ -131,16 +132,16 @@ INLINE void sum_row(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t i) 
     const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->width * channels;
-    const span rows = seen(down, i);
+    const span rows = pixels_of(down, i);
     int64_t done = 0;
     for (int64_t j = 0; j < g->out_width; j++) {
-        const span columns = seen(across, j);
-        const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, sum_down, type, p->capacity, p->from, stride, rows, NULL);
+        const span columns = pixels_of(across, j);
+        const int64_t end = next_end(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, sum_down, type, p->scratch, p->from, stride, rows, NULL);
         done = end;
         const float pixels = p->mean ? (float)(length(rows) * length(columns)) : 1.0f;
         FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, y, j * channels),
-                    p->capacity, channels, columns, NULL, pixels, p->add);
+                    p->scratch, channels, columns, NULL, pixels, p->add);
     }
 }
 
@@ -155,16 +156,16 @@ INLINE void sum_back_row(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64
     const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
     const int64_t channels = g->in, stride = g->out_width * channels;
-    const span rows = seeing(down, row);
+    const span rows = windows_of(down, row);
     int64_t done = 0;
     for (int64_t column = 0; column < g->width; column++) {
-        const span columns = seeing(across, column);
-        const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, sum_down, type, p->capacity, p->from, stride, rows,
+        const span columns = windows_of(across, column);
+        const int64_t end = next_end(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, sum_down, type, p->scratch, p->from, stride, rows,
                     mean ? &down : NULL);
         done = end;
         FOR_VECTORS(0, channels, sum_across, type, cgp__cpu_at(type, dx, column * channels),
-                    p->capacity, channels, columns, mean ? &across : NULL, 1.0f, p->add);
+                    p->scratch, channels, columns, mean ? &across : NULL, 1.0f, p->add);
     }
 }
 
@@ -181,21 +182,21 @@ void CGP__CPU_NAME(pool_sum_back)(const cgp__cpu_pool *p, void *dx, int64_t row)
     CALL_TYPED(p->type, sum_back, p, dx, row);
 }
 
-/* --- the largest --- */
+/* --- the maximum --- */
 
 INLINE ivec choose(ivec mask, ivec a, ivec b) {
     return (mask & a) | (~mask & b);
 }
 
-/* t, and u as integers: kernel_width times a row of the window, of which the first may not be seen. */
+/* t, and u as integers: kernel_width times the row within the window, which begins at `top`. */
 INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64_t stride,
                      span rows, int64_t top, int32_t kernel_width, int64_t e, int count,
                      int64_t left) {
     vec max[WIDE];
-    ivec place[WIDE];
+    ivec argmax[WIDE];
     for (int k = 0; k < count; k++) {
         max[k] = get(type, from, rows.begin * stride + e + k * LANES, left - k * LANES);
-        place[k] = (ivec){0} + (int32_t)(rows.begin - top) * kernel_width;
+        argmax[k] = (ivec){0} + (int32_t)(rows.begin - top) * kernel_width;
     }
     for (int64_t row = rows.begin + 1; row < rows.end; row++) {
         const ivec here = (ivec){0} + (int32_t)(row - top) * kernel_width;
@@ -203,26 +204,26 @@ INLINE void max_down(cgp_dtype type, float *t, float *u, const void *from, int64
             const vec x = get(type, from, row * stride + e + k * LANES, left - k * LANES);
             const ivec better = (x > max[k]) | (x != x);
             max[k] = pick(better, x, max[k]);
-            place[k] = choose(better, here, place[k]);
+            argmax[k] = choose(better, here, argmax[k]);
         }
     }
     for (int k = 0; k < count; k++) {
         store(t + e + k * LANES, max[k]);
-        if (u) store(u + e + k * LANES, (vec)place[k]);
+        if (u) store(u + e + k * LANES, (vec)argmax[k]);
     }
 }
 
-/* y; or, with u, places. Of equals in two columns that in the earlier row is first. */
+/* y; or, with u, the argmax. Of equals in two columns the one in the earlier row is first. */
 INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
                        const cgp__op_attributes *g, span columns, int64_t first, int64_t c,
                        int count, int64_t left) {
     vec max[WIDE];
-    ivec row[WIDE], place[WIDE];
+    ivec row[WIDE], argmax[WIDE];
     for (int k = 0; k < count; k++) {
         const int64_t at = columns.begin * g->in + c + k * LANES;
         max[k] = load(t + at);
         row[k] = u ? (ivec)load(u + at) : (ivec){0};
-        place[k] = row[k] + (int32_t)(columns.begin - first);
+        argmax[k] = row[k] + (int32_t)(columns.begin - first);
     }
     for (int64_t column = columns.begin + 1; column < columns.end; column++) {
         for (int k = 0; k < count; k++) {
@@ -230,20 +231,20 @@ INLINE void max_across(cgp_dtype type, void *to, const float *t, const float *u,
             const vec x = load(t + at);
             ivec better = (x > max[k]) | (x != x);
             if (u) {
-                const ivec its = (ivec)load(u + at);
-                better |= (x == max[k]) & (its < row[k]);
-                row[k] = choose(better, its, row[k]);
-                place[k] = choose(better, its + (int32_t)(column - first), place[k]);
+                const ivec its_row = (ivec)load(u + at);
+                better |= (x == max[k]) & (its_row < row[k]);
+                row[k] = choose(better, its_row, row[k]);
+                argmax[k] = choose(better, its_row + (int32_t)(column - first), argmax[k]);
             }
             max[k] = pick(better, x, max[k]);
         }
     }
     for (int k = 0; k < count; k++)
-        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)place[k] : max[k], left - k * LANES,
-            false);
+        put(u ? CGP_F32 : type, to, c + k * LANES, u ? (vec)argmax[k] : max[k],
+            left - k * LANES, false);
 }
 
-/* `to`: y; or, with u, places. */
+/* `to`: y; or, with u, the argmax. */
 INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, int64_t i) {
     const cgp__op_attributes *g = p->attributes;
     const side down = down_of(g), across = across_of(g);
@@ -251,13 +252,13 @@ INLINE void max_row(cgp_dtype type, const cgp__cpu_pool *p, void *to, float *u, 
     const cgp_dtype to_type = u ? CGP_F32 : type;
     int64_t done = 0;
     for (int64_t j = 0; j < g->out_width; j++) {
-        const span columns = seen(across, j);
-        const int64_t end = reach(done, columns.end * channels, stride);
-        FOR_VECTORS(done, end, max_down, type, p->capacity, u, p->from, stride, seen(down, i),
-                    i * down.stride - down.front, g->kernel_width);
+        const span columns = pixels_of(across, j);
+        const int64_t end = next_end(done, columns.end * channels, stride);
+        FOR_VECTORS(done, end, max_down, type, p->scratch, u, p->from, stride,
+                    pixels_of(down, i), i * down.stride - down.front, g->kernel_width);
         done = end;
         FOR_VECTORS(0, channels, max_across, type, cgp__cpu_at(to_type, to, j * channels),
-                    p->capacity, u, g, columns, j * across.stride - across.front);
+                    p->scratch, u, g, columns, j * across.stride - across.front);
     }
 }
 
@@ -265,22 +266,22 @@ INLINE void max_forward(cgp_dtype type, const cgp__cpu_pool *p, void *y, int64_t
     max_row(type, p, y, NULL, i);
 }
 
-INLINE void max_places(cgp_dtype type, const cgp__cpu_pool *p, float *places, int64_t i) {
-    max_row(type, p, places, p->capacity + cgp__cpu_pool_capacity(p->attributes), i);
+INLINE void argmax_row(cgp_dtype type, const cgp__cpu_pool *p, float *argmax, int64_t i) {
+    max_row(type, p, argmax, p->scratch + cgp__cpu_pool_scratch(p->attributes), i);
 }
 
 TYPED(max_forward, (const cgp__cpu_pool *p, void *y, int64_t i), p, y, i)
-TYPED(max_places, (const cgp__cpu_pool *p, float *places, int64_t i), p, places, i)
+TYPED(argmax_row, (const cgp__cpu_pool *p, float *argmax, int64_t i), p, argmax, i)
 
 void CGP__CPU_NAME(pool_max)(const cgp__cpu_pool *p, void *y, int64_t i) {
     CALL_TYPED(p->type, max_forward, p, y, i);
 }
 
-void CGP__CPU_NAME(pool_max_places)(const cgp__cpu_pool *p, float *places, int64_t i) {
-    CALL_TYPED(p->type, max_places, p, places, i);
+void CGP__CPU_NAME(pool_argmax)(const cgp__cpu_pool *p, float *argmax, int64_t i) {
+    CALL_TYPED(p->type, argmax_row, p, argmax, i);
 }
 
-/* Pixel (row, column) of dx, seen by the windows (rows, columns). */
+/* Pixel (row, column) of dx, under the windows (rows, columns). */
 INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int64_t row,
                            int64_t column, span rows, span columns, int64_t c, int count,
                            int64_t left) {
@@ -292,10 +293,10 @@ INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int
             const int64_t v = column + g->left - j * g->stride_width;
             const ivec here = (ivec){0} + (int32_t)(u * g->kernel_width + v);
             const int64_t at = (i * g->out_width + j) * g->in + c;
-            const float *places = p->places + (at - p->first * g->out_width * g->in);
+            const float *argmax = p->argmax + (at - p->first * g->out_width * g->in);
             for (int k = 0; k < count; k++) {
                 const vec dy = get(type, p->from, at + k * LANES, left - k * LANES);
-                sum[k] += keep((ivec)load(places + k * LANES) == here, dy);
+                sum[k] += keep((ivec)load(argmax + k * LANES) == here, dy);
             }
         }
     }
@@ -306,10 +307,10 @@ INLINE void max_back_pixel(cgp_dtype type, void *dx, const cgp__cpu_pool *p, int
 INLINE void max_back(cgp_dtype type, const cgp__cpu_pool *p, void *dx, int64_t row) {
     const cgp__op_attributes *g = p->attributes;
     const side across = across_of(g);
-    const span rows = seeing(down_of(g), row);
+    const span rows = windows_of(down_of(g), row);
     for (int64_t column = 0; column < g->width; column++)
         FOR_VECTORS(0, g->in, max_back_pixel, type, cgp__cpu_at(type, dx, column * g->in), p,
-                    row, column, rows, seeing(across, column));
+                    row, column, rows, windows_of(across, column));
 }
 
 TYPED(max_back, (const cgp__cpu_pool *p, void *dx, int64_t row), p, dx, row)

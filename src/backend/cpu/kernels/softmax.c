@@ -3,10 +3,10 @@
  *
  * Forward, query t sees n = t + 1 keys:
  *     m = max s      p = exp(scale (s - m)) / sum      lse = scale m + log sum      s := p keep
- * Backward, s holds the scores again, dp what dy v^T gave:
+ * Backward, s holds the recomputed scores, dp = dy v^T:
  *     p = exp(scale s - lse)      s := p keep      dp := scale p (keep dp - delta)
  *
- * Keys after the query get 0 up to `width`, so that the products may take whole tiles. Rows are
+ * Keys after the query get 0 up to `width`, so that the GEMMs may take whole tiles. Rows are
  * padded: vectors are read and written whole and the rest is masked, never used. */
 #include "backend/cpu/kernels/philox.h"
 
@@ -19,7 +19,7 @@ static float row_max(const float *s, int64_t n) {
     return max_lanes(max);
 }
 
-/* s := exp(scale (s - most)), 0 beyond n; returns the sum */
+/* s := exp(scale (s - max)), 0 beyond n; returns the sum */
 static float row_exp(float *s, int64_t n, float max, float scale) {
     vec sum = {0};
     for (int64_t j = 0; j < n; j += LANES) {

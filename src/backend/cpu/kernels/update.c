@@ -3,14 +3,14 @@
  * times gradient_scale.
  *
  * SGD:      g += weight_decay param              b = momentum b + g
- *           param -= rate (nesterov ? g + momentum b : b)        without b: param -= rate g
+ *           param -= lr (nesterov ? g + momentum b : b)        without b: param -= lr g
  * AdamW:    m = beta1 m + (1 - beta1) g          v = beta2 v + (1 - beta2) g^2
- *           param = param (1 - rate weight_decay)
- *                   - rate / correction1  m / (sqrt(v) / correction2_sqrt + eps)
+ *           param = param (1 - lr weight_decay)
+ *                   - lr / correction1  m / (sqrt(v) / correction2_sqrt + eps)
  * Adam:     g += weight_decay param; then as AdamW without decay
  * RMSprop:  g += weight_decay param              v = alpha v + (1 - alpha) g^2
  *           b = momentum b + g / (sqrt(v) + eps)                 without b: the quotient
- *           param -= rate b */
+ *           param -= lr b */
 #include "backend/cpu/kernels/vec.h"
 
 /* Constants of a whole update; differences from 1 are taken in double. */
@@ -65,7 +65,7 @@ INLINE vec rmsprop_momentum(const constants *k, vec param, vec grad, vec *state)
 }
 
 /* All vectors of an update under a rule with so many states. Inlined where both are known: each
- * rule has a loop of its own. */
+ * rule has a loop of its copy. */
 INLINE void run(const cgp__update *u, const constants *k, rule *apply, int states) {
     int64_t i = 0;
     for (; i + LANES <= u->n; i += LANES) {
@@ -106,26 +106,26 @@ static constants constants_of(const cgp__update *u) {
 }
 
 void CGP__CPU_NAME(update)(const cgp__update *update) {
-    const cgp__update own = *update;
-    const constants k = constants_of(&own);
-    switch (own.rule) {
+    const cgp__update copy = *update;
+    const constants k = constants_of(&copy);
+    switch (copy.rule) {
     case CGP__UPDATE_SGD:
-        if (own.state[0])
-            run(&own, &k, sgd_momentum, 1);
+        if (copy.state[0])
+            run(&copy, &k, sgd_momentum, 1);
         else
-            run(&own, &k, sgd, 0);
+            run(&copy, &k, sgd, 0);
         break;
     case CGP__UPDATE_ADAMW:
-        run(&own, &k, adamw, 2);
+        run(&copy, &k, adamw, 2);
         break;
     case CGP__UPDATE_ADAM:
-        run(&own, &k, adam, 2);
+        run(&copy, &k, adam, 2);
         break;
     case CGP__UPDATE_RMSPROP:
-        if (own.state[1])
-            run(&own, &k, rmsprop_momentum, 2);
+        if (copy.state[1])
+            run(&copy, &k, rmsprop_momentum, 2);
         else
-            run(&own, &k, rmsprop, 1);
+            run(&copy, &k, rmsprop, 1);
         break;
     }
 }

@@ -2,9 +2,8 @@
 /* vec.h -- vectors of LANES floats, the widest the instruction set has.
  *
  * Explicit vectors, because a loop that the compiler vectorises ends in scalar code, and scalar
- * and vector functions round differently: here a tail is loaded into a zeroed vector and takes
- * the same path. Products and sums are contracted to an FMA only where multiply_add() says
- * so. */
+ * and vector functions round differently: here a tail is loaded into a zeroed vector and takes the same path. Products and sums
+ * contract to an FMA only in multiply_add(). */
 #ifndef CGP_SRC_CPU_VEC_H
 #define CGP_SRC_CPU_VEC_H
 
@@ -67,8 +66,8 @@ INLINE void store(float *to, vec x) {
     memcpy(to, &x, sizeof x);
 }
 
-/* The first n <= LANES lanes; the others are 0. By masks: memcpy might be called for them, and a call
- * throws out all vectors of the loop around it. */
+/* The first n <= LANES lanes; the others are 0. By masks: a memcpy may become a call, which spills all vectors of the loop around
+ * it. */
 INLINE vec load_part(const float *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (vec)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), from);
@@ -116,7 +115,7 @@ INLINE hvec narrow(vec x) {
     return low_halves(((nan & (bits | 0x400000u)) | (~nan & rounded)) >> 16);
 }
 
-/* The first n <= LANES halves; AVX2 has no masks for them. */
+/* The first n <= LANES halves (bf16); AVX2 has no masks for them. */
 INLINE hvec load_part_bf16(const uint16_t *from, int64_t n) {
 #ifdef CGP_ISA_v4
     return (hvec)_mm256_maskz_loadu_epi16((__mmask16)((1u << n) - 1), from);
@@ -166,13 +165,12 @@ INLINE void store_part_as(cgp_dtype type, void *to, int64_t i, vec x, int64_t n)
     store_part_bf16((uint16_t *)to + i, narrow(x), n);
 }
 
-/* Call an INLINE function that begins with a type where that is a constant: each type has loops of
- * its own. */
+/* Call an INLINE function with a constant type as its first argument: one copy of the loops per type. */
 #define FOR_TYPE(type, function, ...)                                                          \
     ((type) == CGP_BF16 ? function(CGP_BF16, __VA_ARGS__) : function(CGP_F32, __VA_ARGS__))
 
-/* The same for whole kernels, as functions that are compiled apart: in one function the loops of a
- * type would keep in registers what those of the other read. TYPED makes them, CALL_TYPED calls one. */
+/* FOR_TYPE for whole kernels, as separate functions: in one function the constants of both types would compete for registers.
+ * TYPED defines them, CALL_TYPED calls one. */
 #define TYPED(name, parameters, ...)                                                           \
     static __attribute__((noinline)) void name##_f32 parameters {                              \
         name(CGP_F32, __VA_ARGS__);                                                            \
@@ -234,8 +232,7 @@ INLINE vec multiply_add(vec a, vec b, vec c) {
 #endif
 }
 
-/* The lanes' sum and maximum: each half onto the other, in one order whatever the compiler
- * does. */
+/* The lanes' sum and maximum: the upper lanes onto the lower, in one order for every compiler. */
 INLINE float sum_lanes(vec x) {
 #ifdef CGP_ISA_v4
     x += ROTATE(x, 8);

@@ -1,45 +1,52 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* conv2d.c -- convolutions as products of windows and weights, W [KH, KW, in, out].
+/* conv2d.c -- convolutions as implicit GEMMs of windows and weights, W [KH, KW, in, out].
  *
  *     y [pixels, out]         = windows of x [pixels, KH KW in]    W [KH KW in, out]
- *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W turned [KH KW out, in]
+ *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * A window is never written out. A block of output pixels works on a *strip*: the rows of the image that it sees, in
- * floats, with zeros where padding is. There a window is KH runs of KW in floats, at the same distances for every
- * pixel, so a tile of a product finds a row of a at an address from a table.
+ * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its input rows, in floats, with zeros for
+ * padding. There a window is KH runs of KW in floats, at the same distances for every pixel, so the micro-kernel takes the
+ * address of a row of a from a table.
  *
- * dx with a stride of s is s x s products, one for each class of pixels (i mod s, j mod s): the pixels of a class see the
- * same taps of the kernel, and dy without gaps, so no product meets a zero that a stride put there. A product of windows of
- * one pixel that lie side by side is a plain product.
+ * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels of a class have the same taps of
+ * the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution (1 x 1,
+ * stride 1) is a plain GEMM.
  *
- * Threads take blocks of pixels, each with a strip of its own, or columns of them; in dW, rows of dW. What an element is
- * does not depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
+ * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
+ * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */
 #include <string.h>
 
 #include "backend/cpu/cpu.h"
 
-#define PIXELS 256 /* in a block of output pixels, at most */
-#define SUMMED 512 /* in one of dW, where they are k */
-#define DEPTH 512  /* of k at a time, a multiple of 16 */
-#define ROWS 256   /* of dW at a time */
-#define WORTH                                                                                  \
-    2000000 /* products of a vector and a scalar that are worth handing to another thread */
+/* Output pixels in a block: where they are rows of c (MC); and for dW, where they are k (KC). */
+#define PIXELS 256
+#define WEIGHT_PIXELS 512
+/* Of k at a time, a multiple of 16. */
+#define KC 512
+/* Rows of dW at a time. */
+#define MC 256
+/* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
+#define MIN_PARALLEL_WORK 2000000
 
-/* One product of windows of an image [n, H, W, C] with a grid of output pixels. */
+/* The windows of an image [n, H, W, C] under a grid of output pixels. */
 typedef struct grid {
-    cgp_dtype type; /* of the image */
+    /* Of the image. */
+    cgp_dtype type;
     const void *image;
     int64_t n, height, width, channels;
     int64_t out_height, out_width;
     int64_t kernel_height, kernel_width, stride_height, stride_width;
     int64_t top, left;
-    /* followed from these: */
-    int64_t run, parts; /* pixels of an output row that go together; such runs in a row */
-    int64_t step_height,
-        step_width;      /* from window to window in the strip: no gaps between them */
-    int64_t strip_width; /* pixels of a strip's row */
-    int64_t segment;     /* floats of a window's row */
+    /* Set by set_grid(). */
+    /* Pixels of a run, within one output row; runs of an output row. */
+    int64_t run, parts;
+    /* Pixels from window to window in the strip, which skips pixels outside all windows. */
+    int64_t step_height, step_width;
+    /* Pixels of a strip's row. */
+    int64_t strip_width;
+    /* Floats of a window's row. */
+    int64_t segment;
 } grid;
 
 static void set_grid(grid *g) {
@@ -60,7 +67,7 @@ static int64_t runs_in_block(const grid *g, int64_t pixels) {
     return g->parts > 1 ? 1 : cgp__min(cgp__max(pixels / g->run, 1), runs_of(g));
 }
 
-/* Floats of the largest strip of so many runs: those of an image share the rows they see. */
+/* Floats of the largest strip of `runs` runs, which share input rows within an image. */
 static int64_t strip_floats(const grid *g, int64_t runs) {
     const int64_t images = cgp__min((runs - 2 + g->out_height) / g->out_height + 1, runs);
     const int64_t rows = (runs - images) * g->step_height + images * g->kernel_height;
@@ -78,7 +85,7 @@ static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t i
     const int64_t end = inside ? cgp__max(cgp__min(g->width - j, n), begin) : begin;
     memset(to, 0, (size_t)(begin * channels) * sizeof *to);
     if (end > begin)
-        device->loops->convert(
+        device->kernels->convert(
             CGP_F32, to + begin * channels, g->type,
             cgp__cpu_at(g->type, g->image,
                         ((image * g->height + i) * g->width + j + begin) * channels),
@@ -86,7 +93,7 @@ static void copy_pixels(cgp__device *device, const grid *g, float *to, int64_t i
     memset(to + end * channels, 0, (size_t)((n - end) * channels) * sizeof *to);
 }
 
-/* One row of a strip: row i of an image as the windows of a run see it. */
+/* One row of a strip: row i of an image for the windows of a run. */
 static void copy_row(cgp__device *device, const grid *g, float *to, int64_t image, int64_t i,
                      int64_t first, int64_t pixels) {
     const int64_t j = first * g->stride_width - g->left;
@@ -99,22 +106,22 @@ static void copy_row(cgp__device *device, const grid *g, float *to, int64_t imag
                     g->kernel_width);
 }
 
-/* The strip of runs first .. first + count - 1; windows[pixel] is where each window begins. Their number. */
+/* Make the strip of runs first .. first + count - 1 and the offset of each window in it; return their number. */
 static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int64_t count,
                           float *strip, int64_t *windows) {
     const int64_t row = g->strip_width * g->channels;
-    int64_t pixel = 0, rows = 0,
-            seen = 0; /* rows of the strip; of this image's, the next to be copied */
+    /* rows: of the strip; copied: of this image. */
+    int64_t pixel = 0, rows = 0, copied = 0;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, part = r % g->parts;
         const int64_t image = line / g->out_height, i = line % g->out_height;
         const int64_t begin = part * g->run, pixels = cgp__min(g->run, g->out_width - begin);
-        if (r == first || i == 0) seen = 0;
-        const int64_t fresh = seen == 0 ? g->kernel_height : g->step_height;
+        if (r == first || i == 0) copied = 0;
+        const int64_t fresh = copied == 0 ? g->kernel_height : g->step_height;
         for (int64_t u = g->kernel_height - fresh; u < g->kernel_height; u++, rows++)
             copy_row(device, g, strip + rows * row, image, i * g->stride_height + u - g->top,
                      begin, pixels);
-        seen += fresh;
+        copied += fresh;
         for (int64_t p = 0; p < pixels; p++)
             windows[pixel++] =
                 (rows - g->kernel_height) * row + p * g->step_width * g->channels;
@@ -122,11 +129,11 @@ static int64_t make_strip(cgp__device *device, const grid *g, int64_t first, int
     return pixel;
 }
 
-/* The rows of the image that runs first .. first + count - 1 see, one after the other in memory. */
-static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
+/* The input rows of runs first .. first + count - 1, contiguous in memory. */
+static cgp__cpu_prefetch prefetch_image(const grid *g, int64_t first, int64_t count) {
     const int64_t lines = g->n * g->out_height;
     const int64_t begin = first / g->parts, last = (first + count - 1) / g->parts;
-    if (begin >= lines) return (cgp__ahead){0};
+    if (begin >= lines) return (cgp__cpu_prefetch){0};
     const int64_t end = cgp__min(last, lines - 1);
     const int64_t from = begin / g->out_height * g->height +
                          cgp__max(begin % g->out_height * g->stride_height - g->top, 0);
@@ -134,52 +141,57 @@ static cgp__ahead seen_by(const grid *g, int64_t first, int64_t count) {
         end / g->out_height * g->height +
         cgp__min(end % g->out_height * g->stride_height - g->top + g->kernel_height, g->height);
     const int64_t bytes = g->width * g->channels * (int64_t)cgp_dtype_bytes(g->type);
-    if (to <= from) return (cgp__ahead){0};
-    return (cgp__ahead){(const char *)g->image + from * bytes, 1, (to - from) * bytes, 0};
+    if (to <= from) return (cgp__cpu_prefetch){0};
+    return (cgp__cpu_prefetch){(const char *)g->image + from * bytes, 1, (to - from) * bytes,
+                               0};
 }
 
 /* --- windows times weights --- */
 
-/* Where the pixels of a grid are in memory, in elements. */
-typedef struct pixels_at {
+/* Layout of the pixels of a grid, in elements from one image, row, pixel to the next. */
+typedef struct pixel_layout {
     cgp_dtype type;
     void *at;
     int64_t image, row, pixel;
-} pixels_at;
+} pixel_layout;
 
 /* c [pixels, columns] = or += windows b + bias. */
-typedef struct gathered {
+typedef struct window_gemm {
     cgp__device *device;
     grid grid;
-    pixels_at to;
+    pixel_layout to;
     bool add;
     int64_t columns;
-    cgp__matrix b;  /* of all k, if taps.depth is 0 */
-    cgp__taps taps; /* else b.at is the first tap */
+    /* Of all k if taps.depth is 0, else from the first tap on. */
+    cgp__matrix b;
+    cgp__taps taps;
     const float *bias;
-    /* followed from these: */
-    int64_t runs;    /* in a block */
-    int64_t slivers; /* of columns that an item has */
-    int64_t bytes;   /* of a thread's workspace */
+    /* Set by run_window_gemm(). */
+    /* In a block. */
+    int64_t runs;
+    /* Micro-panels of columns in an item. */
+    int64_t micro_panels;
+    /* Workspace, `bytes` per thread. */
+    int64_t bytes;
     char *workspace;
-} gathered;
+} window_gemm;
 
-/* How k is cut: whole segments, or equal parts of one, whole vectors but for the last. */
+/* k is cut into whole segments, or equal parts of one, whole vectors but for the last. */
 static int64_t segments_at_once(const grid *g) {
-    const int64_t fit = cgp__max(DEPTH / g->segment, 1);
+    const int64_t fit = cgp__max(KC / g->segment, 1);
     return cgp__ceil_div(g->kernel_height, cgp__ceil_div(g->kernel_height, fit));
 }
 
 static int64_t part_of_segment(const grid *g) {
-    if (g->segment <= DEPTH) return g->segment;
-    return cgp__ceil_div(cgp__ceil_div(g->segment, cgp__ceil_div(g->segment, DEPTH)), 16) * 16;
+    if (g->segment <= KC) return g->segment;
+    return cgp__ceil_div(cgp__ceil_div(g->segment, cgp__ceil_div(g->segment, KC)), 16) * 16;
 }
 
 static int64_t depth_of(const grid *g) {
     return segments_at_once(g) * part_of_segment(g);
 }
 
-/* A thread's workspace: strip, windows, places of pixels, slivers of b, sums. */
+/* A thread's workspace: strip, windows, pixel offsets, micro-panels of b, sums. */
 static int64_t strip_bytes(const grid *g, int64_t pixels) {
     return cgp__align_up(strip_floats(g, runs_in_block(g, pixels)) * (int64_t)sizeof(float));
 }
@@ -188,22 +200,22 @@ static int64_t table_bytes(const grid *g, int64_t pixels) {
     return cgp__align_up(runs_in_block(g, pixels) * g->run * (int64_t)sizeof(int64_t));
 }
 
-static int64_t slivers_bytes(const grid *g) {
-    return cgp__align_up(2 * depth_of(g) * CGP__PRODUCT_COLUMNS * (int64_t)sizeof(float));
+static int64_t micro_panels_bytes(const grid *g) {
+    return cgp__align_up(2 * depth_of(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
 static bool has_sums(const grid *g, cgp_dtype type) {
     return type != CGP_F32 && depth_of(g) < g->kernel_height * g->segment;
 }
 
-static int64_t gathered_bytes(const grid *g, int64_t columns, cgp_dtype type) {
+static int64_t window_gemm_bytes(const grid *g, int64_t columns, cgp_dtype type) {
     const int64_t sums = runs_in_block(g, PIXELS) * g->run * columns * (int64_t)sizeof(float);
-    return strip_bytes(g, PIXELS) + 2 * table_bytes(g, PIXELS) + slivers_bytes(g) +
+    return strip_bytes(g, PIXELS) + 2 * table_bytes(g, PIXELS) + micro_panels_bytes(g) +
            (has_sums(g, type) ? cgp__align_up(sums) : 0);
 }
 
-/* Where the pixels of some runs are. */
-static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_t *at) {
+/* Offsets of the pixels of runs first .. first + count - 1. */
+static void set_pixels(const window_gemm *p, int64_t first, int64_t count, int64_t *at) {
     const grid *g = &p->grid;
     for (int64_t r = first; r < first + count; r++) {
         const int64_t line = r / g->parts, begin = r % g->parts * g->run;
@@ -215,25 +227,26 @@ static void place_pixels(const gathered *p, int64_t first, int64_t count, int64_
     }
 }
 
-/* What a thread has. */
-typedef struct capacity {
-    float *strip, *slivers, *sums;
-    int64_t *windows, *places;
-} capacity;
+/* One thread's workspace. */
+typedef struct buffers {
+    float *strip, *micro_panels, *sums;
+    int64_t *windows, *pixels;
+} buffers;
 
-static capacity capacity_of(const gathered *p, int thread) {
+static buffers buffers_of(const window_gemm *p, int thread) {
     const grid *g = &p->grid;
     char *at = p->workspace + thread * p->bytes;
-    capacity r = {.strip = (float *)(void *)at};
+    buffers r = {.strip = (float *)(void *)at};
     r.windows = (int64_t *)(void *)(at += strip_bytes(g, PIXELS));
-    r.places = (int64_t *)(void *)(at += table_bytes(g, PIXELS));
-    r.slivers = (float *)(void *)(at += table_bytes(g, PIXELS));
-    r.sums = (float *)(void *)(at + slivers_bytes(g));
+    r.pixels = (int64_t *)(void *)(at += table_bytes(g, PIXELS));
+    r.micro_panels = (float *)(void *)(at += table_bytes(g, PIXELS));
+    r.sums = (float *)(void *)(at + micro_panels_bytes(g));
     return r;
 }
 
 /* The part of b from segment u, element q of it on. */
-static void set_b(cgp__block *block, const gathered *p, int64_t u, int64_t q, int64_t length) {
+static void set_b(cgp__block *block, const window_gemm *p, int64_t u, int64_t q,
+                  int64_t length) {
     block->b = p->b;
     block->taps = p->taps;
     if (p->taps.depth == 0) {
@@ -245,24 +258,24 @@ static void set_b(cgp__block *block, const gathered *p, int64_t u, int64_t q, in
     block->taps.length = length;
 }
 
-/* Sums of a block lie where the result will, or, until the last part of k, in a room of their own: those in bf16. */
-static void set_c(cgp__block *block, const gathered *p, const capacity *r, bool first,
+/* Partial sums of a block are in the result or, where that is bf16, in a buffer until the last part of k. */
+static void set_c(cgp__block *block, const window_gemm *p, const buffers *r, bool first,
                   bool last) {
     const bool apart = has_sums(&p->grid, p->to.type);
     if (apart && !first)
         block->from = (cgp__matrix){CGP_F32, r->sums, p->columns, 1};
     else if (!first || p->add) {
         block->from = (cgp__matrix){p->to.type, p->to.at, 0, 1};
-        block->from_rows = r->places;
+        block->from_rows = r->pixels;
     }
     block->type = apart && !last ? CGP_F32 : p->to.type;
     block->c = apart && !last ? (void *)r->sums : p->to.at;
     block->stride = p->columns;
-    block->c_rows = apart && !last ? NULL : r->places;
+    block->c_rows = apart && !last ? NULL : r->pixels;
 }
 
-static void run_columns(const gathered *p, const capacity *r, int64_t pixels, int64_t begin,
-                        int64_t end, cgp__ahead ahead) {
+static void run_columns(const window_gemm *p, const buffers *r, int64_t pixels, int64_t begin,
+                        int64_t end, cgp__cpu_prefetch prefetch) {
     const grid *g = &p->grid;
     const int64_t segments = segments_at_once(g), part = part_of_segment(g);
     for (int64_t u = 0; u < g->kernel_height; u += segments)
@@ -275,8 +288,8 @@ static void run_columns(const gathered *p, const capacity *r, int64_t pixels, in
                                 .columns = p->columns,
                                 .k = count * length,
                                 .bias = first ? p->bias : NULL,
-                                .ahead = &ahead,
-                                .n_ahead = last};
+                                .prefetch = &prefetch,
+                                .n_prefetch = last};
             block.windows = (cgp__windows){
                 .at = r->strip + u * g->strip_width * g->channels + q,
                 .rows = r->windows,
@@ -285,47 +298,48 @@ static void run_columns(const gathered *p, const capacity *r, int64_t pixels, in
             };
             set_b(&block, p, u, q, length);
             set_c(&block, p, r, first, last);
-            p->device->loops->product_columns(&block, begin, end, r->slivers);
+            p->device->kernels->gemm_columns(&block, begin, end, r->micro_panels);
         }
 }
 
 /* Items: for each block of pixels, its ranges of columns. */
-static void gathered_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const gathered *p = work;
+static void window_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const window_gemm *p = work;
     const grid *g = &p->grid;
-    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
-    const int64_t ranges = cgp__ceil_div(all, p->slivers);
-    const capacity r = capacity_of(p, thread);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
+    const int64_t ranges = cgp__ceil_div(all, p->micro_panels);
+    const buffers r = buffers_of(p, thread);
     int64_t made = -1, pixels = 0;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, first = block * p->runs;
-        const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
+        const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         const int64_t count = cgp__min(p->runs, runs_of(g) - first);
         if (block != made) {
             pixels = make_strip(p->device, g, first, count, r.strip, r.windows);
-            place_pixels(p, first, count, r.places);
+            set_pixels(p, first, count, r.pixels);
             made = block;
         }
         run_columns(p, &r, pixels, column,
-                    cgp__min(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
-                    seen_by(g, first + p->runs, p->runs));
+                    cgp__min(column + p->micro_panels * CGP__GEMM_NR, p->columns),
+                    prefetch_image(g, first + p->runs, p->runs));
     }
 }
 
-/* All columns of a block in one item, if there are blocks enough for the threads. */
-static void run_gathered(gathered *p, void *workspace) {
+/* All columns of a block in one item, if there are enough blocks for the threads. */
+static void run_window_gemm(window_gemm *p, void *workspace) {
     const grid *g = &p->grid;
     const int threads = p->device->threads;
-    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t work = runs_of(g) * g->run * g->kernel_height * g->segment * all * 3;
     p->runs = runs_in_block(g, PIXELS);
     const int64_t blocks = cgp__ceil_div(runs_of(g), p->runs);
-    p->slivers =
+    p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
-    p->bytes = gathered_bytes(g, p->columns, p->to.type);
+    p->bytes = window_gemm_bytes(g, p->columns, p->to.type);
     p->workspace = workspace;
-    const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
-    cgp__cpu_parallel_for(p->device, items, work < WORTH ? items : 1, gathered_part, p);
+    const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, window_range,
+                          p);
 }
 
 /* --- the three directions --- */
@@ -350,48 +364,50 @@ static grid grid_of(const cgp__kernel_spec *spec, const void *image) {
     return g;
 }
 
-/* Whether every pixel of the output sees one of the input, the same one: a plain product. */
-static bool is_plain(const cgp__op_attributes *g) {
+/* A plain GEMM over pixels. */
+static bool is_pointwise(const cgp__op_attributes *g) {
     return g->kernel_height == 1 && g->kernel_width == 1 && g->stride_height == 1 &&
            g->stride_width == 1 && g->top == 0 && g->left == 0 && g->out_height == g->height &&
            g->out_width == g->width;
 }
 
-static cgp_status run_plain(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+static cgp_status run_pointwise(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     cgp__kernel linear = *kernel;
-    linear.spec.attributes.in_out = true;
+    linear.spec.attributes.transposed = true;
     return cgp__cpu_linear[kernel->spec.direction].run(&linear, args);
 }
 
-static int64_t plain_bytes(const cgp__kernel_spec *spec, int threads) {
+static int64_t pointwise_workspace(const cgp__kernel_spec *spec, int threads) {
     cgp__kernel_spec linear = *spec;
-    linear.attributes.in_out = true;
+    linear.attributes.transposed = true;
     return cgp__cpu_linear[spec->direction].workspace(&linear, threads);
 }
 
 static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__op_attributes *s = &kernel->spec.attributes;
-    if (is_plain(s)) return run_plain(kernel, args);
-    gathered p = {
+    if (is_pointwise(s)) return run_pointwise(kernel, args);
+    window_gemm p = {
         .device = kernel->device,
         .grid = grid_of(&kernel->spec, args->x[0]),
         .to = {kernel->spec.type, args->y, s->rows * s->out, s->out_width * s->out, s->out},
         .columns = s->out,
         .b = cgp__rows(CGP_F32, args->param[0], s->out),
         .bias = s->has_bias ? args->param[1] : NULL};
-    run_gathered(&p, args->workspace);
+    run_window_gemm(&p, args->workspace);
     return CGP_OK;
 }
 
-/* The product that makes the pixels (first + stride i) of one side of dx: which taps they see, and where dy begins. */
+/* One side of the GEMM for pixels first + stride i of dx. */
 typedef struct side {
-    int64_t first, pixels; /* of the class, on this side of dx */
-    int64_t tap, taps;     /* the last tap they see, in the order of dy; their number */
+    /* Of the class. */
+    int64_t first, pixels;
+    /* Their last tap, in the order of dy, and the number of taps. */
+    int64_t tap, taps;
     int64_t padding;
 } side;
 
-/* Pixels i = c + s j see tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. With t falling the
- * outputs rise, from j + (c + padding - u0) / s - (taps - 1) on. */
+/* Pixel i = c + s j is tap u of output (i + padding - u) / s, where that is whole: u = u0 + s t. As t falls the outputs
+ * rise, from j + (c + padding - u0) / s - (taps - 1) on. */
 static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int64_t padding) {
     const int64_t first_tap = ((c + padding) % stride + stride) % stride;
     side s = {.first = c, .pixels = size > c ? cgp__ceil_div(size - c, stride) : 0};
@@ -401,28 +417,28 @@ static side side_of(int64_t c, int64_t stride, int64_t size, int64_t kernel, int
     return s;
 }
 
-static gathered input_product(const cgp__kernel_spec *spec, const side *vertical,
+static window_gemm input_gemm(const cgp__kernel_spec *spec, const side *vertical,
                               const side *horizontal) {
     const cgp__op_attributes *s = &spec->attributes;
-    gathered p = {.grid = {.type = spec->type,
-                           .n = spec->n,
-                           .height = s->out_height,
-                           .width = s->out_width,
-                           .channels = s->out,
-                           .out_height = vertical->pixels,
-                           .out_width = horizontal->pixels,
-                           .kernel_height = vertical->taps,
-                           .kernel_width = horizontal->taps,
-                           .stride_height = 1,
-                           .stride_width = 1,
-                           .top = vertical->padding,
-                           .left = horizontal->padding},
-                  .columns = s->in};
+    window_gemm p = {.grid = {.type = spec->type,
+                              .n = spec->n,
+                              .height = s->out_height,
+                              .width = s->out_width,
+                              .channels = s->out,
+                              .out_height = vertical->pixels,
+                              .out_width = horizontal->pixels,
+                              .kernel_height = vertical->taps,
+                              .kernel_width = horizontal->taps,
+                              .stride_height = 1,
+                              .stride_width = 1,
+                              .top = vertical->padding,
+                              .left = horizontal->padding},
+                     .columns = s->in};
     set_grid(&p.grid);
     return p;
 }
 
-/* Pixels of dx that no window sees. */
+/* Pixels of dx outside all windows. */
 static void clear_pixels(const cgp__kernel_spec *spec, const side *vertical,
                          const side *horizontal, void *dx) {
     const cgp__op_attributes *s = &spec->attributes;
@@ -444,11 +460,12 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
         if (!add) clear_pixels(&kernel->spec, vertical, horizontal, args->dx[0]);
         return;
     }
-    gathered p = input_product(&kernel->spec, vertical, horizontal);
+    window_gemm p = input_gemm(&kernel->spec, vertical, horizontal);
     p.device = kernel->device;
     p.grid.image = args->dy;
     p.add = add;
-    p.to = (pixels_at){kernel->spec.type,
+    p.to =
+        (pixel_layout){kernel->spec.type,
                        cgp__cpu_at(kernel->spec.type, args->dx[0],
                                    (vertical->first * s->width + horizontal->first) * s->in),
                        (int64_t)s->height * s->width * s->in,
@@ -457,13 +474,13 @@ static void run_class(const cgp__kernel *kernel, const cgp__kernel_args *args,
                         1, s->out};
     p.taps = (cgp__taps){
         .depth = s->out, .tap = -s->stride_width * tap, .segment = -s->stride_height * row};
-    run_gathered(&p, args->workspace);
+    run_window_gemm(&p, args->workspace);
 }
 
 static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__op_attributes *s = &kernel->spec.attributes;
     if (!args->dx[0]) return CGP_OK;
-    if (is_plain(s)) return run_plain(kernel, args);
+    if (is_pointwise(s)) return run_pointwise(kernel, args);
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
         for (int64_t j = 0; j < s->stride_width; j++) {
@@ -478,7 +495,7 @@ static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_ar
 /* --- the weight's gradient --- */
 
 /* One block of pixels of it: dW += windows^T dy. */
-typedef struct summed {
+typedef struct weight_gemm {
     cgp__device *device;
     const grid *grid;
     cgp__matrix dy;
@@ -487,53 +504,56 @@ typedef struct summed {
     const int64_t *windows;
     float *dw;
     bool add;
-    cgp__ahead ahead[2]; /* what the next block of pixels reads, of x and of dy */
-    int64_t slivers;     /* of columns that an item has */
-    char *workspace;     /* of thread 0; the others' follow */
+    /* Of x and dy, for the next block of pixels. */
+    cgp__cpu_prefetch prefetch[2];
+    /* Micro-panels of columns in an item. */
+    int64_t micro_panels;
+    /* Of thread 0, `bytes` long; the other threads' follow. */
+    char *workspace;
     int64_t bytes;
-} summed;
+} weight_gemm;
 
 static int64_t blocks_of_segment(const grid *g) {
-    return cgp__ceil_div(g->segment, ROWS);
+    return cgp__ceil_div(g->segment, MC);
 }
 
 static int64_t block_of_segment(const grid *g) {
-    return cgp__ceil_div(cgp__ceil_div(g->segment, blocks_of_segment(g)), CGP__PRODUCT_ROWS) *
-           CGP__PRODUCT_ROWS;
+    return cgp__ceil_div(cgp__ceil_div(g->segment, blocks_of_segment(g)), CGP__GEMM_MR) *
+           CGP__GEMM_MR;
 }
 
 static int64_t pixels_in_block(const grid *g) {
-    return runs_in_block(g, SUMMED) * g->run;
+    return runs_in_block(g, WEIGHT_PIXELS) * g->run;
 }
 
 static int64_t packed_bytes(const grid *g) {
     return cgp__align_up(block_of_segment(g) * pixels_in_block(g) * (int64_t)sizeof(float));
 }
 
-static int64_t summed_bytes(const grid *g) {
-    return packed_bytes(g) + cgp__align_up(2 * pixels_in_block(g) * CGP__PRODUCT_COLUMNS *
-                                           (int64_t)sizeof(float));
+static int64_t weight_bytes_per_thread(const grid *g) {
+    return packed_bytes(g) +
+           cgp__align_up(2 * pixels_in_block(g) * CGP__GEMM_NR * (int64_t)sizeof(float));
 }
 
 /* Items: for each block of rows of dW, its ranges of columns. */
-static void summed_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const summed *p = work;
+static void weight_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const weight_gemm *p = work;
     const grid *g = p->grid;
     const int64_t size = block_of_segment(g), blocks = blocks_of_segment(g);
     const int64_t ranges =
-        cgp__ceil_div(cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS), p->slivers);
+        cgp__ceil_div(cgp__ceil_div(p->columns, CGP__GEMM_NR), p->micro_panels);
     char *workspace = p->workspace + thread * p->bytes;
     int64_t packed = -1;
     for (int64_t item = begin; item < end; item++) {
         const int64_t block = item / ranges, u = block / blocks, q = block % blocks * size;
         const int64_t rows = cgp__min(size, g->segment - q);
-        const int64_t column = item % ranges * p->slivers * CGP__PRODUCT_COLUMNS;
+        const int64_t column = item % ranges * p->micro_panels * CGP__GEMM_NR;
         float *a = (float *)(void *)workspace;
         float *c = p->dw + (u * g->segment + q) * p->columns;
         if (rows <= 0) continue;
         if (block != packed)
-            p->device->loops->product_windows(a, p->strip, p->windows, p->pixels,
-                                              u * g->strip_width * g->channels + q, rows);
+            p->device->kernels->gemm_pack_windows(a, p->strip, p->windows, p->pixels,
+                                                  u * g->strip_width * g->channels + q, rows);
         packed = block;
         cgp__block b = {.rows = rows,
                         .columns = p->columns,
@@ -543,60 +563,62 @@ static void summed_part(const void *work, int64_t begin, int64_t end, int thread
                         .type = CGP_F32,
                         .c = c,
                         .stride = p->columns,
-                        .ahead = p->ahead,
-                        .n_ahead = block == 0 ? 2 : 0};
+                        .prefetch = p->prefetch,
+                        .n_prefetch = block == 0 ? 2 : 0};
         if (p->add) b.from = (cgp__matrix){CGP_F32, c, p->columns, 1};
-        p->device->loops->product_columns(
-            &b, column, cgp__min(column + p->slivers * CGP__PRODUCT_COLUMNS, p->columns),
+        p->device->kernels->gemm_columns(
+            &b, column, cgp__min(column + p->micro_panels * CGP__GEMM_NR, p->columns),
             (float *)(void *)(workspace + packed_bytes(g)));
     }
 }
 
-static void run_summed(summed *p) {
+static void run_weight_gemm(weight_gemm *p) {
     const grid *g = p->grid;
     const int threads = p->device->threads;
-    const int64_t all = cgp__ceil_div(p->columns, CGP__PRODUCT_COLUMNS);
+    const int64_t all = cgp__ceil_div(p->columns, CGP__GEMM_NR);
     const int64_t blocks = g->kernel_height * blocks_of_segment(g);
     const int64_t work = p->pixels * g->kernel_height * g->segment * all * 3;
-    p->slivers =
+    p->micro_panels =
         blocks >= 2 * threads ? all : cgp__ceil_div(all, cgp__ceil_div(2 * threads, blocks));
-    const int64_t items = blocks * cgp__ceil_div(all, p->slivers);
-    cgp__cpu_parallel_for(p->device, items, work < WORTH ? items : 1, summed_part, p);
+    const int64_t items = blocks * cgp__ceil_div(all, p->micro_panels);
+    cgp__cpu_parallel_for(p->device, items, work < MIN_PARALLEL_WORK ? items : 1, weight_range,
+                          p);
 }
 
-/* dy of the next block, from so many pixels on. */
-static cgp__ahead pixels_ahead(const grid *g, const summed *p, int64_t done) {
+/* dy of the next block, after `done` pixels. */
+static cgp__cpu_prefetch prefetch_dy(const grid *g, const weight_gemm *p, int64_t done) {
     const int64_t left = g->n * g->out_height * g->out_width - done;
     const int64_t bytes = p->columns * (int64_t)cgp_dtype_bytes(p->dy.type);
     const cgp__matrix next = cgp__matrix_from(p->dy, p->pixels, 0);
-    if (left <= 0) return (cgp__ahead){0};
-    return (cgp__ahead){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
+    if (left <= 0) return (cgp__cpu_prefetch){0};
+    return (cgp__cpu_prefetch){next.at, 1, cgp__min(left, p->pixels) * bytes, 0};
 }
 
 static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__op_attributes *s = &kernel->spec.attributes;
-    if (is_plain(s)) return run_plain(kernel, args);
+    if (is_pointwise(s)) return run_pointwise(kernel, args);
     const grid g = grid_of(&kernel->spec, args->x[0]);
-    const int64_t runs = runs_in_block(&g, SUMMED);
+    const int64_t runs = runs_in_block(&g, WEIGHT_PIXELS);
     float *strip = args->workspace;
-    int64_t *windows = (int64_t *)(void *)((char *)args->workspace + strip_bytes(&g, SUMMED));
-    summed p = {.device = kernel->device,
-                .grid = &g,
-                .columns = s->out,
-                .strip = strip,
-                .windows = windows,
-                .dw = args->dparam[0],
-                .workspace = (char *)windows + table_bytes(&g, SUMMED),
-                .bytes = summed_bytes(&g)};
+    int64_t *windows =
+        (int64_t *)(void *)((char *)args->workspace + strip_bytes(&g, WEIGHT_PIXELS));
+    weight_gemm p = {.device = kernel->device,
+                     .grid = &g,
+                     .columns = s->out,
+                     .strip = strip,
+                     .windows = windows,
+                     .dw = args->dparam[0],
+                     .workspace = (char *)windows + table_bytes(&g, WEIGHT_PIXELS),
+                     .bytes = weight_bytes_per_thread(&g)};
     for (int64_t first = 0, done = 0; first < runs_of(&g); first += runs, done += p.pixels) {
         const int64_t count = cgp__min(runs, runs_of(&g) - first);
         p.pixels = make_strip(kernel->device, &g, first, count, strip, windows);
         p.dy = cgp__rows(kernel->spec.type,
                          cgp__cpu_at(kernel->spec.type, args->dy, done * s->out), s->out);
         p.add = first > 0 || !args->first;
-        p.ahead[0] = seen_by(&g, first + runs, runs);
-        p.ahead[1] = pixels_ahead(&g, &p, done + p.pixels);
-        run_summed(&p);
+        p.prefetch[0] = prefetch_image(&g, first + runs, runs);
+        p.prefetch[1] = prefetch_dy(&g, &p, done + p.pixels);
+        run_weight_gemm(&p);
     }
     if (s->has_bias)
         cgp__cpu_sum_rows(kernel->device, args->dparam[1], kernel->spec.type, args->dy,
@@ -606,16 +628,16 @@ static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_a
 
 /* --- workspace --- */
 
-static int64_t forward_bytes(const cgp__kernel_spec *spec, int threads) {
-    if (is_plain(&spec->attributes)) return plain_bytes(spec, threads);
+static int64_t forward_workspace(const cgp__kernel_spec *spec, int threads) {
+    if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
-    return threads * gathered_bytes(&g, spec->attributes.out, spec->type);
+    return threads * window_gemm_bytes(&g, spec->attributes.out, spec->type);
 }
 
-/* The most that a class of pixels needs. */
-static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
+/* The largest of the classes. */
+static int64_t input_workspace(const cgp__kernel_spec *spec, int threads) {
     const cgp__op_attributes *s = &spec->attributes;
-    if (is_plain(s)) return plain_bytes(spec, threads);
+    if (is_pointwise(s)) return pointwise_workspace(spec, threads);
     int64_t bytes = 0;
     for (int64_t i = 0; i < s->stride_height; i++) {
         const side vertical = side_of(i, s->stride_height, s->height, s->kernel_height, s->top);
@@ -625,21 +647,22 @@ static int64_t input_bytes(const cgp__kernel_spec *spec, int threads) {
             if (vertical.pixels == 0 || horizontal.pixels == 0 || vertical.taps == 0 ||
                 horizontal.taps == 0)
                 continue;
-            const gathered p = input_product(spec, &vertical, &horizontal);
-            bytes = cgp__max(bytes, gathered_bytes(&p.grid, p.columns, spec->type));
+            const window_gemm p = input_gemm(spec, &vertical, &horizontal);
+            bytes = cgp__max(bytes, window_gemm_bytes(&p.grid, p.columns, spec->type));
         }
     }
     return threads * bytes;
 }
 
-static int64_t weight_bytes(const cgp__kernel_spec *spec, int threads) {
-    if (is_plain(&spec->attributes)) return plain_bytes(spec, threads);
+static int64_t weight_workspace(const cgp__kernel_spec *spec, int threads) {
+    if (is_pointwise(&spec->attributes)) return pointwise_workspace(spec, threads);
     const grid g = grid_of(spec, NULL);
-    return strip_bytes(&g, SUMMED) + table_bytes(&g, SUMMED) + threads * summed_bytes(&g);
+    return strip_bytes(&g, WEIGHT_PIXELS) + table_bytes(&g, WEIGHT_PIXELS) +
+           threads * weight_bytes_per_thread(&g);
 }
 
 const cgp__cpu_op cgp__cpu_conv2d[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {forward, forward_bytes},
-    [CGP__BACKWARD_INPUT] = {backward_input, input_bytes},
-    [CGP__BACKWARD_WEIGHT] = {backward_weight, weight_bytes},
+    [CGP__FORWARD] = {forward, forward_workspace},
+    [CGP__BACKWARD_INPUT] = {backward_input, input_workspace},
+    [CGP__BACKWARD_WEIGHT] = {backward_weight, weight_workspace},
 };

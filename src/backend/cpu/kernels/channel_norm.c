@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* columns.c -- BATCH_NORM and INSTANCE_NORM over rows of columns: a column is a channel, or one of several that share
- * one (channel_norm.c).
+/* channel_norm.c -- BATCH_NORM and INSTANCE_NORM over rows of columns: a column is a channel, or one of several of a channel
+ * (ops/channel_norm.c).
  *
  *     y = (x - mean) scale + shift        dx = ((dy - shift) + (x - mean) slope) scale
  *
@@ -10,11 +10,11 @@
  *
  *     d = m - M        M += d n / (N + n)        Q += q - s^2 / n + d^2 N n / (N + n)
  *
- * dx may be dy: an element of dy is read for the last time before the same place of dx is written. */
+ * dx may be dy: an element of dy is read for the last time before that element of dx is written. */
 #include "backend/cpu/kernels/rows.h"
 
 #define BLOCK 32  /* rows */
-#define CHUNK 512 /* columns whose sums are kept in the first-level cache */
+#define CHUNK 512 /* columns with sums in the L1 cache */
 
 /* Columns begin .. end - 1 < CHUNK of some rows. */
 typedef struct block {
@@ -46,13 +46,13 @@ INLINE void add_squares(cgp_dtype type, float *sum, float *squares, const float 
 
 static void merge_moments(double *mean, double *squares, int64_t before, const float *m,
                           const float *s, const float *q, int64_t rows, int64_t width) {
-    const double n = (double)rows, share = n / (double)(before + rows);
-    const double weight = (double)before * share;
+    const double n = (double)rows, fraction = n / (double)(before + rows);
+    const double weight = (double)before * fraction;
     for (int64_t c = 0; c < width; c++) {
-        const double offset = (double)s[c] / n, own = (double)m[c] + offset;
+        const double offset = (double)s[c] / n, block_mean = (double)m[c] + offset;
         const double spread = (double)q[c] - (double)s[c] * offset;
-        const double d = before ? own - mean[c] : 0.0;
-        mean[c] = before ? mean[c] + d * share : own;
+        const double d = before ? block_mean - mean[c] : 0.0;
+        mean[c] = before ? mean[c] + d * fraction : block_mean;
         squares[c] = before ? squares[c] + (spread + d * d * weight) : spread;
     }
 }
@@ -195,12 +195,12 @@ INLINE void rows(cgp_dtype type, const cgp__cpu_columns *a, int64_t row, int cou
 }
 
 INLINE void apply(cgp_dtype type, const cgp__cpu_columns *columns, bool backward, bool add) {
-    const cgp__cpu_columns own = *columns; /* no store can reach it */
+    const cgp__cpu_columns a = *columns; /* a local copy: no store aliases it */
     int64_t row = 0;
-    for (; row + 4 <= own.rows; row += 4)
-        rows(type, &own, row, 4, backward, add);
-    for (; row < own.rows; row++)
-        rows(type, &own, row, 1, backward, add);
+    for (; row + 4 <= a.rows; row += 4)
+        rows(type, &a, row, 4, backward, add);
+    for (; row < a.rows; row++)
+        rows(type, &a, row, 1, backward, add);
 }
 
 INLINE void forward(cgp_dtype type, const cgp__cpu_columns *a) {

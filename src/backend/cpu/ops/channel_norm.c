@@ -5,37 +5,40 @@
  *     y = (x - mean) rstd weight + bias        rstd = 1 / sqrt(variance + eps)        h = (x - mean) rstd
  *     dweight = sum dy h        dbias = sum dy        dx = weight rstd (dy - dbias / rows - h dweight / rows)
  *
- * Forward saves mean and rstd, backward reads them and x. Each direction goes over its operands twice: for the sums,
+ * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands twice: for the sums,
  * and for y or dx. dx may be dy.
  *
- * Rows of few channels would leave vectors half empty, so several rows are taken for one wide row, and what
- * belongs to one channel is added up in the end:
+ * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the columns of one channel are added
+ * up in the end:
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
  *
- * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then what each column
- * is shifted and multiplied by. Groups begin anew with each set and are added in order: their bits depend on the set
- * alone, however many threads share them. */
+ * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then the shift and scale of each
+ * column. Groups begin anew with each set and are added in order: their bits depend on the set alone, not on the threads. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 
 #include <math.h>
 #include <string.h>
 
-#define WIDE 256     /* elements of a wide row, at most, that is made of several */
-#define CHUNK 512    /* columns of a part */
-#define GROUP 131072 /* elements of a part, about */
+#define WIDE 256     /* elements of a wide row made of several rows, at most */
+#define CHUNK 512    /* columns of an item */
+#define GROUP 131072 /* elements of an item, about */
 
 enum { MEAN, SCALE, SHIFT, SLOPE, FACTORS };
 
 /* Sizes that follow from a spec. */
 typedef struct layout {
-    int64_t sets, rows; /* of a set */
+    /* rows: of a set. */
+    int64_t sets, rows;
     int64_t channels, copies, width;
-    int64_t wide, rest;    /* wide rows of a set; elements behind them */
-    int64_t group, groups; /* wide rows in one; groups of a set */
-    int64_t chunks;        /* of the columns */
+    /* Wide rows of a set; elements behind them. */
+    int64_t wide, rest;
+    /* Wide rows in a group; groups of a set. */
+    int64_t group, groups;
+    /* Of the columns. */
+    int64_t chunks;
 } layout;
 
 static layout layout_of(const cgp__kernel_spec *spec) {
@@ -44,7 +47,7 @@ static layout layout_of(const cgp__kernel_spec *spec) {
     layout l = {.sets = batch ? 1 : spec->n,
                 .rows = spec->attributes.rows * (batch ? spec->n : 1),
                 .channels = channels};
-    /* The most copies of which a multiple of 16 elements is made; or else one. */
+    /* The most copies that make a multiple of 16 elements; or else one. */
     int64_t min = 16;
     while (min > 1 && min / 2 * channels % 16 == 0)
         min /= 2;
@@ -69,7 +72,7 @@ static int64_t set_factors(const layout *l) {
     return FACTORS * cgp__cpu_padded(l->width);
 }
 
-static int64_t temporaries(const cgp__kernel_spec *spec, int threads) {
+static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
     const layout l = layout_of(spec);
     (void)threads;
     return cgp__align_up(l.sets * l.groups * group_sums(&l) * (int64_t)sizeof(double)) +
@@ -98,9 +101,9 @@ static norm norm_of(const cgp__kernel *kernel, const cgp__kernel_args *args, boo
     return w;
 }
 
-/* What column 0 of a set has for a factor; a mean where the set is. */
-static float *factor_of(const norm *w, int64_t set, int which) {
-    return w->factors + set * set_factors(&w->l) + which * cgp__cpu_padded(w->l.width);
+/* The factors of one kind of a set, from column 0 on. */
+static float *factor_of(const norm *w, int64_t set, int kind) {
+    return w->factors + set * set_factors(&w->l) + kind * cgp__cpu_padded(w->l.width);
 }
 
 static double *sums_of(const norm *w, int64_t set, int64_t group) {
@@ -126,17 +129,17 @@ static cgp__cpu_columns columns_of(const norm *w, int64_t set, int64_t row, int6
                               .add = w->backward && cgp__cpu_adds(w->kernel, 0)};
 }
 
-/* --- the first time: sums --- */
+/* --- first pass: sums --- */
 
 static void run_sums(const norm *w, const cgp__cpu_columns *columns) {
     if (w->backward)
-        w->kernel->device->loops->columns_sums(columns);
+        w->kernel->device->kernels->columns_sums(columns);
     else
-        w->kernel->device->loops->columns_moments(columns);
+        w->kernel->device->kernels->columns_moments(columns);
 }
 
-/* Parts of all sets: some columns of a group. */
-static void sums_part(const void *work, int64_t begin, int64_t end, int thread) {
+/* Items of all sets: some columns of a group. */
+static void sums_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
     (void)thread;
@@ -164,7 +167,7 @@ static void make_sums(const norm *w) {
     const layout *l = &w->l;
     const int64_t items = l->sets * l->groups * l->chunks;
     const int64_t each = cgp__ceil_div(l->sets * l->rows * l->channels, items);
-    cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_part, w);
+    cgp__cpu_parallel_for(w->kernel->device, items, cgp__cpu_block_rows(each), sums_range, w);
 }
 
 /* Rows of x in copy `copy` of a group. */
@@ -174,14 +177,14 @@ static int64_t rows_of(const layout *l, int64_t group, int64_t copy) {
            (last && copy * l->channels < l->rest ? 1 : 0);
 }
 
-/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/columns.c. */
+/* Moments of `count` rows, to those of `before` rows; as merge_moments in kernels/channel_norm.c. */
 static void merge(double *to, const double *from, int64_t before, int64_t count,
                   const layout *l) {
-    const double share = (double)count / (double)(before + count);
+    const double fraction = (double)count / (double)(before + count);
     for (int64_t c = 0; c < l->channels; c++) {
         const double d = from[c] - to[c];
-        to[c] += d * share;
-        to[l->width + c] += from[l->width + c] + d * d * ((double)before * share);
+        to[c] += d * fraction;
+        to[l->width + c] += from[l->width + c] + d * d * ((double)before * fraction);
     }
 }
 
@@ -211,13 +214,13 @@ static double *gather(const norm *w, int64_t set) {
     return to;
 }
 
-/* --- the second time: y or dx --- */
+/* --- second pass: y or dx --- */
 
 /* A channel's factors are those of all its columns. */
 static void widen_factors(const norm *w, int64_t set) {
     const layout *l = &w->l;
-    for (int which = 0; which < FACTORS; which++) {
-        float *to = factor_of(w, set, which);
+    for (int kind = 0; kind < FACTORS; kind++) {
+        float *to = factor_of(w, set, kind);
         for (int64_t c = l->channels; c < l->width; c++)
             to[c] = to[c - l->channels];
     }
@@ -228,19 +231,19 @@ static int64_t apply_rows(const layout *l) {
     return cgp__cpu_block_rows(l->width);
 }
 
-/* What was just written, still in the cache. */
+/* The fused RELU, while y is in the cache. */
 static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
     const float slope = w->kernel->spec.attributes.slope;
     if (w->backward || slope == 1.0f) return;
-    w->kernel->device->loops->relu_forward(a->type, a->to, a->to, a->rows * a->width, slope);
+    w->kernel->device->kernels->relu_forward(a->type, a->to, a->to, a->rows * a->width, slope);
 }
 
-static void apply_part(const void *work, int64_t begin, int64_t end, int thread) {
+static void apply_range(const void *work, int64_t begin, int64_t end, int thread) {
     const norm *w = work;
     const layout *l = &w->l;
-    const cgp__cpu_kernels *loops = w->kernel->device->loops;
+    const cgp__cpu_kernels *kernels = w->kernel->device->kernels;
     void (*const apply)(const cgp__cpu_columns *) =
-        w->backward ? loops->columns_backward : loops->columns_forward;
+        w->backward ? kernels->columns_backward : kernels->columns_forward;
     const int64_t each = apply_rows(l), blocks = cgp__ceil_div(l->wide, each);
     (void)thread;
     for (int64_t item = begin; item < end; item++) {
@@ -263,12 +266,12 @@ static void apply_all(const norm *w) {
     for (int64_t set = 0; set < l->sets; set++)
         widen_factors(w, set);
     cgp__cpu_parallel_for(w->kernel->device, l->sets * cgp__ceil_div(l->wide, apply_rows(l)), 1,
-                          apply_part, w);
+                          apply_range, w);
 }
 
 /* --- forward --- */
 
-/* What a channel of a set is normalised with. What the mean loses as a float, the shift gives back. */
+/* The factors of a channel of a set. The shift compensates the rounding of the mean to float. */
 static void set_channel(const norm *w, int64_t set, int64_t c, double mean, double rstd) {
     const float *weight = w->args->param[0], *bias = w->args->param[1];
     const double scale = rstd * (double)(weight ? weight[c] : 1.0f);
@@ -365,11 +368,11 @@ static cgp_status backward(const cgp__kernel *kernel, const cgp__kernel_args *ar
 }
 
 const cgp__cpu_op cgp__cpu_batch_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {batch_forward, temporaries},
-    [CGP__BACKWARD_INPUT] = {backward, temporaries},
+    [CGP__FORWARD] = {batch_forward, workspace},
+    [CGP__BACKWARD_INPUT] = {backward, workspace},
 };
 
 const cgp__cpu_op cgp__cpu_instance_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {forward, temporaries},
-    [CGP__BACKWARD_INPUT] = {backward, temporaries},
+    [CGP__FORWARD] = {forward, workspace},
+    [CGP__BACKWARD_INPUT] = {backward, workspace},
 };

@@ -1,39 +1,38 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* product.c -- c [m, n] = or += a [m, k] b [k, n]: a block of rows of a by a range of columns of b.
+/* gemm.c -- the macro-kernel and the micro-kernel: c [m, n] = or += a [m, k] b [k, n], a block of rows of a by a range of columns
+ * of b.
  *
  *       k                 n
- *     +---+      +---+---+---+---+       a  in slivers of MR rows, packed to [k][MR] or as it is
- *   m |   |    k |   |###|   |   | k     #  the sliver of NR columns at work, packed [k][NR]
- *     |===|      |   |###|   |   |       =  the sliver of rows at work
+ *     +---+      +---+---+---+---+       a  in micro-panels of MR rows, packed to [k][MR] or read in place
+ *   m |   |    k |   |###|   |   | k     #  the current micro-panel of NR columns, packed to [k][NR]
+ *     |===|      |   |###|   |   |       =  the current micro-panel of rows
  *     |   |      +---+---+---+---+
- *     +---+    m |   |ooo|               o  its tile of c: MR x NV vectors of sums in registers
+ *     +---+    m |   |ooo|               o  the micro-tile of c: MR x NV vectors of sums in registers
  *
- * While a tile is computed the vector units are busy, the ports to memory are not. So every few
- * steps some of the next sliver of b is packed, of what will be packed after it called from memory,
- * and of the next tile of c. Few times: what they cost is mostly to ask whether there is something
- * to do.
+ * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it therefore interleaves
+ * packing of the next micro-panel of b with prefetches: of the micro-panel after that, of the next micro-tile of c, of the next block's a.
+ * Only every few steps, because most of the cost is the test for work.
  *
- * An element of c is a chain of FMAs over the k of a block, in order, added to what was there:
- * a function of its row of a and its column of b, wherever in the matrices they are. Tiles at the
- * edges are computed whole, on zeros or on a row more than once, and stored in part. */
-#include "backend/cpu/kernels/lines.h"
+ * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value: a function of its row of a and
+ * its column of b alone. Micro-tiles at the edges are computed whole, on zeros or with a row repeated, and stored in part. */
+#include "backend/cpu/kernels/prefetch.h"
 
 #define MR (LANES / 2)
 #define NV 3
 #define NR (NV * LANES)
-#define STEP 4    /* of k */
-#define TURNS 32  /* of other things in a tile, at most */
-#define RUN 64    /* of k, whose a is packed at a time */
-#define AT_ONCE 8 /* lines called ahead */
-_Static_assert(CGP__PRODUCT_COLUMNS % NR == 0 && CGP__PRODUCT_ROWS % LANES == 0,
-               "blocks are whole slivers");
+#define STEP 4         /* of k */
+#define INTERLEAVES 32 /* in a micro-tile, at most */
+#define PACK_RUN 64    /* of k, of all rows of a before the next run */
+#define MAX_LINES 8    /* prefetched at a time from the next block's a */
+_Static_assert(CGP__GEMM_NR % NR == 0 && CGP__GEMM_MR % LANES == 0,
+               "blocks are whole micro-panels");
 
 #define UNROLL _Pragma("GCC unroll 16")
 
 /* --- packing --- */
 
-/* exchange_span(): blocks of `span` change places across the diagonal; after spans 1, 2, 4, ... lane j of r[i] is what
- * lane i of r[j] was. Lanes of (a, b) are counted through; a compiler wants constants for them. */
+/* exchange_span(): swap blocks of `span` across the diagonal; after spans 1, 2, 4, ... lane j of r[i] holds
+ * the former lane i of r[j]. Lanes are numbered through (a, b), as constants. */
 #define LOWER(lane, span) ((lane) & (span) ? (lane) + LANES - (span) : (lane))
 #define UPPER(lane, span) ((lane) & (span) ? (lane) + LANES : (lane) + (span))
 #define EIGHT(PICK, from, span)                                                                \
@@ -71,8 +70,7 @@ INLINE void transpose(vec r[LANES]) {
 #endif
 }
 
-/* LANES rows of a matrix from element i on, `stride` apart, of which `rows` are there: n <= LANES
- * elements of each, transposed. */
+/* n <= LANES elements of each of LANES rows from element i on, `stride` apart, transposed; rows from `rows` on are zero. */
 INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int64_t i,
                             int64_t stride, int64_t rows, int64_t n) {
     if (rows == LANES && n == LANES) {
@@ -85,57 +83,58 @@ INLINE void load_transposed(cgp_dtype type, vec r[LANES], const void *from, int6
     transpose(r);
 }
 
-/* A vector of LANES rows at one k, to the two slivers they belong to. */
-INLINE void store_halves(float *to, vec x, int64_t sliver) {
+/* A vector of LANES rows at one k, to their two micro-panels. */
+INLINE void store_halves(float *to, vec x, int64_t panel) {
     const halfvec low = LOW_HALF(x), high = HIGH_HALF(x);
     memcpy(to, &low, sizeof low);
-    memcpy(to + sliver, &high, sizeof high);
+    memcpy(to + panel, &high, sizeof high);
 }
 
-/* Elements `from` to `end` of LANES rows of a, of which `there` are there, to two slivers. */
-INLINE void pack_run(cgp_dtype type, float *to, int64_t sliver, const cgp__matrix *a,
+/* Elements `from` to `end` of LANES rows of a to two micro-panels; rows from `there` on are zero. */
+INLINE void pack_run(cgp_dtype type, float *to, int64_t panel, const cgp__matrix *a,
                      int64_t first, int64_t there, int64_t from, int64_t end) {
     for (int64_t p = from; a->column != 1 && p < end; p++) {
         const int64_t at = first + p * a->column;
         const vec x =
             there == LANES ? load_as(type, a->at, at) : load_part_as(type, a->at, at, there);
-        store_halves(to + p * MR, x, sliver);
+        store_halves(to + p * MR, x, panel);
     }
     for (int64_t p = from; a->column == 1 && p < end; p += LANES) {
         const int64_t n = end - p < LANES ? end - p : LANES;
         vec r[LANES];
         load_transposed(type, r, a->at, first + p, a->row, there, n);
         for (int64_t q = 0; q < n; q++)
-            store_halves(to + (p + q) * MR, r[q], sliver);
+            store_halves(to + (p + q) * MR, r[q], panel);
     }
 }
 
-/* Rows of a, LANES at a time, to slivers [k][MR] one after the other; missing rows are zero. A run of
- * all of them before the next one: columns of a lie in so many pages as a run has elements. */
+/* Rows of a, LANES at a time, to consecutive micro-panels [k][MR]; missing rows are zero. All rows of a run of k go before the
+ * next run: the columns of a run lie in as many pages as it has elements. */
 INLINE void pack_rows(cgp_dtype type, float *to, const cgp__matrix *a, int64_t rows,
                       int64_t k) {
-    const int64_t sliver = k * MR;
-    for (int64_t p = 0; p < k; p += RUN)
+    const int64_t panel = k * MR;
+    for (int64_t p = 0; p < k; p += PACK_RUN)
         for (int64_t i = 0; i < rows; i += LANES)
-            pack_run(type, to + i * k, sliver, a, i * a->row,
-                     rows - i < LANES ? rows - i : LANES, p, k - p < RUN ? k : p + RUN);
+            pack_run(type, to + i * k, panel, a, i * a->row,
+                     rows - i < LANES ? rows - i : LANES, p,
+                     k - p < PACK_RUN ? k : p + PACK_RUN);
 }
 
-void CGP__CPU_NAME(product_rows)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
+void CGP__CPU_NAME(gemm_pack_a)(float *to, const cgp__matrix *a, int64_t rows, int64_t k) {
     FOR_TYPE(a->type, pack_rows, to, a, rows, k);
 }
 
-/* Rows are contiguous in each window: LANES of them are copied from every window in turn. */
-void CGP__CPU_NAME(product_windows)(float *to, const float *at, const int64_t *windows,
-                                    int64_t count, int64_t first, int64_t rows) {
-    const int64_t sliver = count * MR;
-    for (int64_t i = 0; i < rows; i += LANES, to += 2 * sliver) {
+/* Rows are contiguous in each window: copy LANES of them from every window in turn. */
+void CGP__CPU_NAME(gemm_pack_windows)(float *to, const float *at, const int64_t *windows,
+                                      int64_t count, int64_t first, int64_t rows) {
+    const int64_t panel = count * MR;
+    for (int64_t i = 0; i < rows; i += LANES, to += 2 * panel) {
         const int64_t there = rows - i < LANES ? rows - i : LANES;
         const float *from = at + first + i;
         for (int64_t p = 0; there == LANES && p < count; p++)
-            store_halves(to + p * MR, load(from + windows[p]), sliver);
+            store_halves(to + p * MR, load(from + windows[p]), panel);
         for (int64_t p = 0; there < LANES && p < count; p++)
-            store_halves(to + p * MR, load_part(from + windows[p], there), sliver);
+            store_halves(to + p * MR, load_part(from + windows[p], there), panel);
     }
 }
 
@@ -175,7 +174,7 @@ static void pack_columns(float *to, const cgp__matrix *b, int64_t columns, int64
     FOR_TYPE(b->type, pack_columns_as, to, b, columns, k);
 }
 
-/* The same of a b that is made of taps: by what is left of one, and whole ones. */
+/* pack_columns() for a b made of taps: the rest of a tap, then whole ones. */
 static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_t columns) {
     const cgp__taps *taps = &block->taps;
     const float *const begin = (const float *)block->b.at + column * taps->depth;
@@ -192,35 +191,40 @@ static void pack_taps(float *to, const cgp__block *block, int64_t column, int64_
     }
 }
 
-/* --- tiles --- */
+/* --- the micro-kernel --- */
 
-/* Rows of b that are packed meanwhile, `each` at a time. */
-typedef struct copies {
+/* Rows of b to pack, `each` at a time. */
+typedef struct pack_stream {
     cgp_dtype type;
     const char *from;
-    int64_t row; /* bytes from row to row */
+    /* Bytes from row to row. */
+    int64_t row;
     float *to;
     int64_t columns, left, each;
-} copies;
+} pack_stream;
 
-/* What else is done, every so many steps: the next sliver of b packed, lines called of the one after it, of the next
- * block's a, of the next tile of c. */
-typedef struct errands {
+/* Work interleaved with the micro-kernel, every `steps` steps: pack the next micro-panel of b, prefetch the one after it, the
+ * next block's a and the next micro-tile of c. */
+typedef struct interleave {
     int64_t steps;
-    copies copies;
-    lines a, b, c;
-} errands;
+    pack_stream pack;
+    prefetch_stream a, b, c;
+} interleave;
 
-typedef struct tile {
+typedef struct micro_tile {
     const cgp__block *block;
-    int64_t rows, columns;    /* <= MR, <= NR: those to be stored */
-    int64_t row, column;      /* in c */
-    const float *a, *b;       /* [k][MR], [k][NR] */
-    const float *rows_of[MR]; /* of a, where it is not packed */
-    errands *ahead;
-} tile;
+    /* To be stored: <= MR, <= NR. */
+    int64_t rows, columns;
+    /* In c. */
+    int64_t row, column;
+    /* [k][MR], [k][NR]. */
+    const float *a, *b;
+    /* Of an a that is not packed. */
+    const float *rows_of[MR];
+    interleave *interleave;
+} micro_tile;
 
-INLINE void copy_rows(cgp_dtype type, copies *c) {
+INLINE void pack_some(cgp_dtype type, pack_stream *c) {
     int64_t n = c->each < c->left ? c->each : c->left;
     c->left -= n;
     for (; n > 0; n--) {
@@ -230,11 +234,11 @@ INLINE void copy_rows(cgp_dtype type, copies *c) {
     }
 }
 
-INLINE void take_turn(errands *t) {
-    FOR_TYPE(t->copies.type, copy_rows, &t->copies);
-    call_lines(&t->a, 0);
-    call_lines(&t->b, 0);
-    call_lines(&t->c, 1);
+INLINE void run_interleaved(interleave *t) {
+    FOR_TYPE(t->pack.type, pack_some, &t->pack);
+    prefetch_some(&t->a, 0);
+    prefetch_some(&t->b, 0);
+    prefetch_some(&t->c, 1);
 }
 
 /* A row of packed a at one k. */
@@ -260,12 +264,12 @@ INLINE void accumulate_rows(vec sums[MR][NV], const float *const rows[MR], int64
     }
 }
 
-/* Runs of k that a's rows are in. */
+/* Contiguous runs of k in a row of a. */
 INLINE int64_t segments_of(const cgp__block *block) {
     return block->windows.rows ? block->windows.segments : 1;
 }
 
-/* Elements from the first row of c, or of what it is added to, to another one. */
+/* Offset in elements of a row of c, and of the matrix that is added. */
 INLINE int64_t c_row(const cgp__block *block, int64_t row) {
     return block->c_rows ? block->c_rows[row] : row * block->stride;
 }
@@ -274,8 +278,8 @@ INLINE int64_t from_row(const cgp__block *block, int64_t row) {
     return block->from_rows ? block->from_rows[row] : row * block->from.row;
 }
 
-/* A tile at an edge: its sums by way of memory. */
-static void store_edge(const tile *t, const float sums[MR][NR]) {
+/* A micro-tile at an edge: store its sums through memory. */
+static void store_edge(const micro_tile *t, const float sums[MR][NR]) {
     const cgp__block *block = t->block;
     for (int64_t i = 0; i < t->rows; i++)
         for (int64_t j = 0; j < t->columns; j += LANES) {
@@ -290,8 +294,8 @@ static void store_edge(const tile *t, const float sums[MR][NR]) {
         }
 }
 
-/* sums += what the tile is added to, of `type`. */
-INLINE void add_from(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
+/* sums += from, of `type`. */
+INLINE void add_from(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int nv) {
     const void *from = t->block->from.at;
     UNROLL for (int i = 0; i < MR; i++) {
         const int64_t at = from_row(t->block, t->row + i) + t->column;
@@ -299,7 +303,7 @@ INLINE void add_from(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
     }
 }
 
-INLINE void store_whole(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv) {
+INLINE void store_whole(cgp_dtype type, const micro_tile *t, vec sums[MR][NV], int nv) {
     const cgp__block *block = t->block;
     UNROLL for (int i = 0; i < MR; i++) {
         const int64_t at = c_row(block, t->row + i) + t->column;
@@ -308,7 +312,7 @@ INLINE void store_whole(cgp_dtype type, const tile *t, vec sums[MR][NV], int nv)
     }
 }
 
-INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
+INLINE void store_tile(const micro_tile *t, vec sums[MR][NV], int nv) {
     const cgp__block *block = t->block;
     if (t->rows < MR || t->columns < nv * LANES) {
         float edge[MR][NR];
@@ -325,16 +329,16 @@ INLINE void store_tile(const tile *t, vec sums[MR][NV], int nv) {
     FOR_TYPE(block->type, store_whole, t, sums, nv);
 }
 
-/* nv vectors of columns, and packed a. */
-INLINE void run_packed(const tile *t, int nv) {
+/* nv vectors of columns, packed a. */
+INLINE void micro_kernel_packed(const micro_tile *t, int nv) {
     const float *a = t->a, *b = t->b;
-    const int64_t k = t->block->k, steps = k / STEP, each = t->ahead->steps;
+    const int64_t k = t->block->k, steps = k / STEP, each = t->interleave->steps;
     vec sums[MR][NV];
     UNROLL for (int i = 0; i < MR; i++) UNROLL for (int j = 0; j < nv; j++) sums[i][j] =
         (vec){0};
     for (int64_t left = steps, n; left > 0; left -= n) {
         n = each < left ? each : left;
-        take_turn(t->ahead);
+        run_interleaved(t->interleave);
         for (const float *const end = b + n * STEP * NR; b < end;
              a += STEP * MR, b += STEP * NR)
             UNROLL for (int p = 0; p < STEP; p++) accumulate(sums, a + p * MR, b + p * NR, nv);
@@ -344,8 +348,8 @@ INLINE void run_packed(const tile *t, int nv) {
     store_tile(t, sums, nv);
 }
 
-/* Rows of a as they are, in segments. */
-INLINE void run_rows(const tile *t, int nv) {
+/* Rows of a in place, in segments. */
+INLINE void micro_kernel_rows(const micro_tile *t, int nv) {
     const cgp__block *block = t->block;
     const int64_t segments = segments_of(block), length = block->k / segments;
     const float *b = t->b, *rows[MR];
@@ -360,8 +364,8 @@ INLINE void run_rows(const tile *t, int nv) {
         const int64_t end = q + length, steps = q + length / STEP * STEP;
         for (; q < steps; q += STEP, b += STEP * NR) {
             if (--wait == 0) {
-                take_turn(t->ahead);
-                wait = t->ahead->steps;
+                run_interleaved(t->interleave);
+                wait = t->interleave->steps;
             }
             UNROLL for (int p = 0; p < STEP; p++)
                 accumulate_rows(sums, rows, q + p, b + p * NR, nv);
@@ -372,123 +376,126 @@ INLINE void run_rows(const tile *t, int nv) {
     store_tile(t, sums, nv);
 }
 
-INLINE void run_tile(const tile *t, int nv) {
+INLINE void micro_kernel(const micro_tile *t, int nv) {
     if (t->a)
-        run_packed(t, nv);
+        micro_kernel_packed(t, nv);
     else
-        run_rows(t, nv);
+        micro_kernel_rows(t, nv);
 }
 
-/* Not followed by the sanitizers of threads and addresses, which would look at each of its loads: a step would take
- * thirty times as long. They follow the packing of what is read here, and whoever reads c; tests of products have
- * guards around every operand and the workspace. */
+/* Not instrumented by the thread and address sanitizers, which would check each of its loads: a step would take thirty times as
+ * long. They check the packing of its operands and the readers of c; the tests put guards around every operand and
+ * the workspace. */
 __attribute__((no_sanitize("thread"), no_sanitize("address"))) static void
-run_tile_of(const tile *t) {
+run_micro_kernel(const micro_tile *t) {
     if (t->columns > 2 * LANES)
-        run_tile(t, 3);
+        micro_kernel(t, 3);
     else if (t->columns > LANES)
-        run_tile(t, 2);
+        micro_kernel(t, 2);
     else
-        run_tile(t, 1);
+        micro_kernel(t, 1);
 }
 
-/* --- a range of columns --- */
+/* --- the macro-kernel: a range of columns --- */
 
-/* Where a range is at: the sliver at work. */
 typedef struct range {
     const cgp__block *block;
-    int64_t first, begin,
-        end;           /* columns: of the range, of the sliver at work, of the range's end */
-    int64_t tiles;     /* of a sliver */
-    int ahead;         /* of block->ahead: what is called next */
-    int64_t lines;     /* of all of it, at a time */
-    int64_t turns;     /* of a tile */
-    float *now, *next; /* packed slivers */
-    lines c;           /* of a tile */
+    /* Columns: the range's first, the current micro-panel's first, the range's end. */
+    int64_t first, begin, end;
+    /* Micro-tiles of a micro-panel, interleaves of a micro-tile. */
+    int64_t tiles, interleaves;
+    /* Index of the next entry of block->prefetch; lines of it at a time. */
+    int next_prefetch;
+    int64_t lines;
+    /* Packed micro-panels. */
+    float *current, *next;
+    /* Of a micro-tile of c. */
+    prefetch_stream c;
 } range;
 
-/* Slivers whose rows are contiguous are packed while the one before them is at work. */
-static bool packs_ahead(const range *r, int64_t begin) {
-    return r->turns > 0 && r->block->b.column == 1 && r->block->taps.depth == 0 &&
+/* Micro-panels with contiguous rows are packed while the one before them is multiplied. */
+static bool packs_interleaved(const range *r, int64_t begin) {
+    return r->interleaves > 0 && r->block->b.column == 1 && r->block->taps.depth == 0 &&
            begin > r->first && begin < r->end;
 }
 
-static copies next_copies(const range *r) {
+static pack_stream pack_next(const range *r) {
     const cgp__matrix *b = &r->block->b;
-    const int64_t turns = r->tiles * r->turns, begin = r->begin + NR;
-    if (!packs_ahead(r, begin)) return (copies){.left = 0};
-    return (copies){.type = b->type,
-                    .from = cgp__cpu_at(b->type, b->at, begin),
-                    .row = bytes_of(b->type, b->row),
-                    .to = r->next,
-                    .columns = r->end - begin < NR ? r->end - begin : NR,
-                    .left = r->block->k,
-                    .each = (r->block->k + turns - 1) / turns};
+    const int64_t calls = r->tiles * r->interleaves, begin = r->begin + NR;
+    if (!packs_interleaved(r, begin)) return (pack_stream){.left = 0};
+    return (pack_stream){.type = b->type,
+                         .from = cgp__cpu_at(b->type, b->at, begin),
+                         .row = bytes_of(b->type, b->row),
+                         .to = r->next,
+                         .columns = r->end - begin < NR ? r->end - begin : NR,
+                         .left = r->block->k,
+                         .each = (r->block->k + calls - 1) / calls};
 }
 
-/* The sliver of b that is packed after those, for the tiles of this one to call. */
-static lines next_sliver(const range *r) {
+/* The first micro-panel of b that this one does not pack, to be prefetched. */
+static prefetch_stream prefetch_micro_panel(const range *r) {
     const cgp__block *block = r->block;
     const cgp__matrix *b = &block->b;
     const bool by_rows = b->column == 1;
-    const int64_t begin = r->begin + (packs_ahead(r, r->begin + NR) ? 2 * NR : NR);
+    const int64_t begin = r->begin + (packs_interleaved(r, r->begin + NR) ? 2 * NR : NR);
     const int64_t left = r->end - begin, n = left < NR ? left : NR;
-    if (n <= 0 || block->taps.depth) return (lines){.count = 0};
-    return lines_of(cgp__cpu_at(b->type, b->at, begin * b->column), by_rows ? block->k : n,
-                    bytes_of(b->type, by_rows ? n : block->k),
-                    bytes_of(b->type, by_rows ? b->row : b->column), r->tiles * r->turns);
+    if (n <= 0 || block->taps.depth) return (prefetch_stream){.count = 0};
+    return prefetch_stream_of(cgp__cpu_at(b->type, b->at, begin * b->column),
+                              by_rows ? block->k : n, bytes_of(b->type, by_rows ? n : block->k),
+                              bytes_of(b->type, by_rows ? b->row : b->column),
+                              r->tiles * r->interleaves);
 }
 
-/* A tile of c. */
-static lines any_tile(const range *r) {
+/* Any micro-tile of c. */
+static prefetch_stream prefetch_tile(const range *r) {
     const cgp__block *block = r->block;
-    return lines_of(block->c, MR, bytes_of(block->type, NR),
-                    bytes_of(block->type, block->stride), r->turns);
+    return prefetch_stream_of(block->c, MR, bytes_of(block->type, NR),
+                              bytes_of(block->type, block->stride), r->interleaves);
 }
 
-/* The next one: below, or on top of the next sliver. */
-static lines next_tile(const range *r, int64_t i) {
+/* The next micro-tile: below, or at the top of the next micro-panel. */
+static prefetch_stream prefetch_next_tile(const range *r, int64_t i) {
     const cgp__block *block = r->block;
     const bool below = i + MR < block->rows;
     const int64_t row = below ? i + MR : 0, column = below ? r->begin : r->begin + NR;
-    lines c = r->c;
+    prefetch_stream c = r->c;
     c.at = cgp__cpu_at(block->type, block->c, c_row(block, row) + column);
     c.end = c.at + bytes_of(block->type, NR);
     return c;
 }
 
-/* This range's part of what is called ahead of its use. */
-static lines part_ahead(const range *r, const cgp__ahead *ahead) {
-    const int64_t slivers = (r->block->columns + NR - 1) / NR;
-    const int64_t each = (ahead->runs + slivers - 1) / slivers, first = r->first / NR * each;
-    const int64_t mine = (r->end - r->first + NR - 1) / NR * each, left = ahead->runs - first;
-    lines a = {.count = 0};
+/* This range's part of an entry of block->prefetch. */
+static prefetch_stream prefetch_entry(const range *r, const cgp__cpu_prefetch *p) {
+    const int64_t panels = (r->block->columns + NR - 1) / NR;
+    const int64_t each = (p->runs + panels - 1) / panels, first = r->first / NR * each;
+    const int64_t mine = (r->end - r->first + NR - 1) / NR * each, left = p->runs - first;
+    prefetch_stream a = {.count = 0};
     if (left > 0)
-        a = lines_of(ahead->at + first * ahead->stride, left < mine ? left : mine,
-                     ahead->length, ahead->stride, 1);
+        a = prefetch_stream_of(p->at + first * p->stride, left < mine ? left : mine, p->length,
+                               p->stride, 1);
     a.each = r->lines;
     return a;
 }
 
-/* So many lines at a time that all parts are called, if they are not too many to be on their way at once. */
-static int64_t lines_ahead(const range *r) {
-    const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_ahead;
-    const int64_t calls = tiles > 0 ? tiles * r->turns : 0;
+/* Lines at a time to prefetch all entries, limited by the loads in flight. */
+static int64_t lines_at_a_time(const range *r) {
+    const int64_t tiles = (r->end - r->first + NR - 1) / NR * r->tiles - r->block->n_prefetch;
+    const int64_t calls = tiles > 0 ? tiles * r->interleaves : 0;
     int64_t count = 0;
-    for (int i = 0; i < r->block->n_ahead; i++)
-        count += part_ahead(r, &r->block->ahead[i]).count;
+    for (int i = 0; i < r->block->n_prefetch; i++)
+        count += prefetch_entry(r, &r->block->prefetch[i]).count;
     const int64_t each = calls > 0 ? (count + calls - 1) / calls : 0;
-    return each < AT_ONCE ? each : AT_ONCE;
+    return each < MAX_LINES ? each : MAX_LINES;
 }
 
-/* What is called in the next tile, if it is not the same as in this one. */
-INLINE void go_on_ahead(range *r, lines *a) {
-    while (a->count == 0 && r->ahead < r->block->n_ahead)
-        *a = part_ahead(r, &r->block->ahead[r->ahead++]);
+/* The next entry, once this one is done. */
+INLINE void next_entry(range *r, prefetch_stream *a) {
+    while (a->count == 0 && r->next_prefetch < r->block->n_prefetch)
+        *a = prefetch_entry(r, &r->block->prefetch[r->next_prefetch++]);
 }
 
-/* Rows of a that are not there are computed, not stored. */
-static void set_rows(tile *t) {
+/* Missing rows of a repeat the last one; they are computed and not stored. */
+static void set_rows(micro_tile *t) {
     const cgp__block *block = t->block;
     for (int i = 0; i < MR; i++) {
         const int64_t row = t->row + (i < t->rows ? i : t->rows - 1);
@@ -497,54 +504,55 @@ static void set_rows(tile *t) {
     }
 }
 
-static void run_sliver(range *r, errands *ahead) {
+static void run_micro_panel(range *r, interleave *work) {
     const cgp__block *block = r->block;
     const int64_t left = r->end - r->begin;
     for (int64_t i = 0; i < block->rows; i += MR) {
-        tile t = {.block = block,
-                  .rows = block->rows - i < MR ? block->rows - i : MR,
-                  .columns = left < NR ? left : NR,
-                  .row = i,
-                  .column = r->begin,
-                  .b = r->now,
-                  .ahead = ahead};
+        micro_tile t = {.block = block,
+                        .rows = block->rows - i < MR ? block->rows - i : MR,
+                        .columns = left < NR ? left : NR,
+                        .row = i,
+                        .column = r->begin,
+                        .b = r->current,
+                        .interleave = work};
         if (block->windows.rows || block->rows_at)
             set_rows(&t);
         else
             t.a = block->a + i * block->k;
-        go_on_ahead(r, &ahead->a);
-        ahead->c = next_tile(r, i);
-        run_tile_of(&t);
+        next_entry(r, &work->a);
+        work->c = prefetch_next_tile(r, i);
+        run_micro_kernel(&t);
     }
 }
 
-void CGP__CPU_NAME(product_columns)(const cgp__block *block, int64_t begin, int64_t end,
-                                    float *capacity) {
+void CGP__CPU_NAME(gemm_columns)(const cgp__block *block, int64_t begin, int64_t end,
+                                 float *packed_b) {
     const int64_t segments = segments_of(block), steps = block->k / segments / STEP * segments;
     range r = {.block = block,
                .first = begin,
                .begin = begin,
                .end = end,
                .tiles = (block->rows + MR - 1) / MR,
-               .now = capacity,
-               .next = capacity + block->k * CGP__PRODUCT_COLUMNS};
-    errands ahead = {.steps = steps > 4 * TURNS ? (steps + TURNS - 1) / TURNS : 4};
-    r.turns = steps / ahead.steps;
-    r.c = any_tile(&r);
-    r.lines = lines_ahead(&r);
-    ahead.a = (lines){.count = 0};
+               .current = packed_b,
+               .next = packed_b + block->k * CGP__GEMM_NR};
+    interleave work = {
+        .steps = steps > 4 * INTERLEAVES ? (steps + INTERLEAVES - 1) / INTERLEAVES : 4};
+    r.interleaves = steps / work.steps;
+    r.c = prefetch_tile(&r);
+    r.lines = lines_at_a_time(&r);
+    work.a = (prefetch_stream){.count = 0};
     for (; r.begin < end; r.begin += NR) {
         const int64_t left = end - r.begin, columns = left < NR ? left : NR;
         const cgp__matrix b = cgp__matrix_from(block->b, 0, r.begin);
         if (block->taps.depth)
-            pack_taps(r.now, block, r.begin, columns);
-        else if (!packs_ahead(&r, r.begin))
-            pack_columns(r.now, &b, columns, block->k);
-        ahead.copies = next_copies(&r);
-        ahead.b = next_sliver(&r);
-        run_sliver(&r, &ahead);
-        float *const now = r.next;
-        r.next = r.now;
-        r.now = now;
+            pack_taps(r.current, block, r.begin, columns);
+        else if (!packs_interleaved(&r, r.begin))
+            pack_columns(r.current, &b, columns, block->k);
+        work.pack = pack_next(&r);
+        work.b = prefetch_micro_panel(&r);
+        run_micro_panel(&r, &work);
+        float *const next = r.next;
+        r.next = r.current;
+        r.current = next;
     }
 }

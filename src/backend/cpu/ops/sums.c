@@ -1,37 +1,39 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sums.c -- what several ops and the optimizer need, shared by the threads of a device.
+/* sums.c -- copies, conversions and sums that several ops and the pipeline use, on the threads of a device.
  *
- * Elementwise work is split where it may be; the sum of a column belongs to one thread; sums of
- * squares are kept per block and added in the order of blocks. */
+ * Elementwise work is split anywhere; the sum of a column belongs to one thread; sums of squares are kept per block and added
+ * in the order of blocks. */
 #include "backend/cpu/cpu.h"
 
 #include <string.h>
 
 typedef struct flat {
-    const cgp__cpu_kernels *loops;
+    const cgp__cpu_kernels *kernels;
     cgp_dtype to_type, from_type;
     void *to;
     const void *from;
     bool add;
-    int64_t rows, width; /* sum_rows */
-    double *sums;        /* sum_squares, [blocks] */
-    int64_t *found;      /* find_nonfinite, [blocks] */
-    const cgp__update *update;
+    /* sum_rows */
+    int64_t rows, width;
+    /* sum_squares, [blocks] */
+    double *sums;
+    /* find_nonfinite, [blocks] */
+    int64_t *found;
 } flat;
 
-/* --- sum_rows: parts are columns --- */
+/* --- sum_rows: items are columns --- */
 
 static void sum_columns(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     (void)thread;
-    w->loops->sum_rows((float *)w->to + begin, w->from_type,
-                       cgp__cpu_at(w->from_type, w->from, begin), w->rows, end - begin,
-                       w->width, w->add);
+    w->kernels->sum_rows((float *)w->to + begin, w->from_type,
+                         cgp__cpu_at(w->from_type, w->from, begin), w->rows, end - begin,
+                         w->width, w->add);
 }
 
 void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const void *x,
                        int64_t rows, int64_t width, bool add) {
-    const flat work = {.loops = device->loops,
+    const flat work = {.kernels = device->kernels,
                        .from_type = type,
                        .to = sum,
                        .from = x,
@@ -44,7 +46,7 @@ void cgp__cpu_sum_rows(cgp__device *device, float *sum, cgp_dtype type, const vo
 
 /* --- to = or += from --- */
 
-static void pass_part(const void *work, int64_t begin, int64_t end, int thread) {
+static void pass_range(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     const int64_t n = end - begin;
     void *to = cgp__cpu_at(w->to_type, w->to, begin);
@@ -55,49 +57,49 @@ static void pass_part(const void *work, int64_t begin, int64_t end, int thread) 
     }
     const void *from = cgp__cpu_at(w->from_type, w->from, begin);
     if (w->add)
-        w->loops->add(w->to_type, to, to, w->from_type, from, n);
+        w->kernels->add(w->to_type, to, to, w->from_type, from, n);
     else
-        w->loops->convert(w->to_type, to, w->from_type, from, n);
+        w->kernels->convert(w->to_type, to, w->from_type, from, n);
 }
 
 /* `to` may be NULL. */
 void cgp__cpu_pass(cgp__device *device, cgp_dtype type, void *to, const void *from, int64_t n,
                    bool add) {
-    const flat work = {.loops = device->loops,
+    const flat work = {.kernels = device->kernels,
                        .to_type = type,
                        .from_type = type,
                        .to = to,
                        .from = from,
                        .add = add};
     if (to && (add || to != from))
-        cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
+        cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
 
 void cgp__cpu_convert(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
                       const void *from, int64_t n) {
-    const flat work = {.loops = device->loops,
+    const flat work = {.kernels = device->kernels,
                        .to_type = to_type,
                        .from_type = from_type,
                        .to = to,
                        .from = from};
-    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
+    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
 
 void cgp__cpu_clear(cgp__device *device, float *to, int64_t n) {
     const flat work = {.to = to};
-    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_part, &work);
+    cgp__cpu_parallel_for(device, n, CGP__CPU_SPLIT, pass_range, &work);
 }
 
 /* --- sum_squares --- */
 
-#define WINDOW 256 /* blocks whose sums are kept at a time */
+#define WINDOW 256 /* blocks in the buffer of sums */
 
-static void squares_part(const void *work, int64_t begin, int64_t end, int thread) {
+static void squares_range(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     (void)thread;
     for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
         const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
-        w->loops->sum_squares(&w->sums[at / CGP__CPU_SPLIT], (const float *)w->from + at, n);
+        w->kernels->sum_squares(&w->sums[at / CGP__CPU_SPLIT], (const float *)w->from + at, n);
     }
 }
 
@@ -106,8 +108,8 @@ double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
     double sums[WINDOW], sum = 0.0;
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t end = n - begin < window ? n - begin : window;
-        const flat work = {.loops = device->loops, .from = x + begin, .sums = sums};
-        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, squares_part, &work);
+        const flat work = {.kernels = device->kernels, .from = x + begin, .sums = sums};
+        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, squares_range, &work);
         for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++)
             sum += sums[block];
     }
@@ -116,13 +118,13 @@ double cgp__cpu_sum_squares(cgp__device *device, const float *x, int64_t n) {
 
 /* --- find_nonfinite --- */
 
-static void find_part(const void *work, int64_t begin, int64_t end, int thread) {
+static void find_range(const void *work, int64_t begin, int64_t end, int thread) {
     const flat *w = work;
     (void)thread;
     for (int64_t at = begin; at < end; at += CGP__CPU_SPLIT) {
         const int64_t left = end - at, n = left < CGP__CPU_SPLIT ? left : CGP__CPU_SPLIT;
-        w->loops->find_nonfinite(&w->found[at / CGP__CPU_SPLIT], (const float *)w->from + at,
-                                 n);
+        w->kernels->find_nonfinite(&w->found[at / CGP__CPU_SPLIT], (const float *)w->from + at,
+                                   n);
     }
 }
 
@@ -131,30 +133,11 @@ int64_t cgp__cpu_find_nonfinite(cgp__device *device, const float *x, int64_t n) 
     int64_t found[WINDOW];
     for (int64_t begin = 0; begin < n; begin += window) {
         const int64_t end = n - begin < window ? n - begin : window;
-        const flat work = {.loops = device->loops, .from = x + begin, .found = found};
-        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, find_part, &work);
+        const flat work = {.kernels = device->kernels, .from = x + begin, .found = found};
+        cgp__cpu_parallel_for(device, end, CGP__CPU_SPLIT, find_range, &work);
         for (int64_t block = 0; block * CGP__CPU_SPLIT < end; block++) {
             if (found[block] >= 0) return begin + block * CGP__CPU_SPLIT + found[block];
         }
     }
     return -1;
-}
-
-/* --- one optimizer update --- */
-
-static void update_part(const void *work, int64_t begin, int64_t end, int thread) {
-    const flat *w = work;
-    cgp__update part = *w->update;
-    (void)thread;
-    part.n = end - begin;
-    part.param += begin;
-    part.grad += begin;
-    for (int s = 0; s < 2; s++)
-        part.state[s] = part.state[s] ? part.state[s] + begin : NULL;
-    w->loops->update(&part);
-}
-
-void cgp__cpu_update(cgp__device *device, const cgp__update *update) {
-    const flat work = {.loops = device->loops, .update = update};
-    cgp__cpu_parallel_for(device, update->n, CGP__CPU_SPLIT, update_part, &work);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_laws.c -- what each backend promises alone, mostly bit for bit: in place is apart, a sample's result does not
- * depend on its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more
- * workspace; and what BATCH_NORM does to its running statistics. */
+/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a sample's result does not depend on
+ * its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more workspace;
+ * and BATCH_NORM's running statistics. */
 #include "harness.h"
 
 static uint64_t seed;
 static runner ref, cpu;
-static const runner *judged; /* the backend a law is checked on */
+static const runner *tested; /* the backend under test */
 
 /* A plan made for some samples serves fewer. */
 static void fewer_samples_need_no_more_workspace(void **state) {
@@ -35,14 +35,14 @@ static void fewer_samples_need_no_more_workspace(void **state) {
     }
 }
 
-/* --- in place is apart, bit for bit --- */
+/* --- in place equals apart, bit for bit --- */
 
 static void check_shared(const operands *from, const operands *apart, cgp__direction direction,
                          int slot, int over) {
     operands o;
     operands_copy(&o, from);
     operands_share(&o, slot, over);
-    op_run(judged, &o, direction);
+    op_run(tested, &o, direction);
     assert_same_bits(&o, apart, slot, 0, "in place");
     for (int other = SLOT_DX; other < SLOTS; other++)
         assert_same_bits(&o, apart, other, 0, "in place");
@@ -57,7 +57,7 @@ static void check_in_place(const op_case *c) {
     if (!op->overwrites && op->dx == CGP__DX_SEPARATE) return;
     operands_create_bent(&from, &plain, &seed);
     operands_copy(&apart, &from);
-    op_run(judged, &apart, CGP__FORWARD);
+    op_run(tested, &apart, CGP__FORWARD);
     for (int k = 0; k < op->n_inputs; k++) {
         if (op->overwrites >> k & 1)
             check_shared(&from, &apart, CGP__FORWARD, SLOT_Y, SLOT_X + k);
@@ -66,7 +66,7 @@ static void check_in_place(const op_case *c) {
         copy_slot(&from, &apart, slot);
     copy_slot(&from, &apart, SLOT_ACCUMULATOR);
     if (case_has(c, CGP__BACKWARD_INPUT) && op->dx != CGP__DX_SEPARATE) {
-        op_run(judged, &apart, CGP__BACKWARD_INPUT);
+        op_run(tested, &apart, CGP__BACKWARD_INPUT);
         check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
     }
@@ -77,20 +77,20 @@ static void check_in_place(const op_case *c) {
 }
 
 static void in_place_gives_the_same_bits(void **state) {
-    judged = *state;
+    tested = *state;
     for (int op = 0; op < CGP__OP_KINDS; op++)
         for_each_case((cgp__op_kind)op, 3, check_in_place, &seed);
 }
 
 /* --- a row's result depends on that row alone, an image's on that image --- */
 
-/* Samples from `first` on, elsewhere in memory, are what they were among the others. */
+/* Samples from `first` on, elsewhere in memory, have the results that they have among the others. */
 static void check_slice(const operands *whole, const operands *before, int64_t first,
                         int64_t n) {
     operands o;
     operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
-    op_run(judged, &o, CGP__FORWARD);
-    if (case_has(&o.c, CGP__BACKWARD_INPUT)) op_run(judged, &o, CGP__BACKWARD_INPUT);
+    op_run(tested, &o, CGP__FORWARD);
+    if (case_has(&o.c, CGP__BACKWARD_INPUT)) op_run(tested, &o, CGP__BACKWARD_INPUT);
     for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++) {
         if (slot < SLOT_PARAM || slot >= SLOT_DX)
             assert_same_bits(&o, whole, slot, first * per_sample(whole, slot), "rows alone");
@@ -102,8 +102,8 @@ static void check_slices(const op_case *c) {
     operands before, whole;
     operands_create_bent(&before, c, &seed);
     operands_copy(&whole, &before);
-    op_run(judged, &whole, CGP__FORWARD);
-    if (case_has(c, CGP__BACKWARD_INPUT)) op_run(judged, &whole, CGP__BACKWARD_INPUT);
+    op_run(tested, &whole, CGP__FORWARD);
+    if (case_has(c, CGP__BACKWARD_INPUT)) op_run(tested, &whole, CGP__BACKWARD_INPUT);
     for (int64_t first = 0; first < c->n;) {
         int64_t n = test_random(&seed) % 2 ? 1 : test_between(&seed, 1, 40);
         if (n > c->n - first) n = c->n - first;
@@ -114,7 +114,7 @@ static void check_slices(const op_case *c) {
     operands_destroy(&whole);
 }
 
-/* As drawn, and with every row a sample of its own. BATCH_NORM goes by what it has seen before. */
+/* As drawn, and with every row a sample of its own. BATCH_NORM takes its state. */
 static void check_rows_alone(const op_case *c) {
     op_case rows = *c;
     if (c->op == CGP__OP_BATCH_NORM) rows.evaluate = true;
@@ -125,27 +125,27 @@ static void check_rows_alone(const op_case *c) {
 }
 
 static void a_row_depends_on_that_row_alone(void **state) {
-    judged = *state;
+    tested = *state;
     for (int op = 0; op < CGP__OP_KINDS; op++)
         for_each_case((cgp__op_kind)op, 3, check_rows_alone, &seed);
 }
 
 /* --- inputs that are one value --- */
 
-/* dx[0] is added to what dx[1] has just made, in the same memory: as if dx[0] had begun with that. */
+/* dx[0] is added to dx[1], in the same memory: as if dx[0] had begun with dx[1]. */
 static void check_one_value(const op_case *c) {
     operands one, apart;
     op_case both = *c;
     both.add = 0;
     operands_create_bent(&one, &both, &seed);
     operands_copy(&apart, &one);
-    op_run(judged, &apart, CGP__BACKWARD_INPUT);
+    op_run(tested, &apart, CGP__BACKWARD_INPUT);
     memcpy(apart.at[SLOT_DX], apart.at[SLOT_DX + 1],
            (size_t)apart.count[SLOT_DX] * sizeof(float));
     one.c.add = apart.c.add = 1;
-    op_run(judged, &apart, CGP__BACKWARD_INPUT);
+    op_run(tested, &apart, CGP__BACKWARD_INPUT);
     operands_share(&one, SLOT_DX, SLOT_DX + 1);
-    op_run(judged, &one, CGP__BACKWARD_INPUT);
+    op_run(tested, &one, CGP__BACKWARD_INPUT);
     assert_same_bits(&one, &apart, SLOT_DX, 0, "one value");
     operands_destroy(&one);
     operands_destroy(&apart);
@@ -153,7 +153,7 @@ static void check_one_value(const op_case *c) {
 
 static void inputs_that_are_one_value_add_their_gradients(void **state) {
     static const int64_t widths[] = {1, 3, 17, 64, 500};
-    judged = *state;
+    tested = *state;
     for (int i = 0; i < 5; i++) {
         op_case c = draw_case(CGP__OP_CONCAT, 4, &seed);
         c.attributes = concat_attributes(test_between(&seed, 1, 70),
@@ -183,7 +183,7 @@ static void commit(operands *o) {
     const cgp__kernel_spec spec = {o->c.op, CGP__FORWARD, o->c.attributes, o->c.n,
                                    0,       o->c.type};
     const cgp__kernel_args args = op_args(o);
-    judged->backend->commit(judged->device, &spec, &args);
+    tested->backend->commit(tested->device, &spec, &args);
 }
 
 static void assert_state(const operands *o, int k, int64_t c, double want) {
@@ -193,9 +193,9 @@ static void assert_state(const operands *o, int k, int64_t c, double want) {
                  got, want);
 }
 
-/* state' = (1 - momentum) state + momentum seen, at the end of the step and not before. */
+/* state' = (1 - momentum) state + momentum statistics, at the end of the step and not before. */
 static void training_moves_running_statistics_when_it_commits(void **state) {
-    judged = *state;
+    tested = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
         c.attributes = norm_attributes(test_between(&seed, 2, 90), test_between(&seed, 1, 70));
@@ -204,7 +204,7 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
         operands o, before;
         operands_create_bent(&o, &c, &seed);
         operands_copy(&before, &o);
-        op_run(judged, &o, CGP__FORWARD);
+        op_run(tested, &o, CGP__FORWARD);
         for (int k = 0; k < CGP__MAX_STATE; k++)
             assert_same_bits(&o, &before, SLOT_STATE + k, 0, "before the commit");
         commit(&o);
@@ -221,9 +221,9 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
     }
 }
 
-/* Recomputation has no pending; outside training there may be one. y is the same without. */
+/* Recomputation has no accumulator; outside training there may be one. y does not depend on it. */
 static void only_training_with_accumulator_collects(void **state) {
-    judged = *state;
+    tested = *state;
     for (int i = 0; i < 40; i++) {
         op_case c = draw_case(CGP__OP_BATCH_NORM, 4, &seed);
         c.attributes = draw_attributes(c.op, test_between(&seed, 1, 90),
@@ -232,11 +232,11 @@ static void only_training_with_accumulator_collects(void **state) {
         operands_create_bent(&before, &c, &seed);
         operands_copy(&o, &before);
         operands_copy(&without, &before);
-        op_run(judged, &o, CGP__FORWARD);
+        op_run(tested, &o, CGP__FORWARD);
         operands_drop(&without, SLOT_ACCUMULATOR);
-        op_run(judged, &without, CGP__FORWARD);
+        op_run(tested, &without, CGP__FORWARD);
         for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
-            assert_same_bits(&without, &o, slot, 0, "without pending");
+            assert_same_bits(&without, &o, slot, 0, "without accumulator");
         const bool changed = memcmp(o.at[SLOT_ACCUMULATOR], before.at[SLOT_ACCUMULATOR],
                                     (size_t)o.count[SLOT_ACCUMULATOR] * sizeof(float)) != 0;
         assert_int_equal(changed, !c.evaluate);
@@ -263,7 +263,7 @@ static void check_mask(const op_case *c) {
     const int64_t own = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
     operands o;
     operands_create(&o, c, &seed);
-    op_run(judged, &o, CGP__FORWARD);
+    op_run(tested, &o, CGP__FORWARD);
     for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
         const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % own);
         if (keep != (o.at[SLOT_Y][i] != 0.0f))
@@ -274,7 +274,7 @@ static void check_mask(const op_case *c) {
 }
 
 static void dropout_follows_its_rule(void **state) {
-    judged = *state;
+    tested = *state;
     for_each_case(CGP__OP_DROPOUT, 3, check_mask, &seed);
     for_each_case(CGP__OP_DROPOUT2D, 3, check_mask, &seed);
 }
@@ -282,7 +282,7 @@ static void dropout_follows_its_rule(void **state) {
 /* With q = 0 all keys up to the query are alike, and with v[j] = the j-th unit vector y shows
  * each probability: 1 / (t + 1) / (1 - p) where it is kept. */
 static void attention_follows_dropouts_rule(void **state) {
-    judged = *state;
+    tested = *state;
     static const int64_t all_rows[] = {1, 5, 64, 65, 130};
     for (int r = 0; r < 5; r++) {
         const int64_t rows = all_rows[r], depth = rows, width = 3 * depth;
@@ -296,7 +296,7 @@ static void attention_follows_dropouts_rule(void **state) {
             const int64_t t = i / (3 * width) % rows, column = i % (3 * width);
             o.at[SLOT_X][i] = column >= 2 * width && column % depth == t ? 1.0f : 0.0f;
         }
-        op_run(judged, &o, CGP__FORWARD);
+        op_run(tested, &o, CGP__FORWARD);
         for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
             const int64_t sample = i / width / rows, t = i / width % rows;
             const int64_t head = i % width / depth, key = i % depth;
@@ -310,7 +310,7 @@ static void attention_follows_dropouts_rule(void **state) {
     }
 }
 
-/* An op that ends in a RELU gives what it and a RELU give. */
+/* An op with a fused RELU equals the op followed by a RELU. */
 static void check_fused(const op_case *c) {
     op_case ends = *c;
     ends.attributes.slope = test_random(&seed) & 1 ? 0.0f : 0.2f;
@@ -324,10 +324,10 @@ static void check_fused(const op_case *c) {
     operands_copy(&two, &one);
     two.c = ends;
     operands_create(&last, &relu, &seed);
-    op_run(judged, &one, CGP__FORWARD);
-    op_run(judged, &two, CGP__FORWARD);
+    op_run(tested, &one, CGP__FORWARD);
+    op_run(tested, &two, CGP__FORWARD);
     memcpy(last.at[SLOT_X], one.at[SLOT_Y], (size_t)one.count[SLOT_Y] * sizeof(float));
-    op_run(judged, &last, CGP__FORWARD);
+    op_run(tested, &last, CGP__FORWARD);
     if (memcmp(two.at[SLOT_Y], last.at[SLOT_Y], (size_t)two.count[SLOT_Y] * sizeof(float)) != 0)
         fail_msg("%s: is not what a RELU makes of it", case_text(&ends));
     operands_destroy(&one);
@@ -336,7 +336,7 @@ static void check_fused(const op_case *c) {
 }
 
 static void an_op_that_ends_in_a_relu_is_two(void **state) {
-    judged = *state;
+    tested = *state;
     for_each_case(CGP__OP_ADD, 3, check_fused, &seed);
     for_each_case(CGP__OP_BATCH_NORM, 3, check_fused, &seed);
     for_each_case(CGP__OP_INSTANCE_NORM, 3, check_fused, &seed);

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.c -- GEMM in blocks: MC rows of a by KC of k, by all of b.
+ *
+ *               KC                      NR
+ *         +------+------+       +------+--+-----
+ *      MC | a    |      |       | b    |  |            for each block of rows
+ *         +------+------+       |      |  |  KC           for each block of k
+ *         |      |      |       +------+--+-----             pack a, unless it is read in place
+ *                               |      |  |                  for each micro-panel of NR columns
+ *                                                               pack b, run the micro-kernel (kernels/gemm.c)
+ *
+ * The block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous rows
+ * of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial sums of a c in
+ * bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with its own
+ * buffer for micro-panels of b. */
+#include "backend/cpu/cpu.h"
+
+#define MC 256       /* a multiple of CGP__GEMM_MR */
+#define MC_LARGE 512 /* where none are packed and the cache holds them */
+#define KC 512       /* a multiple of 16 */
+_Static_assert(MC % CGP__GEMM_MR == 0, "blocks of a are whole micro-panels");
+
+/* Bytes in a run of the prefetch list. */
+#define PREFETCH_RUN 1024
+
+/* FMAs of a vector and a scalar that are worth a wake-up of another thread. */
+#define MIN_PARALLEL_WORK 2000000
+
+/* Equal parts of k of at most KC, whole vectors but for the last: a function of k alone. */
+static int64_t block_depth(int64_t k) {
+    const int64_t even = cgp__ceil_div(k, cgp__ceil_div(k, KC));
+    return cgp__ceil_div(even, 16) * 16;
+}
+
+/* Equal parts of m of at most `max`. */
+static int64_t block_rows(int64_t m, int64_t max) {
+    const int64_t even = cgp__ceil_div(m, cgp__ceil_div(m, max));
+    return cgp__ceil_div(even, CGP__GEMM_MR) * CGP__GEMM_MR;
+}
+
+/* Rows of floats need no packing. */
+static bool reads_in_place(const cgp__gemm *gemm) {
+    return gemm->a.type == CGP_F32 && gemm->a.column == 1;
+}
+
+/* More rows where neither they nor their sums need memory and the cache holds them. */
+static int64_t block_rows_limit(const cgp__device *device, const cgp__gemm *gemm) {
+    const int64_t half = device->l2_bytes / 2 / (KC * (int64_t)sizeof(float));
+    if (!reads_in_place(gemm) || gemm->type != CGP_F32 || half < MC) return MC;
+    return half < MC_LARGE ? half : MC_LARGE;
+}
+
+/* Upper bounds of a block's size that grow with m and k, although equal parts of 513 are smaller than those of 512: a plan
+ * made for a micro-batch serves all smaller ones. */
+static int64_t max_rows(int64_t m) {
+    return cgp__min(cgp__ceil_div(m, CGP__GEMM_MR) * CGP__GEMM_MR, MC);
+}
+
+static int64_t max_depth(int64_t k) {
+    return cgp__min(cgp__ceil_div(k, 16) * 16, KC);
+}
+
+static int64_t packed_bytes(int64_t m, int64_t k) {
+    return cgp__align_up(max_rows(m) * max_depth(k) * (int64_t)sizeof(float));
+}
+
+static int64_t micro_panels_bytes(int64_t k) {
+    return cgp__align_up(2 * max_depth(k) * CGP__GEMM_NR * (int64_t)sizeof(float));
+}
+
+/* Partial sums of a block of rows, if c cannot hold them. */
+static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
+    if (type == CGP_F32 || k <= KC) return 0;
+    return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
+}
+
+int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
+                            int threads) {
+    const int64_t bytes =
+        packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * micro_panels_bytes(k);
+    const int64_t tiles = cgp__gemm_tiles_workspace(m, n, k, type, threads);
+    return in_bf16 && tiles > bytes ? tiles : bytes;
+}
+
+/* One block. */
+typedef struct job {
+    const cgp__cpu_kernels *kernels;
+    cgp__block block;
+    /* Of the block, not packed. */
+    cgp__matrix a;
+    float *packed;
+    /* Of thread 0, `bytes` long; the other threads' follow. */
+    char *micro_panels;
+    int64_t bytes;
+} job;
+
+/* Items are runs of CGP__GEMM_MR rows. */
+static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    const int64_t first = begin * CGP__GEMM_MR, left = j->block.rows - first;
+    const int64_t rows = (end - begin) * CGP__GEMM_MR;
+    const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
+    (void)thread;
+    if (begin == end) return;
+    j->kernels->gemm_pack_a(j->packed + first * j->block.k, &a, rows < left ? rows : left,
+                            j->block.k);
+}
+
+/* Items are micro-panels of columns. */
+static void columns_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    const int64_t last = end * CGP__GEMM_NR;
+    j->kernels->gemm_columns(&j->block, begin * CGP__GEMM_NR,
+                             last < j->block.columns ? last : j->block.columns,
+                             (float *)(void *)(j->micro_panels + thread * j->bytes));
+}
+
+static int64_t grain(const cgp__device *device, int64_t items, int64_t work) {
+    return cgp__gemm_grain(items, device->threads, work < MIN_PARALLEL_WORK);
+}
+
+static void run_block(cgp__device *device, bool alone, const job *j) {
+    const int64_t rows = cgp__ceil_div(j->block.rows, CGP__GEMM_MR);
+    const int64_t micro_panels = cgp__ceil_div(j->block.columns, CGP__GEMM_NR);
+    const int64_t size = j->block.rows * j->block.k;
+    if (!j->block.rows_at && alone)
+        pack_range(j, 0, rows, 0);
+    else if (!j->block.rows_at)
+        cgp__cpu_parallel_for(device, rows, grain(device, rows, size * 16), pack_range, j);
+    if (alone)
+        columns_range(j, 0, micro_panels, 0);
+    else
+        cgp__cpu_parallel_for(device, micro_panels,
+                              grain(device, micro_panels, size * j->block.columns / 16),
+                              columns_range, j);
+}
+
+/* The prefetch list as far as it fits half of the cache, in runs that threads divide. */
+static int prefetch_after(const cgp__device *device, const cgp__gemm *gemm,
+                          cgp__cpu_prefetch *out) {
+    int64_t left = device->l2_bytes / 2;
+    int n = 0;
+    for (int i = 0; i < gemm->n_prefetch; i++) {
+        const int64_t bytes = gemm->prefetch[i].bytes;
+        if (!gemm->prefetch[i].at || bytes > device->l2_bytes / 4 || bytes > left) continue;
+        left -= bytes;
+        out[n++] = (cgp__cpu_prefetch){gemm->prefetch[i].at, cgp__ceil_div(bytes, PREFETCH_RUN),
+                                       PREFETCH_RUN, PREFETCH_RUN};
+    }
+    return n;
+}
+
+/* The block of a of at most `rows` rows, from row i and column q on. */
+static cgp__cpu_prefetch prefetch_block(const cgp__gemm *gemm, int64_t i, int64_t q,
+                                        int64_t rows) {
+    const int64_t m = cgp__min(gemm->m - i, rows),
+                  k = cgp__min(gemm->k - q, block_depth(gemm->k));
+    const int64_t element = (int64_t)cgp_dtype_bytes(gemm->a.type);
+    const bool by_rows = gemm->a.column == 1;
+    return (cgp__cpu_prefetch){.at = cgp__matrix_from(gemm->a, i, q).at,
+                               .runs = by_rows ? m : k,
+                               .length = (by_rows ? k : m) * element,
+                               .stride = (by_rows ? gemm->a.row : gemm->a.column) * element};
+}
+
+/* After the block at row i and column q: the next block or, behind the last one, the prefetch list. */
+static int prefetch_next(const cgp__device *device, const cgp__gemm *gemm, int64_t i, int64_t q,
+                         int64_t rows, cgp__cpu_prefetch *out) {
+    const int64_t next = q + block_depth(gemm->k);
+    if (next >= gemm->k && i + rows >= gemm->m) return prefetch_after(device, gemm, out);
+    out[0] = next < gemm->k ? prefetch_block(gemm, i, next, rows)
+                            : prefetch_block(gemm, i + rows, 0, rows);
+    return 1;
+}
+
+cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
+                                 float *sums) {
+    const bool first = q == 0, last = q + depth == gemm->k, between = sums && !last;
+    void *c = cgp__cpu_at(gemm->type, gemm->c, i * gemm->stride);
+    cgp__gemm_sums out = {.type = between ? CGP_F32 : gemm->type,
+                          .c = between ? sums : c,
+                          .stride = between ? gemm->n : gemm->stride};
+    if (sums && !first)
+        out.from = (cgp__matrix){CGP_F32, sums, gemm->n, 1};
+    else if (!first || gemm->add)
+        out.from = (cgp__matrix){gemm->type, c, gemm->stride, 1};
+    return out;
+}
+
+void cgp__gemm_run(cgp__device *device, bool alone, const cgp__gemm *gemm, void *workspace) {
+    const int64_t depth = block_depth(gemm->k),
+                  rows = block_rows(gemm->m, block_rows_limit(device, gemm));
+    const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
+    if (gemm->in_bf16 && device->tiles) {
+        cgp__gemm_tiles_run(device, alone, gemm, workspace);
+        return;
+    }
+    char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);
+    job j = {.kernels = device->kernels,
+             .packed = workspace,
+             .micro_panels = after + sums,
+             .bytes = micro_panels_bytes(gemm->k)};
+    cgp__cpu_prefetch prefetch[CGP__MAX_PREFETCH];
+    for (int64_t i = 0; i < gemm->m; i += rows)
+        for (int64_t q = 0; q < gemm->k; q += depth) {
+            j.a = cgp__matrix_from(gemm->a, i, q);
+            j.block = (cgp__block){.rows = cgp__min(gemm->m - i, rows),
+                                   .columns = gemm->n,
+                                   .k = cgp__min(gemm->k - q, depth),
+                                   .a = j.packed,
+                                   .b = cgp__matrix_from(gemm->b, q, 0),
+                                   .bias = q == 0 ? gemm->bias : NULL,
+                                   .prefetch = prefetch};
+            j.block.n_prefetch = prefetch_next(device, gemm, i, q, rows, prefetch);
+            if (reads_in_place(gemm)) {
+                j.block.rows_at = j.a.at;
+                j.block.row = gemm->a.row;
+            }
+            const cgp__gemm_sums ends =
+                cgp__gemm_sums_of(gemm, i, q, j.block.k, sums ? (float *)(void *)after : NULL);
+            j.block.from = ends.from;
+            j.block.type = ends.type;
+            j.block.c = ends.c;
+            j.block.stride = ends.stride;
+            run_block(device, alone, &j);
+        }
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* gemm.h -- matrix products of the `cpu` backend. */
+#ifndef CGP_SRC_CPU_GEMM_H
+#define CGP_SRC_CPU_GEMM_H
+
+#include "backend/cpu/kernels.h"
+
+/* c [m, n] = or += a [m, k] b [k, n] + bias [n], summed in f32; c's columns are contiguous and it overlaps no other operand. */
+typedef struct cgp__gemm {
+    int64_t m, n, k;
+    cgp__matrix a, b;
+    /* NULL: none. */
+    const float *bias;
+    /* Of c; bf16 is rounded once, at the end. */
+    cgp_dtype type;
+    void *c;
+    /* Elements from row to row of c. */
+    int64_t stride;
+    bool add;
+    /* On tiles, if the device has them; operands in f32 are then rounded. */
+    bool in_bf16;
+    /* Operands of the next calls, at most CGP__MAX_PREFETCH. */
+    const cgp__prefetch *prefetch;
+    int n_prefetch;
+} cgp__gemm;
+
+/* A matrix with contiguous rows, or contiguous columns, `stride` elements apart. */
+static inline cgp__matrix cgp__rows(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, stride, 1};
+}
+
+static inline cgp__matrix cgp__columns(cgp_dtype type, const void *at, int64_t stride) {
+    return (cgp__matrix){type, at, 1, stride};
+}
+
+/* Bytes of workspace for these sizes and a c of this type on `threads` threads: no fewer than any smaller GEMM needs, and in
+ * bf16 enough with tiles and without, so that a plan is the same on every machine. */
+int64_t cgp__gemm_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, bool in_bf16,
+                            int threads);
+
+/* Run on the threads of a device or, if `alone`, on the calling one. An element of c depends on its row of a, its column of b, k
+ * and its previous value: not on m, n, its indices or the threads. Allocates nothing. */
+void cgp__gemm_run(cgp__device *device, bool alone, const cgp__gemm *gemm, void *workspace);
+
+/* --- for gemm.c and tiles.c --- */
+
+/* Items that a thread takes at a time: all of little work, otherwise half of an even split. */
+static inline int64_t cgp__gemm_grain(int64_t items, int threads, bool little) {
+    return threads == 1 || little ? items : cgp__ceil_div(items, 2 * threads);
+}
+
+/* Source and destination of a block's sums. */
+typedef struct cgp__gemm_sums {
+    /* at == NULL: nothing is added. */
+    cgp__matrix from;
+    /* Of c. */
+    cgp_dtype type;
+    void *c;
+    int64_t stride;
+} cgp__gemm_sums;
+
+/* Of the block from row i and k = q on, `depth` deep. Between blocks of k, partial sums are in `sums` [rows, n], or in c if
+ * `sums` is NULL. */
+cgp__gemm_sums cgp__gemm_sums_of(const cgp__gemm *gemm, int64_t i, int64_t q, int64_t depth,
+                                 float *sums);
+
+/* tiles.c: a GEMM in bf16 on a device with tiles. */
+int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type, int threads);
+void cgp__gemm_tiles_run(cgp__device *device, bool alone, const cgp__gemm *gemm,
+                         void *workspace);
+
+#endif

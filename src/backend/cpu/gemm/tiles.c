@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tiles.c -- GEMM in bf16 on tiles, blocked as in gemm.c: MC rows of a by KC of k, by all of b.
+ *
+ * The block of a lies packed in a core's L2 cache while b, packed once for each block, streams by. k is cut into equal parts
+ * of at most KC, a function of k alone: the sum of a part is added to those before it, in c or, where c is bf16, in f32 beside
+ * it until the last. Threads take row panels to pack, then micro-panels of columns, each with its own scratch. */
+#include "backend/cpu/cpu.h"
+
+#define SIDE CGP__TILE_SIDE
+#define MC 512
+#define KC 1024
+_Static_assert(MC % SIDE == 0 && KC % SIDE == 0, "blocks are whole tiles");
+
+/* Multiplications of 32 x 32 by 32 that are worth a wake-up of another thread. */
+#define MIN_PARALLEL_WORK 500
+
+static int64_t round_up(int64_t n, int64_t unit) {
+    return cgp__ceil_div(n, unit) * unit;
+}
+
+/* Equal parts of at most `max`, whole tiles but for the last. */
+static int64_t part_of(int64_t n, int64_t max) {
+    return round_up(cgp__ceil_div(n, cgp__ceil_div(n, max)), SIDE);
+}
+
+/* The largest part of n and of every smaller n. */
+static int64_t max_part(int64_t n, int64_t max) {
+    return cgp__min(round_up(n, SIDE), max);
+}
+
+static int64_t packed_bytes(int64_t m, int64_t k) {
+    return cgp__align_up(max_part(m, MC) * max_part(k, KC) * (int64_t)sizeof(uint16_t));
+}
+
+/* Of one thread. */
+static int64_t scratch_bytes(int64_t m, int64_t k) {
+    return cgp__align_up(cgp__tile_scratch_bytes(max_part(m, MC), max_part(k, KC)));
+}
+
+static int64_t sums_bytes(int64_t m, int64_t n, int64_t k, cgp_dtype type) {
+    if (type == CGP_F32 || k <= KC) return 0;
+    return cgp__align_up(cgp__min(m, MC) * n * (int64_t)sizeof(float));
+}
+
+int64_t cgp__gemm_tiles_workspace(int64_t m, int64_t n, int64_t k, cgp_dtype type,
+                                  int threads) {
+    return packed_bytes(m, k) + sums_bytes(m, n, k, type) + threads * scratch_bytes(m, k);
+}
+
+/* One block. */
+typedef struct job {
+    const cgp__cpu_tiles *tiles;
+    cgp__tile_block block;
+    /* Of the block, not packed. */
+    cgp__matrix a;
+    uint16_t *packed;
+    /* Of thread 0, `bytes` long; the other threads' follow. */
+    char *scratch;
+    int64_t bytes;
+} job;
+
+/* Items are row panels. */
+static void pack_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    const int64_t first = begin * SIDE, last = cgp__min(end * SIDE, j->block.rows);
+    const cgp__matrix a = cgp__matrix_from(j->a, first, 0);
+    (void)thread;
+    j->tiles->pack_a(j->packed + first * round_up(j->block.k, SIDE), &a, last - first,
+                     j->block.k);
+}
+
+/* Items are micro-panels of columns. */
+static void columns_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const job *j = work;
+    j->tiles->columns(&j->block, begin * SIDE, cgp__min(end * SIDE, j->block.columns),
+                      j->scratch + thread * j->bytes);
+}
+
+static int64_t grain(const cgp__device *device, int64_t items, int64_t work) {
+    return cgp__gemm_grain(items, device->threads, work < MIN_PARALLEL_WORK);
+}
+
+static void run_block(cgp__device *device, bool alone, const job *j) {
+    const int64_t panels = cgp__ceil_div(j->block.rows, SIDE);
+    const int64_t micro_panels = cgp__ceil_div(j->block.columns, SIDE);
+    const int64_t size = panels * cgp__ceil_div(j->block.k, SIDE);
+    if (alone) {
+        pack_range(j, 0, panels, 0);
+        columns_range(j, 0, micro_panels, 0);
+        return;
+    }
+    cgp__cpu_parallel_for(device, panels, grain(device, panels, size * 4), pack_range, j);
+    cgp__cpu_parallel_for(device, micro_panels,
+                          grain(device, micro_panels, size * micro_panels), columns_range, j);
+}
+
+void cgp__gemm_tiles_run(cgp__device *device, bool alone, const cgp__gemm *gemm,
+                         void *workspace) {
+    const int64_t depth = part_of(gemm->k, KC), rows = part_of(gemm->m, MC);
+    const int64_t sums = sums_bytes(gemm->m, gemm->n, gemm->k, gemm->type);
+    char *after = (char *)workspace + packed_bytes(gemm->m, gemm->k);
+    job j = {.tiles = device->tiles,
+             .packed = workspace,
+             .scratch = after + sums,
+             .bytes = scratch_bytes(gemm->m, gemm->k)};
+    for (int64_t i = 0; i < gemm->m; i += rows)
+        for (int64_t q = 0; q < gemm->k; q += depth) {
+            const int64_t k = cgp__min(gemm->k - q, depth);
+            const cgp__gemm_sums ends =
+                cgp__gemm_sums_of(gemm, i, q, k, sums ? (float *)(void *)after : NULL);
+            j.a = cgp__matrix_from(gemm->a, i, q);
+            j.block = (cgp__tile_block){.rows = cgp__min(gemm->m - i, rows),
+                                        .columns = gemm->n,
+                                        .k = k,
+                                        .a = j.packed,
+                                        .b = cgp__matrix_from(gemm->b, q, 0),
+                                        .bias = q == 0 ? gemm->bias : NULL,
+                                        .from = ends.from,
+                                        .type = ends.type,
+                                        .c = ends.c,
+                                        .stride = ends.stride};
+            run_block(device, alone, &j);
+        }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* add.c -- y = x[0] + x[1], through a RELU if one is fused, block by block while the block is in the cache.
+ *
+ *     dx[0] = dx[1] = dy
+ *
+ * Saves nothing. A dx[k] that shares dy's memory costs nothing. */
+#include "backend/cpu/ops/elementwise.h"
+
+static void add_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__kernel_args *args = call->args;
+    const cgp_dtype type = call->kernel->spec.type;
+    const cgp__cpu_kernels *kernels = call->kernel->device->kernels;
+    const float slope = call->kernel->spec.attributes.slope;
+    (void)thread;
+    for (int64_t e = begin, n; e < end; e += n) {
+        void *y = cgp__cpu_at(type, args->y, e);
+        n = end - e < CGP__CPU_SPLIT ? end - e : CGP__CPU_SPLIT;
+        kernels->add(type, y, cgp__cpu_at(type, args->x[0], e), type,
+                     cgp__cpu_at(type, args->x[1], e), n);
+        if (slope != 1.0f) kernels->relu_forward(type, y, y, n, slope);
+    }
+}
+
+static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__cpu_parallel_for_elements(kernel, args, add_range);
+    return CGP_OK;
+}
+
+/* From the last input to the first: gradients of a value with two uses are added in that order,
+ * and both may be one value. */
+static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--)
+        cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy,
+                      cgp__cpu_size(kernel), cgp__cpu_adds(kernel, k));
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {add_forward, NULL},
+    [CGP__BACKWARD_INPUT] = {add_input, NULL},
+};

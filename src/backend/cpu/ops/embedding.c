@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* embedding.c -- y [N, C] = weight[ids]; dweight[ids] += dy, in the order of rows.
+ *
+ * dweight is split by columns: several rows may have one id. */
+#include "backend/cpu/cpu.h"
+
+static void embedding_forward_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t width = call->kernel->spec.attributes.out;
+    const float *weight = call->args->param[0];
+    const int32_t *ids = call->args->x[0];
+    const cgp_dtype type = call->kernel->spec.type;
+    (void)thread;
+    for (int64_t row = begin; row < end; row++)
+        call->kernel->device->kernels->convert(type,
+                                               cgp__cpu_at(type, call->args->y, row * width),
+                                               CGP_F32, weight + ids[row] * width, width);
+}
+
+static cgp_status embedding_forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__cpu_parallel_for_rows(kernel, args, kernel->spec.attributes.out,
+                               embedding_forward_range);
+    return CGP_OK;
+}
+
+/* Some columns of all rows: several rows may have one id. */
+static void embedding_weight_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const int64_t rows = cgp__cpu_rows(call->kernel), width = call->kernel->spec.attributes.out;
+    const int32_t *ids = call->args->x[0];
+    const cgp_dtype type = call->kernel->spec.type;
+    (void)thread;
+    for (int64_t row = 0; row < rows; row++) {
+        float *to = call->args->dparam[0] + ids[row] * width + begin;
+        const void *dy = cgp__cpu_at(type, call->args->dy, row * width + begin);
+        call->kernel->device->kernels->add(CGP_F32, to, to, type, dy, end - begin);
+    }
+}
+
+static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const int64_t width = kernel->spec.attributes.out;
+    const cgp__cpu_call call = {kernel, args};
+    if (args->first)
+        cgp__cpu_clear(kernel->device, args->dparam[0], kernel->spec.attributes.in * width);
+    cgp__cpu_parallel_for(kernel->device, width,
+                          cgp__cpu_block_columns(cgp__cpu_rows(kernel), width),
+                          embedding_weight_range, &call);
+    return CGP_OK;
+}
+
+const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {embedding_forward, NULL},
+    [CGP__BACKWARD_WEIGHT] = {embedding_weight, NULL},
+};

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* linear.c -- y [N, out] = x [N, in] W [in, out] + bias, N = n rows.
+ *
+ *     dx = dy W^T        dW = x^T dy        dbias = sum over rows of dy
+ *
+ * The weight is stored as W (transposed = 1) or as W^T: strides to a GEMM. Nothing is saved. y is overwritten; dx overwritten or
+ * added to; dW and dbias are overwritten by the first micro-batch and added to by the others. dW is computed in its storage layout,
+ * so that its rows are written as rows. W, dW and the biases are f32, the others of the spec's type. In bf16, on tiles (tiles.h), W
+ * is rounded to bf16 as it is packed. */
+#include "backend/cpu/cpu.h"
+
+static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &kernel->spec.attributes;
+    const cgp_dtype type = kernel->spec.type;
+    const float *weight = args->param[0];
+    const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
+                            .n = g->out,
+                            .k = g->in,
+                            .a = cgp__rows(type, args->x[0], g->in),
+                            .b = g->transposed ? cgp__rows(CGP_F32, weight, g->out)
+                                               : cgp__columns(CGP_F32, weight, g->in),
+                            .bias = g->has_bias ? args->param[1] : NULL,
+                            .type = type,
+                            .c = args->y,
+                            .stride = g->out,
+                            .in_bf16 = type == CGP_BF16,
+                            .prefetch = args->prefetch,
+                            .n_prefetch = args->n_prefetch};
+    cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
+    return CGP_OK;
+}
+
+static cgp_status backward_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &kernel->spec.attributes;
+    const cgp_dtype type = kernel->spec.type;
+    const float *weight = args->param[0];
+    if (!args->dx[0]) return CGP_OK;
+    const cgp__gemm gemm = {.m = cgp__cpu_rows(kernel),
+                            .n = g->in,
+                            .k = g->out,
+                            .a = cgp__rows(type, args->dy, g->out),
+                            .b = g->transposed ? cgp__columns(CGP_F32, weight, g->out)
+                                               : cgp__rows(CGP_F32, weight, g->in),
+                            .type = type,
+                            .c = args->dx[0],
+                            .stride = g->in,
+                            .add = cgp__cpu_adds(kernel, 0),
+                            .in_bf16 = type == CGP_BF16,
+                            .prefetch = args->prefetch,
+                            .n_prefetch = args->n_prefetch};
+    cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
+    return CGP_OK;
+}
+
+static cgp_status backward_weight(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &kernel->spec.attributes;
+    const cgp_dtype type = kernel->spec.type;
+    const void *x = args->x[0], *dy = args->dy;
+    const int64_t m = g->transposed ? g->in : g->out, n = g->transposed ? g->out : g->in;
+    const cgp__gemm gemm = {.m = m,
+                            .n = n,
+                            .k = cgp__cpu_rows(kernel),
+                            .a = cgp__columns(type, g->transposed ? x : dy, m),
+                            .b = cgp__rows(type, g->transposed ? dy : x, n),
+                            .type = CGP_F32,
+                            .c = args->dparam[0],
+                            .stride = n,
+                            .add = !args->first,
+                            .in_bf16 = type == CGP_BF16,
+                            .prefetch = args->prefetch,
+                            .n_prefetch = args->n_prefetch};
+    cgp__gemm_run(kernel->device, false, &gemm, args->workspace);
+    if (g->has_bias)
+        cgp__cpu_sum_rows(kernel->device, args->dparam[1], type, dy, cgp__cpu_rows(kernel),
+                          g->out, !args->first);
+    return CGP_OK;
+}
+
+static int64_t forward_workspace(const cgp__kernel_spec *spec, int threads) {
+    const cgp__op_attributes *g = &spec->attributes;
+    return cgp__gemm_workspace(spec->n * g->rows, g->out, g->in, spec->type,
+                               spec->type == CGP_BF16, threads);
+}
+
+static int64_t input_workspace(const cgp__kernel_spec *spec, int threads) {
+    const cgp__op_attributes *g = &spec->attributes;
+    return cgp__gemm_workspace(spec->n * g->rows, g->in, g->out, spec->type,
+                               spec->type == CGP_BF16, threads);
+}
+
+static int64_t weight_workspace(const cgp__kernel_spec *spec, int threads) {
+    const cgp__op_attributes *g = &spec->attributes;
+    return cgp__gemm_workspace(g->transposed ? g->in : g->out, g->transposed ? g->out : g->in,
+                               spec->n * g->rows, CGP_F32, spec->type == CGP_BF16, threads);
+}
+
+const cgp__cpu_op cgp__cpu_linear[CGP__DIRECTIONS] = {
+    [CGP__FORWARD] = {forward, forward_workspace},
+    [CGP__BACKWARD_INPUT] = {backward_input, input_workspace},
+    [CGP__BACKWARD_WEIGHT] = {backward_weight, weight_workspace},
+};

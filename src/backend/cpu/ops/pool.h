@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* pool.h -- windows over images, run row by row: the pools, and UPSAMPLE.
+ *
+ *     large side   height x width           the pixels
+ *     small side   out_height x out_width   a pixel for each window */
+#ifndef CGP_SRC_CPU_POOL_H
+#define CGP_SRC_CPU_POOL_H
+
+#include "backend/cpu/cpu.h"
+
+typedef struct cgp__cpu_pooling {
+    const cgp__kernel *kernel;
+    const cgp__kernel_args *args;
+    cgp__op_attributes attributes;
+    const void *from;
+    void *to;
+    bool mean, add;
+    /* From the small side to the large one. */
+    bool to_large;
+    /* The kernel that makes one row of `to`. */
+    void (*row)(const cgp__cpu_pool *pool, void *to, int64_t row);
+} cgp__cpu_pooling;
+
+/* From x to y, and from dy to dx, of the kernel's attributes; means, and no `row` yet. */
+cgp__cpu_pooling cgp__cpu_pooling_forward(const cgp__kernel *kernel,
+                                          const cgp__kernel_args *args);
+cgp__cpu_pooling cgp__cpu_pooling_backward(const cgp__kernel *kernel,
+                                           const cgp__kernel_args *args);
+
+int64_t cgp__cpu_pooling_workspace(const cgp__kernel_spec *spec, int threads);
+cgp_status cgp__cpu_pooling_run(const cgp__cpu_pooling *windows);
+
+#endif

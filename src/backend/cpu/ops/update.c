@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* update.c -- one optimizer update, elementwise; the formulas are those of kernels/update.c. */
+#include "backend/cpu/cpu.h"
+
+typedef struct update_work {
+    const cgp__cpu_kernels *kernels;
+    const cgp__update *update;
+} update_work;
+
+static void update_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const update_work *w = work;
+    cgp__update range = *w->update;
+    (void)thread;
+    range.n = end - begin;
+    range.param += begin;
+    range.grad += begin;
+    for (int s = 0; s < 2; s++)
+        range.state[s] = range.state[s] ? range.state[s] + begin : NULL;
+    w->kernels->update(&range);
+}
+
+void cgp__cpu_update(cgp__device *device, const cgp__update *update) {
+    const update_work work = {device->kernels, update};
+    cgp__cpu_parallel_for(device, update->n, CGP__CPU_SPLIT, update_range, &work);
+}

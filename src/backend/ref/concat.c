@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* concat.c -- y[row] = x[0][row], x[1][row], ...; dx[k][row] = its columns of dy[row]. Reference kernels.
+ *
+ * Backward needs nothing of forward. */
+#include "backend/ref/ref.h"
+
+void cgp__ref_concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &spec->attributes;
+    int64_t first = 0;
+    for (int k = 0; k < CGP__MAX_INPUTS; first += g->parts[k++]) {
+        for (int64_t e = 0; e < spec->n * g->rows * g->parts[k]; e++)
+            cgp__ref_move(spec, args->y, e / g->parts[k] * g->out + first + e % g->parts[k],
+                          args->x[k], e);
+    }
+}
+
+/* From the last input to the first, as cgp__ref_pass_dy(). */
+void cgp__ref_concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &spec->attributes;
+    int64_t first = g->out;
+    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--) {
+        first -= g->parts[k];
+        for (int64_t e = 0; args->dx[k] && e < spec->n * g->rows * g->parts[k]; e++) {
+            const int64_t from = e / g->parts[k] * g->out + first + e % g->parts[k];
+            cgp__ref_store(spec->type, args->dx[k], e, cgp__ref_adds(spec, k),
+                           cgp__ref_load(spec->type, args->dy, from));
+        }
+    }
+}

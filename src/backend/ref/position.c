@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* position.c -- y [n, R, C] = x + weight [R, C]; dx = dy, dweight = sum over samples of dy. Reference kernels.
+ *
+ * Backward needs nothing of forward. y may be x. */
+#include "backend/ref/ref.h"
+
+void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t sample = spec->attributes.rows * spec->attributes.out;
+    for (int64_t s = 0; s < spec->n; s++) {
+        for (int64_t i = 0; i < sample; i++) {
+            const int64_t at = s * sample + i;
+            const float x = cgp__ref_load(spec->type, args->x[0], at);
+            cgp__ref_write(spec->type, args->y, at, x + args->param[0][i]);
+        }
+    }
+}
+
+void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp__ref_pass_dy(spec, args, 1);
+}
+
+void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const int64_t sample = spec->attributes.rows * spec->attributes.out;
+    for (int64_t i = 0; i < sample; i++) {
+        double sum = 0.0;
+        for (int64_t s = 0; s < spec->n; s++)
+            sum += cgp__ref_load(spec->type, args->dy, s * sample + i);
+        cgp__ref_store(CGP_F32, args->dparam[0], i, !args->first, sum);
+    }
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* upsample.c -- y[i, j] = x[i / stride_height, j / stride_width]; dx[h, w] = sum over its block of dy. Reference kernels.
+ *
+ * Backward needs nothing of forward. */
+#include "backend/ref/ref.h"
+
+void cgp__ref_upsample_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &spec->attributes;
+    for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
+        const int64_t row = e / g->out, sample = row / g->rows;
+        const int64_t h = row % g->rows / g->out_width / g->stride_height,
+                      w = row % g->out_width / g->stride_width;
+        cgp__ref_move(spec, args->y, e, args->x[0],
+                      ((sample * g->height + h) * g->width + w) * g->out + e % g->out);
+    }
+}
+
+/* The sum over the block of pixel (h, w) of x, channel c. */
+static double block_sum(const cgp__kernel_spec *spec, const void *dy, int64_t sample, int64_t h,
+                        int64_t w, int64_t c) {
+    const cgp__op_attributes *g = &spec->attributes;
+    double sum = 0.0;
+    for (int64_t u = 0; u < g->stride_height; u++) {
+        for (int64_t v = 0; v < g->stride_width; v++) {
+            const int64_t i = h * g->stride_height + u, j = w * g->stride_width + v;
+            sum += cgp__ref_load(
+                spec->type, dy, ((sample * g->out_height + i) * g->out_width + j) * g->out + c);
+        }
+    }
+    return sum;
+}
+
+void cgp__ref_upsample_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    const cgp__op_attributes *g = &spec->attributes;
+    const int64_t rows = (int64_t)g->height * g->width;
+    for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
+        const int64_t row = e / g->out;
+        cgp__ref_store(spec->type, args->dx[0], e, cgp__ref_adds(spec, 0),
+                       block_sum(spec, args->dy, row / rows, row % rows / g->width,
+                                 row % g->width, e % g->out));
+    }
+}
