@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.h -- which action runs when: tables of integers, made, lowered, checked, simulated and drawn without a device.
+/* schedule.h -- the order in which actions run: tables of integers, made, lowered, checked, simulated and drawn without a
+ * device.
  *
- * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `zb-h1` ...) or read from CSV,
- * gets its recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending order of
- * micro-batch in every generator, so that weight gradients add up in the same order under every schedule.
+ * A schedule has one ordered action list per device. It is made by a generator (`gpipe`, `1f1b`, `zb-h1` ...) or read from
+ * CSV, gets its recomputations (cgp_schedule_recompute), then its transfers (cgp_schedule_lower). Backward runs in ascending
+ * order of micro-batch in every generator, so that weight gradients add up in one order under every schedule.
  *
  * Threads: a schedule has no locks. Calls that change one need it alone; calls that take it as const may run side by side. */
 #ifndef CGPIPE_SCHEDULE_H
@@ -15,13 +16,13 @@
 extern "C" {
 #endif
 
-/** What an action does with one micro-batch on one stage. */
+/** The work of an action with one micro-batch on one stage. */
 typedef enum cgp_action_kind {
     CGP_ACTION_F, /**< Forward. */
     CGP_ACTION_B, /**< Backward, both halves. */
     CGP_ACTION_I, /**< Backward, input gradient only. */
     CGP_ACTION_W, /**< Backward, weight gradient only, after I. */
-    CGP_ACTION_R, /**< Recompute: forward again, for what backward needs. */
+    CGP_ACTION_R, /**< Recompute: run forward again, to save the inputs of backward. */
     CGP_ACTION_SEND_F,
     CGP_ACTION_RECV_F,
     CGP_ACTION_SEND_B,
@@ -31,15 +32,15 @@ typedef enum cgp_action_kind {
 /** One entry of a device's list. */
 typedef struct cgp_action {
     cgp_action_kind kind;
-    int stage;      /**< 0..n-1: who computes, sends or receives. */
+    int stage;      /**< 0..n-1: computes, sends or receives. */
     int microbatch; /**< 0..m-1. */
-    int edge; /**< Transfers: index into the edges given to cgp_schedule_lower(). Otherwise -1. */
-    bool
-        overlapped; /**< F, before lowering: goes with the next B or I of the list (dualpipe-v). Both wait for what either
-                      needs, and send when both are done. */
+    int edge; /**< Transfers: index into the edges of cgp_schedule_lower(). Otherwise -1. */
+    /** F, before lowering: runs with the next B or I of the list (dualpipe-v, OVERLAP_F_B). Both wait for the inputs of
+     * both, and send when both are done. */
+    bool overlapped;
 } cgp_action;
 
-/** A way that data takes between two stages, for every micro-batch.
+/** A link between two stages, used once by every micro-batch.
  *
  * from < to: an activation, ready after F of `from`, needed by F of `to`.
  * from > to: a gradient, ready after B (or I) of `from`, needed by B (or I) of `to`. */
@@ -49,19 +50,20 @@ typedef struct cgp_edge {
 
 typedef struct cgp_schedule cgp_schedule;
 
-/** Which micro-batches are recomputed, and what is kept of them. The selective ones say the same of micro-batches, but leave
- * the outputs of ops that are cheap to redo (norms, activations, dropout) out of what is kept; backward redoes them. They
- * give the same schedule. */
+/** Recomputation: of which micro-batches, and which values are saved. The selective modes recompute the same micro-batches,
+ * and do not save the outputs of cheap ops (norms, activations, dropout) either; backward recomputes those. They give the
+ * same schedule. */
 typedef enum cgp_recompute {
-    CGP_RECOMPUTE_NEVER,  /**< All that backward needs is kept from F. */
-    CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is run again before its backward. */
-    CGP_RECOMPUTE_EXCEPT_LAST, /**< As always, but not where the next backward of the stage after a forward is its own. */
+    CGP_RECOMPUTE_NEVER,  /**< F saves all inputs of backward. */
+    CGP_RECOMPUTE_ALWAYS, /**< Every micro-batch is recomputed before its backward. */
+    /** As always, but not where the next backward of the stage after a forward is its own. */
+    CGP_RECOMPUTE_EXCEPT_LAST,
     CGP_RECOMPUTE_NEVER_SELECTIVE,
     CGP_RECOMPUTE_ALWAYS_SELECTIVE,
     CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE,
 } cgp_recompute;
 
-/** Return the mode without its "+selective"; and tell whether it has one. */
+/** Return the mode without its "+selective"; return true if it has one. */
 static inline cgp_recompute cgp_recompute_plain(cgp_recompute mode) {
     return (cgp_recompute)((int)mode % (int)CGP_RECOMPUTE_NEVER_SELECTIVE);
 }
@@ -76,17 +78,17 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_recompute_parse(cgp_recompute *out, const 
 /** Return the name that cgp_recompute_parse() takes. Static. Threads: any. */
 CGP_API const char *cgp_recompute_name(cgp_recompute recompute);
 
-/** Which stages a device has: with v of them on each of n devices, n v in all. */
+/** The placement of stages: v on each of n devices, n v in all. */
 typedef enum cgp_placement {
     CGP_PLACEMENT_LOOP, /**< Stage j on device j mod n. */
-    CGP_PLACEMENT_V, /**< To and fro: 0 1 .. n-1 n-1 .. 1 0: the first and the last stage share a device. */
+    CGP_PLACEMENT_V, /**< On devices 0 1 .. n-1 n-1 .. 1 0: the first and the last stage share one. */
 } cgp_placement;
 
-/** What is known of a schedule before it is made. Strings are static. */
+/** The properties of a named schedule. Strings are static. */
 typedef struct cgp_schedule_info {
     const char *name;   /**< "zb-h1" */
-    const char *when;   /**< When to use it, in a line. */
-    const char *rule;   /**< How it is made, in two lines. */
+    const char *when;   /**< Its use case, in a line. */
+    const char *rule;   /**< Its construction, in two lines. */
     int virtual_stages; /**< v without `virtual_stages` in the options. */
     bool any_virtual;   /**< Other v than that are possible. */
     bool has_backward;
@@ -94,18 +96,18 @@ typedef struct cgp_schedule_info {
     cgp_placement placement;
 } cgp_schedule_info;
 
-/** Return the `index`-th schedule there is, 0.., or NULL after the last; the one of that name, or NULL. Static. Threads: any. */
+/** Return the `index`-th schedule, 0.., or NULL after the last; the one of that name, or NULL. Static. Threads: any. */
 CGP_API const cgp_schedule_info *cgp_schedule_info_at(int index);
 CGP_API const cgp_schedule_info *cgp_schedule_info_find(const char *name);
 
-/** How a schedule is made, beyond its name and size. */
+/** Options of a generator, beyond name and size. */
 typedef struct cgp_schedule_options {
     size_t struct_size;
-    int virtual_stages; /**< v >= 1 stages on each device [0: as cgp_schedule_info says]. */
-    int group; /**< interleaved, interleaved-zb: micro-batches that go round together, n..m [0: n]. */
-    cgp_placement placement; /**< forward-only [loop]; of the others it is given. */
-    const double *
-        forward; /**< [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
+    int virtual_stages; /**< v >= 1 stages on each device [0: that of cgp_schedule_info]. */
+    int group; /**< interleaved, interleaved-zb: micro-batches of a group, n..m [0: n]. */
+    cgp_placement placement; /**< forward-only [loop]; fixed for the others. */
+    /** [stages] zb-1p, zb-2p: time of F [NULL: 1]. Borrowed for the call, as the next two. */
+    const double *forward;
     const double *backward_input;  /**< [stages] of I [NULL: 1]. */
     const double *backward_weight; /**< [stages] of W [NULL: 1]. */
     double latency;                /**< zb-1p, zb-2p: time of a message between devices [0]. */
@@ -143,13 +145,13 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_create(cgp_schedule **out, const 
 /** Free a schedule. Accepts NULL. */
 CGP_API void cgp_schedule_destroy(cgp_schedule *schedule);
 
-/** Return the name given at creation, borrowed; the numbers n, m and devices. Threads: any. */
+/** Return the name, borrowed; the numbers n, m and devices. Threads: any. */
 CGP_API const char *cgp_schedule_name(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_stages(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_chunks(const cgp_schedule *schedule);
 CGP_API int cgp_schedule_devices(const cgp_schedule *schedule);
 
-/** Return the device that stage j is on, -1 if there is no such stage. Threads: any. */
+/** Return the device of stage j, -1 if there is no such stage. Threads: any. */
 CGP_API int cgp_schedule_device_of(const cgp_schedule *schedule, int stage);
 
 /** Return a device's list in order, and its length in `count`. Borrowed; valid until the schedule is changed. */
@@ -157,10 +159,10 @@ CGP_API const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int
                                                int *count);
 
 /**
- * Put an R in front of the backward of every (stage, micro-batch) that the mode recomputes.
+ * Insert an R before the backward of every (stage, micro-batch) that the mode recomputes.
  *
- * except_last: not recomputed if the next backward of that stage that follows the micro-batch's own F in the list is its
- * own. It spends the memory of `always` (one saved slot) and recomputes as little as that allows.
+ * except_last: not recomputed if, in the list of the stage, the next backward after the micro-batch's F is its own. It
+ * needs the memory of `always` (one saved slot) and recomputes as little as that allows.
  *
  * @retval CGP_EINVAL  Not a mode. The schedule is unchanged.
  * @retval CGP_ESTATE  The schedule is lowered already, or has R actions. It is unchanged.
@@ -173,8 +175,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_recompute(cgp_schedule *schedule,
  * Insert the transfers of every edge: SEND right after the producer, RECV right before the consumer (after its R).
  *
  * Order of several RECV before one action, and of several SEND after one: ascending edge index.
- * An activation edge adds SEND_F/RECV_F, a gradient edge SEND_B/RECV_B. Gradient edges are left out where the schedule
- * has no backward. Edges between stages of one device are lowered too: their transfer is a copy.
+ * An activation edge adds SEND_F/RECV_F, a gradient edge SEND_B/RECV_B. A schedule without backward has no gradient
+ * transfers. Edges between stages of one device are lowered too: their transfer is a copy.
  *
  * @param[in] edges    [n_edges], copied. `from` != `to`, both 0..n-1.
  *
@@ -186,25 +188,25 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower(cgp_schedule *schedule,
 /** As cgp_schedule_lower() with the edges of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule);
 
-/** Return the edges of a lowered schedule, and how many in `count`; 0 before. Borrowed. Threads: any. */
+/** Return the edges of a lowered schedule, and their number in `count`, 0 before. Borrowed. Threads: any. */
 CGP_API const cgp_edge *cgp_schedule_edges(const cgp_schedule *schedule, int *count);
 
 /** The two dialects of PyTorch's CSV. */
 typedef enum cgp_csv {
     CGP_CSV_COMPUTE, /**< F B I W only (and R, which PyTorch does not know); a column per tick. */
-    CGP_CSV_TRANSFERS, /**< The transfers, too; only for stages that send to their neighbours. */
+    CGP_CSV_TRANSFERS, /**< With transfers; only for stages that send to their neighbours. */
 } cgp_csv;
 
 /**
  * Read a schedule from CSV: a row per device, a cell per action, `2F0` or `(0F7;7B3)OVERLAP_F_B`, blank where it idles.
  *
  * Both dialects: a text that has a transfer is lowered as a chain (transfers between stages of one device, which PyTorch
- * leaves out, are put in), another is compute only. UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD and WAIT_SEND_F and _B
- * are left out. Whether it makes sense is left to cgp_schedule_check().
+ * leaves out, are inserted), another is compute only. UNSHARD, RESHARD, REDUCE_GRAD, WAIT_REDUCE_GRAD and WAIT_SEND_F and _B
+ * are skipped. The rules are left to cgp_schedule_check().
  *
- * A text that has BW, or B and W of one (stage, micro-batch), is in PyTorch's older letters: its B is I, its BW is B. Where the
- * forwards of the last stage alone are numbered from 1, as PyTorch's Schedule1F1B does it, they are read from 0, with a
- * warning in the log. A byte order mark of UTF-8 and cells in quotes (RFC 4180) are read.
+ * A text that has BW, or B and W of one (stage, micro-batch), is in PyTorch's older letters: its B is I, its BW is B. If the
+ * forwards of the last stage alone are numbered from 1, as by PyTorch's Schedule1F1B, they are read from 0, with a warning
+ * in the log. A byte order mark of UTF-8 and cells in quotes (RFC 4180) are read.
  *
  * @param[in] name   Of the schedule, and of the text in messages. Borrowed.
  * @param[in] text   [bytes], need not end in 0. Borrowed.
@@ -218,33 +220,33 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, cons
                                                         const char *text, size_t bytes);
 
 /**
- * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read. (With transfers PyTorch 2.6 to 2.9; later ones want
- * a wait for each SEND as well, and put in both themselves where they are given the compute actions.)
+ * Write a schedule as CSV that cgp_schedule_from_csv() and PyTorch read. (With transfers PyTorch 2.6 to 2.9; later ones need
+ * a wait for each SEND as well, and insert both themselves into compute actions.)
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
- * @retval CGP_EINVAL  Transfers are asked for and an edge jumps; or a rule of cgp_schedule_check() is broken.
+ * @retval CGP_EINVAL  With transfers, an edge between stages that are not neighbours; or a rule of cgp_schedule_check() is broken.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule,
                                                       cgp_csv dialect, char **out);
 
-/** What cgp_schedule_check() found. Arrays are owned by the report; free with cgp_schedule_report_release(). */
+/** The result of cgp_schedule_check(). Arrays are owned by the report; free with cgp_schedule_report_release(). */
 typedef struct cgp_schedule_report {
     int devices, stages, edges;
-    int *
-        peak_in_flight; /**< [stages] Most micro-batches between their F and the end of their backward (B, or W).
-                              1 in a forward schedule, where a micro-batch ends with its F. */
-    int *peak_slots; /**< [devices] The same, summed over the device's stages at one time. */
-    int *
-        min_capacity; /**< [edges] At least 1. With these buffers the schedule does not deadlock, with one less on
-                              any edge it does, whatever the costs. A receive has a buffer from its posting until
-                              its message is taken. Where several vectors are so, the largest entry of this one is
-                              the least that would do for all edges alike. */
+    /** [stages] The largest number of micro-batches between their F and the end of their backward (B, or W). 1 in a forward
+     * schedule, where a micro-batch ends with its F. */
+    int *peak_in_flight;
+    /** [devices] As peak_in_flight, summed over the device's stages at one time. */
+    int *peak_slots;
+    /** [edges] At least 1. With these buffers the schedule does not deadlock, with one less on any edge it does, whatever
+     * the costs. A receive has a buffer from its posting until its message is taken. Of several such vectors, the largest
+     * entry of this one is the least that would do for all edges alike. */
+    int *min_capacity;
 } cgp_schedule_report;
 
 /**
- * Prove a lowered schedule right before anything runs.
+ * Prove that a lowered schedule keeps the rules and does not deadlock, before anything runs.
  *
  * Every (stage, micro-batch) has its F once and its backward once (B, or I then W), or no backward at all in a forward
  * schedule; order within a stage; R at most once, between F and backward; SEND after its producer and RECV before its
@@ -265,66 +267,61 @@ CGP_API void cgp_schedule_report_release(cgp_schedule_report *report);
 
 /** Costs in any one unit of time. Arrays are borrowed; NULL stands for the default in brackets.
  *
- * F, I and W that are not given take 1 over all stages of a device, 1 / v on each of its v stages: so schedules with one
- * stage on each device and with several do the same work and can be compared. What is given is of the stage. */
+ * By default F, I and W take 1 over all stages of a device, 1 / v on each of its v stages: so schedules with one stage on
+ * each device and with several do the same work and can be compared. Costs in an array are per stage. */
 typedef struct cgp_schedule_costs {
     const double *forward;         /**< [stages] F [1 / v]. */
     const double *backward_input;  /**< [stages] I [1 / v]. */
     const double *backward_weight; /**< [stages] W [1 / v]. B costs I + W. */
     const double *recompute;       /**< [stages] R [as F]. */
-    const double
-        *latency; /**< [edges] From the end of SEND until the message can be taken [0]. */
-    const double *
-        transfer; /**< [edges] What a message takes, bytes / bandwidth, beyond the latency [0]. Overlapped: on its
-                                 way, one message of an edge at a time, while devices compute. */
-    bool
-        transfers_block; /**< Not overlapped: the receiver takes that time, on its device, before the action that waits. */
-    const int *
-        capacity; /**< [edges] Buffers, >= 1: SEND waits while all are taken; the taking of a message frees one. A receive
-                       that is posted has one [unbounded]. */
+    /** [edges] From the end of SEND until the message can be taken [0]. */
+    const double *latency;
+    /** [edges] Time of a message, bytes / bandwidth, beyond the latency [0]. Overlapped: on its way, one message of an edge
+     * at a time, while devices compute. */
+    const double *transfer;
+    /** Not overlapped: the message takes that time on the receiving device, before the action that waits. */
+    bool transfers_block;
+    /** [edges] Buffers, >= 1: SEND waits while all are in use; taking a message frees one. A posted receive has one
+     * [unbounded]. */
+    const int *capacity;
 } cgp_schedule_costs;
 
-/** What a step looks like: simulated in the unit of its costs, or measured in seconds from the start of its first action
+/** The times of a step: simulated, in the unit of its costs, or measured, in seconds from the start of its first action
  * (cgp_pipeline_last_timeline(), cgp_schedule_from_trace()). Arrays are owned; free with cgp_schedule_timeline_release().
  *
- * Compute time is that of F, B, I, W and R. Where nothing takes time, shares and bubbles are 0. */
+ * Compute time is that of F, B, I, W and R. Where nothing takes time, busy fractions and bubbles are 0. */
 typedef struct cgp_schedule_timeline {
     int devices, edges;
     double makespan;        /**< End of the last action, from 0. */
     double span;            /**< Largest (last end - first start) of any device. */
     double bubble_makespan; /**< 1 - compute time of all devices / (devices x makespan). */
-    double
-        bubble_span; /**< 1 - compute time / span, of the device with the largest span; of several with the same
-                                 span (to 1e-12 of it), the one that computes least. */
-    double *busy; /**< [devices] Compute time / makespan. */
-    int *
-        free_capacity; /**< [edges] At least 1. Most buffers taken at once if they are unbounded (taken when SEND is
-                                 done or RECV posted, freed when the message is taken, at one instant freed first): with
-                                 so many no sender waits, and every time is as without limit. Does not depend on
-                                 costs.capacity.
-                                 Measured: most buffers taken at once, of those that there were. */
-    double **start,
-        **end; /**< [devices][actions of the device] SEND starts and ends when it is done, RECV when its message is taken,
-                    right before the action that waits for it: where it was posted earlier, later than what follows it in
-                    the list. If transfers block, RECV takes its time then. Measured: from when the device came to it, its
-                    waiting and copying included. */
-    double **given,
-        **ready; /**< [devices][actions of the device] Measured, else NULL. Of a transfer: when the other side let go of its
-                      buffer, or message (0: before the step), and when this side had it; what was given after `start` was
-                      waited for, and from `ready` to `end` it is copied. Of others: 0, and start. */
-    bool **
-        critical; /**< [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan
-                          in which each one starts when the one before ends or its message comes. One of several.
-                          Measured: back from the last to end, from a transfer that waited to the one that it waited for,
-                          from any other action to the one before it on its device. */
-    double critical_path
-        [CGP_ACTION_R +
-         1]; /**< By kind: compute time on it. The rest of the makespan is messages, and,
-                          measured, what is between actions. */
+    /** 1 - compute time / span, of the device with the largest span; of several with the same span (to 1e-12 of it), the
+     * one that computes least. */
+    double bubble_span;
+    /** [devices] Compute time / makespan. */
+    double *busy;
+    /** [edges] At least 1. The largest number of buffers in use at once if they are unbounded (in use from when SEND is done
+     * or RECV posted until the message is taken; at one instant freed first): with that many no sender waits, and every time
+     * is as without limit. Does not depend on costs.capacity. Measured: the largest number in use at once. */
+    int *free_capacity;
+    /** [devices][actions of the device] SEND starts and ends when it is done, RECV when its message is taken, right before
+     * the action that waits for it: if it was posted earlier, later than the actions that follow it in the list. If
+     * transfers block, RECV takes its time then. Measured: from when the device came to it, with its waiting and copying. */
+    double **start, **end;
+    /** [devices][actions of the device] Measured, else NULL. Of a transfer: when the other side released its buffer, or
+     * message (0: before the step), and when this side had it; if it was released after `start` the transfer waited, and
+     * from `ready` to `end` it copies. Of others: 0, and start. */
+    double **released, **ready;
+    /** [devices][actions of the device] On the critical path: a chain of actions from 0 to the makespan in which each one
+     * starts when the one before ends or its message comes. One of several. Measured: back from the last to end, from a
+     * transfer that waited to the one that it waited for, from any other action to the one before it on its device. */
+    bool **critical;
+    /** By kind: compute time on it. The rest of the makespan is messages, and, measured, the time between actions. */
+    double critical_path[CGP_ACTION_R + 1];
 } cgp_schedule_timeline;
 
 /**
- * Simulate a lowered schedule: each device runs its list in order, an action starts when what it needs has arrived.
+ * Simulate a lowered schedule: each device runs its list in order, an action starts when its messages have arrived.
  *
  * SEND waits for a free buffer. RECV only posts a receive, wherever it stands: the F, B or I of its stage and micro-batch
  * waits for the message, and takes it. (Of a pair, F waits for the messages of both.) So a table has the same times with
@@ -368,11 +365,11 @@ CGP_API char *cgp_schedule_draw(const cgp_schedule *schedule);
  *     F0=F1=F2=..........B0====B1====B2====
  *     ...F0=F1=F2=B0====B1====B2====.......
  *
- * An action that is too short for its name has its letter, one of less than half a column may have nothing.
+ * An action that is too short for its name has its letter; one of less than half a column may be invisible.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Of this schedule.
- * @param[in]  until     Time that the columns stand for, from 0: at least the makespan; more to draw two steps to one scale.
+ * @param[in]  until     Time of the last column's end, from 0: at least the makespan; more to draw two steps to one scale.
  * @param[in]  columns   Of a row, 1 to 2^20.
  * @param[out] out       Text with a newline after each row, and a 0 at its end; freed by the caller with free().
  *
@@ -385,7 +382,7 @@ cgp_schedule_draw_timeline(const cgp_schedule *schedule, const cgp_schedule_time
 
 /**
  * Draw a step, simulated or measured, as SVG: a row per device, a box per compute action as long as it takes, coloured,
- * lettered and textured by kind, with its micro-batch; what is idle shows, the critical path has a red border; bubble and
+ * lettered and textured by kind, with its micro-batch; idle time shows as background, the critical path has a red border; bubble and
  * memory are in the title.
  *
  * @param[in]  schedule  Lowered.
@@ -405,7 +402,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_svg(const cgp_schedule *schedule,
  * in flight. A measured step has, beside them, the object `cgpipe`, from which cgp_schedule_from_trace() reads it back.
  * Parameters and errors as of cgp_schedule_svg().
  *
- * @param[in] microseconds  What a unit of the costs is shown as, > 0; of a measured step 1e6.
+ * @param[in] microseconds  Microseconds per unit of the costs, > 0; of a measured step 1e6.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
                                                      const cgp_schedule_timeline *timeline,
@@ -419,8 +416,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedul
  * @param[in]  name      Of the text, for messages. Borrowed.
  * @param[in]  text      [bytes], need not end in 0. Borrowed.
  *
- * @retval CGP_EFORMAT  Not JSON, without the object `cgpipe`, or something in that is missing or cannot be: the message says
- *                      what, and where.   @retval CGP_ENOMEM
+ * @retval CGP_EFORMAT  Not JSON, without the object `cgpipe`, or a key of it is missing or wrong: the message names it.   @retval CGP_ENOMEM
  *
  * Threads: any.
  */
@@ -429,16 +425,21 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_trace(cgp_schedule **out,
                                                           const char *name, const char *text,
                                                           size_t bytes);
 
-/** What the time of a device, from 0 to the measured makespan, went into. Each moment is in one of them. */
+/** The parts of a device's time, from 0 to the measured makespan. Each instant is in one of them. */
 typedef enum cgp_schedule_part {
     CGP_PART_COMPUTE, /**< F, B, I, W and R run. */
-    CGP_PART_BUBBLE, /**< Idle as in a simulation where all stages cost the same: for each kind of action their mean. */
-    CGP_PART_IMBALANCE, /**< Idle beyond that in a simulation of the stages as they are: medians of kind and stage. */
-    CGP_PART_VARIATION, /**< Idle beyond that in a simulation where each action takes as long as it took. */
-    CGP_PART_COPY,   /**< Transfers copy: from having the buffer, or message, to their end. */
-    CGP_PART_WAKEUP, /**< What was waited for is there, but not noticed: from the other side's giving to this side's having. */
-    CGP_PART_OTHER, /**< The rest: waiting because of copies and wake-ups elsewhere or for a free buffer; time between
-                         actions; workers that start later than the first, or end before the last. */
+    /** Idle as in a simulation where all stages cost the same: for each kind of action their mean. */
+    CGP_PART_BUBBLE,
+    /** Idle beyond that in a simulation of unequal stages: medians of kind and stage. */
+    CGP_PART_IMBALANCE,
+    /** Idle beyond that in a simulation where each action takes its measured time. */
+    CGP_PART_VARIATION,
+    CGP_PART_COPY, /**< Transfers copy: from having the buffer, or message, to their end. */
+    /** Wake-up latency: from the other side's release of the buffer, or message, to this side's having it. */
+    CGP_PART_WAKEUP,
+    /** The rest: waiting because of copies and wake-ups elsewhere or for a free buffer; time between actions; workers that
+     * start later than the first, or end before the last. */
+    CGP_PART_OTHER,
     CGP_PARTS
 } cgp_schedule_part;
 
@@ -448,19 +449,17 @@ CGP_API const char *cgp_schedule_part_name(cgp_schedule_part part);
 /** A measured step beside its plan. Arrays are owned; free with cgp_schedule_comparison_release(). */
 typedef struct cgp_schedule_comparison {
     int devices;
-    double (*parts)
-        [CGP_PARTS]; /**< [devices] Seconds, none below 0; those of a device add up to the measured makespan, but
-                                     for rounding. Simulated idle time counts as far as the device was idle: what it
-                                     copied in its bubble is copy. */
+    /** [devices] Seconds, none below 0; those of a device add up to the measured makespan, but for rounding. Simulated idle
+     * time counts as far as the device was idle: a copy within its bubble is copy. */
+    double (*parts)[CGP_PARTS];
     double equal_makespan;  /**< Simulated, all stages the same. */
-    double varied_makespan; /**< Simulated, each action as long as it took. */
-    cgp_schedule_timeline
-        planned; /**< Simulated, the stages as they are: each action takes the median of its kind on its
-                                        stage. In all simulations messages take no time. */
+    double varied_makespan; /**< Simulated, each action with its measured time. */
+    /** Simulated, each action with the median of its kind on its stage. In all simulations messages take no time. */
+    cgp_schedule_timeline planned;
 } cgp_schedule_comparison;
 
 /**
- * Simulate a measured step, and tell where its time went.
+ * Simulate a measured step, and split its time into parts.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  measured  Of this schedule: of cgp_pipeline_last_timeline() or cgp_schedule_from_trace().
@@ -484,17 +483,17 @@ cgp_schedule_compare_svg(const cgp_schedule *schedule, const cgp_schedule_timeli
                          const cgp_schedule_timeline *measured, char **out);
 
 /**
- * Draw where a schedule is wrong: the compute actions of each device in the order of its list, those in brackets that break
- * the rule, or that the devices of a deadlock cannot get past.
+ * Draw where a schedule is wrong: the compute actions of each device in the order of its list, in brackets those that break
+ * the rule, or at which the devices of a deadlock block.
  *
  *      0F0 [0B0] 0F1  0B1
  *     [1F1] 1F0  1B0  1B1
  *
- * A transfer stands for the action that it is for. Brackets behind the last action: something is missing there. Long
- * lists are cut to what is around. Works before and after lowering, as cgp_schedule_draw().
+ * A transfer is drawn as its compute action. Brackets behind the last action: an action is missing there. Long lists are cut
+ * to the neighbourhood. Works before and after lowering, as cgp_schedule_draw().
  *
- * @return Text with a newline after each row, to be freed by the caller with free(); NULL if nothing is wrong or memory is
- *         short. If something is, cgp_message() says what.
+ * @return Text with a newline after each row, to be freed by the caller with free(), and the rule in cgp_message(); NULL if
+ *         nothing is wrong or memory is short.
  */
 CGP_API char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule);
 

@@ -12,8 +12,8 @@
 #include "base/limits.h"
 #include "checkpoint/file.h"
 #include "checkpoint/internal.h"
-#include "tensor/bf16.h"
-#include "tensor/f16.h"
+#include "base/bf16.h"
+#include "base/f16.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -2,7 +2,7 @@
 /* timeline.c -- the last step as a timeline: event i of a worker's trace is action i of its list. */
 #include "pipeline/pipeline.h"
 
-#include "schedule/timeline.h"
+#include "schedule/simulator/timeline.h"
 
 static cgp_status none(const char *why) {
     return cgp_fail(CGP_ESTATE, "timeline: expected a step of a full mini-batch last, got %s",
@@ -66,7 +66,7 @@ static void fill(const cgp_pipeline *pipeline, cgp_schedule_timeline *t) {
             const cgp__event *event = cgp__trace_event(&worker->trace, worker->trace_start + i);
             t->start[d][i] = seconds_from(first, event->start_ns);
             t->end[d][i] = seconds_from(first, event->end_ns);
-            t->given[d][i] = seconds_from(first, event->released_ns);
+            t->released[d][i] = seconds_from(first, event->released_ns);
             t->ready[d][i] = seconds_from(first, event->ready_ns);
         }
     }

@@ -10,7 +10,7 @@
 
 #include "plan/memory/slots.h"
 #include "plan/plan.h"
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
 /* --- placement --- */
 

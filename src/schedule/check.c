@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- proves a lowered schedule right before anything runs.
+/* check.c -- proves that a lowered schedule keeps the rules and does not deadlock.
  *
- * First the rules, which need no execution: an index says where every action stands, and since
- * all actions of a stage are on one device, `before` is a comparison of two positions.
+ * First the rules, by position: all actions of a stage are on one device, so "before" compares two positions of a list.
  *
  *     forward       RECV_F ... < F < SEND_F ...             all once, on each stage,
  *     backward      F < [R] < B,  or  F < [R] < I < W       for each micro-batch
  *                   RECV_B ... < B or I < SEND_B ...
  *
- * Then the schedule is executed, without time, with buffers without limit: what blocks now
- * blocks for ever. Last, with one buffer on each edge, and more where that blocks: the least
- * capacities. */
-#include "schedule/schedule.h"
+ * Then the simulator runs it, without time, with unbounded buffers: what blocks now blocks for ever. Last, with one
+ * buffer on each edge, and more where that blocks: the least capacities. */
+#include "schedule/check.h"
 
+#include "schedule/simulator/simulator.h"
+
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,11 +21,11 @@
 /* Positions in the list of the stage's device; -1: absent. */
 typedef struct position_index {
     const cgp_schedule *schedule;
-    bool backward;     /* the schedule has any */
-    int *compute;      /* [CGP__COMPUTE_KINDS][stages][chunks] */
-    int *send;         /* [edges][chunks] */
-    int *receive;      /* [edges][chunks] */
-    cgp__fault *fault; /* where it is wrong; NULL: nobody asks */
+    bool backward;               /* the schedule has any */
+    int *compute;                /* [CGP__COMPUTE_KINDS][stages][chunks] */
+    int *send;                   /* [edges][chunks] */
+    int *receive;                /* [edges][chunks] */
+    cgp__diagnostic *diagnostic; /* may be NULL */
 } position_index;
 
 static int *compute_slot(const position_index *x, cgp_action_kind kind, int stage,
@@ -43,7 +44,7 @@ static CGP_PRINTF(4, 5) cgp_status
     char what[CGP__ACTION_TEXT], why[256];
     const cgp_schedule *s = x->schedule;
     const int device = s->device_of[stage];
-    if (x->fault) cgp__fault_add(x->fault, device, position);
+    cgp__diagnostic_add(x->diagnostic, device, position);
     va_list args;
     va_start(args, rule);
     vsnprintf(why, sizeof why, rule, args);
@@ -52,18 +53,18 @@ static CGP_PRINTF(4, 5) cgp_status
                     cgp_action_text(&s->lists[device][position], what, sizeof what), why);
 }
 
-/* "schedule: device 1, 1B0: expected <what>, got none" */
+/* "schedule: device 1, 1B0: expected <expected>, got none" */
 static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage,
-                          int microbatch, const char *what) {
+                          int microbatch, const char *expected) {
     char text[CGP__ACTION_TEXT];
     const cgp_schedule *s = x->schedule;
-    if (x->fault) cgp__fault_add(x->fault, s->device_of[stage], s->counts[s->device_of[stage]]);
+    cgp__diagnostic_add(x->diagnostic, s->device_of[stage], s->counts[s->device_of[stage]]);
     const cgp_action a = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
     return cgp_fail(CGP_EINVAL, "schedule: device %d, %s: expected %s, got none",
-                    s->device_of[stage], cgp_action_text(&a, text, sizeof text), what);
+                    s->device_of[stage], cgp_action_text(&a, text, sizeof text), expected);
 }
 
-/* A transfer fits its edge: kind and stage. */
+/* Check that a transfer fits its edge: kind and stage. */
 static cgp_status check_edge(const position_index *x, int device, int position) {
     const cgp_schedule *s = x->schedule;
     const cgp_action *a = &s->lists[device][position];
@@ -81,7 +82,7 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     return CGP_OK;
 }
 
-/* Compute actions first: their transfers are doubled with them. */
+/* Called for compute actions first: an action that is there twice has its transfers twice. */
 static cgp_status fill_index(position_index *x, bool transfers) {
     const cgp_schedule *s = x->schedule;
     for (int device = 0; device < s->devices; device++) {
@@ -128,7 +129,7 @@ static cgp_status create_index(position_index *x, const cgp_schedule *s) {
     return CGP_OK;
 }
 
-/* What stands at `position` comes after what stands at `first`. */
+/* Check that the action at `position` comes after the one at `first`. */
 static cgp_status check_after(const position_index *x, int stage, int position, int first) {
     const cgp_schedule *s = x->schedule;
     char text[CGP__ACTION_TEXT];
@@ -138,7 +139,7 @@ static cgp_status check_after(const position_index *x, int stage, int position, 
                   cgp_action_text(a, text, sizeof text), first);
 }
 
-/* Backward once, in one piece or in two, each in its place. */
+/* Check that there is one backward, B or I and W, in the order of the rules. */
 static cgp_status check_backward(const position_index *x, int j, int i) {
     const int f = *compute_slot(x, CGP_ACTION_F, j, i),
               r = *compute_slot(x, CGP_ACTION_R, j, i);
@@ -178,8 +179,8 @@ static cgp_status check_compute(const position_index *x) {
     return CGP_OK;
 }
 
-/* Where the action stands that makes, or takes, a message of an edge. */
-static int partner(const position_index *x, cgp_edge edge, int stage, int microbatch) {
+/* The position of the action that makes, or takes, a message of an edge. */
+static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
     const int both = *compute_slot(x, CGP_ACTION_B, stage, microbatch);
     if (!cgp__is_gradient(edge)) return *compute_slot(x, CGP_ACTION_F, stage, microbatch);
     return both >= 0 ? both : *compute_slot(x, CGP_ACTION_I, stage, microbatch);
@@ -203,18 +204,18 @@ static cgp_status check_message(const position_index *x, int e, int i) {
         snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
         return missing(x, sent < 0 ? sends : receives, sent < 0 ? edge.from : edge.to, i, once);
     }
-    CGP_TRY(check_after(x, edge.from, sent, partner(x, edge, edge.from, i)));
-    return check_after(x, edge.to, partner(x, edge, edge.to, i), received);
+    CGP_TRY(check_after(x, edge.from, sent, endpoint(x, edge, edge.from, i)));
+    return check_after(x, edge.to, endpoint(x, edge, edge.to, i), received);
 }
 
-cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__fault *fault) {
+cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__diagnostic *diagnostic) {
     if (!schedule->lowered)
         return cgp_fail(CGP_ESTATE,
                         "schedule: expected a lowered schedule, got one without transfers "
                         "(call cgp_schedule_lower first)");
     position_index x;
     CGP_TRY(create_index(&x, schedule));
-    x.fault = fault;
+    x.diagnostic = diagnostic;
     cgp_status status = fill_index(&x, false);
     if (status == CGP_OK) status = fill_index(&x, true);
     if (status == CGP_OK) status = check_compute(&x);
@@ -224,6 +225,15 @@ cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__fault *fault) {
     }
     release_index(&x);
     return status;
+}
+
+cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
+    for (int i = 0; costs && i < count; i++) {
+        if (!isfinite(costs[i]) || costs[i] < 0.0)
+            return cgp_fail(CGP_EINVAL, "%s: expected 0 or more and finite, got %g (entry %d)",
+                            name, costs[i], i);
+    }
+    return CGP_OK;
 }
 
 /* Count up at each F, down at each end of a backward; in a schedule without backward a
@@ -253,13 +263,13 @@ static bool find_peaks(const cgp_schedule *s, cgp_schedule_report *report) {
     return true;
 }
 
-static cgp_status find_min_capacity(cgp__execution *x, cgp_schedule_report *report) {
+static cgp_status find_min_capacity(cgp__simulator *x, cgp_schedule_report *report) {
     for (int e = 0; e < report->edges; e++)
         report->min_capacity[e] = 1;
-    return cgp__execution_min_capacity(x, report->min_capacity);
+    return cgp__simulator_min_capacity(x, report->min_capacity);
 }
 
-static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
+static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
     const cgp_schedule *s = x->schedule;
     cgp_schedule_report report = {
         .devices = s->devices,
@@ -284,12 +294,12 @@ static cgp_status fill_report(cgp__execution *x, cgp_schedule_report *out) {
 cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
     CGP__NEED(schedule);
     CGP_TRY(cgp__rules_check(schedule, NULL));
-    cgp__execution x;
-    CGP_TRY(cgp__execution_create(&x, schedule));
+    cgp__simulator x;
+    CGP_TRY(cgp__simulator_create(&x, schedule));
     cgp_status status = CGP_OK;
-    if (!cgp__execution_run(&x)) status = cgp__execution_deadlock(&x);
+    if (!cgp__simulator_run(&x)) status = cgp__simulator_deadlock(&x);
     if (status == CGP_OK && report) status = fill_report(&x, report);
-    cgp__execution_release(&x);
+    cgp__simulator_release(&x);
     return status;
 }
 

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* derive.c -- what a plan runs of a schedule: its compute actions alone, for as many micro-batches as
- * there are.
+/* derive.c -- the part of a schedule that a plan runs: its compute actions, for the micro-batches that there are.
  *
- * A mini-batch smaller than planned runs the lists that were planned without the micro-batches that
- * it does not have: so it needs no slot more than them, and runs to its end as they do.
+ * A smaller mini-batch runs the planned lists without the micro-batches that it does not have: it needs no more slots, and
+ * does not deadlock either.
  *
- * Actions of a pair (dualpipe-v) become two. The pair says that both wait for what either needs and
- * send when both are done, as on a device that runs them at the same time; one that runs them one
- * after the other has no use for that, and whoever waits for the first would wait longer. */
-#include "schedule/schedule.h"
+ * An overlapped pair (dualpipe-v) becomes two actions. In a pair both wait for the inputs of both and send when both are
+ * done, as on a device that runs them at the same time; a device that runs one after the other would only delay the first
+ * one's message. */
+#include "schedule/generators/generators.h"
 
 enum { MAX_KINDS = 4 }; /* F R B, or F R I W */
 
@@ -39,7 +38,7 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     return status;
 }
 
-/* Of one kind on one stage. (B counts as I and as W.) */
+/* Checks one kind on one stage; B counts as I and as W. */
 static bool ascends(const cgp_schedule *schedule, int stage, cgp_action_kind kind) {
     const int device = schedule->device_of[stage];
     const bool backward = kind != CGP_ACTION_F;

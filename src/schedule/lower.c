@@ -1,18 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* lower.c -- puts the transfers between the compute actions.
+/* lower.c -- inserts the transfers between the compute actions.
  *
  * Stage 1 of 3, edges 0: 0 -> 1, 1: 1 -> 2, 2: 2 -> 1, 3: 1 -> 0, micro-batch i recomputed:
  *
  *     ... RECV_F (0)  F  SEND_F (1) ...            R  RECV_B (2)  B  SEND_B (3) ...
  *
- * SEND stands right after its producer: nothing that is needed elsewhere is held back. RECV
- * stands right before its consumer, so that the bytes stay in the sender's buffer for as
- * long as they can, and no buffer waits for a message; R, in front of it, runs while the gradient
- * is still on its way. Whoever runs such a list may wait at the RECV (list_order.c).
+ * SEND stands right after its producer, so that no message is delayed. RECV stands right before its consumer, so that a
+ * posted receive holds no buffer early; R, in front of it, runs while the gradient is on its way. A device that runs such a
+ * list may wait at the RECV (list_order.c).
  *
- * Of a pair, F of one stage and B of another, all RECV stand before both and all SEND after
- * both. */
-#include "schedule/schedule.h"
+ * Of an overlapped pair, F of one stage and B of another, all RECV stand before both and all SEND after both. */
+#include "schedule/table.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -38,15 +36,14 @@ static void groups_of_edge(const cgp_schedule *schedule, cgp_edge edge, int grou
     groups[1] = group_of(schedule, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to);
 }
 
-/* Of the edges that are `wanted`; NULL: all. */
+/* Group the edges that are `wanted`; NULL: all. */
 static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cgp_edge *edges,
                         int n_edges, const bool *wanted) {
     const int n_groups = TRANSFER_KINDS * schedule->stages;
     out->first = cgp__calloc((size_t)n_groups + 2, sizeof *out->first);
     out->edges = cgp__calloc(2 * (size_t)n_edges, sizeof *out->edges);
     if (!out->first || !out->edges) return false;
-    /* Counting sort: sizes go one place further than they belong, so that filling moves each
-     * start into its place. */
+    /* Counting sort: sizes are stored one entry late, so that filling moves each start to its own entry. */
     int *start = out->first + 1;
     int groups[2];
     for (int e = 0; e < n_edges; e++) {
@@ -66,8 +63,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     return true;
 }
 
-/* Append the transfers of one kind that go with compute action `a`; only count them if `to`
- * is NULL. */
+/* Append the transfers of one kind that belong to compute action `a`; with `to` NULL only count them. */
 static int64_t append(cgp_action *to, const cgp_schedule *schedule, const edge_groups *groups,
                       const cgp_action *a, cgp_action_kind kind) {
     const int g = group_of(schedule, kind, a->stage);
@@ -80,7 +76,7 @@ static int64_t append(cgp_action *to, const cgp_schedule *schedule, const edge_g
     return count;
 }
 
-/* The list as it is being written: only counted if `to` is NULL. */
+/* A list under construction; with `to` NULL only counted. */
 typedef struct writer {
     const cgp_schedule *schedule;
     const edge_groups *groups;
@@ -128,7 +124,7 @@ static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
     return w.n;
 }
 
-/* Put the transfers of the wanted edges into the lists. */
+/* Insert the transfers of the wanted edges into the lists. */
 static cgp_status insert(cgp_schedule *schedule, const cgp_edge *edges, int n_edges,
                          const bool *wanted) {
     edge_groups groups = {0};

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* recompute.c -- puts an R in front of the backward of each micro-batch whose forward is to be
- * run again.
+/* recompute.c -- inserts an R before the backward of each micro-batch that is recomputed.
  *
  * 1f1b, 3 stages, 4 micro-batches, except_last:
  *
@@ -8,21 +7,18 @@
  *     stage 1    . F0 F1  . B0 F2 R1 B1 F3 R2 B2 R3 B3  .
  *     stage 2    .  . F0 B0 F1 B1 F2 B2  . F3 B3  .  .  .
  *
- * A recomputed micro-batch keeps only its input from F to R; from R to B the one saved slot of
- * the stage is full. Where the next backward of the stage after an F is that micro-batch's own,
- * no other needs the saved slot in between: F may fill it at once, and R would be wasted. That
- * is what except_last leaves out. (torchgpipe's descending backward makes it the last
- * micro-batch, hence the name; under ascending GPipe it is number 0, on the last stage of 1f1b
- * every one.)
+ * A recomputed micro-batch keeps only its input from F to R; from R to B it fills the one saved slot of the stage. Where
+ * the next backward of the stage after an F is that micro-batch's own, no other needs the saved slot in between: F may fill
+ * it at once, and R would be wasted; except_last leaves that R out. (Under torchgpipe's descending backward it is the last
+ * micro-batch, hence the name; under ascending GPipe it is number 0, on the last stage of 1f1b every one.)
  *
- * R is an action of its own, and transfers are put in after it, so that it fills the wait
- * for the gradient. */
-#include "schedule/schedule.h"
+ * R is an action of its own, before the RECV of the gradient, so that it fills the wait for it. */
+#include "schedule/table.h"
 
 #include <stdlib.h>
 
-/* spared[stage][micro-batch]: the next backward after its F is its own. From the end, `next`
- * is that backward. */
+/* Set spared[stage][micro-batch] if the next backward after its F is its own. Walks from the end; `next` is that backward,
+ * by stage. */
 static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     for (int j = 0; j < schedule->stages; j++)
         next[j] = -1;
@@ -43,7 +39,7 @@ static bool is_recomputed(const cgp_schedule *schedule, const bool *spared,
            !spared[(size_t)a->stage * schedule->chunks + a->microbatch];
 }
 
-/* Fill lists whose lengths stand in `counts`. */
+/* Fill the lists, which have their lengths. */
 static void insert(const cgp_schedule *schedule, const bool *spared, cgp_action **lists) {
     for (int device = 0; device < schedule->devices; device++) {
         cgp_action *to = lists[device];

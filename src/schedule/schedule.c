@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c -- the names of modes and actions, and what can be asked of a schedule. */
-#include "schedule/schedule.h"
+/* schedule.c -- the names of modes and actions, and the getters of a schedule. */
+#include "schedule/table.h"
 
 #include <stdio.h>
 #include <string.h>

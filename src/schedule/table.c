@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* table.c -- building and changing the table behind cgp_schedule: lists of actions, one per
- * device. */
-#include "schedule/schedule.h"
+/* table.c -- builds and changes the table behind cgp_schedule. */
+#include "schedule/table.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -82,7 +81,7 @@ static cgp_status check_size(int stages, int chunks) {
     return CGP_OK;
 }
 
-/* Everything but the lists. */
+/* A schedule without its lists. */
 static cgp_schedule *new_frame(const char *name, int stages, int chunks, int devices) {
     cgp_schedule *schedule = cgp__calloc(1, sizeof *schedule);
     if (!schedule) return NULL;
@@ -99,8 +98,8 @@ static cgp_schedule *new_frame(const char *name, int stages, int chunks, int dev
     return schedule;
 }
 
-/* Take over a frame whose stages are placed, with empty lists that have room for `kinds` actions of
- * each micro-batch on each stage. */
+/* Take over a frame whose stages are placed; its lists are empty, with capacity for `kinds` actions of each micro-batch on
+ * each stage. */
 static cgp_status finish_frame(cgp_schedule **out, cgp_schedule *frame, int kinds) {
     int64_t bytes = 0;
     for (int j = 0; frame && j < frame->stages; j++) {
@@ -127,9 +126,9 @@ cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, 
     CGP_TRY(check_size(devices * v, chunks));
     cgp_schedule *schedule = new_frame(name, devices * v, chunks, devices);
     for (int j = 0; schedule && j < devices * v; j++) {
-        const int place = j % devices, back = j / devices % 2;
+        const int position = j % devices, back = j / devices % 2;
         schedule->device_of[j] =
-            placement == CGP_PLACEMENT_V && back ? devices - 1 - place : place;
+            placement == CGP_PLACEMENT_V && back ? devices - 1 - position : position;
     }
     return finish_frame(out, schedule, kinds);
 }
@@ -160,7 +159,7 @@ cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks) {
                     schedule->name);
 }
 
-/* Numbers in range: whatever follows may use them as indices. */
+/* Check that numbers are in range, so that they can be used as indices. */
 static cgp_status check_action(const cgp__schedule_table *table, int device, int position) {
     const cgp_action *a = &table->lists[device][position];
     const int kind = (int)a->kind;

@@ -10,7 +10,7 @@
 
 #include <cgpipe/schedule.h>
 
-#include "schedule/timeline.h"
+#include "schedule/simulator/timeline.h"
 
 enum { ROOM = 16384, MUTATIONS = 4000 };
 
@@ -32,7 +32,7 @@ static void check_round_trip(const cgp_schedule *s, const cgp_schedule_timeline 
     REQUIRE(cgp_schedule_trace(s, t, 1e6, &text) == CGP_OK);
     REQUIRE(cgp_schedule_from_trace(&back, &again, "again", text, strlen(text)) == CGP_OK);
     REQUIRE(again.devices == t->devices && same_times(s, again.start, t->start) &&
-            same_times(s, again.end, t->end) && same_times(s, again.given, t->given) &&
+            same_times(s, again.end, t->end) && same_times(s, again.released, t->released) &&
             same_times(s, again.ready, t->ready));
     cgp_schedule_timeline_release(&again);
     cgp_schedule_destroy(back);
@@ -105,7 +105,7 @@ static char *draw_trace(uint64_t *random) {
         for (int i = 0; i < n; i++) {
             t.start[d][i] = t.ready[d][i] = simulated.start[d][i];
             t.end[d][i] = simulated.end[d][i];
-            if (actions[i].edge >= 0) t.given[d][i] = t.start[d][i];
+            if (actions[i].edge >= 0) t.released[d][i] = t.start[d][i];
         }
     }
     assert_ok(cgp__timeline_complete(&t, s));

@@ -20,7 +20,7 @@
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 #include "cases.h"
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 enum {
     SLOT_X,

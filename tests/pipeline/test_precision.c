@@ -6,7 +6,7 @@
 
 #include <cgpipe/models/gpt2.h>
 
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 enum { STEPS = 60, BATCH = 8, MODES = CGP_RECOMPUTE_EXCEPT_LAST_SELECTIVE + 1 };
 

@@ -77,7 +77,7 @@ static void check_timeline(const world *w) {
             assert_times(cgp__trace_event(&worker->trace, worker->trace_start + i), first,
                          t.start[d][i], t.end[d][i]);
             assert_true(t.start[d][i] >= (i > 0 ? t.end[d][i - 1] : 0.0));
-            assert_true(t.given[d][i] <= t.ready[d][i]);
+            assert_true(t.released[d][i] <= t.ready[d][i]);
             last = t.end[d][i] > last ? t.end[d][i] : last;
             path += t.critical[d][i];
         }
@@ -111,7 +111,7 @@ static void check_round_trip(const world *w) {
             assert_true(a[i].kind == b[i].kind && a[i].stage == b[i].stage &&
                         a[i].microbatch == b[i].microbatch && a[i].edge == b[i].edge);
         assert_memory_equal(t.end[d], u.end[d], (size_t)n * sizeof(double));
-        assert_memory_equal(t.given[d], u.given[d], (size_t)n * sizeof(double));
+        assert_memory_equal(t.released[d], u.released[d], (size_t)n * sizeof(double));
         for (int part = 0; part < CGP_PARTS; part++) {
             assert_true(c.parts[d][part] >= 0.0);
             sum += c.parts[d][part];

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the checker refuses, and in which words. Tables are written as their actions read,
- * one string per device; a transfer takes the edge that fits its stage, or the one named,
- * "0SEND_F1@2". */
+/* test_schedule_check.c -- the tables that the checker refuses, and its messages. A table is one string of actions per
+ * device; a transfer takes the edge that fits its stage, or names one, "0SEND_F1@2". */
 #include "support.h"
 
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
 #define MOST 64
 
-/* The chain 0 -> 1 and back, and a right table of two micro-batches on it. */
+/* The chain 0 -> 1 and back, and a correct table of two micro-batches on it. */
 static const cgp_edge chain[] = {{0, 1}, {1, 0}};
 #define FIRST "0F0 0SEND_F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1"
 #define SECOND "1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1"
@@ -68,7 +67,7 @@ static cgp_status make(cgp_schedule **out, const layout *l, const char *const *r
 
 static const layout two_stages = {2, 2, 2, (const int[]){0, 1}, chain, 2};
 
-/* The table is refused with this message, by everyone who would run it. */
+/* Assert that checker, simulator and drawing refuse the table with this message. */
 static void assert_refused(const layout *l, const char *const *rows, const char *message) {
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report = {.devices = -1};
@@ -90,7 +89,7 @@ static void assert_two_stages_refused(const char *first, const char *second,
     assert_refused(&two_stages, (const char *const[]){first, second}, message);
 }
 
-static void the_table_the_others_are_made_of_is_right(void **state) {
+static void the_table_that_the_others_are_made_of_is_accepted(void **state) {
     (void)state;
     cgp_schedule *schedule = NULL;
     cgp_schedule_report report;
@@ -101,7 +100,7 @@ static void the_table_the_others_are_made_of_is_right(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void what_is_missing_is_named(void **state) {
+static void a_missing_action_is_named(void **state) {
     (void)state;
     assert_two_stages_refused("0F0 0SEND_F0 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1", SECOND,
                               "schedule: device 0, 0F1: expected once, got none");
@@ -122,7 +121,7 @@ static void what_is_missing_is_named(void **state) {
     assert_two_stages_refused("", "", "schedule: device 0, 0F0: expected once, got none");
 }
 
-static void what_stands_twice_is_named_with_both_places(void **state) {
+static void a_duplicate_is_named_with_both_positions(void **state) {
     (void)state;
     assert_two_stages_refused(
         FIRST " 0F0", SECOND,
@@ -134,7 +133,7 @@ static void what_stands_twice_is_named_with_both_places(void **state) {
         "(first at position 5)");
 }
 
-static void what_stands_in_the_wrong_order_is_named_with_both_places(void **state) {
+static void a_wrong_order_is_named_with_both_positions(void **state) {
     (void)state;
     assert_two_stages_refused(
         "0SEND_F0 0F0 0F1 0SEND_F1 0RECV_B0 0B0 0RECV_B1 0B1", SECOND,
@@ -192,7 +191,7 @@ static void a_backward_comes_in_one_piece_or_in_two(void **state) {
         "0F0 0SEND_F0 0F1 0SEND_F1 0W0 0RECV_B0 0I0 0RECV_B1 0B1", SECOND,
         "schedule: device 0, position 4, 0W0: expected after 0I0, got it before "
         "(position 6)");
-    /* And both ways in one schedule are right. */
+    /* Both ways may be in one schedule. */
     cgp_schedule *schedule = NULL;
     assert_ok(make(&schedule, &two_stages,
                    (const char *const[]){
@@ -256,8 +255,7 @@ static void numbers_out_of_range_are_refused_at_once(void **state) {
     assert_null(schedule);
 }
 
-/* Device 0 wants the gradient of 0 before it sends 1; device 1 wants 1 before it runs any
- * backward. */
+/* Device 0 needs the gradient of 0 before it sends 1; device 1 needs 1 before it runs any backward. */
 static void a_deadlock_is_named_by_its_cycle(void **state) {
     (void)state;
     assert_two_stages_refused(
@@ -266,8 +264,8 @@ static void a_deadlock_is_named_by_its_cycle(void **state) {
         "waits at 1RECV_F1 for 0SEND_F1");
 }
 
-/* Device 0 only waits for the cycle, and is not of it. */
-static void who_only_waits_for_a_cycle_is_not_named(void **state) {
+/* Device 0 waits for the cycle, but is not in it. */
+static void a_device_outside_the_cycle_is_not_named(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}, {1, 2}, {2, 1}};
     const layout three = {3, 2, 3, (const int[]){0, 1, 2}, edges, 4};
@@ -291,7 +289,7 @@ static void a_device_can_wait_for_itself(void **state) {
                    "schedule: deadlock: device 0 waits at 1RECV_F0 for 0SEND_F0");
 }
 
-/* The message ends in words, not in the middle of a device, however long the cycle. */
+/* However long the cycle, the message ends at a whole device. */
 static void a_long_cycle_is_cut_short(void **state) {
     (void)state;
     enum { N = 40 };
@@ -308,7 +306,7 @@ static void a_long_cycle_is_cut_short(void **state) {
         edges[j] = last ? (cgp_edge){j, 0} : (cgp_edge){j, j + 1};
         for (int i = 0; i < 4; i++)
             lists[j][i] = (cgp_action){.stage = j, .edge = -1};
-        /* Stage 0 waits for the gradient before it sends what the others wait for. */
+        /* Stage 0 waits for the gradient before it sends the first activation. */
         lists[j][0].kind = j ? CGP_ACTION_RECV_F : CGP_ACTION_F;
         lists[j][1].kind = j ? CGP_ACTION_F : CGP_ACTION_RECV_B;
         lists[j][2].kind = last ? CGP_ACTION_B : j ? CGP_ACTION_SEND_F : CGP_ACTION_B;
@@ -390,7 +388,7 @@ static void stages_of_one_device_share_its_slots(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* With the halves apart a micro-batch is in flight until its W. */
+/* With I and W split a micro-batch is in flight until its W. */
 static void a_micro_batch_is_in_flight_until_its_weight_gradient(void **state) {
     (void)state;
     const layout one = {1, 2, 1, (const int[]){0}, NULL, 0};
@@ -405,16 +403,16 @@ static void a_micro_batch_is_in_flight_until_its_weight_gradient(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(the_table_the_others_are_made_of_is_right),
-        cmocka_unit_test(what_is_missing_is_named),
-        cmocka_unit_test(what_stands_twice_is_named_with_both_places),
-        cmocka_unit_test(what_stands_in_the_wrong_order_is_named_with_both_places),
+        cmocka_unit_test(the_table_that_the_others_are_made_of_is_accepted),
+        cmocka_unit_test(a_missing_action_is_named),
+        cmocka_unit_test(a_duplicate_is_named_with_both_positions),
+        cmocka_unit_test(a_wrong_order_is_named_with_both_positions),
         cmocka_unit_test(recomputation_stands_between_forward_and_backward),
         cmocka_unit_test(a_backward_comes_in_one_piece_or_in_two),
         cmocka_unit_test(a_transfer_fits_its_edge),
         cmocka_unit_test(numbers_out_of_range_are_refused_at_once),
         cmocka_unit_test(a_deadlock_is_named_by_its_cycle),
-        cmocka_unit_test(who_only_waits_for_a_cycle_is_not_named),
+        cmocka_unit_test(a_device_outside_the_cycle_is_not_named),
         cmocka_unit_test(a_device_can_wait_for_itself),
         cmocka_unit_test(a_long_cycle_is_cut_short),
         cmocka_unit_test(too_few_buffers_are_named_by_their_cycle),

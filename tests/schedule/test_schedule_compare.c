@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its plan,
- * and where its time went. Steps are measured by hand here, or simulated and taken for measured. */
+/* test_schedule_compare.c -- a measured step: drawn to scale, written and read back, beside its plan, and the parts of its
+ * time. The times are set by hand here, or simulated and used as measured ones. */
 #include "schedules.h"
 
-#include "schedule/timeline.h"
+#include "schedule/simulator/timeline.h"
 
 #include <jansson.h>
 
-/* --- steps taken for measured --- */
+/* --- simulated steps used as measured ones --- */
 
-/* A simulated step as workers would note it: a transfer begins when the action before it ends, and
- * waits until its message comes. */
+/* A simulated step with the events of workers: a transfer begins when the action before it ends, and waits until its
+ * message comes. */
 static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
                                                const cgp_schedule_costs *costs) {
     cgp_schedule_timeline simulated, t;
@@ -22,7 +22,7 @@ static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
             const double start = simulated.start[d][i], end = simulated.end[d][i];
             t.start[d][i] = !transfer ? start : i > 0 ? simulated.end[d][i - 1] : 0.0;
             t.end[d][i] = end;
-            t.given[d][i] = transfer ? end : 0.0;
+            t.released[d][i] = transfer ? end : 0.0;
             t.ready[d][i] = transfer ? end : start;
         }
     }
@@ -33,7 +33,7 @@ static cgp_schedule_timeline take_for_measured(const cgp_schedule *s,
     return t;
 }
 
-/* The parts of each device, none below 0, are the makespan. */
+/* Assert that the parts of each device, none below 0, add up to the makespan. */
 static void assert_parts_add_up(const cgp_schedule_comparison *c, double makespan) {
     for (int d = 0; d < c->devices; d++) {
         double sum = 0.0;
@@ -64,9 +64,9 @@ static cgp_schedule_comparison compare(const cgp_schedule *s, const cgp_schedule
     return c;
 }
 
-/* --- where the time went --- */
+/* --- parts --- */
 
-/* What goes as simulated has nothing to explain, whatever the schedule. */
+/* A step with the simulated times has compute and bubble only, whatever the schedule. */
 static void a_step_that_goes_as_planned_is_compute_and_bubble(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -112,18 +112,18 @@ static void unequal_stages_are_imbalance_where_others_wait_for_them(void **state
     cgp_schedule_destroy(s);
 }
 
-/* --- measured by hand --- */
+/* --- times set by hand --- */
 
 /* The trace of a forward-only step of two stages; each device: F, SEND, F, SEND .. or RECV, F .. */
-static char *trace_text(const char *csv, const char *start, const char *end, const char *given,
-                        const char *ready) {
+static char *trace_text(const char *csv, const char *start, const char *end,
+                        const char *released, const char *ready) {
     char *text = malloc(2048);
     assert_non_null(text);
     snprintf(text, 2048,
              "{\"traceEvents\":[],\"cgpipe\":{\"format\":1,\"schedule\":\"by hand\","
              "\"csv\":\"%s\",\"edges\":[[0,1]],\"start_seconds\":[%s],\"end_seconds\":[%s],"
              "\"given_seconds\":[%s],\"ready_seconds\":[%s]}}",
-             csv, start, end, given, ready);
+             csv, start, end, released, ready);
     return text;
 }
 
@@ -137,7 +137,7 @@ static cgp_schedule *read_step(char *text, cgp_schedule_timeline *t) {
 /*     0    1         1.5    1.7  2  2.1     3.1
  *     |F   |SEND copies|
  *     RECV waits ......|wake|copies|  |F     |      each stage idles 1 in any case */
-static void copies_and_wake_ups_are_told_from_waiting(void **state) {
+static void copies_and_wake_ups_are_not_waiting(void **state) {
     (void)state;
     cgp_schedule_timeline t;
     cgp_schedule *s =
@@ -201,7 +201,7 @@ static void idle_time_is_bubble_then_imbalance_then_variation(void **state) {
 /*     0   1   2                   4     4.1            5
  *     |F0 |F1 |SEND1 waits for RECV0|copy|               one buffer
  *         |RECV0 copies           |F0|RECV1|F1         | */
-static void the_path_goes_through_a_buffer_that_was_waited_for(void **state) {
+static void the_critical_path_goes_through_an_awaited_buffer(void **state) {
     (void)state;
     cgp_schedule_timeline t;
     cgp_schedule *s =
@@ -337,12 +337,12 @@ static void assert_same_step(const cgp_schedule *s, const cgp_schedule_timeline 
     }
     assert_same_times(s, t->start, u->start);
     assert_same_times(s, t->end, u->end);
-    assert_same_times(s, t->given, u->given);
+    assert_same_times(s, t->released, u->released);
     assert_same_times(s, t->ready, u->ready);
     assert_true(t->makespan == u->makespan && t->bubble_span == u->bubble_span);
 }
 
-/* Times with all their digits, recomputation, a value that jumps stages, several stages a device. */
+/* Times with all their digits, recomputation, an edge that skips stages, several stages per device. */
 static void what_is_written_is_read_back_exactly(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -392,7 +392,7 @@ static void assert_refused(const char *text, const char *message) {
     assert_null(t.start);
 }
 
-/* With `value` (JSON; NULL: nothing) in place of what `key` has, or of an entry of it. */
+/* Replace the value of `key`, or an entry of it, by `value` (JSON; NULL: remove it). */
 static void assert_changed_refused(const char *text, const char *key, int device, int position,
                                    const char *value, const char *message) {
     json_t *root = json_loads(text, 0, NULL), *measured = json_object_get(root, "cgpipe");
@@ -412,7 +412,7 @@ static void assert_changed_refused(const char *text, const char *key, int device
     json_decref(root);
 }
 
-static void broken_traces_are_refused_with_the_place(void **state) {
+static void broken_traces_are_refused_with_the_position(void **state) {
     (void)state;
     char *t = written_step();
     assert_refused("", "t.json: byte ");
@@ -453,7 +453,7 @@ static void broken_traces_are_refused_with_the_place(void **state) {
     free(t);
 }
 
-/* Whatever it says: refused, or as good as any step. */
+/* Either refused, or a valid step. */
 static void damaged_traces_do_no_harm(void **state) {
     (void)state;
     static const char letters[] = "012345678901234567890123456789.,[]{}\"-eEFBIWRSND_ \\n:";
@@ -494,16 +494,16 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_goes_as_planned_is_compute_and_bubble),
         cmocka_unit_test(unequal_stages_are_imbalance_where_others_wait_for_them),
-        cmocka_unit_test(copies_and_wake_ups_are_told_from_waiting),
+        cmocka_unit_test(copies_and_wake_ups_are_not_waiting),
         cmocka_unit_test(a_slow_action_is_variation_where_it_is_waited_for),
         cmocka_unit_test(idle_time_is_bubble_then_imbalance_then_variation),
-        cmocka_unit_test(the_path_goes_through_a_buffer_that_was_waited_for),
+        cmocka_unit_test(the_critical_path_goes_through_an_awaited_buffer),
         cmocka_unit_test(only_a_measured_step_is_compared),
         cmocka_unit_test(columns_are_in_proportion_to_time),
         cmocka_unit_test(a_drawing_has_a_size),
         cmocka_unit_test(two_steps_are_drawn_to_one_scale),
         cmocka_unit_test(what_is_written_is_read_back_exactly),
-        cmocka_unit_test(broken_traces_are_refused_with_the_place),
+        cmocka_unit_test(broken_traces_are_refused_with_the_position),
         cmocka_unit_test(damaged_traces_do_no_harm),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

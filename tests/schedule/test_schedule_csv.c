@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Schedules as text: both dialects there and back, and what is refused in which words. */
+/* test_schedule_csv.c -- schedules as CSV: both dialects written and read back, and the messages of texts that are
+ * refused. */
 #include "schedules.h"
 
 static cgp_schedule *parse(const char *text) {
@@ -22,7 +23,7 @@ static void assert_csv(const cgp_schedule *s, cgp_csv dialect, const char *expec
     free(text);
 }
 
-/* --- there --- */
+/* --- written --- */
 
 static void a_column_is_a_tick(void **state) {
     (void)state;
@@ -33,7 +34,7 @@ static void a_column_is_a_tick(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void transfers_stand_where_they_were_put(void **state) {
+static void transfers_are_written_in_list_order(void **state) {
     (void)state;
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
     static const char expected[] = "0F0,0SEND_F0,0F1,0SEND_F1,0RECV_B0,0B0,0RECV_B1,0B1\n"
@@ -46,7 +47,7 @@ static void transfers_stand_where_they_were_put(void **state) {
 }
 
 /* Stages 1 and 2 are on one device. A pair is one cell. */
-static void what_stays_on_a_device_is_not_sent(void **state) {
+static void transfers_within_a_device_are_left_out(void **state) {
     (void)state;
     cgp_schedule *s = test_generate("dualpipe-v", 2, 4, 0);
     char *text = NULL;
@@ -62,7 +63,7 @@ static void what_stays_on_a_device_is_not_sent(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void edges_that_jump_have_no_form(void **state) {
+static void edges_that_skip_stages_cannot_be_written(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 2}, {0, 2}, {2, 1}, {1, 0}};
     cgp_schedule *s = test_generate("gpipe", 3, 2, 0);
@@ -78,7 +79,7 @@ static void edges_that_jump_have_no_form(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* --- and back --- */
+/* --- read --- */
 
 static void assert_same(const cgp_schedule *a, const cgp_schedule *b) {
     assert_int_equal(cgp_schedule_devices(a), cgp_schedule_devices(b));
@@ -125,7 +126,7 @@ static void every_schedule_comes_back_as_it_was_in_both_dialects(void **state) {
     }
 }
 
-/* The form leaves much open. */
+/* Blanks are free. */
 static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state) {
     (void)state;
     cgp_schedule *plain = parse("0F0,0B0\n1F0,1B0\n");
@@ -147,7 +148,7 @@ static void blanks_empty_lines_and_weights_spread_out_are_no_matter(void **state
     cgp_schedule_destroy(plain);
 }
 
-/* As spreadsheets and others write it: RFC 4180, and a byte order mark before it. */
+/* Spreadsheets write RFC 4180, and a byte order mark before it. */
 static void cells_in_quotes_and_a_byte_order_mark_are_read(void **state) {
     (void)state;
     cgp_schedule *plain = parse("0F0,1F0,(0F1;1B0)OVERLAP_F_B,1F1,0B0,1B1,0B1\n");
@@ -217,7 +218,7 @@ static void other_encodings_are_refused(void **state) {
     }
 }
 
-static void what_is_read_can_be_checked_and_run(void **state) {
+static void a_schedule_from_csv_can_be_checked_and_simulated(void **state) {
     (void)state;
     cgp_schedule *s = parse("0F0,0F1,2F0,2F1,2I0,0I0,2B1,2W0,0B1,0W0\n"
                             "1F0,1F1,3F0,3F1,3B0,1B0,3B1,1B1\n");
@@ -233,7 +234,7 @@ static void what_is_read_can_be_checked_and_run(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* --- what is refused --- */
+/* --- refused --- */
 
 static void a_cell_that_is_no_action_is_named(void **state) {
     (void)state;
@@ -307,7 +308,7 @@ static void older_letters_are_read(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* The last stage of PyTorch's Schedule1F1B; nothing else counts so. */
+/* Only the last stage of PyTorch's Schedule1F1B counts so. */
 static void forwards_of_the_last_stage_may_count_from_one(void **state) {
     (void)state;
     static const char *const texts[][2] = {
@@ -364,7 +365,7 @@ static void transfers_lead_somewhere(void **state) {
                    "x.csv: row 1, column 1, \"0RECV_F0\": there is no stage before it");
 }
 
-/* A deadlock that PyTorch's own loader would only meet while running. */
+/* PyTorch's own loader finds this deadlock only while running. */
 static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
     (void)state;
     cgp_schedule *s = parse("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n");
@@ -379,12 +380,12 @@ static void a_deadlock_in_a_text_is_found_before_it_runs(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_column_is_a_tick),
-        cmocka_unit_test(transfers_stand_where_they_were_put),
-        cmocka_unit_test(what_stays_on_a_device_is_not_sent),
-        cmocka_unit_test(edges_that_jump_have_no_form),
+        cmocka_unit_test(transfers_are_written_in_list_order),
+        cmocka_unit_test(transfers_within_a_device_are_left_out),
+        cmocka_unit_test(edges_that_skip_stages_cannot_be_written),
         cmocka_unit_test(every_schedule_comes_back_as_it_was_in_both_dialects),
         cmocka_unit_test(blanks_empty_lines_and_weights_spread_out_are_no_matter),
-        cmocka_unit_test(what_is_read_can_be_checked_and_run),
+        cmocka_unit_test(a_schedule_from_csv_can_be_checked_and_simulated),
         cmocka_unit_test(a_cell_that_is_no_action_is_named),
         cmocka_unit_test(cells_in_quotes_and_a_byte_order_mark_are_read),
         cmocka_unit_test(quotes_that_do_not_end_are_refused),

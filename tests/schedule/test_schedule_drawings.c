@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The drawing as SVG and as trace events, the critical path, and the grid of what is wrong. */
+/* test_schedule_drawings.c -- the SVG, the trace events, the critical path, and the grid of a wrong schedule. */
 #include "schedules.h"
 
 #include <jansson.h>
@@ -19,8 +19,7 @@ static int count(const char *text, const char *part) {
 
 /* --- critical path --- */
 
-/* Each action of the path starts when another of it ends, or after a latency; together they fill
- * the makespan. */
+/* Each action of the path starts when another of it ends, or after a latency; together they fill the makespan. */
 static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) {
     (void)state;
     const cgp_schedule_info *info;
@@ -55,7 +54,7 @@ static void the_critical_path_leads_from_the_end_to_the_beginning(void **state) 
  *
  *     device 0   |F0|F1|        |B0   |B1..
  *     device 1      |F0      |F1      |B0   |B1   | */
-static void who_computes_max_is_on_the_path(void **state) {
+static void the_slowest_stage_is_on_the_critical_path(void **state) {
     (void)state;
     const cgp_schedule_costs costs = {.forward = (const double[]){1.0, 3.0}};
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
@@ -92,7 +91,7 @@ static void messages_take_time_on_the_link_or_on_the_receiver(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void times_that_are_none_are_refused(void **state) {
+static void invalid_times_are_refused(void **state) {
     (void)state;
     cgp_schedule_timeline t;
     cgp_schedule *s = test_generate("gpipe", 2, 2, 0);
@@ -132,7 +131,7 @@ static void an_svg_has_a_box_and_a_label_for_every_action(void **state) {
         snprintf(title, sizeof title, "<title>%s: 4 devices, ", info->name);
         assert_non_null(strstr(text, title));
         assert_int_equal(count(text, "height=\"24\" class=\"b"), boxes);
-        assert_int_equal(count(text, "class=\"g\"/>\n"), 4); /* the grounds of the rows */
+        assert_int_equal(count(text, "class=\"g\"/>\n"), 4); /* the backgrounds of the rows */
         assert_true(count(text, "class=\"m\">") > boxes);
         assert_true(count(text, "class=\"b c ") > 8);
         assert_string_equal(text + strlen(text) - 7, "</svg>\n");
@@ -152,7 +151,7 @@ static void bubble_and_memory_are_in_the_title(void **state) {
     free(text);
 }
 
-/* Whatever a file is called, the text stays XML. */
+/* Any file name gives valid XML. */
 static void names_cannot_break_the_drawing(void **state) {
     (void)state;
     cgp_schedule *s = NULL;
@@ -167,7 +166,7 @@ static void names_cannot_break_the_drawing(void **state) {
     cgp_schedule_destroy(s);
 }
 
-static void what_takes_no_time_is_drawn_all_the_same(void **state) {
+static void a_step_of_no_time_is_drawn(void **state) {
     (void)state;
     test_costs c;
     cgp_schedule *s = test_generate("1f1b", 2, 2, 0);
@@ -248,7 +247,7 @@ static void a_trace_needs_a_unit(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* --- what is wrong --- */
+/* --- diagnostics --- */
 
 static void assert_grid(const char *csv, const char *expected, const char *message) {
     cgp_schedule *s = NULL;
@@ -287,7 +286,7 @@ static void the_grid_marks_the_cells_that_are_wrong(void **state) {
                 "0B0: expected after 0F0, got it before");
 }
 
-/* A RECV is of what it is before, a SEND of what it is after. */
+/* A RECV belongs to the action after it, a SEND to the one before. */
 static void a_transfer_is_marked_at_its_action(void **state) {
     (void)state;
     assert_grid("0F0,0SEND_F0,0F1,0SEND_F0,0SEND_F1\n1RECV_F0,1F0,1RECV_F1,1F1\n",
@@ -307,8 +306,8 @@ static void a_schedule_that_is_right_has_no_grid(void **state) {
     cgp_schedule_destroy(s);
 }
 
-/* 24 micro-batches; the last backward stands first of the backwards. */
-static void a_long_list_is_cut_around_what_is_wrong(void **state) {
+/* 24 micro-batches; the last backward comes first of the backwards. */
+static void a_long_list_is_cut_around_the_error(void **state) {
     (void)state;
     char csv[512] = "";
     for (int i = 0; i < 24; i++)
@@ -321,19 +320,19 @@ static void a_long_list_is_cut_around_what_is_wrong(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_critical_path_leads_from_the_end_to_the_beginning),
-        cmocka_unit_test(who_computes_max_is_on_the_path),
+        cmocka_unit_test(the_slowest_stage_is_on_the_critical_path),
         cmocka_unit_test(messages_take_time_on_the_link_or_on_the_receiver),
-        cmocka_unit_test(times_that_are_none_are_refused),
+        cmocka_unit_test(invalid_times_are_refused),
         cmocka_unit_test(an_svg_has_a_box_and_a_label_for_every_action),
         cmocka_unit_test(bubble_and_memory_are_in_the_title),
         cmocka_unit_test(names_cannot_break_the_drawing),
-        cmocka_unit_test(what_takes_no_time_is_drawn_all_the_same),
+        cmocka_unit_test(a_step_of_no_time_is_drawn),
         cmocka_unit_test(a_trace_has_all_actions_messages_and_what_is_in_flight),
         cmocka_unit_test(a_trace_needs_a_unit),
         cmocka_unit_test(the_grid_marks_the_cells_that_are_wrong),
         cmocka_unit_test(a_transfer_is_marked_at_its_action),
         cmocka_unit_test(a_schedule_that_is_right_has_no_grid),
-        cmocka_unit_test(a_long_list_is_cut_around_what_is_wrong),
+        cmocka_unit_test(a_long_list_is_cut_around_the_error),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Random tables: right ones, whose capacities are held against trying all smaller ones, and
- * broken ones, where the checker's verdict is held against a plain executor that knows no
- * index and no cycle. */
+/* test_schedule_fuzz.c -- random tables: correct ones, whose least capacities are compared to trying all smaller ones, and
+ * damaged ones, for which the checker must agree with a reference executor that has no index and finds no cycle. */
 #include "support.h"
 
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
 #define STAGES 4
 #define CHUNKS 4
 #define EDGES 16
-#define LENGTH 384 /* of a list: 160 of what is right, and some that is not */
+#define LENGTH 384 /* of a list: up to 160 correct actions, and damage */
 
 typedef struct tables {
     int stages, chunks, devices, n_edges;
@@ -43,7 +42,7 @@ static void copy_lists(tables *t, const cgp_schedule *schedule) {
     }
 }
 
-/* --- right tables: what can run next is drawn until nothing is left --- */
+/* --- correct tables: an action that can run next is drawn until none is left --- */
 
 typedef struct progress {
     bool done[CGP__COMPUTE_KINDS][STAGES][CHUNKS];
@@ -130,8 +129,8 @@ static cgp_action remove_action(tables *t, int device, int position) {
     return a;
 }
 
-/* Behind the last receive before position i that is for the same action as that there. */
-static int first_place(const tables *t, int device, int i) {
+/* The position after the last receive before position i for the same action. */
+static int first_position(const tables *t, int device, int i) {
     const cgp_action *list = t->lists[device];
     for (int k = i - 1; k >= 0; k--) {
         if (list[k].kind == list[i].kind && list[k].stage == list[i].stage &&
@@ -141,15 +140,14 @@ static int first_place(const tables *t, int device, int i) {
     return 0;
 }
 
-/* Post some receives earlier than right before the action that waits, those of one action in their
- * order. */
+/* Move some receives to earlier positions, those of one action in their order. */
 static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *seed) {
     cgp_schedule_destroy(schedule);
     for (int device = 0; device < t->devices; device++) {
         for (int i = 1; i < t->counts[device]; i++) {
             if (!cgp__is_receive(t->lists[device][i].kind) || test_between(seed, 0, 2) == 0)
                 continue;
-            const int to = test_between(seed, first_place(t, device, i), i);
+            const int to = test_between(seed, first_position(t, device, i), i);
             insert_action(t, device, to, remove_action(t, device, i));
         }
     }
@@ -157,7 +155,7 @@ static cgp_schedule *post_early(cgp_schedule *schedule, tables *t, uint64_t *see
     return schedule;
 }
 
-/* A right table, lowered: as lists in `t`, and as a schedule. */
+/* A correct table, lowered: as lists in `t`, and as a schedule. */
 static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     *t = (tables){.stages = test_between(seed, 1, STAGES),
                   .chunks = test_between(seed, 1, CHUNKS)};
@@ -174,13 +172,13 @@ static cgp_schedule *draw_lowered(tables *t, uint64_t *seed) {
     return schedule;
 }
 
-/* The same, or with receives that are posted early. */
+/* A correct table, in half of the cases with receives that are posted early. */
 static cgp_schedule *draw_schedule(tables *t, uint64_t *seed) {
     cgp_schedule *schedule = draw_lowered(t, seed);
     return test_between(seed, 0, 1) ? post_early(schedule, t, seed) : schedule;
 }
 
-/* --- the plain executor --- */
+/* --- the reference executor --- */
 
 /* The messages of one kind for (stage, micro-batch) are all there, and a receive was posted for each. */
 static bool all_received(const tables *t, const progress *p, int stage, int microbatch,
@@ -207,7 +205,7 @@ static bool transfer(const tables *t, progress *p, const cgp_action *a) {
     return p->sent[e][i] = true;
 }
 
-/* Do one action if it is its turn by every rule. */
+/* Run one action if every rule allows it now. */
 static bool can_do(const tables *t, progress *p, const cgp_action *a, bool backward) {
     const int j = a->stage, i = a->microbatch;
     if (cgp__is_transfer(a->kind)) return transfer(t, p, a);
@@ -308,7 +306,7 @@ static void nothing_below_the_min_capacity_runs(void **state) {
         while (next_smaller(capacity, report.min_capacity, t.n_edges) && vectors++ < 200)
             assert_false(runs_with(schedule, capacity));
         tried += vectors;
-        /* The largest entry is what one capacity for all edges would have to be. */
+        /* The largest entry is the least capacity for all edges alike. */
         for (int e = 0; e < t.n_edges; e++)
             capacity[e] = max;
         assert_true(runs_with(schedule, capacity));
@@ -323,7 +321,7 @@ static void nothing_below_the_min_capacity_runs(void **state) {
     assert_true(above_one > 20 && tried > 20);
 }
 
-/* Times that fall on the same instant are what goes wrong first, so all are small integers. */
+/* Small integers, so that many times fall on one instant. */
 static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint64_t *seed) {
     const int max = test_between(seed, 0, 3);
     for (int k = 0; k < 5; k++) {
@@ -337,7 +335,7 @@ static void draw_costs(cgp_schedule_costs *costs, double values[5][EDGES], uint6
                                   .latency = values[4]};
 }
 
-/* Every action starts and ends as in the other timeline. */
+/* Assert that every action starts and ends as in the other timeline. */
 static bool same_times(const cgp_schedule *s, const cgp_schedule_timeline *a,
                        const cgp_schedule_timeline *b) {
     for (int device = 0; device < s->devices; device++) {
@@ -384,7 +382,7 @@ static void with_the_free_capacity_no_sender_waits_and_with_less_one_does(void *
     }
 }
 
-/* The last of what (stage, micro-batch) of a compute action waits for. */
+/* The latest arrival that a compute action waits for. */
 static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS],
                            const cgp_action *a) {
     double last = 0.0;
@@ -397,9 +395,8 @@ static double last_arrival(const tables *t, double arrival[EDGES][CHUNKS],
     return last;
 }
 
-/* A timeline is one that its rules allow, and none is earlier: each action starts when the
- * one before it on the device is done, and F, B or I not before its messages are there; one of
- * both exactly. A RECV, wherever it stands, is when its message is taken, which is no later. */
+/* The timeline is the earliest that the rules allow: each action starts when the one before it on the device has ended and,
+ * F, B or I, its messages are there. The time of a RECV, wherever it stands, is when its message is taken. */
 static void every_action_starts_as_soon_as_it_can(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -441,8 +438,7 @@ static void every_action_starts_as_soon_as_it_can(void **state) {
     }
 }
 
-/* Compute actions, of one schedule with receives right before their use and one with receives posted
- * early, in their order. */
+/* Compare the compute actions of a schedule with receives right before their use and one with receives posted early. */
 static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeline *x,
                                 const cgp_schedule *b, const cgp_schedule_timeline *y) {
     for (int device = 0; device < a->devices; device++) {
@@ -458,7 +454,7 @@ static void assert_same_compute(const cgp_schedule *a, const cgp_schedule_timeli
     }
 }
 
-/* Every compute action of the critical path starts when what is before it there ends, back to 0. */
+/* Every compute action of the critical path starts when its predecessor on the path ends, back to 0. */
 static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timeline *t) {
     double last = 0.0;
     for (int device = 0; device < s->devices; device++) {
@@ -477,7 +473,7 @@ static void assert_path_is_whole(const cgp_schedule *s, const cgp_schedule_timel
     assert_float_equal(last, t->makespan, 0.0);
 }
 
-/* RECV posts a receive; only buffers can be more where that is early. */
+/* An early RECV may only need more buffers. */
 static void a_receive_posted_early_changes_no_time(void **state) {
     (void)state;
     uint64_t seed = test_seed();
@@ -526,7 +522,7 @@ static void shuffle(tables *t, int device, uint64_t *seed) {
         insert_action(t, device, i, remove_action(t, device, test_between(seed, 0, i)));
 }
 
-/* One change: most leave a table that is nearly right. */
+/* One change; most leave a table that is almost correct. */
 static void damage(tables *t, uint64_t *seed) {
     const int device = test_between(seed, 0, t->devices - 1), count = t->counts[device];
     if (count == 0 || count + 4 > LENGTH) return;
@@ -568,7 +564,7 @@ static void damage(tables *t, uint64_t *seed) {
     }
 }
 
-/* Accepted: it runs to the end, drawn, timed and with the least capacity. */
+/* An accepted table runs to the end, is drawn and simulated, and runs with the least capacity. */
 static void assert_runs(const cgp_schedule *schedule) {
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
@@ -623,7 +619,7 @@ static void a_damaged_table_is_refused_exactly_if_it_cannot_run(void **state) {
     assert_true(refused_at_once > 500 && refused > 500 && deadlocked > 50 && accepted > 500);
 }
 
-/* Before lowering, too: recompute, lower and draw take what they are given. */
+/* Recompute, lower and draw accept damaged tables before lowering. */
 static void damage_before_lowering_is_found_after_it(void **state) {
     (void)state;
     uint64_t seed = test_seed();

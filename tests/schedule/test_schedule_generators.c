@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Every schedule there is, for all n <= 8, m <= 24, v <= 3: complete, ascending, without deadlock
- * in the buffers that are said to be the least, with the bubble and the memory of its formula. */
+/* test_schedule_generators.c -- every schedule, for all n <= 8, m <= 24, v <= 3: complete, ascending, without deadlock in
+ * the least capacity, with the bubble and the memory of its formula. */
 #include "schedules.h"
 
 enum { MAX_DEVICES = 8, MAX_CHUNKS = 24, MAX_VIRTUAL = 3 };
 
-/* Call `visit` for every schedule and size that it can be made in. */
+/* Call `visit` for every schedule and possible size. */
 typedef void visitor(const cgp_schedule_info *info, int n, int m, int v);
 
 static void visit_all(visitor *visit) {
@@ -78,8 +78,7 @@ static void stages_are_placed_in_a_loop_or_in_a_v(void **state) {
 
 /* --- buffers --- */
 
-/* The least capacity runs; one buffer less on an edge does not, and the message says who waits
- * for what. */
+/* The least capacity runs; one buffer less on an edge does not, and the message has the cycle. */
 static void assert_min_capacity(const cgp_schedule_info *info, int n, int m, int v) {
     cgp_schedule *s = test_generate(info->name, n, m, v);
     cgp_schedule_report report;
@@ -119,7 +118,7 @@ typedef struct formula {
     int next; /* m from which (or the multiple of which) it holds; m where it always does */
 } formula;
 
-/* False: none is known. */
+/* False: no formula is known. */
 static bool find_formula(const cgp_schedule_info *info, int n, int m, int v, formula *out) {
     const int multiple = (m + n - 1) / n * n, twice = 2 * n - 1;
     if (is(info, "gpipe"))
@@ -179,12 +178,11 @@ static void bubble_and_memory_are_those_of_the_formula(void **state) {
 
 /* --- the unit --- */
 
-/* Costs that are not given are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit,
- * and so is what happens at one instant. */
+/* Default costs are 1 / v on a stage: times are a v-th of those with 1 on each, to the bit, and equal times stay equal. */
 static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v) {
     if (m > 9 || v == 1) return;
     cgp_schedule *s = test_generate(info->name, n, m, v);
-    cgp_schedule_timeline shared, plain, mixed;
+    cgp_schedule_timeline split, plain, mixed;
     double ones[MAX_DEVICES * MAX_VIRTUAL];
     test_lower(s);
     for (int j = 0; j < n * v; j++)
@@ -192,23 +190,23 @@ static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v)
     const cgp_schedule_costs costs = {
         .forward = ones, .backward_input = ones, .backward_weight = ones};
     const cgp_schedule_costs forward = {.forward = ones};
-    assert_ok(cgp_schedule_simulate(s, NULL, &shared));
+    assert_ok(cgp_schedule_simulate(s, NULL, &split));
     assert_ok(cgp_schedule_simulate(s, &costs, &plain));
     assert_ok(cgp_schedule_simulate(s, &forward, &mixed));
-    assert_float_equal(shared.makespan, plain.makespan / v, 0.0);
-    assert_float_equal(shared.span, plain.span / v, 0.0);
-    assert_float_equal(shared.bubble_makespan, plain.bubble_makespan, 0.0);
-    assert_float_equal(shared.bubble_span, plain.bubble_span, 0.0);
+    assert_float_equal(split.makespan, plain.makespan / v, 0.0);
+    assert_float_equal(split.span, plain.span / v, 0.0);
+    assert_float_equal(split.bubble_makespan, plain.bubble_makespan, 0.0);
+    assert_float_equal(split.bubble_span, plain.bubble_span, 0.0);
     for (int kind = 0; kind <= CGP_ACTION_R; kind++)
-        assert_float_equal(shared.critical_path[kind], plain.critical_path[kind] / v, 0.0);
-    for (int e = 0; e < shared.edges; e++)
-        assert_int_equal(shared.free_capacity[e], plain.free_capacity[e]);
+        assert_float_equal(split.critical_path[kind], plain.critical_path[kind] / v, 0.0);
+    for (int e = 0; e < split.edges; e++)
+        assert_int_equal(split.free_capacity[e], plain.free_capacity[e]);
     for (int d = 0; d < n; d++) {
         int count;
         const cgp_action *list = cgp_schedule_actions(s, d, &count);
-        assert_float_equal(shared.end[d][count - 1], plain.end[d][count - 1] / v, 0.0);
-        assert_float_equal(shared.start[d][count / 2], plain.start[d][count / 2] / v, 0.0);
-        for (int i = 0; i < count; i++) { /* what is given is of the stage */
+        assert_float_equal(split.end[d][count - 1], plain.end[d][count - 1] / v, 0.0);
+        assert_float_equal(split.start[d][count / 2], plain.start[d][count / 2] / v, 0.0);
+        for (int i = 0; i < count; i++) { /* costs in an array are per stage */
             const double took = mixed.end[d][i] - mixed.start[d][i];
             if (list[i].kind == CGP_ACTION_F) assert_float_equal(took, 1.0, 1e-9);
             if (list[i].kind == CGP_ACTION_W) assert_float_equal(took, 1.0 / v, 1e-9);
@@ -216,17 +214,17 @@ static void assert_same_work(const cgp_schedule_info *info, int n, int m, int v)
     }
     cgp_schedule_timeline_release(&mixed);
     cgp_schedule_timeline_release(&plain);
-    cgp_schedule_timeline_release(&shared);
+    cgp_schedule_timeline_release(&split);
     cgp_schedule_destroy(s);
 }
 
-static void costs_that_are_not_given_are_shared_by_the_stages_of_a_device(void **state) {
+static void default_costs_are_split_over_the_stages_of_a_device(void **state) {
     (void)state;
     visit_all(assert_same_work);
 }
 
 /* Device 0 has stages 0 and 1, device 1 has stage 2. */
-static void devices_with_more_stages_share_more(void **state) {
+static void devices_with_more_stages_split_more(void **state) {
     (void)state;
     static const char text[] = "0F0,1F0,,,1B0,0B0\n,,2F0,2B0\n";
     cgp_schedule *s = NULL;
@@ -247,8 +245,8 @@ int main(void) {
         cmocka_unit_test(stages_are_placed_in_a_loop_or_in_a_v),
         cmocka_unit_test(every_schedule_runs_with_its_min_capacity_and_with_no_less),
         cmocka_unit_test(bubble_and_memory_are_those_of_the_formula),
-        cmocka_unit_test(costs_that_are_not_given_are_shared_by_the_stages_of_a_device),
-        cmocka_unit_test(devices_with_more_stages_share_more),
+        cmocka_unit_test(default_costs_are_split_over_the_stages_of_a_device),
+        cmocka_unit_test(devices_with_more_stages_split_more),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The published tables, to the last digit. */
+/* test_schedule_papers.c -- the published tables, to the last digit. */
 #include "schedules.h"
 
 static test_measures measure(const char *name, int n, int m, int v,
@@ -25,12 +25,12 @@ static const struct {
 };
 enum { ROWS = sizeof table_5 / sizeof table_5[0] };
 
-static double idle_share(test_measures t) {
+static double idle_fraction(test_measures t) {
     return t.bubble_span / t.span;
 }
 
-/* Table 5 of the zero-bubble paper from the times in its table 6: cost is the largest span,
- * the rate its idle part. */
+/* Table 5 of the zero-bubble paper from the times in its table 6: cost is the largest span, the bubble rate its idle
+ * fraction. */
 static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void **state) {
     (void)state;
     test_costs c;
@@ -38,16 +38,16 @@ static void the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit(void
         const int p = table_5[k].p, m = table_5[k].m;
         const cgp_schedule_costs *costs =
             test_plain_costs(&c, table_5[k].f, table_5[k].i, table_5[k].w, table_5[k].latency);
-        assert_float_equal(idle_share(measure("1f1b", p, m, 0, costs)), table_5[k].one_f_one_b,
+        assert_float_equal(idle_fraction(measure("1f1b", p, m, 0, costs)),
+                           table_5[k].one_f_one_b, 0.00005);
+        assert_float_equal(idle_fraction(measure("zb-h1", p, m, 0, costs)), table_5[k].h1,
                            0.00005);
-        assert_float_equal(idle_share(measure("zb-h1", p, m, 0, costs)), table_5[k].h1,
-                           0.00005);
-        assert_float_equal(idle_share(measure("zb-h2", p, m, 0, costs)), table_5[k].h2,
+        assert_float_equal(idle_fraction(measure("zb-h2", p, m, 0, costs)), table_5[k].h2,
                            0.00005);
     }
 }
 
-static test_measures measure_greedy(const char *name, int n, int m, const test_costs *c) {
+static test_measures measure_heuristic(const char *name, int n, int m, const test_costs *c) {
     cgp_schedule_options options = cgp_schedule_options_default();
     options.forward = c->forward;
     options.backward_input = c->input;
@@ -61,23 +61,23 @@ static test_measures measure_greedy(const char *name, int n, int m, const test_c
 
 /* zb-1p has the paper's own numbers, which are zb-h1's. zb-2p is better than zb-h2, though not as
  * good as the paper's, whose I frees most of a micro-batch's memory; here W does. */
-static void the_greedy_ones_are_no_worse_than_those_made_by_hand(void **state) {
+static void heuristic_schedules_are_no_worse_than_fixed_ones(void **state) {
     (void)state;
     test_costs c;
     for (int k = 0; k < ROWS; k++) {
         const int p = table_5[k].p, m = table_5[k].m;
         test_plain_costs(&c, table_5[k].f, table_5[k].i, table_5[k].w, table_5[k].latency);
-        const test_measures one = measure_greedy("zb-1p", p, m, &c);
-        const test_measures two = measure_greedy("zb-2p", p, m, &c);
-        assert_float_equal(idle_share(one), table_5[k].h1, 0.00005);
-        assert_true(idle_share(two) < table_5[k].h2 - 0.002);
+        const test_measures one = measure_heuristic("zb-1p", p, m, &c);
+        const test_measures two = measure_heuristic("zb-2p", p, m, &c);
+        assert_float_equal(idle_fraction(one), table_5[k].h1, 0.00005);
+        assert_true(idle_fraction(two) < table_5[k].h2 - 0.002);
         assert_in_range(one.peak, 1, p);
         assert_in_range(two.peak, 1, 2 * p);
     }
 }
 
-/* Costs at random, other on each stage: never longer than by hand, never more in flight. */
-static void the_greedy_ones_are_no_longer_for_any_costs(void **state) {
+/* Random costs, different on each stage: never longer than ZB-H1 or ZB-H2, never more in flight than the limit. */
+static void heuristic_schedules_are_no_longer_for_any_costs(void **state) {
     (void)state;
     uint64_t seed = test_seed();
     int shorter = 0;
@@ -91,21 +91,21 @@ static void the_greedy_ones_are_no_longer_for_any_costs(void **state) {
             c.weight[j] = test_between(&seed, 0, 4);
         }
         for (int depth = 1; depth <= 2; depth++) {
-            const test_measures greedy =
-                measure_greedy(depth == 1 ? "zb-1p" : "zb-2p", n, m, &c);
-            const test_measures hand =
+            const test_measures heuristic =
+                measure_heuristic(depth == 1 ? "zb-1p" : "zb-2p", n, m, &c);
+            const test_measures fixed =
                 measure(depth == 1 ? "zb-h1" : "zb-h2", n, m, 0, &c.costs);
-            assert_true(greedy.span <= hand.span * (1 + 1e-9));
-            assert_in_range(greedy.peak, 1, depth * n);
-            shorter += greedy.span < hand.span - 1e-9;
+            assert_true(heuristic.span <= fixed.span * (1 + 1e-9));
+            assert_in_range(heuristic.peak, 1, depth * n);
+            shorter += heuristic.span < fixed.span - 1e-9;
         }
     }
     print_message("%d of 300 are shorter\n", shorter);
     assert_true(shorter > 30);
 }
 
-/* With m <= n: (m+n-1)(F+I+W), and (m+n-1)(F+I) + W with W apart. */
-static void few_micro_batches_take_what_the_formula_says(void **state) {
+/* With m <= n: (m+n-1)(F+I+W), and (m+n-1)(F+I) + W with I and W split. */
+static void few_micro_batches_take_the_time_of_the_formula(void **state) {
     (void)state;
     test_costs c;
     const cgp_schedule_costs *costs = test_plain_costs(&c, 5, 4, 3, 0);
@@ -173,7 +173,7 @@ static void v_half_and_v_min_keep_to_their_memory(void **state) {
     }
 }
 
-/* 2.5: what a small latency of each message adds to the makespan, in latencies. */
+/* 2.5: the growth of the makespan by a small latency of each message, in latencies. */
 static double latencies(const char *name, int n, int v) {
     const double latency = 0.001;
     test_costs c;
@@ -183,7 +183,7 @@ static double latencies(const char *name, int n, int v) {
            latency;
 }
 
-static void latency_costs_what_the_fits_say(void **state) {
+static void latency_costs_as_much_as_the_fits_say(void **state) {
     (void)state;
     for (int n = 4; n <= 16; n *= 2) {
         assert_float_equal(latencies("gpipe", n, 0), 2 * (n - 1), 1e-6);
@@ -194,8 +194,7 @@ static void latency_costs_what_the_fits_say(void **state) {
     }
 }
 
-/* 2.6: the largest least capacity of any edge is what one capacity for all edges would have to
- * be. */
+/* 2.6: the largest entry of the least capacities is the least capacity for all edges alike. */
 static void
 breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **state) {
     (void)state;
@@ -220,13 +219,13 @@ breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one(void **
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_bubbles_of_the_zero_bubble_paper_come_out_to_the_last_digit),
-        cmocka_unit_test(the_greedy_ones_are_no_worse_than_those_made_by_hand),
-        cmocka_unit_test(the_greedy_ones_are_no_longer_for_any_costs),
-        cmocka_unit_test(few_micro_batches_take_what_the_formula_says),
+        cmocka_unit_test(heuristic_schedules_are_no_worse_than_fixed_ones),
+        cmocka_unit_test(heuristic_schedules_are_no_longer_for_any_costs),
+        cmocka_unit_test(few_micro_batches_take_the_time_of_the_formula),
         cmocka_unit_test(the_golden_table_comes_out),
         cmocka_unit_test(zero_bubble_is_a_claim_about_the_span),
         cmocka_unit_test(v_half_and_v_min_keep_to_their_memory),
-        cmocka_unit_test(latency_costs_what_the_fits_say),
+        cmocka_unit_test(latency_costs_as_much_as_the_fits_say),
         cmocka_unit_test(
             breadth_first_needs_m_over_n_buffers_interleaved_zb_half_of_n_others_one),
     };

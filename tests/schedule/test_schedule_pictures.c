@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* What the generators make, as pictures: a row per device, a column per tick. And the names
- * that users type. */
+/* test_schedule_pictures.c -- the schedules of the generators as pictures: a row per device, a column per tick; and the
+ * names that users type. */
 #include "support.h"
 
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
-/* Draw, compare, free; the schedule, too. */
+/* Draw, compare, free the text and the schedule. */
 static void assert_picture(cgp_schedule *schedule, const char *expected) {
     char *picture = cgp_schedule_draw(schedule);
     assert_non_null(picture);
@@ -82,8 +82,7 @@ static cgp_schedule *recomputed(const char *name, int stages, int chunks, cgp_re
     return schedule;
 }
 
-/* R does not wait for the gradient: on stages 0 and 1 it runs while the gradient is on its
- * way. */
+/* R does not wait for the gradient: on stages 0 and 1 it runs while the gradient is on its way. */
 static void recomputation_fills_the_wait_for_the_gradient(void **state) {
     (void)state;
     assert_picture(recomputed("gpipe", 3, 2, CGP_RECOMPUTE_ALWAYS),
@@ -92,7 +91,7 @@ static void recomputation_fills_the_wait_for_the_gradient(void **state) {
                    " .  . F0 F1 R0 B0 R1 B1  .  .\n");
 }
 
-static void except_last_spares_what_comes_back_first(void **state) {
+static void except_last_spares_the_micro_batch_that_comes_back_first(void **state) {
     (void)state;
     assert_picture(recomputed("gpipe", 2, 3, CGP_RECOMPUTE_EXCEPT_LAST),
                    "F0 F1 F2  .  . B0 R1 B1 R2 B2\n"
@@ -107,8 +106,7 @@ static void except_last_spares_what_comes_back_first(void **state) {
                    " .  . F0 B0 F1 B1 F2 B2 F3 B3  .  .\n");
 }
 
-/* After lowering the edges given count: here stage 1 waits for nobody, stage 2 for stage 0
- * only. */
+/* After lowering, the edges of cgp_schedule_lower() count: here stage 1 waits for no stage, stage 2 for stage 0 only. */
 static void a_lowered_schedule_is_drawn_with_its_own_edges(void **state) {
     (void)state;
     const cgp_edge chain[] = {{0, 1}, {1, 2}, {2, 1}, {1, 0}}, jump[] = {{0, 2}};
@@ -128,7 +126,7 @@ static cgp_action compute(cgp_action_kind kind, int stage, int microbatch) {
     return (cgp_action){.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
 }
 
-/* Stages 0 and 2 on device 0, stage 1 on device 1, the two halves of backward apart. */
+/* Stages 0 and 2 on device 0, stage 1 on device 1, backward split into I and W. */
 static void a_device_with_several_stages_names_them(void **state) {
     (void)state;
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 2, 0),
@@ -150,7 +148,7 @@ static void a_device_with_several_stages_names_them(void **state) {
                              "  .  F0   .   .  I0  W0   .\n");
 }
 
-static void what_cannot_run_is_not_drawn(void **state) {
+static void a_schedule_that_cannot_run_is_not_drawn(void **state) {
     (void)state;
     const cgp_action first[] = {compute(CGP_ACTION_F, 0, 0), compute(CGP_ACTION_F, 0, 1)};
     const cgp_action second[] = {compute(CGP_ACTION_F, 1, 1)};
@@ -185,8 +183,8 @@ static void assert_list(const cgp_schedule *schedule, int device, const char *ex
     assert_string_equal(text, expected);
 }
 
-/* 0 -> 2 jumps over stage 1, and so does its gradient. */
-static void transfers_stand_beside_what_they_serve(void **state) {
+/* 0 -> 2 skips stage 1, and so does its gradient. */
+static void transfers_are_next_to_their_compute_actions(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {0, 2}, {2, 0}, {1, 2}, {2, 1}, {1, 0}};
     cgp_schedule *schedule = recomputed("gpipe", 3, 1, CGP_RECOMPUTE_ALWAYS);
@@ -210,7 +208,7 @@ static void gradient_edges_are_left_out_where_there_is_no_backward(void **state)
     cgp_schedule_destroy(schedule);
 }
 
-/* The gradient that a stage passes on is made by I; W comes when it likes. */
+/* I makes the gradient that a stage sends; W may come at any time. */
 static void input_gradients_are_sent_before_weight_gradients(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
@@ -235,7 +233,7 @@ static void input_gradients_are_sent_before_weight_gradients(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void an_unknown_name_is_answered_with_the_nearest(void **state) {
+static void an_unknown_name_is_refused_with_the_nearest(void **state) {
     (void)state;
     cgp_schedule *schedule = NULL;
     assert_status(cgp_schedule_create(&schedule, "gpip", 2, 2, NULL), CGP_EINVAL);
@@ -280,7 +278,7 @@ static void sizes_out_of_range_are_refused(void **state) {
     assert_null(schedule);
 }
 
-static void calls_out_of_turn_change_nothing(void **state) {
+static void calls_in_the_wrong_order_change_nothing(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
     cgp_schedule *schedule = recomputed("gpipe", 2, 2, CGP_RECOMPUTE_EXCEPT_LAST);
@@ -315,7 +313,7 @@ static void bad_edges_are_refused_and_change_nothing(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-static void actions_are_cut_to_the_capacity_given(void **state) {
+static void action_text_is_cut_to_its_size(void **state) {
     (void)state;
     char text[8];
     const cgp_action action = {.kind = CGP_ACTION_RECV_B, .stage = 12, .microbatch = 3};
@@ -336,19 +334,19 @@ int main(void) {
         cmocka_unit_test(one_stage_is_plain_accumulation),
         cmocka_unit_test(cells_are_as_wide_as_the_widest),
         cmocka_unit_test(recomputation_fills_the_wait_for_the_gradient),
-        cmocka_unit_test(except_last_spares_what_comes_back_first),
+        cmocka_unit_test(except_last_spares_the_micro_batch_that_comes_back_first),
         cmocka_unit_test(a_lowered_schedule_is_drawn_with_its_own_edges),
         cmocka_unit_test(a_device_with_several_stages_names_them),
-        cmocka_unit_test(what_cannot_run_is_not_drawn),
-        cmocka_unit_test(transfers_stand_beside_what_they_serve),
+        cmocka_unit_test(a_schedule_that_cannot_run_is_not_drawn),
+        cmocka_unit_test(transfers_are_next_to_their_compute_actions),
         cmocka_unit_test(gradient_edges_are_left_out_where_there_is_no_backward),
         cmocka_unit_test(input_gradients_are_sent_before_weight_gradients),
-        cmocka_unit_test(an_unknown_name_is_answered_with_the_nearest),
+        cmocka_unit_test(an_unknown_name_is_refused_with_the_nearest),
         cmocka_unit_test(recompute_names_are_read_as_they_are_written),
         cmocka_unit_test(sizes_out_of_range_are_refused),
-        cmocka_unit_test(calls_out_of_turn_change_nothing),
+        cmocka_unit_test(calls_in_the_wrong_order_change_nothing),
         cmocka_unit_test(bad_edges_are_refused_and_change_nothing),
-        cmocka_unit_test(actions_are_cut_to_the_capacity_given),
+        cmocka_unit_test(action_text_is_cut_to_its_size),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

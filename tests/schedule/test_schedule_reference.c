@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* The tables that PyTorch writes of every schedule it has (tests/data/schedules, made by
- * tools/reference_schedules.py): read, proven, simulated, and with transfers the same as without. */
+/* test_schedule_reference.c -- the tables that PyTorch writes of all its schedules (tests/data/schedules, made by
+ * tools/reference_schedules.py): read, checked, simulated, and with transfers the same step as without. */
 #include "schedules.h"
 
 #include <dirent.h>
@@ -17,7 +17,7 @@ static char files[8][MAX_BYTES];
 static table tables[MAX_TABLES];
 static int n_files, n_tables;
 
-/* Split a file at its empty lines; the first line of each part says what it is. */
+/* Split a file at its empty lines; the first line of each part is its name. */
 static void split(const char *name, char *text) {
     for (char *part = text, *next; part; part = next) {
         table *t = &tables[n_tables++];
@@ -60,7 +60,7 @@ static bool is(const char *a, const char *b) {
     return strcmp(a, b) == 0;
 }
 
-/* A table as it is run: with transfers. */
+/* A table with transfers, as it runs. */
 static cgp_schedule *lowered(const char *name, const char *text) {
     cgp_schedule *s = NULL;
     int edges;
@@ -83,7 +83,7 @@ static const table *find(const char *file, const char *name, int devices, int ch
 
 /* --- all of them --- */
 
-static void every_table_is_read_and_right(void **state) {
+static void every_table_is_read_and_accepted(void **state) {
     (void)state;
     int older = 0, orders = 0;
     for (int k = 0; k < n_tables; k++) {
@@ -108,7 +108,7 @@ static void every_table_is_read_and_right(void **state) {
     assert_true(n_files == 4 && n_tables >= 60 && older >= 8 && orders >= 10);
 }
 
-/* PyTorch 2.9 takes pairs apart where it puts in transfers. */
+/* PyTorch 2.9 splits pairs when it inserts transfers. */
 static char *without_pairs(const char *text) {
     char *copy = malloc(strlen(text) + 1), *to = copy;
     assert_non_null(copy);
@@ -173,8 +173,8 @@ static void a_table_is_the_same_step_with_transfers_and_without(void **state) {
     assert_true(compared >= 25);
 }
 
-/* Whatever messages take, on their way or on the receiver. */
-static void so_it_is_where_messages_take_time(void **state) {
+/* Also with messages that take time, on their way or on the receiver. */
+static void a_table_is_the_same_step_where_messages_take_time(void **state) {
     (void)state;
     static const char file[] = "torch-2.15.0.txt", name[] = "ScheduleInterleaved1F1B";
     for (int blocking = 0; blocking < 2; blocking++) {
@@ -232,7 +232,7 @@ static void bubbles_are_those_of_the_schedules(void **state) {
 }
 
 /* The letters changed with 2.6, the schedule did not. */
-static void older_letters_say_the_same(void **state) {
+static void older_letters_are_the_same_schedule(void **state) {
     (void)state;
     static const char name[] = "ScheduleInterleavedZeroBubble";
     for (int chunks = 4; chunks <= 8; chunks += 4) {
@@ -253,7 +253,7 @@ static void older_letters_say_the_same(void **state) {
 }
 
 /* Ours and theirs of the same name, action by action. */
-static void ours_of_the_same_name_are_the_same(void **state) {
+static void our_schedules_of_the_same_name_are_equal(void **state) {
     (void)state;
     static const char *const pairs[][2] = {{"ScheduleGPipe", "gpipe"},
                                            {"Schedule1F1B", "1f1b"},
@@ -283,7 +283,7 @@ static void ours_of_the_same_name_are_the_same(void **state) {
     assert_true(compared >= 25);
 }
 
-/* A table that is read with its transfers and written again is the same text, but for what is left out. */
+/* A table that is read with its transfers and written again is the same text, without the skipped actions. */
 static void receives_stay_where_they_were_posted(void **state) {
     (void)state;
     const table *t = find("torch-2.6.0.txt", "ScheduleInterleaved1F1B", 2, 4, "compute_comms");
@@ -313,12 +313,12 @@ static void receives_stay_where_they_were_posted(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_table_is_read_and_right),
+        cmocka_unit_test(every_table_is_read_and_accepted),
         cmocka_unit_test(a_table_is_the_same_step_with_transfers_and_without),
-        cmocka_unit_test(so_it_is_where_messages_take_time),
+        cmocka_unit_test(a_table_is_the_same_step_where_messages_take_time),
         cmocka_unit_test(bubbles_are_those_of_the_schedules),
-        cmocka_unit_test(older_letters_say_the_same),
-        cmocka_unit_test(ours_of_the_same_name_are_the_same),
+        cmocka_unit_test(older_letters_are_the_same_schedule),
+        cmocka_unit_test(our_schedules_of_the_same_name_are_equal),
         cmocka_unit_test(receives_stay_where_they_were_posted),
     };
     return cmocka_run_group_tests(tests, read_all, NULL);

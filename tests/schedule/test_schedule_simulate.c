@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* Timelines: the formulas, and small examples by hand. */
+/* test_schedule_simulate.c -- timelines: the formulas, and small examples by hand. */
 #include "schedules.h"
 #include "support.h"
 
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
 #define MAX_STAGES 64
 
@@ -40,10 +40,9 @@ static cgp_schedule_timeline finish_timeline(cgp_schedule *schedule,
     return numbers;
 }
 
-/* --- laws --- */
+/* --- properties --- */
 
-/* All sums are of small multiples of 0.5, which doubles hold exactly; only the last division
- * rounds. */
+/* All sums are of small multiples of 0.5, exact in doubles; only the last division rounds. */
 static void gpipe_and_1f1b_idle_for_n_minus_1_of_m_plus_n_minus_1(void **state) {
     (void)state;
     test_costs c;
@@ -99,8 +98,8 @@ static void early_recomputation_shortens_the_ramp(void **state) {
     }
 }
 
-/* A latency that nothing hides: GPipe pays it on the way there and back, 1F1B about twice
- * for each micro-batch: pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
+/* A latency that nothing hides: in GPipe it counts on the way there and back, in 1F1B about twice for each micro-batch:
+ * pipelines.md 2.5. Here m is a multiple of n, and Tc a power of two,
  * small against the costs. */
 static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
     (void)state;
@@ -125,7 +124,7 @@ static void latency_costs_1f1b_more_the_more_micro_batches(void **state) {
 
 /* --- by hand --- */
 
-/* Where the actions of one kind on a stage start. */
+/* The starts of the actions of one kind on a stage. */
 static void assert_starts(const cgp_schedule *s, const cgp_schedule_timeline *t, int device,
                           cgp_action_kind kind, const double *expected) {
     int count;
@@ -175,8 +174,7 @@ static void a_send_waits_for_a_free_buffer(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* A buffer is taken while its message is on the way, too: with a latency of 2.5 three are,
- * at 3. */
+/* A buffer is in use while its message is on the way, too: with a latency of 2.5 three are, at 3. */
 static void latency_delays_receives_and_keeps_buffers(void **state) {
     (void)state;
     cgp_schedule *schedule = generate("forward-only", 2, 6, CGP_RECOMPUTE_NEVER);
@@ -191,9 +189,9 @@ static void latency_delays_receives_and_keeps_buffers(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* What jumps d stages under GPipe arrives d-1 forwards before it is wanted; one more is with
- * the sender under 1F1B, who is a forward ahead. */
-static void jumps_keep_a_buffer_for_each_stage_between(void **state) {
+/* Under GPipe a message that skips to d stages later arrives d-1 forwards early; under 1F1B the sender, a forward ahead,
+ * has one more. */
+static void skips_need_a_buffer_for_each_stage_between(void **state) {
     (void)state;
     for (int n = 3; n <= 8; n++) {
         for (int d = 2; d < n; d++) {
@@ -218,8 +216,7 @@ static void jumps_keep_a_buffer_for_each_stage_between(void **state) {
     }
 }
 
-/* Stages 0 and 1 wait for each other, stage 2 for nobody; device 0 and device 2 both take 6,
- * of which 3 and 6 compute. */
+/* Stages 0 and 1 wait for each other, stage 2 for none; device 0 and device 2 both take 6, of which 3 and 6 compute. */
 static void of_equal_spans_the_idlest_counts(void **state) {
     (void)state;
     const cgp_edge edges[] = {{0, 1}, {1, 0}};
@@ -233,7 +230,7 @@ static void of_equal_spans_the_idlest_counts(void **state) {
     assert_float_equal(t.bubble_makespan, 1.0 - 12.0 / 18.0, 1e-15);
 }
 
-static void what_costs_nothing_takes_no_time(void **state) {
+static void a_step_without_costs_takes_no_time(void **state) {
     (void)state;
     test_costs c;
     cgp_schedule_timeline t = finish_timeline(generate("1f1b", 3, 4, CGP_RECOMPUTE_ALWAYS),
@@ -243,7 +240,7 @@ static void what_costs_nothing_takes_no_time(void **state) {
     assert_float_equal(t.bubble_span, 0.0, 0.0);
 }
 
-static void costs_that_are_no_times_are_refused(void **state) {
+static void invalid_costs_are_refused(void **state) {
     (void)state;
     cgp_schedule *schedule = generate("1f1b", 2, 2, CGP_RECOMPUTE_NEVER);
     cgp_schedule_timeline t = {.devices = -1};
@@ -272,7 +269,55 @@ static void costs_that_are_no_times_are_refused(void **state) {
     cgp_schedule_destroy(schedule);
 }
 
-/* 390 thousand actions; a scan for each of them would be felt. */
+/* Forward only on 2 devices with 3 stages each: times are counted in thirds. Costs times 2^1018 give the times of the
+ * step times 2^1018, though in thirds these are above DBL_MAX; twice that is above it in the caller's unit, too. */
+static void costs_near_the_largest_double_do_not_overflow(void **state) {
+    (void)state;
+    enum { STAGES = 6, EDGES = 10 };
+    cgp_schedule *s = NULL;
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.virtual_stages = 3;
+    assert_ok(cgp_schedule_create(&s, "forward-only", 2, 8, &options));
+    assert_ok(cgp_schedule_lower_chain(s));
+    double forward[STAGES], latency[EDGES];
+    cgp_schedule_timeline small, large;
+    for (int j = 0; j < STAGES; j++)
+        forward[j] = 1.0 + 0.3 * j;
+    for (int e = 0; e < EDGES; e++)
+        latency[e] = 0.1 * e;
+    const cgp_schedule_costs costs = {.forward = forward, .latency = latency};
+    assert_ok(cgp_schedule_simulate(s, &costs, &small));
+    assert_in_range((int)small.makespan, 33,
+                    63); /* times 3 above 2^6, where 2^1018 overflows */
+    for (int j = 0; j < STAGES; j++)
+        forward[j] *= 0x1p1018;
+    for (int e = 0; e < EDGES; e++)
+        latency[e] *= 0x1p1018;
+    assert_ok(cgp_schedule_simulate(s, &costs, &large));
+    assert_float_equal(large.makespan, small.makespan * 0x1p1018, 0.0);
+    assert_float_equal(large.span, small.span * 0x1p1018, 0.0);
+    assert_float_equal(large.bubble_makespan, small.bubble_makespan, 0.0);
+    assert_float_equal(large.bubble_span, small.bubble_span, 0.0);
+    for (int d = 0; d < 2; d++) {
+        int count;
+        cgp_schedule_actions(s, d, &count);
+        assert_float_equal(large.busy[d], small.busy[d], 0.0);
+        for (int i = 0; i < count; i++) {
+            assert_float_equal(large.start[d][i], small.start[d][i] * 0x1p1018, 0.0);
+            assert_float_equal(large.end[d][i], small.end[d][i] * 0x1p1018, 0.0);
+            assert_int_equal(large.critical[d][i], small.critical[d][i]);
+        }
+    }
+    cgp_schedule_timeline_release(&large);
+    cgp_schedule_timeline_release(&small);
+    for (int j = 0; j < STAGES; j++)
+        forward[j] *= 2.0;
+    assert_status(cgp_schedule_simulate(s, &costs, &large), CGP_EINVAL);
+    assert_message("costs: expected a finite sum");
+    cgp_schedule_destroy(s);
+}
+
+/* 390 thousand actions; a scan for each of them would take minutes. */
 static void a_large_schedule_is_simulated_like_a_small_one(void **state) {
     (void)state;
     for (int g = 0; g < 2; g++) {
@@ -290,10 +335,11 @@ int main(void) {
         cmocka_unit_test(latency_costs_1f1b_more_the_more_micro_batches),
         cmocka_unit_test(a_send_waits_for_a_free_buffer),
         cmocka_unit_test(latency_delays_receives_and_keeps_buffers),
-        cmocka_unit_test(jumps_keep_a_buffer_for_each_stage_between),
+        cmocka_unit_test(skips_need_a_buffer_for_each_stage_between),
         cmocka_unit_test(of_equal_spans_the_idlest_counts),
-        cmocka_unit_test(what_costs_nothing_takes_no_time),
-        cmocka_unit_test(costs_that_are_no_times_are_refused),
+        cmocka_unit_test(a_step_without_costs_takes_no_time),
+        cmocka_unit_test(invalid_costs_are_refused),
+        cmocka_unit_test(costs_near_the_largest_double_do_not_overflow),
         cmocka_unit_test(a_large_schedule_is_simulated_like_a_small_one),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 
 #include "support.h"
 
-#include "schedule/schedule.h"
+#include "schedule/table.h"
 
 /* Generate; v = 0: the schedule's own. Fails the test if that fails. */
 cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);

@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "support.h"
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 static uint64_t seed;
 

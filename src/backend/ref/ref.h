@@ -4,7 +4,7 @@
 #define CGP_SRC_BACKEND_REF_H
 
 #include "backend/backend.h"
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 /* A kernel is a function of its spec and its operands; it cannot fail. */
 typedef void cgp__ref_run(const cgp__kernel_spec *spec, const cgp__kernel_args *args);

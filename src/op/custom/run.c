@@ -7,7 +7,7 @@
  * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient that is
  * added to is computed there first. */
 #include "op/custom/custom.h"
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 static _Thread_local bool recomputing;
 

@@ -5,7 +5,7 @@
 
 #include "pipeline/team/team.h"
 #include "plan/plan.h"
-#include "trace/trace.h"
+#include "base/trace.h"
 #include "transport/transport.h"
 
 /* The programs of a stage, as indices. */

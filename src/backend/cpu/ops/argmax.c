@@ -2,7 +2,7 @@
 /* argmax.c -- y[row] = the first c with the largest x[row, c]; a NaN is never larger. */
 #include "backend/cpu/cpu.h"
 
-#include "tensor/bf16.h"
+#include "base/bf16.h"
 
 static inline float scalar(cgp_dtype type, const void *x, int64_t i) {
     return type == CGP_BF16 ? cgp__bf16_to_float(((const uint16_t *)x)[i])

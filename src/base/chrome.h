@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* chrome.h -- trace events as JSON, for ui.perfetto.dev and chrome://tracing.
+ *
+ *     {"displayTimeUnit":"ms","traceEvents":[
+ *     {"ph":"M","pid":0,"tid":0,"name":"process_name","args":{"name":"device 0"}},
+ *     {"ph":"X","pid":0,"tid":0,"ts":0.0,"dur":1000.0,"name":"0F0","cat":"F","args":{...}},
+ *     ...
+ *     ]}
+ *
+ * An event a line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end() tells.
+ *
+ * Source: "Trace Event Format", the Chromium project. */
+#ifndef CGP_SRC_BASE_CHROME_H
+#define CGP_SRC_BASE_CHROME_H
+
+#include "base/base.h"
+
+typedef struct cgp__chrome {
+    FILE *file; /* borrowed */
+    bool begun;
+    cgp_status status;
+} cgp__chrome;
+
+void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
+
+/* Name process `pid`; it is shown in the order of the numbers. */
+void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
+
+/* Something that ran on (pid, tid). The arguments are shown when it is clicked. */
+void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name,
+                       const char *category, double start, double duration, int stage,
+                       int microbatch, bool critical);
+
+/* An arrow from a slice of one process to a slice of another: a time within each. */
+void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid,
+                      double to);
+
+/* From `time` on, a number of process `pid`. */
+void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
+
+/* The end of the text, with one more key of the outermost object if `key` is not NULL; viewers leave
+ * out what they do not know. The first failure of all calls. */
+cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
+
+#endif

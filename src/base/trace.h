@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.h -- what ran when: a ring of events per worker, written without a lock by its owner; read
+ * when it is idle, or up to `written` as long as no event read is overwritten meanwhile. */
+#ifndef CGP_SRC_BASE_TRACE_H
+#define CGP_SRC_BASE_TRACE_H
+
+#include <stdatomic.h>
+
+#include "base/base.h"
+
+typedef struct cgp__event {
+    int64_t start_ns, end_ns; /* cgp__now_ns() */
+    int64_t released_ns,
+        ready_ns; /* of a transfer: when the other side let go of the buffer (0:
+                                   always free), when this side had it; else: 0, start_ns */
+    int kind, stage, microbatch;
+} cgp__event;
+
+typedef struct cgp__trace {
+    cgp__event *events;
+    int64_t capacity;        /* a power of two; older events are overwritten */
+    _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
+} cgp__trace;
+
+/* Room for at least `capacity` events. Grows only: events already there are lost. */
+cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
+void cgp__trace_release(cgp__trace *trace);
+
+/* The events so far, complete for whoever asks. */
+static inline int64_t cgp__trace_written(const cgp__trace *trace) {
+    return atomic_load_explicit(&trace->written, memory_order_acquire);
+}
+
+static inline const cgp__event *cgp__trace_event(const cgp__trace *trace, int64_t k) {
+    return &trace->events[k & (trace->capacity - 1)];
+}
+
+static inline void cgp__trace_add(cgp__trace *trace, cgp__event event) {
+    const int64_t k = atomic_load_explicit(&trace->written, memory_order_relaxed);
+    trace->events[k & (trace->capacity - 1)] = event;
+    atomic_store_explicit(&trace->written, k + 1, memory_order_release);
+}
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* csv.h -- the cells of a schedule's CSV: csv.c parses the text into cells, csv_table.c builds a table from them. */
+#ifndef CGP_SRC_SCHEDULE_FORMATS_CSV_H
+#define CGP_SRC_SCHEDULE_FORMATS_CSV_H
+
+#include "schedule/table.h"
+
+typedef struct cgp__csv_cell {
+    cgp_action action; /* with edge -1 */
+    bool full;         /* BW */
+    int row, column;   /* from 1 */
+} cgp__csv_cell;
+
+typedef struct cgp__csv {
+    const char *name;     /* of the text, for messages */
+    const char *at, *end; /* the rest of the text */
+    int row, column;
+    const char *begin, *stop; /* the current cell, without blanks around it */
+    cgp__csv_cell *cells;
+    int n_cells, capacity;
+    int stages, chunks, rows; /* the largest number of each, + 1 */
+    bool transfers;
+    bool older;     /* B is I, and BW is B */
+    int *device_of; /* [stages] */
+} cgp__csv;
+
+/* Make a schedule of all cells. CGP_EFORMAT with row and column. csv_table.c */
+cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out);
+
+#endif

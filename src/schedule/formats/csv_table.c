@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* csv_table.c -- makes a schedule of the cells: the ranges of the numbers, the dialect of the letters, the devices of the
+ * stages, and the edges of the transfers.
+ *
+ * Before the end of 2024 PyTorch wrote B for today's I, and BW for B:
+ *
+ *     older    0F0,0B0,0W0,0F1,0BW1          now    0F0,0I0,0W0,0F1,0B1
+ *
+ * A text that has BW, or B and W of one (stage, micro-batch), is of that dialect in all its cells.
+ *
+ * Source: torch/distributed/pipelining/schedules.py of 2.5 (older), 2.6 and later. */
+#include "schedule/formats/csv.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static cgp_status wrong_action(const cgp__csv *r, const cgp__csv_cell *c, const char *why) {
+    char text[CGP__ACTION_TEXT];
+    return cgp_fail(CGP_EFORMAT, "%s: row %d, column %d, \"%s\": %s", r->name, c->row,
+                    c->column, cgp_action_text(&c->action, text, sizeof text), why);
+}
+
+static size_t index_of(const cgp__csv *r, const cgp_action *a) {
+    return (size_t)a->stage * (size_t)r->chunks + (size_t)a->microbatch;
+}
+
+/* --- numbers --- */
+
+/* PyTorch's Schedule1F1B (2.9 to 2.15) numbers the forwards of its last stage from 1 to m; the others', and its own
+ * backwards, go from 0 to m - 1:
+ *
+ *     0F0,0F1,0B0,0F2,0B1,0B2
+ *     1F1,1B0,1F2,1B1,1F3,1B2      runs F0 B0 F1 B1 F2 B2
+ *
+ * Only then the number m is in the last stage's F alone, and that stage has no F of 0. */
+static bool counts_from_one(const cgp__csv *r) {
+    bool backward = false;
+    for (int k = 0; k < r->n_cells; k++) {
+        const cgp_action *a = &r->cells[k].action;
+        const bool last = a->stage == r->stages - 1, forward = a->kind == CGP_ACTION_F;
+        if (last && forward && a->microbatch == 0) return false;
+        if (a->microbatch == r->chunks - 1 && !(last && forward)) return false;
+        backward = backward || (last && a->microbatch == 0 && cgp__starts_backward(a->kind));
+    }
+    return backward && !r->transfers;
+}
+
+static void count_from_zero(cgp__csv *r) {
+    if (!counts_from_one(r)) return;
+    r->chunks--;
+    for (int k = 0; k < r->n_cells; k++) {
+        cgp_action *a = &r->cells[k].action;
+        if (a->stage == r->stages - 1 && a->kind == CGP_ACTION_F) a->microbatch--;
+    }
+    cgp__log(
+        CGP_LOG_WARN, "schedule",
+        "%s: stage %d numbers its forwards from 1 to %d, as PyTorch's Schedule1F1B does for "
+        "its last stage; they are read as 0 to %d",
+        r->name, r->stages - 1, r->chunks, r->chunks - 1);
+}
+
+static int by_stage(const void *a, const void *b) {
+    const cgp_action *x = a, *y = b;
+    if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
+    return (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
+}
+
+/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the size of the text. */
+static cgp_status check_forwards(const cgp__csv *r) {
+    int count = 0, stage = 0, i = 0;
+    cgp_action *forwards = cgp__calloc((size_t)r->n_cells, sizeof *forwards);
+    if (!forwards) return cgp__no_memory(r->name, (size_t)r->n_cells * sizeof *forwards);
+    for (int k = 0; k < r->n_cells; k++) {
+        if (r->cells[k].action.kind == CGP_ACTION_F) forwards[count++] = r->cells[k].action;
+    }
+    qsort(forwards, (size_t)count, sizeof *forwards, by_stage);
+    for (int k = 0; k < count && stage < r->stages; k++) {
+        if (k > 0 && by_stage(&forwards[k - 1], &forwards[k]) == 0) continue;
+        if (forwards[k].stage != stage || forwards[k].microbatch != i) break;
+        i = (i + 1) % r->chunks;
+        stage += i == 0;
+    }
+    free(forwards);
+    if (stage == r->stages) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected every micro-batch, 0 to %d, on every stage, 0 to %d, got no "
+                    "%dF%d",
+                    r->name, r->chunks - 1, r->stages - 1, stage, i);
+}
+
+/* --- letters --- */
+
+/* [stages][chunks] true if the text has W of it. NULL: memory is short. */
+static bool *find_weights(const cgp__csv *r) {
+    bool *weights = cgp__calloc((size_t)r->stages * (size_t)r->chunks, sizeof *weights);
+    for (int k = 0; weights && k < r->n_cells; k++) {
+        const cgp_action *a = &r->cells[k].action;
+        if (a->kind == CGP_ACTION_W) weights[index_of(r, a)] = true;
+    }
+    return weights;
+}
+
+/* True for a B that means I if the text is of the older dialect. */
+static bool is_older(const cgp__csv_cell *c) {
+    return c->action.kind == CGP_ACTION_B && !c->full;
+}
+
+/* Read B as I where the text is of the older dialect. */
+static cgp_status translate_letters(cgp__csv *r) {
+    bool *weights = find_weights(r);
+    if (!weights) return cgp__no_memory(r->name, (size_t)r->stages * (size_t)r->chunks);
+    cgp_status status = CGP_OK;
+    for (int k = 0; k < r->n_cells && !r->older; k++)
+        r->older = is_older(&r->cells[k]) && weights[index_of(r, &r->cells[k].action)];
+    for (int k = 0; r->older && k < r->n_cells && status == CGP_OK; k++) {
+        cgp__csv_cell *c = &r->cells[k];
+        if (!is_older(c)) continue;
+        if (weights[index_of(r, &c->action)])
+            c->action.kind = CGP_ACTION_I;
+        else
+            status =
+                wrong_action(r, c,
+                             "expected a W of it as well, as B is the older letter for I in "
+                             "a file that has BW, or B and W of one micro-batch");
+    }
+    free(weights);
+    if (status == CGP_OK && r->older)
+        cgp__log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B",
+                 r->name);
+    return status;
+}
+
+/* --- stages --- */
+
+/* Set device_of from the rows of the cells; every row up to the last has one. */
+static cgp_status place_stages(cgp__csv *r) {
+    for (int k = 0, row = 0; k < r->n_cells; row = r->cells[k++].row) {
+        if (r->cells[k].row > row + 1)
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: row %d: expected the actions of a device, got none", r->name,
+                            row + 1);
+    }
+    r->device_of = cgp__calloc((size_t)r->stages, sizeof *r->device_of);
+    if (!r->device_of) return cgp__no_memory(r->name, (size_t)r->stages * sizeof(int));
+    for (int k = 0; k < r->n_cells; k++) {
+        const cgp__csv_cell *c = &r->cells[k];
+        int *device = &r->device_of[c->action.stage]; /* + 1 */
+        if (*device && *device != c->row)
+            return wrong_action(r, c, "expected all of a stage in one row");
+        *device = c->row;
+    }
+    for (int j = 0; j < r->stages; j++)
+        r->device_of[j]--;
+    return CGP_OK;
+}
+
+/* Set the edges of transfers, those of a chain: 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ... */
+static cgp_status find_edges(cgp__csv *r) {
+    const int links = r->stages - 1;
+    for (int k = 0; k < r->n_cells; k++) {
+        cgp_action *a = &r->cells[k].action;
+        if (!cgp__is_transfer(a->kind)) continue;
+        const bool forth = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_F;
+        const bool up = a->kind == CGP_ACTION_SEND_F || a->kind == CGP_ACTION_RECV_B;
+        const int link = up ? a->stage : a->stage - 1; /* between stages link and link + 1 */
+        if (link < 0 || link >= links)
+            return wrong_action(r, &r->cells[k],
+                                up ? "there is no stage after it"
+                                   : "there is no stage before it");
+        a->edge = forth ? link : links + link;
+    }
+    return CGP_OK;
+}
+
+static cgp_status make_schedule(cgp__csv *r, cgp_schedule **out) {
+    const int n_edges = r->transfers ? 2 * (r->stages - 1) : 0;
+    cgp_status status = CGP_ENOMEM;
+    cgp_action **lists = NULL;
+    int *counts = cgp__calloc((size_t)r->rows, sizeof *counts);
+    cgp_edge *edges = cgp__calloc((size_t)n_edges, sizeof *edges);
+    for (int k = 0; counts && k < r->n_cells; k++)
+        counts[r->cells[k].row - 1]++;
+    if (counts) lists = cgp__lists_new(r->rows, counts);
+    if (edges) cgp__chain_edges(edges, n_edges / 2);
+    if (counts && edges && lists) {
+        memset(counts, 0, (size_t)r->rows * sizeof *counts);
+        for (int k = 0; k < r->n_cells; k++) {
+            const int device = r->cells[k].row - 1;
+            lists[device][counts[device]++] = r->cells[k].action;
+        }
+        const cgp__schedule_table table = {.name = r->name,
+                                           .stages = r->stages,
+                                           .chunks = r->chunks,
+                                           .devices = r->rows,
+                                           .device_of = r->device_of,
+                                           .lists = (const cgp_action *const *)lists,
+                                           .counts = counts,
+                                           .lowered = r->transfers,
+                                           .edges = edges,
+                                           .n_edges = n_edges};
+        status = cgp__schedule_from_lists(out, &table);
+    }
+    cgp__lists_free(lists, r->rows);
+    free(edges);
+    free(counts);
+    return status == CGP_ENOMEM
+               ? cgp__no_memory(r->name, sizeof(cgp__csv_cell) * (size_t)r->n_cells)
+               : status;
+}
+
+cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out) {
+    cgp_schedule *schedule = NULL;
+    count_from_zero(r);
+    CGP_TRY(check_forwards(r));
+    CGP_TRY(translate_letters(r));
+    CGP_TRY(place_stages(r));
+    CGP_TRY(find_edges(r));
+    CGP_TRY(make_schedule(r, &schedule));
+    const cgp_status status = r->transfers ? cgp__lower_local(schedule) : CGP_OK;
+    if (status == CGP_OK)
+        *out = schedule;
+    else
+        cgp_schedule_destroy(schedule);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* csv_write.c -- writes a schedule as CSV (csv.c has the form).
+ *
+ * Compute only: a column per tick, every action one tick, so that the columns read as a picture. With transfers: the lists,
+ * without the transfers between stages of one device. */
+#include "schedule/simulator/simulator.h"
+
+/* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in between. */
+static int cell_length(const cgp_schedule *s, int device, int position) {
+    const cgp_action *a = &s->lists[device][position];
+    const int left = s->counts[device] - position;
+    if (a->kind != CGP_ACTION_F || !a->overlapped) return 1;
+    const int partner = left > 2 && a[1].kind == CGP_ACTION_R ? 2 : 1;
+    return left > partner && cgp__starts_backward(a[partner].kind) ? partner + 1 : 1;
+}
+
+/* Write the cell of an action; return the number of actions in it. */
+static int write_cell(FILE *file, const cgp_schedule *s, int device, int position) {
+    const cgp_action *a = &s->lists[device][position];
+    const int n = cell_length(s, device, position);
+    char text[CGP__ACTION_TEXT];
+    if (n > 1) fputc('(', file);
+    for (int i = 0; i < n; i++)
+        fprintf(file, "%s%s", i ? ";" : "", cgp_action_text(&a[i], text, sizeof text));
+    if (n > 1) fputs(")OVERLAP_F_B", file);
+    return n;
+}
+
+/* --- with transfers --- */
+
+static cgp_status check_chain(const cgp_schedule *s) {
+    for (int e = 0; e < s->n_edges; e++) {
+        const int jump = s->edges[e].to - s->edges[e].from;
+        if (jump != 1 && jump != -1)
+            return cgp_fail(CGP_EINVAL,
+                            "csv: expected stages that send to their neighbours only, as the "
+                            "form knows no others, got %d -> %d (leave the transfers out)",
+                            s->edges[e].from, s->edges[e].to);
+    }
+    return CGP_OK;
+}
+
+static bool is_local(const cgp_schedule *s, const cgp_action *a) {
+    return cgp__is_transfer(a->kind) &&
+           s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
+}
+
+static cgp_status write_lists(FILE *file, const cgp_schedule *s) {
+    CGP_TRY(check_chain(s));
+    for (int device = 0; device < s->devices; device++) {
+        bool first = true;
+        for (int i = 0; i < s->counts[device];) {
+            if (is_local(s, &s->lists[device][i])) {
+                i++;
+                continue;
+            }
+            if (!first) fputc(',', file);
+            first = false;
+            i += write_cell(file, s, device, i);
+        }
+        fputc('\n', file);
+    }
+    return CGP_OK;
+}
+
+/* --- compute only --- */
+
+static cgp_status write_ticks(FILE *file, const cgp_schedule *s) {
+    cgp_schedule_timeline t;
+    CGP_TRY(cgp__simulate_ticks(s, &t));
+    for (int device = 0; device < s->devices; device++) {
+        int column = 0;
+        for (int i = 0; i < s->counts[device];) {
+            if (cgp__is_transfer(s->lists[device][i].kind)) {
+                i++;
+                continue;
+            }
+            for (; column < (int)t.start[device][i]; column++)
+                fputc(',', file);
+            i += write_cell(file, s, device, i);
+        }
+        fputc('\n', file);
+    }
+    cgp_schedule_timeline_release(&t);
+    return CGP_OK;
+}
+
+cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule, cgp_csv dialect, char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(out);
+    if (dialect != CGP_CSV_COMPUTE && dialect != CGP_CSV_TRANSFERS)
+        return cgp_fail(CGP_EINVAL, "csv: expected a dialect, got %d", (int)dialect);
+    cgp_schedule *lowered = cgp__copy_lowered(schedule);
+    if (!lowered) return CGP_ENOMEM;
+    cgp__text text;
+    cgp_status status = cgp__text_open(&text, "schedule: csv");
+    if (status == CGP_OK) {
+        status = dialect == CGP_CSV_COMPUTE ? write_ticks(text.file, lowered)
+                                            : write_lists(text.file, lowered);
+        status = cgp__text_close(&text, status, out);
+    }
+    cgp_schedule_destroy(lowered);
+    return status;
+}

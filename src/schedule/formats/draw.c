@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw.c -- a schedule in ASCII: every compute action one tick, transfers none; or to scale, with the times of a timeline.
+ *
+ * A schedule that is not lowered is drawn in ticks from a copy, lowered as a chain, 0 -> 1 -> 2 and back. */
+#include "schedule/formats/picture.h"
+
+#include "schedule/check.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The width of the widest cell. */
+static int width_of(const cgp__picture *p) {
+    int widest = 1;
+    char text[CGP__ACTION_TEXT];
+    for (int row = 0; row < p->rows; row++) {
+        for (int i = 0; i < p->counts[row]; i++) {
+            const int width = (int)strlen(cgp__box_text(p, row, &p->boxes[row][i], text));
+            widest = width > widest ? width : widest;
+        }
+    }
+    return widest;
+}
+
+/* A row is columns x (cell, then a blank or the newline); cells are right-aligned. */
+static void paint(const cgp__picture *p, size_t width, char *out) {
+    const size_t columns = (size_t)p->end, pitch = width + 1, line = pitch * columns;
+    memset(out, ' ', line * (size_t)p->rows);
+    for (int row = 0; row < p->rows; row++) {
+        char *begin = out + line * (size_t)row;
+        for (size_t c = 0; c < columns; c++)
+            begin[pitch * c + width - 1] = '.';
+        for (int i = 0; i < p->counts[row]; i++) {
+            char buffer[CGP__ACTION_TEXT];
+            const char *text = cgp__box_text(p, row, &p->boxes[row][i], buffer);
+            const size_t length = strlen(text);
+            char *cell = begin + pitch * (size_t)p->boxes[row][i].start;
+            memcpy(cell + width - length, text, length);
+        }
+        begin[line - 1] = '\n';
+    }
+}
+
+static char *draw(const cgp__picture *p) {
+    const size_t width = (size_t)width_of(p);
+    const size_t bytes = (size_t)p->rows * (size_t)p->end * (width + 1) + 1;
+    char *out = cgp__calloc(bytes, 1);
+    if (out)
+        paint(p, width, out);
+    else
+        (void)cgp__no_memory("schedule: draw", bytes);
+    return out;
+}
+
+char *cgp_schedule_draw(const cgp_schedule *schedule) {
+    CGP__NEED_OR(schedule, NULL);
+    cgp_schedule *copy = schedule->lowered ? NULL : cgp__copy_lowered(schedule);
+    const cgp_schedule *drawn = schedule->lowered ? schedule : copy;
+    cgp__picture picture = {0};
+    char *out = NULL;
+    if (drawn && cgp__picture_of_ticks(&picture, drawn) == CGP_OK) out = draw(&picture);
+    cgp__picture_release(&picture);
+    cgp_schedule_destroy(copy);
+    return out;
+}
+
+/* --- to scale --- */
+
+enum { MAX_COLUMNS = 1 << 20 };
+
+/* Fill `width` columns from `first` on: the name and "=", or the letter where the name is too long. */
+static void paint_box(const cgp__picture *p, int row, const cgp__box *box, char *first,
+                      size_t width) {
+    char buffer[CGP__ACTION_TEXT];
+    const char *text = cgp__box_text(p, row, box, buffer);
+    const char *letter = text + strspn(text, "0123456789");
+    if (width == 0) return;
+    memset(first, '=', width);
+    if (strlen(text) <= width)
+        memcpy(first, text, strlen(text));
+    else
+        *first = *letter;
+}
+
+static size_t column_of(double time, double until, int columns) {
+    return until > 0.0 ? (size_t)(fmin(time / until, 1.0) * columns + 0.5) : 0;
+}
+
+static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
+    const size_t line = (size_t)columns + 1;
+    char *out = cgp__calloc((size_t)p->rows * line + 1, 1);
+    for (int row = 0; out && row < p->rows; row++) {
+        char *begin = out + line * (size_t)row;
+        memset(begin, '.', line);
+        begin[line - 1] = '\n';
+        for (int i = 0; i < p->counts[row]; i++) {
+            const cgp__box *box = &p->boxes[row][i];
+            const size_t first = column_of(box->start, until, columns);
+            paint_box(p, row, box, begin + first, column_of(box->end, until, columns) - first);
+        }
+    }
+    return out;
+}
+
+cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
+                                      const cgp_schedule_timeline *timeline, double until,
+                                      int columns, char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(timeline);
+    CGP__NEED(out);
+    cgp__picture picture = {0};
+    if (!isfinite(until) || until < timeline->makespan)
+        return cgp_fail(CGP_EINVAL, "draw: expected a time of at least the makespan %g, got %g",
+                        timeline->makespan, until);
+    if (columns < 1 || columns > MAX_COLUMNS)
+        return cgp_fail(CGP_EINVAL, "draw: expected 1 to %d columns, got %d", MAX_COLUMNS,
+                        columns);
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
+    char *text = draw_to_scale(&picture, until, columns);
+    cgp__picture_release(&picture);
+    if (!text)
+        return cgp__no_memory("schedule: draw",
+                              (size_t)schedule->devices * ((size_t)columns + 1));
+    *out = text;
+    return CGP_OK;
+}

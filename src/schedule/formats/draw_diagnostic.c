@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw_diagnostic.c -- the grid of a schedule that is wrong, with the wrong cells in brackets. */
+#include "schedule/simulator/simulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { CONTEXT = 6 }; /* actions shown on either side */
+
+/* CGP_EINVAL, with message and diagnostic, if the schedule is wrong. */
+static cgp_status diagnose(const cgp_schedule *s, cgp__diagnostic *diagnostic) {
+    cgp__simulator x;
+    CGP_TRY(cgp__rules_check(s, diagnostic));
+    CGP_TRY(cgp__simulator_create(&x, s));
+    cgp_status status = CGP_OK;
+    if (!cgp__simulator_run(&x)) {
+        cgp__simulator_cycle(&x, diagnostic);
+        status = cgp__simulator_deadlock(&x);
+    }
+    cgp__simulator_release(&x);
+    return status;
+}
+
+/* The index, among the device's compute actions, of the one at `position`, or that its transfer belongs to: a RECV to
+ * the next, a SEND to the one before. Their number if it is behind the last. */
+static int mark_of(const cgp_schedule *s, int device, int position) {
+    int n = 0;
+    for (int i = 0; i < position && i < s->counts[device]; i++)
+        n += !cgp__is_transfer(s->lists[device][i].kind);
+    const bool after =
+        position < s->counts[device] && n > 0 && cgp__is_send(s->lists[device][position].kind);
+    return after ? n - 1 : n;
+}
+
+/* The columns to show, `end` exclusive. */
+typedef struct columns {
+    int first, end;
+} columns;
+
+static columns find_columns(const cgp_schedule *s, const int *marks) {
+    columns w = {-1, 0};
+    for (int device = 0; device < s->devices; device++) {
+        if (marks[device] < 0) continue;
+        if (w.first < 0 || marks[device] < w.first) w.first = marks[device];
+        w.end = marks[device] > w.end ? marks[device] : w.end;
+    }
+    w.first = w.first > CONTEXT ? w.first - CONTEXT : 0;
+    w.end += CONTEXT + 1;
+    return w;
+}
+
+/* Write the cells of a row; return the widest. With `file` NULL only measure. */
+static int write_row(FILE *file, const cgp_schedule *s, int device, int mark, columns w,
+                     int width) {
+    char text[CGP__ACTION_TEXT];
+    int n = 0, widest = 0;
+    for (int i = 0; i <= s->counts[device] && n < w.end; i++) {
+        const bool behind = i == s->counts[device];
+        const cgp_action *a = &s->lists[device][i];
+        if (behind ? n != mark : cgp__is_transfer(a->kind)) continue;
+        const char *cell = behind ? "-" : cgp_action_text(a, text, sizeof text);
+        const int length = (int)strlen(cell);
+        if (n >= w.first) {
+            widest = length > widest ? length : widest;
+            if (file)
+                fprintf(file, "%c%*s%c", n == mark ? '[' : ' ', width, cell,
+                        n == mark ? ']' : ' ');
+        }
+        n++;
+    }
+    return widest;
+}
+
+static char *draw(const cgp_schedule *s, const int *marks) {
+    const columns w = find_columns(s, marks);
+    cgp__text text;
+    char *out = NULL;
+    int width = 0;
+    if (cgp__text_open(&text, "schedule: draw") != CGP_OK) return NULL;
+    for (int device = 0; device < s->devices; device++) {
+        const int widest = write_row(NULL, s, device, marks[device], w, 0);
+        width = widest > width ? widest : width;
+    }
+    for (int device = 0; device < s->devices; device++) {
+        if (w.first > 0) fputs("...", text.file);
+        write_row(text.file, s, device, marks[device], w, width);
+        fputc('\n', text.file);
+    }
+    return cgp__text_close(&text, CGP_OK, &out) == CGP_OK ? out : NULL;
+}
+
+char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule) {
+    CGP__NEED_OR(schedule, NULL);
+    cgp_schedule *s = cgp__copy_lowered(schedule);
+    if (!s) return NULL;
+    char *out = NULL;
+    const size_t n = (size_t)s->devices;
+    cgp__diagnostic diagnostic = {.position = cgp__calloc(n, sizeof(int))};
+    for (size_t d = 0; diagnostic.position && d < n; d++)
+        diagnostic.position[d] = -1;
+    if (!diagnostic.position) {
+        (void)cgp__no_memory("schedule: draw", n * sizeof(int));
+    } else if (diagnose(s, &diagnostic) == CGP_EINVAL) {
+        for (int d = 0; d < s->devices; d++) {
+            if (diagnostic.position[d] >= 0)
+                diagnostic.position[d] = mark_of(s, d, diagnostic.position[d]);
+        }
+        out = draw(s, diagnostic.position);
+    }
+    free(diagnostic.position);
+    cgp_schedule_destroy(s);
+    return out;
+}

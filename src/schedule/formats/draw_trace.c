@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* draw_trace.c -- a picture as trace events; a measured step has all its times as well, for read_trace.c:
+ *
+ *     {"displayTimeUnit":"ms","traceEvents":[...],
+ *     "cgpipe":{"format":1,"schedule":"1f1b","csv":"0F0,,0B0\n1F0,1B0\n","edges":[[0,1],[1,0]],
+ *       "start_seconds":[[0.0,...],[...]],"end_seconds":...,"given_seconds":...,"ready_seconds":...}}
+ *
+ * csv: the compute actions; with the transfers of the edges inserted they are the lists, in whose order the times of each
+ * device stand. */
+#include "schedule/formats/picture.h"
+
+#include "base/json.h"
+#include "schedule/check.h"
+#include "schedule/formats/trace_keys.h"
+#include "base/chrome.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const kind_names[CGP__COMPUTE_KINDS] = {
+    [CGP_ACTION_F] = "F", [CGP_ACTION_B] = "B", [CGP_ACTION_I] = "I",
+    [CGP_ACTION_W] = "W", [CGP_ACTION_R] = "R",
+};
+
+/* A micro-batch counts from the start of its F to the end of its backward. */
+static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double scale) {
+    char text[CGP__ACTION_TEXT];
+    int in_flight = 0;
+    snprintf(text, sizeof text, "device %d", row);
+    cgp__chrome_process(trace, row, text);
+    for (int i = 0; i < p->counts[row]; i++) {
+        const cgp__box *box = &p->boxes[row][i];
+        const cgp_action *a = &box->action;
+        cgp_action_text(a, text, sizeof text);
+        if (a->kind == CGP_ACTION_F)
+            cgp__chrome_counter(trace, row, "in flight", box->start * scale, ++in_flight);
+        cgp__chrome_slice(trace, row, 0, text, kind_names[a->kind], box->start * scale,
+                          (box->end - box->start) * scale, a->stage, a->microbatch,
+                          box->critical);
+        if (cgp__ends_backward(a->kind))
+            cgp__chrome_counter(trace, row, "in flight", box->end * scale, --in_flight);
+    }
+}
+
+static double middle(const cgp__picture *p, int row, int box) {
+    return (p->boxes[row][box].start + p->boxes[row][box].end) / 2;
+}
+
+static void write_picture(cgp__chrome *trace, const cgp__picture *p, double microseconds) {
+    for (int row = 0; row < p->rows; row++)
+        write_row(trace, p, row, microseconds);
+    for (int i = 0; i < p->n_messages; i++) {
+        const cgp__message *m = &p->messages[i];
+        cgp__chrome_flow(trace, i, m->from_row,
+                         middle(p, m->from_row, m->from_box) * microseconds, m->to_row,
+                         p->boxes[m->to_row][m->to_box].start * microseconds);
+    }
+}
+
+/* --- a measured step --- */
+
+/* Appending to NULL, or NULL, fails: then memory was short. */
+static json_t *times_json(const cgp_schedule *s, double *const *times) {
+    json_t *devices = json_array();
+    for (int d = 0; devices && d < s->devices; d++) {
+        json_t *list = json_array();
+        int failed = list == NULL;
+        for (int i = 0; !failed && i < s->counts[d]; i++)
+            failed = json_array_append_new(list, json_real(times[d][i]));
+        if (!failed) failed = json_array_append(devices, list);
+        json_decref(list);
+        if (!failed) continue;
+        json_decref(devices);
+        devices = NULL;
+    }
+    return devices;
+}
+
+static json_t *edges_json(const cgp_schedule *s) {
+    json_t *edges = json_array();
+    for (int e = 0; edges && e < s->n_edges; e++) {
+        json_t *edge = json_pack("[i i]", s->edges[e].from, s->edges[e].to);
+        if (edge && json_array_append_new(edges, edge) == 0) continue;
+        json_decref(edges);
+        edges = NULL;
+    }
+    return edges;
+}
+
+/* The name in printable ASCII. */
+static json_t *name_json(const cgp_schedule *s) {
+    char name[CGP__TRACE_NAME];
+    snprintf(name, sizeof name, "%s", s->name);
+    for (char *c = name; *c; c++)
+        *c = cgp__trace_printable(*c) ? *c : '?';
+    return json_string(name);
+}
+
+/* The object `cgpipe` as text; free() it. */
+static cgp_status write_measured(const cgp_schedule *s, const cgp_schedule_timeline *t,
+                                 char **out) {
+    char *csv = NULL;
+    CGP_TRY(cgp_schedule_to_csv(s, CGP_CSV_COMPUTE, &csv));
+    double *const *const times[] = {t->start, t->end, t->released, t->ready};
+    json_t *o = json_object();
+    int failed = json_object_set_new(o, CGP__TRACE_FORMAT_KEY, json_integer(CGP__TRACE_FORMAT));
+    failed |= json_object_set_new(o, CGP__TRACE_NAME_KEY, name_json(s));
+    failed |= json_object_set_new(o, CGP__TRACE_CSV_KEY, json_string(csv));
+    failed |= json_object_set_new(o, CGP__TRACE_EDGES_KEY, edges_json(s));
+    for (int k = 0; k < CGP__TRACE_TIMES; k++)
+        failed |= json_object_set_new(o, cgp__trace_times[k], times_json(s, times[k]));
+    free(csv);
+    *out = failed ? NULL : cgp__json_text(o, JSON_COMPACT | JSON_REAL_PRECISION(17));
+    json_decref(o);
+    return *out ? CGP_OK : cgp__no_memory("schedule: trace", (size_t)s->devices);
+}
+
+cgp_status cgp_schedule_trace(const cgp_schedule *schedule,
+                              const cgp_schedule_timeline *timeline, double microseconds,
+                              char **out) {
+    CGP__NEED(schedule);
+    CGP__NEED(timeline);
+    CGP__NEED(out);
+    cgp__picture picture = {0};
+    cgp__text text;
+    cgp__chrome trace;
+    char *measured = NULL;
+    if (!isfinite(microseconds) || microseconds <= 0.0)
+        return cgp_fail(CGP_EINVAL, "trace: expected microseconds above 0, got %g",
+                        microseconds);
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    if (timeline->released) CGP_TRY(write_measured(schedule, timeline, &measured));
+    cgp_status status = cgp__picture_of_timeline(&picture, schedule, timeline);
+    if (status == CGP_OK) status = cgp__text_open(&text, "schedule: trace");
+    if (status == CGP_OK) {
+        cgp__chrome_begin(&trace, text.file);
+        write_picture(&trace, &picture, microseconds);
+        status = cgp__chrome_end(&trace, measured ? CGP__TRACE_KEY : NULL, measured);
+        status = cgp__text_close(&text, status, out);
+    }
+    cgp__picture_release(&picture);
+    free(measured);
+    return status;
+}

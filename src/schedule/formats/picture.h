@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* picture.h -- the drawing model: boxes in rows, and messages between them, of a planned or a measured step. Three writers
+ * draw it: ASCII, SVG and the JSON of trace viewers.
+ *
+ *     row 0   |0F0|0F1|       |0B0   |        a row per device, a box per action that computes,
+ *     row 1       |1F0|1B0   |                in order of time
+ *                  ^ message of box 0 of row 0 to box 0 of row 1 */
+#ifndef CGP_SRC_SCHEDULE_FORMATS_PICTURE_H
+#define CGP_SRC_SCHEDULE_FORMATS_PICTURE_H
+
+#include "schedule/table.h"
+
+typedef struct cgp__box {
+    double start, end;
+    cgp_action action;
+    bool critical;
+} cgp__box;
+
+/* A message between devices, and the box that waits for it. */
+typedef struct cgp__message {
+    int from_row, from_box, to_row, to_box;
+} cgp__message;
+
+typedef struct cgp__picture {
+    int rows;
+    int *counts;      /* [rows] */
+    cgp__box **boxes; /* [rows][counts] */
+    int *stages_on;   /* [rows] if more than 1, the text of a box has its stage */
+    int *round;       /* [stages] 0 for the first stage of a row, 1 for its second .. */
+    double end;       /* of the last box */
+    bool measured;
+    cgp__message *messages;
+    int n_messages;
+} cgp__picture;
+
+/* Draw every compute action as one tick. The schedule is lowered and keeps the rules. */
+cgp_status cgp__picture_of_ticks(cgp__picture *out, const cgp_schedule *schedule);
+
+/* Draw the times of a timeline. */
+cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,
+                                    const cgp_schedule_timeline *timeline);
+
+void cgp__picture_release(cgp__picture *picture);
+
+/* "2F0", or "F0" where the row has one stage. Returns `text`. */
+const char *cgp__box_text(const cgp__picture *picture, int row, const cgp__box *box,
+                          char text[CGP__ACTION_TEXT]);
+
+#define CGP__FIGURES 256
+
+/* Write as SVG `n` pictures of one schedule, to one scale, a line of figures above each. svg.c */
+cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *title,
+                            char (*figures)[CGP__FIGURES], char **out);
+
+#endif

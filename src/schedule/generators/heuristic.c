@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* heuristic.c -- zero bubble for unequal costs within a memory limit: zb-1p and zb-2p.
+ *
+ * A heuristic scheduler builds the lists forward in time, always on the device whose next action can start first:
+ *
+ *     F and I   the one that can start first; if both can, the kind that did not run last
+ *     W         where the wait for F or I is at least as long, where the memory limit holds an F back, and in shorter
+ *               waits if the policy says so
+ *     F         before the first I as many as the policy says; never more than `max` in flight from F to W
+ *
+ * The best policy depends on the costs, so all are tried, and the fixed orders of ZB-H1 and ZB-H2 with them; the shortest
+ * span wins (of equal ones the shorter makespan). The result is therefore never longer than those, for these costs.
+ *
+ * `max` is n (zb-1p) or 2n (zb-2p). The paper counts bytes and lets I free some of them; here a slot is taken from F to W.
+ *
+ * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are ours. */
+#include "schedule/generators/generators.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The number of F before the first I. */
+typedef enum warm_up {
+    WARM_UP_FITS,   /* those that end before it can come */
+    WARM_UP_BEGINS, /* those that begin before it can come */
+    WARM_UP_DOUBLE, /* 2(n-r)-1, as ZB-H2 */
+    WARM_UP_ALL,    /* up to the memory limit */
+    WARM_UPS
+} warm_up;
+
+/* W in a wait shorter than W. */
+typedef enum filling {
+    FILL_NEVER,
+    FILL_LONGEST, /* if the device would become the one that waited longest */
+    FILL_ALWAYS,
+    FILLINGS
+} filling;
+
+typedef struct policy {
+    int fixed; /* 1: the order of ZB-H1, 2: of ZB-H2; 0: by the two below */
+    warm_up warm_up;
+    filling filling;
+} policy;
+
+typedef struct device {
+    int done[CGP__COMPUTE_KINDS]; /* actions of each kind so far */
+    double clock, begin, waited;
+    bool forward_last;
+    cgp_action_kind next; /* the action it would run */
+    double start;         /* of that; INFINITY: it waits for others */
+} device;
+
+typedef struct builder {
+    cgp_schedule *schedule;
+    const policy *policy;
+    int n, m, max;
+    double *cost[CGP__COMPUTE_KINDS]; /* [n] of F, I and W */
+    double latency;
+    double *first_backward; /* [n] earliest start of the first I */
+    device *devices;        /* [n] */
+    double *arrival[2];     /* [n x m] earliest start of F, and of I, of (stage, micro-batch) */
+    double longest_wait;
+    /* [2 leaves] a tournament tree over the devices, r is node leaves + r: the device whose next action can start
+     * first, the lower of two at one time */
+    int *winner;
+    int leaves;
+} builder;
+
+/* --- choosing the next action --- */
+
+/* Earliest start of the next F or I, as far as is known. */
+static double earliest(const builder *b, int r, cgp_action_kind kind) {
+    const device *d = &b->devices[r];
+    const int i = d->done[kind];
+    if (i == b->m) return INFINITY;
+    return fmax(d->clock,
+                b->arrival[kind != CGP_ACTION_F][(size_t)r * (size_t)b->m + (size_t)i]);
+}
+
+/* ZB-H1's or ZB-H2's next action, a function of the numbers done. */
+static cgp_action_kind next_fixed(const builder *b, int r) {
+    const int fixed = b->policy->fixed, *done = b->devices[r].done;
+    const int f = done[CGP_ACTION_F], i = done[CGP_ACTION_I], w = done[CGP_ACTION_W];
+    const int64_t first = fixed == 1 ? b->n - r : 2 * (int64_t)(b->n - r) - 1;
+    if (w < i - fixed * (int64_t)r || i == b->m) return CGP_ACTION_W;
+    if (f < b->m && f < first + i) return CGP_ACTION_F;
+    return CGP_ACTION_I;
+}
+
+/* True if one more F may run before the first I. */
+static bool warms_up(const builder *b, int r, double start) {
+    const device *d = &b->devices[r];
+    const double end = start + b->cost[CGP_ACTION_F][r], slack = 1e-9 * end;
+    if (d->done[CGP_ACTION_F] < b->n - r) return true;
+    switch (b->policy->warm_up) {
+    case WARM_UP_FITS:
+        return end <= b->first_backward[r] + slack;
+    case WARM_UP_BEGINS:
+        return start + slack < b->first_backward[r];
+    case WARM_UP_DOUBLE:
+        return d->done[CGP_ACTION_F] < 2 * (b->n - r) - 1;
+    default:
+        return true;
+    }
+}
+
+/* Fill in the next action of device r, and its start. */
+static void choose(const builder *b, int r) {
+    device *d = &b->devices[r];
+    const int in_flight = d->done[CGP_ACTION_F] - d->done[CGP_ACTION_W];
+    const bool weight = d->done[CGP_ACTION_W] < d->done[CGP_ACTION_I];
+    double forward = earliest(b, r, CGP_ACTION_F), backward = earliest(b, r, CGP_ACTION_I);
+    if (b->policy->fixed) {
+        d->next = next_fixed(b, r);
+        d->start = d->next == CGP_ACTION_F   ? forward
+                   : d->next == CGP_ACTION_I ? backward
+                   : weight                  ? d->clock
+                                             : INFINITY;
+        return;
+    }
+    const bool held_back = in_flight >= b->max && forward <= d->clock;
+    if (in_flight >= b->max ||
+        (d->done[CGP_ACTION_I] == 0 && isfinite(forward) && !warms_up(b, r, forward)))
+        forward = INFINITY;
+    const bool runs_forward = forward == backward ? !d->forward_last : forward < backward;
+    d->next = runs_forward ? CGP_ACTION_F : CGP_ACTION_I;
+    d->start = runs_forward ? forward : backward;
+    const double wait = d->start - d->clock, cost = b->cost[CGP_ACTION_W][r];
+    if (!weight) return;
+    const bool fills =
+        b->policy->filling == FILL_ALWAYS ||
+        (b->policy->filling == FILL_LONGEST && d->waited + wait > b->longest_wait);
+    if (held_back || wait >= cost * (1.0 - 1e-9) || (wait > 1e-9 * cost && fills)) {
+        d->next = CGP_ACTION_W;
+        d->start = d->clock;
+    }
+}
+
+/* --- building --- */
+
+/* The device that can start first; n: none. */
+static int earlier(const builder *b, int r, int q) {
+    if (r == b->n || q == b->n) return r == b->n ? q : r;
+    return b->devices[q].start < b->devices[r].start ? q : r;
+}
+
+/* Choose again for device r, and update the tree. */
+static void update(builder *b, int r) {
+    choose(b, r);
+    for (int p = (b->leaves + r) / 2; p > 0; p /= 2)
+        b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
+}
+
+static void reset(builder *b) {
+    memset(b->devices, 0, (size_t)b->n * sizeof *b->devices);
+    for (size_t k = 0; k < (size_t)b->n * (size_t)b->m; k++) {
+        b->arrival[0][k] = k < (size_t)b->m ? 0.0 : INFINITY;
+        b->arrival[1][k] = INFINITY;
+    }
+    b->longest_wait = 0.0;
+    for (int r = 0; r < b->leaves; r++)
+        b->winner[b->leaves + r] = r < b->n ? r : b->n;
+    for (int r = 0; r < b->n; r++)
+        choose(b, r);
+    for (int p = b->leaves - 1; p > 0; p--)
+        b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
+}
+
+/* Set the arrivals that an action makes. */
+static void set_arrivals(builder *b, int r, cgp_action_kind kind, int i) {
+    const double end = b->devices[r].clock;
+    const size_t m = (size_t)b->m, at = (size_t)r * m + (size_t)i;
+    if (kind == CGP_ACTION_F && r + 1 < b->n) b->arrival[0][at + m] = end + b->latency;
+    if (kind == CGP_ACTION_F && r + 1 == b->n) b->arrival[1][at] = end;
+    if (kind == CGP_ACTION_I && r > 0) b->arrival[1][at - m] = end + b->latency;
+}
+
+static void run(builder *b, int r, bool append) {
+    device *d = &b->devices[r];
+    const cgp_action_kind kind = d->next;
+    const int i = d->done[kind]++;
+    if (kind == CGP_ACTION_F && i == 0)
+        d->begin = d->start;
+    else
+        d->waited += d->start - d->clock;
+    b->longest_wait = fmax(b->longest_wait, d->waited);
+    if (kind != CGP_ACTION_W) d->forward_last = kind == CGP_ACTION_F;
+    d->clock = d->start + b->cost[kind][r];
+    set_arrivals(b, r, kind, i);
+    if (append) cgp__append(b->schedule, kind, r, i);
+}
+
+typedef struct length {
+    double span, makespan;
+} length;
+
+/* Build to the end. Micro-batch 0 never waits for another one, nor then the next, so a device can always run. */
+static length build(builder *b, const policy *chosen, bool append) {
+    length out = {0.0, 0.0};
+    b->policy = chosen;
+    reset(b);
+    for (int64_t left = 3 * (int64_t)b->n * b->m; left > 0; left--) {
+        const int r = b->winner[1];
+        run(b, r, append);
+        for (int k = r > 0 ? r - 1 : 0; k <= r + 1 && k < b->n; k++)
+            update(b, k);
+    }
+    for (int r = 0; r < b->n; r++) {
+        out.span = fmax(out.span, b->devices[r].clock - b->devices[r].begin);
+        out.makespan = fmax(out.makespan, b->devices[r].clock);
+    }
+    return out;
+}
+
+static bool is_shorter(length a, length b) {
+    const double slack = 1e-9 * b.span;
+    if (fabs(a.span - b.span) > slack) return a.span < b.span;
+    return a.makespan < b.makespan - slack;
+}
+
+/* The next policy to try; false after the last. */
+static bool next_policy(policy *p) {
+    if (p->fixed) {
+        p->fixed--;
+        return true;
+    }
+    if ((p->filling = (filling)((p->filling + 1) % FILLINGS))) return true;
+    return (p->warm_up = (warm_up)((p->warm_up + 1) % WARM_UPS)) != 0;
+}
+
+static void build_shortest(builder *b) {
+    /* ZB-H2 keeps up to 2n - 1 in flight. */
+    policy trial = {.fixed = b->max >= 2 * b->n - 1 ? 2 : 1}, best = trial;
+    length shortest = build(b, &trial, false);
+    while (next_policy(&trial)) {
+        const length now = build(b, &trial, false);
+        if (!is_shorter(now, shortest)) continue;
+        shortest = now;
+        best = trial;
+    }
+    build(b, &best, true);
+}
+
+/* --- set-up --- */
+
+static void fill_costs(builder *b, const cgp_schedule_options *o) {
+    double down = 0.0, back = 0.0;
+    for (int r = 0; r < b->n; r++) {
+        b->cost[CGP_ACTION_F][r] = o->forward ? o->forward[r] : 1.0;
+        b->cost[CGP_ACTION_I][r] = o->backward_input ? o->backward_input[r] : 1.0;
+        b->cost[CGP_ACTION_W][r] = o->backward_weight ? o->backward_weight[r] : 1.0;
+        down += b->cost[CGP_ACTION_F][r] + (r ? b->latency : 0.0);
+    }
+    for (int r = b->n - 1; r >= 0; r--) {
+        b->first_backward[r] = down + back;
+        back += b->cost[CGP_ACTION_I][r] + b->latency;
+    }
+}
+
+static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int depth) {
+    const size_t n = (size_t)s->stages, cells = n * (size_t)s->chunks;
+    CGP_TRY(cgp__surplus_check(s, (int64_t)s->chunks + s->stages));
+    builder b = {.schedule = s, .n = s->stages, .m = s->chunks, .latency = o->latency};
+    b.max = depth * b.n;
+    double *numbers = cgp__calloc(4 * n + 2 * cells, sizeof *numbers);
+    b.devices = cgp__calloc(n, sizeof *b.devices);
+    for (b.leaves = 1; b.leaves < b.n; b.leaves *= 2)
+        ;
+    b.winner = cgp__calloc(2 * (size_t)b.leaves, sizeof *b.winner);
+    const bool enough = numbers && b.devices && b.winner;
+    if (enough) {
+        b.cost[CGP_ACTION_F] = numbers;
+        b.cost[CGP_ACTION_I] = numbers + n;
+        b.cost[CGP_ACTION_W] = numbers + 2 * n;
+        b.first_backward = numbers + 3 * n;
+        b.arrival[0] = numbers + 4 * n;
+        b.arrival[1] = b.arrival[0] + cells;
+        fill_costs(&b, o);
+        build_shortest(&b);
+    }
+    free(b.winner);
+    free(b.devices);
+    free(numbers);
+    return enough ? CGP_OK : cgp__no_memory("schedule", (4 * n + 2 * cells) * sizeof *numbers);
+}
+
+cgp_status cgp__generate_zb_1p(cgp_schedule *s, const cgp_schedule_options *options) {
+    return generate(s, options, 1);
+}
+
+cgp_status cgp__generate_zb_2p(cgp_schedule *s, const cgp_schedule_options *options) {
+    return generate(s, options, 2);
+}

@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* registry.c -- all schedules that can be made by name, with their properties and generators. */
+#include "schedule/generators/generators.h"
+
+#include "schedule/check.h"
+
+#include <math.h>
+#include <string.h>
+
+#define LOOP CGP_PLACEMENT_LOOP
+#define V CGP_PLACEMENT_V
+
+typedef struct entry {
+    cgp_schedule_info info;
+    cgp__generator *generate;
+} entry;
+
+/* Name, when, rule, v, any v, backward, split, placement. */
+static const entry entries[] = {
+    {{"gpipe", "the simplest; many micro-batches, and memory for all of them",
+      "All forwards, then all backwards.\n"
+      "Every micro-batch is in flight at the turn.",
+      1, false, true, false, LOOP},
+     cgp__generate_gpipe},
+    {{"1f1b", "the default: gpipe's time in the memory of n micro-batches",
+      "Stage j runs n-1-j forwards first, then a forward and a backward in turn.\n"
+      "A backward frees the slot that the next forward takes.",
+      1, false, true, false, LOOP},
+     cgp__generate_1f1b},
+    {{"eager-1f1b", "slow links: messages are on their way while others are computed",
+      "As 1f1b with 2(n-1-j) forwards first, so that no forward waits for the message\n"
+      "that was sent just before.",
+      1, false, true, false, LOOP},
+     cgp__generate_eager_1f1b},
+    {{"interleaved", "few micro-batches, fast links: the bubble divided by v",
+      "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
+      "(v-1)n + 2(n-1-r) forwards first, then a forward and a backward in turn.",
+      2, true, true, false, LOOP},
+     cgp__generate_interleaved},
+    {{"looped-bfs", "weights that are fetched anew for each stage: twice a step only",
+      "Device r has v stages, r, r+n ..; all micro-batches pass one, then the next.\n"
+      "Backward in the same way, from the last stage to the first.",
+      2, true, true, false, LOOP},
+     cgp__generate_looped_bfs},
+    {{"zb-h1", "1f1b's memory, a third of its bubble where F = I = W",
+      "As 1f1b with n-r forwards first and backward in halves: I at once, W of\n"
+      "r micro-batches ago after it.",
+      1, false, true, true, LOOP},
+     cgp__generate_zb_h1},
+    {{"zb-h2", "no bubble by span where steps overlap; twice 1f1b's memory",
+      "As zb-h1 with 2(n-r)-1 forwards first and W 2r micro-batches later,\n"
+      "which fills the wait for the first gradient with forwards.",
+      1, false, true, true, LOOP},
+     cgp__generate_zb_h2},
+    {{"zb-1p", "zb-h1 for costs as they are: F, I and W far from equal",
+      "For given costs: F and I as soon as they can run, W into what is left over,\n"
+      "at most n micro-batches in flight; the shortest of several tries.",
+      1, false, true, true, LOOP},
+     cgp__generate_zb_1p},
+    {{"zb-2p", "zb-h2 for costs as they are: F, I and W far from equal",
+      "For given costs: F and I as soon as they can run, W into what is left over,\n"
+      "at most 2n micro-batches in flight; the shortest of several tries.",
+      1, false, true, true, LOOP},
+     cgp__generate_zb_2p},
+    {{"interleaved-zb", "few micro-batches, fast links, and backward in halves",
+      "As interleaved with (v-1)n + n-1-r forwards first and backward in halves:\n"
+      "W of r backwards ago after each I.",
+      2, true, true, true, LOOP},
+     cgp__generate_interleaved_zb},
+    {{"zb-v", "no bubble by span in 1f1b's memory, where F = I = W",
+      "Device r has stages r and 2n-1-r; the last stage is on the first device.\n"
+      "2(n-r)-1 forwards first, then F, I, W of one stage and of the other in turn.",
+      2, false, true, true, V},
+     cgp__generate_zb_v},
+    {{"v-half", "half of 1f1b's memory for a bubble below 1f1b's",
+      "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
+      "2 slots from stage to stage one way, 1 the other; then both ends are packed.",
+      2, false, true, true, V},
+     cgp__generate_v_half},
+    {{"v-min", "a third of 1f1b's memory, where that is what counts",
+      "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
+      "1 slot from stage to stage both ways; then both ends are packed.",
+      2, false, true, true, V},
+     cgp__generate_v_min},
+    {{"dualpipe-v", "models that send messages within a stage, m >= 2n",
+      "Stages r and 2n-1-r; once full, a forward of one and the backward of the other\n"
+      "in turn; backward in halves only at both ends.",
+      2, false, true, true, V},
+     cgp__generate_dualpipe_v},
+    {{"forward-only", "evaluation; no backward",
+      "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
+      "Nothing is kept.",
+      1, true, false, false, LOOP},
+     cgp__generate_forward_only},
+};
+enum { ENTRIES = sizeof entries / sizeof entries[0] };
+
+const cgp_schedule_info *cgp_schedule_info_at(int index) {
+    return index >= 0 && index < ENTRIES ? &entries[index].info : NULL;
+}
+
+const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
+    CGP__NEED_OR(name, NULL);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (strcmp(name, entries[i].info.name) == 0) return &entries[i].info;
+    }
+    return NULL;
+}
+
+static cgp_status find(const char *name, const entry **out) {
+    const char *names[ENTRIES];
+    int i = 0;
+    for (int k = 0; k < ENTRIES; k++)
+        names[k] = entries[k].info.name;
+    CGP_TRY(cgp__parse_name(&i, name, "schedule", "a name of `cgpipe schedule --list`", names,
+                            ENTRIES));
+    *out = &entries[i];
+    return CGP_OK;
+}
+
+static bool takes_costs(const entry *e) {
+    return e->generate == cgp__generate_zb_1p || e->generate == cgp__generate_zb_2p;
+}
+
+static bool takes_group(const entry *e) {
+    return e->generate == cgp__generate_interleaved ||
+           e->generate == cgp__generate_interleaved_zb;
+}
+
+/* Options of another schedule are refused, not ignored. */
+static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
+    const cgp_schedule_info *info = &e->info;
+    if (o->struct_size != sizeof *o)
+        return cgp_fail(CGP_EINVAL,
+                        "schedule options: expected struct_size %zu, got %zu (start from "
+                        "cgp_schedule_options_default)",
+                        sizeof *o, o->struct_size);
+    if (o->virtual_stages < 0)
+        return cgp_fail(CGP_EINVAL, "virtual: expected 1 or more, got %d", o->virtual_stages);
+    if (o->virtual_stages && !info->any_virtual && o->virtual_stages != info->virtual_stages)
+        return cgp_fail(CGP_EINVAL, "virtual: expected %d as %s has %d on each device, got %d",
+                        info->virtual_stages, info->name, info->virtual_stages,
+                        o->virtual_stages);
+    if (o->group && !takes_group(e))
+        return cgp_fail(CGP_EINVAL,
+                        "group: expected none as %s has no groups, got %d (interleaved has)",
+                        info->name, o->group);
+    if ((int)o->placement != LOOP && o->placement != V)
+        return cgp_fail(CGP_EINVAL, "placement: expected loop or V, got %d", (int)o->placement);
+    if (o->placement == V && info->placement != V && info->has_backward)
+        return cgp_fail(CGP_EINVAL, "placement: expected loop as %s is made for it, got V",
+                        info->name);
+    if (!isfinite(o->latency) || o->latency < 0.0)
+        return cgp_fail(CGP_EINVAL, "latency: expected 0 or more and finite, got %g",
+                        o->latency);
+    return CGP_OK;
+}
+
+static cgp_status check_costs(const cgp_schedule_options *o, int stages) {
+    CGP_TRY(cgp__cost_check("cost of forward", o->forward, stages));
+    CGP_TRY(cgp__cost_check("cost of backward_input", o->backward_input, stages));
+    return cgp__cost_check("cost of backward_weight", o->backward_weight, stages);
+}
+
+/* Largest number of actions of a micro-batch on a stage. */
+static int kinds_of(const cgp_schedule_info *info) {
+    return info->splits_backward ? 3 : info->has_backward ? 2 : 1;
+}
+
+cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices, int chunks,
+                               const cgp_schedule_options *options) {
+    CGP__NEED(out);
+    CGP__NEED(name);
+    const cgp_schedule_options defaults = cgp_schedule_options_default();
+    const cgp_schedule_options *o = options ? options : &defaults;
+    const entry *e = NULL;
+    CGP_TRY(find(name, &e));
+    CGP_TRY(check_options(e, o));
+    const cgp_schedule_info *info = &e->info;
+    const int v = o->virtual_stages ? o->virtual_stages : info->virtual_stages;
+    const cgp_placement placement = info->has_backward ? info->placement : o->placement;
+    cgp_schedule *schedule = NULL;
+    CGP_TRY(cgp__schedule_new(&schedule, name, devices, v, placement, chunks, kinds_of(info)));
+    cgp_status status = CGP_OK;
+    if (takes_costs(e)) status = check_costs(o, schedule->stages);
+    if (status == CGP_OK) status = e->generate(schedule, o);
+    if (status == CGP_OK)
+        *out = schedule;
+    else
+        cgp_schedule_destroy(schedule);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* v_builder.c -- lists of schedules in a V, written device by device as "F1 I1 W1" or "F0&B1", an overlapped pair. */
+#include "schedule/generators/generators.h"
+
+cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device) {
+    return (cgp__v_builder){.schedule = schedule,
+                            .stage = {device, schedule->stages - 1 - device}};
+}
+
+static void append(cgp__v_builder *b, char letter, int chunk) {
+    const int stage = b->stage[chunk];
+    switch (letter) {
+    case 'F':
+        cgp__append(b->schedule, CGP_ACTION_F, stage, b->forward[chunk]++);
+        break;
+    case 'I':
+        cgp__append(b->schedule, CGP_ACTION_I, stage, b->backward[chunk]++);
+        break;
+    case 'W':
+        cgp__append(b->schedule, CGP_ACTION_W, stage, b->weight[chunk]++);
+        break;
+    default:
+        cgp__append(b->schedule, CGP_ACTION_B, stage, b->backward[chunk]++);
+        b->weight[chunk]++;
+    }
+}
+
+/* The last action of the device runs with the one that follows. */
+static void overlap(const cgp__v_builder *b) {
+    const int device = b->schedule->device_of[b->stage[0]];
+    const int count = b->schedule->counts[device];
+    if (count > 0) b->schedule->lists[device][count - 1].overlapped = true;
+}
+
+void cgp__v_append(cgp__v_builder *builder, int times, const char *actions) {
+    for (; times > 0; times--) {
+        for (const char *a = actions; *a; a += a[2] ? 3 : 2) {
+            append(builder, a[0], a[1] - '0');
+            if (a[2] == '&') overlap(builder);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* list_order.c -- in which order a device runs its list.
+ *
+ * RECV takes no time and waits for nothing: it posts a receive. The F, B or I that needs the message waits for it. So a
+ * message is taken right before that action, wherever its RECV stands:
+ *
+ *     list     RECV_F0 RECV_F1 F0 RECV_B0 SEND_F0 F1 SEND_F1 B0
+ *     run      RECV_F0 F0 SEND_F0 RECV_F1 F1 SEND_F1 RECV_B0 B0
+ *
+ * In the second order RECV means: wait, and take. A posted receive has a buffer from its posting on: above, one edge has
+ * receives of micro-batch 0 and 1 posted at one time and needs two. Lists that lower.c made are in that order already.
+ *
+ * An F and its partner, which run at the same time, take the messages of both before the F.
+ *
+ * Source: torch/distributed/pipelining/schedules.py, _PipelineScheduleRuntime: RECV_F and RECV_B keep the request,
+ * FORWARD and the backwards wait for it. */
+#include "schedule/simulator/simulator.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The action that waits for what `a` receives. */
+static bool takes(const cgp_action *by, const cgp_action *a) {
+    const bool kind = a->kind == CGP_ACTION_RECV_F ? by->kind == CGP_ACTION_F
+                                                   : cgp__starts_backward(by->kind);
+    return kind && by->stage == a->stage && by->microbatch == a->microbatch;
+}
+
+/* True if every RECV stands right before the action that takes it. */
+static bool is_in_order(const cgp_schedule *s, int device) {
+    const cgp_action *list = s->lists[device];
+    int next = 0; /* behind the RECVs that i is one of */
+    for (int i = 0; i < s->counts[device]; i++) {
+        if (!cgp__is_receive(list[i].kind)) continue;
+        while (next <= i || (next < s->counts[device] && cgp__is_receive(list[next].kind)))
+            next++;
+        if (next == s->counts[device]) return false;
+        if (!takes(&list[next], &list[i]) &&
+            !takes(&list[cgp__partner(s, device, next)], &list[i]))
+            return false;
+    }
+    return true;
+}
+
+/* The receives that are posted and not taken yet, while a list is sorted. */
+typedef struct posted {
+    const cgp_schedule *s;
+    /* [2][stages][chunks] the last RECV for that F, or backward, + 1; 0: none */
+    int *last;
+    /* [actions of the device] of a RECV: the one before it for the same action, + 1 */
+    int *before;
+    int *count; /* [edges] */
+} posted;
+
+static int *last_for(const posted *p, const cgp_action *a) {
+    const bool forward = a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_F;
+    const size_t row = forward ? (size_t)a->stage : (size_t)(p->s->stages + a->stage);
+    return &p->last[row * (size_t)p->s->chunks + (size_t)a->microbatch];
+}
+
+static void post(posted *p, int position, const cgp_action *a, int *max) {
+    int *last = last_for(p, a);
+    p->before[position] = *last;
+    *last = position + 1;
+    if (++p->count[a->edge] > max[a->edge]) max[a->edge] = p->count[a->edge];
+}
+
+/* Write the positions of the RECVs that an action takes; return how many. */
+static int take(posted *p, const cgp_action *list, const cgp_action *a, int *to) {
+    int n = 0;
+    if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return 0;
+    int *last = last_for(p, a);
+    for (int at = *last; at > 0; at = p->before[at - 1])
+        n++;
+    for (int at = *last, k = n; at > 0; at = p->before[at - 1]) {
+        to[--k] = at - 1;
+        p->count[list[at - 1].edge]--;
+    }
+    *last = 0;
+    return n;
+}
+
+static void sort_list(posted *p, int device, int *to, int *max) {
+    const cgp_action *list = p->s->lists[device];
+    int n = 0;
+    for (int i = 0; i < p->s->counts[device]; i++) {
+        if (cgp__is_receive(list[i].kind)) {
+            post(p, i, &list[i], max);
+            continue;
+        }
+        const int partner = cgp__partner(p->s, device, i);
+        n += take(p, list, &list[i], to + n);
+        if (partner != i) n += take(p, list, &list[partner], to + n);
+        to[n++] = i;
+    }
+}
+
+/* *last: [2][stages][chunks], made when first needed; all zero before and after, as every receive is taken. */
+static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device,
+                               int **last) {
+    const size_t actions = (size_t)s->counts[device];
+    const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;
+    if (!*last) *last = cgp__calloc(messages, sizeof **last);
+    posted p = {.s = s,
+                .last = *last,
+                .before = cgp__calloc(actions, sizeof *p.before),
+                .count = cgp__calloc((size_t)s->n_edges, sizeof *p.count)};
+    o->at[device] = cgp__calloc(actions, sizeof **o->at);
+    const bool enough = p.last && p.before && p.count && o->at[device];
+    if (enough) sort_list(&p, device, o->at[device], o->posted);
+    free(p.count);
+    free(p.before);
+    return enough ? CGP_OK : cgp__no_memory("schedule: order", messages * sizeof(int));
+}
+
+cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *s) {
+    *o = (cgp__list_order){.devices = s->devices,
+                           .at = cgp__calloc((size_t)s->devices, sizeof *o->at),
+                           .posted = cgp__calloc((size_t)s->n_edges, sizeof *o->posted)};
+    cgp_status status = o->at && o->posted ? CGP_OK
+                                           : cgp__no_memory("schedule: order",
+                                                            (size_t)s->devices * sizeof(int *));
+    int *last = NULL;
+    for (int e = 0; status == CGP_OK && e < s->n_edges; e++)
+        o->posted[e] = 1;
+    for (int device = 0; status == CGP_OK && device < s->devices; device++) {
+        if (!is_in_order(s, device)) status = order_device(o, s, device, &last);
+    }
+    free(last);
+    if (status != CGP_OK) cgp__list_order_release(o);
+    return status;
+}
+
+void cgp__list_order_release(cgp__list_order *o) {
+    for (int device = 0; o->at && device < o->devices; device++)
+        free(o->at[device]);
+    free(o->at);
+    free(o->posted);
+    *o = (cgp__list_order){0};
+}
+
+cgp_status cgp__list_order_check_capacity(const cgp__list_order *o, const cgp_schedule *s,
+                                          const int *capacity) {
+    for (int e = 0; e < s->n_edges; e++) {
+        if (capacity[e] >= o->posted[e]) continue;
+        return cgp_fail(
+            CGP_EINVAL,
+            "schedule: deadlock: device %d has %d receives posted at one time on edge "
+            "%d, %d -> %d, capacity %d",
+            s->device_of[s->edges[e].to], o->posted[e], e, s->edges[e].from, s->edges[e].to,
+            capacity[e]);
+    }
+    return CGP_OK;
+}

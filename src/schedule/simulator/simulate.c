@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* simulate.c -- when each action of a step starts and ends, for the caller's costs.
+ *
+ * The free capacity of an edge comes from the times with unbounded buffers. With c buffers, SEND k waits for RECV k-c; if
+ * q_k RECVs happened until then (the same instant included: freed before taken), it does not wait if k-c < q_k:
+ *
+ *     c >= k + 1 - q_k    for every k
+ *
+ * The one exception is a cycle of actions that all fall on one instant, which the times do not show; then
+ * cgp__simulator_min_capacity() raises c. */
+#include "schedule/simulator/simulator.h"
+
+#include "schedule/simulator/timeline.h"
+
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+
+static cgp_status check_costs(const cgp_schedule *s, const cgp_schedule_costs *costs) {
+    CGP_TRY(cgp__cost_check("cost of forward", costs->forward, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_input", costs->backward_input, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_weight", costs->backward_weight, s->stages));
+    CGP_TRY(cgp__cost_check("cost of recompute", costs->recompute, s->stages));
+    CGP_TRY(cgp__cost_check("latency", costs->latency, s->n_edges));
+    CGP_TRY(cgp__cost_check("cost of transfer", costs->transfer, s->n_edges));
+    for (int e = 0; costs->capacity && e < s->n_edges; e++) {
+        if (costs->capacity[e] < 1)
+            return cgp_fail(CGP_EINVAL, "capacity: expected 1 or more, got %d (edge %d)",
+                            costs->capacity[e], e);
+    }
+    return CGP_OK;
+}
+
+/* --- costs as they are simulated ---
+ *
+ * A cost without a value is 1 over all stages of a device together, so that schedules with one stage on each device and
+ * with several have the same unit. Thirds would not add up to whole numbers, and equal times would differ by rounding: so
+ * times are counted in 1/parts of the unit, with parts the least common multiple of the devices' numbers of stages. Where
+ * sums of costs could overflow, they are multiplied by 2^-128 as well, which rounds nothing (costs that it makes
+ * denormal are far below the rounding of such sums). */
+
+enum { MAX_PARTS = 1 << 20 };
+
+typedef struct scaled_costs {
+    double scale;               /* of all times below: parts, or parts x 2^-128 */
+    int *stages_on;             /* [devices] */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages] */
+    double *latency, *transfer; /* [edges] */
+    cgp_schedule_costs costs;   /* with these two */
+} scaled_costs;
+
+static int64_t greatest_divisor(int64_t a, int64_t b) {
+    while (b > 0) {
+        const int64_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
+                         const int *stages_on) {
+    int64_t parts = 1;
+    if (costs->forward && costs->backward_input && costs->backward_weight) return 1.0;
+    for (int device = 0; device < s->devices; device++) {
+        const int64_t n = stages_on[device] > 0 ? stages_on[device] : 1;
+        parts = parts / greatest_divisor(parts, n) * n;
+        if (parts > MAX_PARTS) return 1.0;
+    }
+    return (double)parts;
+}
+
+static double max_cost(double max, const double *costs, int count) {
+    for (int i = 0; costs && i < count; i++)
+        max = fmax(max, costs[i]);
+    return max;
+}
+
+/* An action takes at most two costs (B; a message's latency and transfer), and the busy time of all devices is compared
+ * to devices x makespan. */
+static double find_scale(const cgp_schedule *s, const cgp_schedule_costs *costs,
+                         const int *stages_on) {
+    const double parts = find_parts(s, costs, stages_on);
+    double max = 1.0, actions = 0.0;
+    max = max_cost(max, costs->forward, s->stages);
+    max = max_cost(max, costs->backward_input, s->stages);
+    max = max_cost(max, costs->backward_weight, s->stages);
+    max = max_cost(max, costs->recompute, s->stages);
+    max = max_cost(max, costs->latency, s->n_edges);
+    max = max_cost(max, costs->transfer, s->n_edges);
+    for (int device = 0; device < s->devices; device++)
+        actions += s->counts[device];
+    const bool fits = max <= DBL_MAX / (2.0 * parts * fmax(actions, 1.0) * s->devices);
+    return fits ? parts : parts * 0x1p-128;
+}
+
+static void fill_durations(scaled_costs *c, const cgp_schedule *s) {
+    const cgp_schedule_costs *costs = &c->costs;
+    const double scale = c->scale;
+    const int n = s->stages;
+    for (int j = 0; j < n; j++) {
+        const double unset = scale / c->stages_on[s->device_of[j]];
+        const double forward = costs->forward ? costs->forward[j] * scale : unset;
+        const double input = costs->backward_input ? costs->backward_input[j] * scale : unset;
+        const double weight =
+            costs->backward_weight ? costs->backward_weight[j] * scale : unset;
+        c->duration[(size_t)CGP_ACTION_F * n + j] = forward;
+        c->duration[(size_t)CGP_ACTION_B * n + j] = input + weight;
+        c->duration[(size_t)CGP_ACTION_I * n + j] = input;
+        c->duration[(size_t)CGP_ACTION_W * n + j] = weight;
+        c->duration[(size_t)CGP_ACTION_R * n + j] =
+            costs->recompute ? costs->recompute[j] * scale : forward;
+    }
+}
+
+static void fill_messages(scaled_costs *c, const cgp_schedule *s) {
+    for (int e = 0; e < s->n_edges; e++) {
+        c->latency[e] = c->costs.latency ? c->costs.latency[e] * c->scale : 0.0;
+        c->transfer[e] = c->costs.transfer ? c->costs.transfer[e] * c->scale : 0.0;
+    }
+    if (c->costs.latency) c->costs.latency = c->latency;
+    if (c->costs.transfer) c->costs.transfer = c->transfer;
+}
+
+static void release_costs(scaled_costs *c) {
+    free(c->transfer);
+    free(c->latency);
+    free(c->duration);
+    free(c->stages_on);
+}
+
+static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
+                              const cgp_schedule_costs *costs) {
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;
+    *c = (scaled_costs){.costs = *costs,
+                        .stages_on = cgp__calloc((size_t)s->devices, sizeof *c->stages_on),
+                        .duration = cgp__calloc(cells, sizeof *c->duration),
+                        .latency = cgp__calloc(edges, sizeof *c->latency),
+                        .transfer = cgp__calloc(edges, sizeof *c->transfer)};
+    if (!c->stages_on || !c->duration || !c->latency || !c->transfer) {
+        release_costs(c);
+        return cgp__no_memory("schedule: simulate", cells * sizeof *c->duration);
+    }
+    for (int j = 0; j < s->stages; j++)
+        c->stages_on[s->device_of[j]]++;
+    c->scale = find_scale(s, costs, c->stages_on);
+    fill_durations(c, s);
+    fill_messages(c, s);
+    return CGP_OK;
+}
+
+/* Go back to the caller's unit. */
+static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double scale) {
+    t->makespan /= scale;
+    t->span /= scale;
+    for (int kind = 0; kind < CGP__COMPUTE_KINDS; kind++)
+        t->critical_path[kind] /= scale;
+    for (int device = 0; device < s->devices; device++) {
+        for (int i = 0; i < s->counts[device]; i++) {
+            t->start[device][i] /= scale;
+            t->end[device][i] /= scale;
+        }
+    }
+}
+
+/* --- a step --- */
+
+/* After a run with unbounded buffers. */
+static void count_buffers(const cgp__simulator *x, int *free_capacity) {
+    for (int e = 0; e < x->schedule->n_edges; e++) {
+        const double *sent = x->sent + (size_t)e * x->schedule->chunks;
+        const double *received = x->received + (size_t)e * x->schedule->chunks;
+        int max = 1, q = 0;
+        for (int k = 0; k < x->sends[e]; k++) {
+            while (q < x->receives[e] && received[q] <= sent[k])
+                q++;
+            max = k + 1 - q > max ? k + 1 - q : max;
+        }
+        free_capacity[e] = max;
+    }
+}
+
+double cgp__compute_time(const cgp_schedule *s, const double *duration, int device) {
+    double sum = 0.0;
+    for (int i = 0; i < s->counts[device]; i++) {
+        const cgp_action *a = &s->lists[device][i];
+        if (!cgp__is_transfer(a->kind)) sum += duration[(size_t)a->kind * s->stages + a->stage];
+    }
+    return sum;
+}
+
+/* Everything but free capacities and the critical path. */
+static void summarise(const cgp_schedule *s, const double *duration, cgp_schedule_timeline *t) {
+    for (int device = 0; device < s->devices; device++)
+        t->busy[device] = cgp__compute_time(s, duration, device);
+    cgp__timeline_summarise(t, s);
+}
+
+static void set_costs(cgp__simulator *x, const double *duration,
+                      const cgp_schedule_costs *costs, const cgp_schedule_timeline *t) {
+    x->duration = duration;
+    x->latency = costs->latency;
+    x->transfer = costs->transfer;
+    x->blocking = costs->transfers_block;
+    x->start = t->start;
+    x->end = t->end;
+}
+
+static cgp_status simulate(cgp__simulator *x, const double *duration,
+                           const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
+    set_costs(x, duration, costs, t);
+    if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
+    count_buffers(x, t->free_capacity);
+    CGP_TRY(cgp__simulator_min_capacity(x, t->free_capacity));
+    if (costs->capacity) {
+        CGP_TRY(cgp__list_order_check_capacity(&x->order, x->schedule, costs->capacity));
+        set_costs(x, duration, costs, t);
+        x->capacity = costs->capacity;
+        cgp__simulator_reset(x);
+        if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
+    }
+    summarise(x->schedule, duration, t);
+    return cgp__find_critical_path(x->schedule, duration, costs, t);
+}
+
+static cgp_status simulate_ticks(cgp__simulator *x, const double *duration,
+                                 const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
+    set_costs(x, duration, costs, t);
+    if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
+    summarise(x->schedule, duration, t);
+    return CGP_OK;
+}
+
+typedef cgp_status simulation(cgp__simulator *x, const double *duration,
+                              const cgp_schedule_costs *costs, cgp_schedule_timeline *t);
+
+/* Make a timeline by `run`. */
+static cgp_status make_timeline(const cgp_schedule *schedule, const double *duration,
+                                const cgp_schedule_costs *costs, simulation *run,
+                                cgp_schedule_timeline *out) {
+    cgp_schedule_timeline t = {0};
+    cgp__simulator x = {0};
+    cgp_status status = cgp__timeline_create(&t, schedule, false);
+    if (status == CGP_OK) status = cgp__simulator_create(&x, schedule);
+    if (status == CGP_OK) status = run(&x, duration, costs, &t);
+    if (status == CGP_OK)
+        *out = t;
+    else
+        cgp_schedule_timeline_release(&t);
+    cgp__simulator_release(&x);
+    return status;
+}
+
+static const cgp_schedule_costs free_messages = {0};
+
+cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedule_costs *costs,
+                                 cgp_schedule_timeline *out) {
+    CGP__NEED(schedule);
+    CGP__NEED(out);
+    scaled_costs scaled;
+    cgp_schedule_timeline t;
+    costs = costs ? costs : &free_messages;
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    CGP_TRY(check_costs(schedule, costs));
+    CGP_TRY(scale_costs(&scaled, schedule, costs));
+    const cgp_status status =
+        make_timeline(schedule, scaled.duration, &scaled.costs, simulate, &t);
+    if (status == CGP_OK) unscale(&t, schedule, scaled.scale);
+    release_costs(&scaled);
+    if (status != CGP_OK) return status;
+    if (!isfinite(t.makespan)) {
+        cgp_schedule_timeline_release(&t);
+        return cgp_fail(CGP_EINVAL, "costs: expected a finite sum, got %g", INFINITY);
+    }
+    *out = t;
+    return CGP_OK;
+}
+
+cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
+                                   cgp_schedule_timeline *out) {
+    return make_timeline(schedule, duration, &free_messages, simulate, out);
+}
+
+cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)schedule->stages;
+    CGP_TRY(cgp__rules_check(schedule, NULL));
+    double *duration = cgp__calloc(cells, sizeof *duration);
+    if (!duration) return cgp__no_memory("schedule: simulate", cells * sizeof *duration);
+    for (size_t i = 0; i < cells; i++)
+        duration[i] = 1.0;
+    const cgp_status status =
+        make_timeline(schedule, duration, &free_messages, simulate_ticks, out);
+    free(duration);
+    return status;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* timeline.c -- see timeline.h.
+ *
+ *     device 0   |F0|F1|..................|B0  |B1  |
+ *     device 1      |F0|F1|.........|B0  |B1  |            span: first start to last end
+ *     device 2         |F0|F1|B0  |B1  |                   makespan: 0 to the last end of all
+ *
+ * Idle time can be counted in two ways. By makespan, if all devices wait for each other at the end of a step, as for a
+ * gradient norm. By span, if a device may begin the next step where its last action ends; zero-bubble papers quote that
+ * bubble.
+ *
+ * Source: bubble by span: Qi et al. 2023, arXiv:2401.10241. */
+#include "schedule/simulator/timeline.h"
+
+#include "schedule/simulator/simulator.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+/* [devices][actions of the device], of `bytes` each, in one block that the first row owns. */
+static void *new_rows(const cgp_schedule *s, size_t bytes) {
+    size_t total = 0;
+    for (int device = 0; device < s->devices; device++)
+        total += (size_t)s->counts[device];
+    char **rows = cgp__calloc((size_t)s->devices, sizeof *rows);
+    char *block = cgp__calloc(total, bytes);
+    if (!rows || !block) {
+        free(block);
+        free(rows);
+        return NULL;
+    }
+    for (int device = 0; device < s->devices; device++) {
+        rows[device] = block;
+        block += (size_t)s->counts[device] * bytes;
+    }
+    return rows;
+}
+
+static void free_rows(double **rows) {
+    if (rows) free(rows[0]);
+    free(rows);
+}
+
+cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s,
+                                bool measured) {
+    *t = (cgp_schedule_timeline){.devices = s->devices, .edges = s->n_edges};
+    t->busy = cgp__calloc((size_t)s->devices, sizeof *t->busy);
+    t->free_capacity = cgp__calloc((size_t)s->n_edges, sizeof *t->free_capacity);
+    t->start = new_rows(s, sizeof(double));
+    t->end = new_rows(s, sizeof(double));
+    t->critical = new_rows(s, sizeof(bool));
+    if (measured) t->released = new_rows(s, sizeof(double));
+    if (measured) t->ready = new_rows(s, sizeof(double));
+    if (t->busy && t->free_capacity && t->start && t->end && t->critical &&
+        (!measured || (t->released && t->ready)))
+        return CGP_OK;
+    cgp_schedule_timeline_release(t);
+    return cgp__no_memory("schedule: timeline", (size_t)s->devices * sizeof(double));
+}
+
+void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
+    if (!timeline) return;
+    free_rows(timeline->ready);
+    free_rows(timeline->released);
+    if (timeline->critical) free(timeline->critical[0]);
+    free(timeline->critical);
+    free_rows(timeline->end);
+    free_rows(timeline->start);
+    free(timeline->free_capacity);
+    free(timeline->busy);
+    *timeline = (cgp_schedule_timeline){0};
+}
+
+/* --- figures --- */
+
+/* The first to start need not be the first of the list: that may be a RECV whose message is taken later. */
+static double span_of(const cgp_schedule *s, const cgp_schedule_timeline *t, int device) {
+    const int count = s->counts[device];
+    double first = INFINITY;
+    for (int i = 0; i < count; i++)
+        first = fmin(first, t->start[device][i]);
+    return count > 0 ? t->end[device][count - 1] - first : 0.0;
+}
+
+void cgp__timeline_summarise(cgp_schedule_timeline *t, const cgp_schedule *s) {
+    double total = 0.0, min = INFINITY;
+    for (int device = 0; device < s->devices; device++) {
+        const int count = s->counts[device];
+        t->span = fmax(t->span, span_of(s, t, device));
+        if (count > 0) t->makespan = fmax(t->makespan, t->end[device][count - 1]);
+    }
+    for (int device = 0; device < s->devices; device++) {
+        const double compute = t->busy[device];
+        total += compute;
+        t->busy[device] = t->makespan > 0.0 ? compute / t->makespan : 0.0;
+        /* Spans that differ by rounding only are equal: rounding must not choose the device. */
+        if (span_of(s, t, device) >= t->span * (1.0 - 1e-12)) min = fmin(min, compute);
+    }
+    /* Not below 0, where two sums of the same terms were rounded differently. */
+    if (t->makespan > 0.0)
+        t->bubble_makespan = fmax(0.0, 1.0 - total / (s->devices * t->makespan));
+    if (t->span > 0.0) t->bubble_span = fmax(0.0, 1.0 - min / t->span);
+}
+
+/* --- a measured step --- */
+
+#define MAX_SECONDS 1e9 /* 30 years: sums and products of times stay finite */
+
+/* start <= ready <= end after the action before, and released <= ready; all finite. */
+static cgp_status check_action(const cgp_schedule *s, const cgp_schedule_timeline *t, int d,
+                               int i) {
+    const double start = t->start[d][i], end = t->end[d][i];
+    const double released = t->released[d][i], ready = t->ready[d][i];
+    const double before = i > 0 ? t->end[d][i - 1] : 0.0;
+    char text[CGP__ACTION_TEXT];
+    if (start >= before && ready >= start && end >= ready && end <= MAX_SECONDS &&
+        released >= 0.0 && released <= ready)
+        return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "times: device %d, position %d, %s: expected %g <= start <= ready <= end "
+        "<= %g and 0 <= released <= ready, got start %g, ready %g, end %g, released %g",
+        d, i, cgp_action_text(&s->lists[d][i], text, sizeof text), before, MAX_SECONDS, start,
+        ready, end, released);
+}
+
+/* The largest number of buffers of an edge in use at one time: from when SEND has one until its RECV is done. */
+static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, int edge) {
+    const int from = s->device_of[s->edges[edge].from], to = s->device_of[s->edges[edge].to];
+    int taken = 0, max = 1, next = 0;
+    for (int i = 0; i < s->counts[from]; i++) {
+        const cgp_action *a = &s->lists[from][i];
+        if (a->edge != edge || !cgp__is_send(a->kind)) continue;
+        for (; next < s->counts[to] && t->end[to][next] <= t->ready[from][i]; next++) {
+            const cgp_action *b = &s->lists[to][next];
+            taken -= b->edge == edge && !cgp__is_send(b->kind);
+        }
+        max = ++taken > max ? taken : max;
+    }
+    return max;
+}
+
+cgp_status cgp__timeline_complete(cgp_schedule_timeline *t, const cgp_schedule *s) {
+    for (int d = 0; d < s->devices; d++) {
+        for (int i = 0; i < s->counts[d]; i++) {
+            CGP_TRY(check_action(s, t, d, i));
+            if (!cgp__is_transfer(s->lists[d][i].kind))
+                t->busy[d] += t->end[d][i] - t->start[d][i];
+        }
+    }
+    for (int e = 0; e < s->n_edges; e++)
+        t->free_capacity[e] = count_buffers(s, t, e);
+    cgp__timeline_summarise(t, s);
+    return cgp__find_critical_path(s, NULL, NULL, t);
+}

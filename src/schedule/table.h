@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.h -- the table behind cgp_schedule: a list of actions per device.
+ *
+ *     generator, csv.c or lists -> recompute.c -> lower.c -> check.c     rules, then the simulator without time
+ *                                                         -> simulate.c  rules, then the simulator with time
+ *                                                         -> draw.c      rules, then the simulator in ticks */
+#ifndef CGP_SRC_SCHEDULE_TABLE_H
+#define CGP_SRC_SCHEDULE_TABLE_H
+
+#include <cgpipe/schedule.h>
+
+#include "base/base.h"
+
+#define CGP__COMPUTE_KINDS 5          /* F B I W R: the first of cgp_action_kind */
+#define CGP__SCHEDULE_LIMIT (1 << 24) /* largest n m: a typing error must not eat all memory */
+#define CGP__ACTION_TEXT 40           /* bytes that hold the text of any action */
+
+struct cgp_schedule {
+    char *name;
+    int stages, chunks, devices;
+    int *device_of;     /* [stages] */
+    cgp_action **lists; /* [devices][counts[device]] */
+    int *counts;        /* [devices] */
+    bool lowered;
+    cgp_edge *edges; /* [n_edges], once lowered */
+    int n_edges;
+};
+
+static inline bool cgp__is_transfer(cgp_action_kind kind) {
+    return kind >= CGP_ACTION_SEND_F;
+}
+
+static inline bool cgp__is_send(cgp_action_kind kind) {
+    return kind == CGP_ACTION_SEND_F || kind == CGP_ACTION_SEND_B;
+}
+
+static inline bool cgp__is_receive(cgp_action_kind kind) {
+    return kind == CGP_ACTION_RECV_F || kind == CGP_ACTION_RECV_B;
+}
+
+/* Needs the gradients of later stages, and makes those of earlier ones. */
+static inline bool cgp__starts_backward(cgp_action_kind kind) {
+    return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
+}
+
+/* Frees what forward saved. */
+static inline bool cgp__ends_backward(cgp_action_kind kind) {
+    return kind == CGP_ACTION_B || kind == CGP_ACTION_W;
+}
+
+static inline bool cgp__is_gradient(cgp_edge edge) {
+    return edge.from > edge.to;
+}
+
+/* --- table.c --- */
+
+/* Lists made elsewhere: by an importer or a test. All borrowed, all copied. */
+typedef struct cgp__schedule_table {
+    const char *name;
+    int stages, chunks, devices;
+    const int *device_of;           /* [stages] any placement */
+    const cgp_action *const *lists; /* [devices][counts[device]] */
+    const int *counts;              /* [devices] */
+    bool lowered;                   /* the lists hold the transfers of `edges` */
+    const cgp_edge *edges;          /* [n_edges], only if lowered */
+    int n_edges;
+} cgp__schedule_table;
+
+/* Make a schedule of these lists. CGP_EINVAL if a number is out of range or an action is not on the device of its
+ * stage; the rules are left to cgp_schedule_check(). */
+cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table);
+
+/* An empty schedule for a generator to fill: v stages on each device, capacity for `kinds` actions of each micro-batch
+ * on each stage. */
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
+                             cgp_placement placement, int chunks, int kinds);
+
+/* An empty schedule with the placement of another. */
+cgp_status cgp__schedule_like(cgp_schedule **out, const cgp_schedule *other, const char *name,
+                              int chunks, int kinds);
+
+/* Append a compute action to the list of its stage's device. Surplus micro-batches, beyond the schedule's, are left
+ * out. */
+void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
+
+/* CGP_EINVAL if stages x `chunks`, the surplus included, is above CGP__SCHEDULE_LIMIT. */
+cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
+
+/* Lists of these lengths, zeroed; NULL when memory is short. */
+cgp_action **cgp__lists_new(int devices, const int *counts);
+void cgp__lists_free(cgp_action **lists, int devices);
+
+/* Replace the lists; both arrays are taken. */
+void cgp__schedule_replace(cgp_schedule *schedule, cgp_action **lists, int *counts);
+
+/* CGP_EINVAL with the first bad edge. */
+cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
+
+/* Any B, I or W; any action of a kind. */
+bool cgp__has_backward(const cgp_schedule *schedule);
+bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
+
+/* --- schedule.c --- */
+
+/* The kind that cgp_action_text() writes as `word`; false if there is none. */
+bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
+
+/* --- lower.c --- */
+
+/* 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...: 2 x links edges. */
+void cgp__chain_edges(cgp_edge *edges, int links);
+
+/* Insert the transfers of a lowered schedule between stages of one device, where it has none. */
+cgp_status cgp__lower_local(cgp_schedule *schedule);
+
+/* The position of the backward that an overlapped F runs with; that of the action itself if it has none. */
+int cgp__partner(const cgp_schedule *schedule, int device, int position);
+
+/* A copy, lowered as a chain if the schedule is not lowered. NULL, with a message, if memory is short. */
+cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule);
+
+/* --- derive.c --- */
+
+/* The compute actions of the first `chunks` micro-batches, in their order, none overlapped. The schedule keeps the
+ * rules. */
+cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks);
+
+/* forward-only on the devices of another schedule, in groups of `group` micro-batches. */
+cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
+                                 int group);
+
+/* True if the forwards of each stage, and its backwards, come in ascending order of micro-batch. */
+bool cgp__schedule_ascends(const cgp_schedule *schedule);
+
+#endif
