@@ -152,7 +152,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *s,
     const char *root = cli_images_rest(s->data.values[0]);
     const char *train = inside(&own, root, "train"), *val = inside(&own, root, "val");
     const bool both = is_directory(train) && is_directory(val);
-    cgp_images_options options = cgp_images_options_default();
+    cgp_image_folder_options options = cgp_image_folder_options_default();
     options.size = side_of(model, options.size);
     options.seed = (uint64_t)s->seed;
     options.workers = s->workers < INT32_MAX ? (int)s->workers : INT32_MAX;
@@ -168,7 +168,7 @@ static cgp_status open_directory(cgp_data **out, const cli_run_options *s,
         status = cgp_fail(CGP_EINVAL,
                           "--validation %s: %s has a directory val for that (leave it out)",
                           s->validation, root);
-    if (status == CGP_OK) status = cgp_data_images(out, both ? train : root, &options);
+    if (status == CGP_OK) status = cgp_data_image_folder(out, both ? train : root, &options);
     cli_run_options_release(&own);
     return status;
 }

@@ -109,7 +109,7 @@ static cgp_status encode(work *w, FILE *in, const char *name) {
             return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
         end = used < w->capacity;
         const size_t cut =
-            end ? used : (size_t)cgp_tokenizer_pretokenize(w->piece, (int64_t)used);
+            end ? used : (size_t)cgp_tokenizer_split_point(w->piece, (int64_t)used);
         CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
         CGP_TRY(give_tokens(w));
         memmove(w->piece, w->piece + cut, used - cut);

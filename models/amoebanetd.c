@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two ways
- * of cutting. Values of a cell, S the side of s1:
+/* amoebanetd.c -- AmoebaNet-D and its older definition: the same operations, two genotypes, two ways to cut it into layers.
+ * Values of a cell, S the side of s1:
  *
  *     s1, s2     results of the cell before and the one before that, any widths; s2's side is 2 S
  *                if the cell before was a reduction
- *     h0, h1     brought to [S, S, c]: 1 x 1 convolution, or for s2 where needed the factorised
- *                reduction below, or s2 itself if it has c channels
+ *     h0, h1     as [S, S, c]: by a 1 x 1 convolution, for s2 also by the factorised reduction
+ *                below, or s2 itself if it has c channels
  *     h2 .. h6   sums of two operations each; in a reduction those on h0 and h1 have stride 2
- *     result     some of them side by side
+ *     result     some of them concatenated
  *
- * An operation of width c, `.i` the place in PyTorch's Sequential that names its parameters:
+ * An operation of width c, `.i` the index in PyTorch's Sequential that names its parameters:
  *
  *     conv1x1       relu  conv 1x1 (.1)  bn (.2)
  *     conv3x3       relu  conv 1x1 to c/4 (.1)  bn (.2)  relu  conv 3x3 (.4)  bn (.5)
  *                   relu  conv 1x1 to c (.7)  bn (.8)
- *     conv1x7_7x1   the same with 1x7 (.4) and 7x1 (.7) in the middle, to c (.10)
- *     pools         3x3, padding 1, not counted; 2x2. Old: conv 1x1 (.1)  bn (.2) behind them
+ *     conv1x7_7x1   as conv3x3 with 1x7 (.4) and 7x1 (.7) in the middle, to c (.10)
+ *     pools         3x3, padding 1, not counted; 2x2. Old: conv 1x1 (.1)  bn (.2) after them
  *
  * Factorised reduction: [2 S, 2 S, i] -> relu -> conv 1x1 stride 2 to c/2 on the pixels at even
- * places and, shifted by a pixel by its padding, another on those at odd places, side by side, bn. */
+ * positions and, shifted by a pixel by its padding, another on those at odd positions, concatenated, bn. */
 #include <cgpipe/models/amoebanetd.h>
 
 #include <inttypes.h>
@@ -83,7 +83,7 @@ static const genotype old_reduction = {{{{MAX_2X2, 1}, {MAX_3X3, 1}},
 
 /* --- parts --- */
 
-#define REMEMBERED 16 /* more than a cell and the one before it need */
+#define REMEMBERED 16 /* enough for a cell and the one before it */
 
 /* A network being built; names begin with `prefix`. */
 typedef struct network {
@@ -125,7 +125,7 @@ static cgp_value normalise(network *net, cgp_value x, const char *name) {
     return cgp__batch_norm_pytorch(net->model, x, name_of(net, name));
 }
 
-/* A convolution and the norm behind it, places `.at` and `.at + 1` of a Sequential. */
+/* A convolution and the norm after it, entries `.at` and `.at + 1` of a Sequential. */
 static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_t out,
                            const int kernel[2], const int stride[2]) {
     char name[16];
@@ -195,13 +195,13 @@ static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, i
     case CONV_1X7_7X1:
         return bottleneck(net, x, c, stride, true);
     default:
-        return x; /* stride 1: no genotype has it elsewhere */
+        return x; /* stride 1, as in every genotype */
     }
 }
 
 /* --- cells --- */
 
-/* What a cell is given and leaves for the next. */
+/* The inputs of a cell, and its outputs for the next. */
 typedef struct flow {
     cgp_value s1, s2;
     int64_t width1, width2; /* their channels */
@@ -254,7 +254,7 @@ static void add_cell(network *net, const char *cell, const genotype *g, flow *f)
     if (!old) cgp_model_layer(net->model, cell);
     if (old) {
         h[0] = bring_s2(net, cell, f);
-        enter(net, cell, "twin", ""); /* s1 is kept for the next cell: nothing to do */
+        enter(net, cell, "twin", ""); /* s1 is an input of the next cell, too: no op */
         h[1] = bring_s1(net, cell, f);
     } else {
         h[0] = bring_s1(net, cell, f);
@@ -275,7 +275,7 @@ static void add_cell(network *net, const char *cell, const genotype *g, flow *f)
 
 /* --- the graph --- */
 
-/* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has a layer an op and `twin`. */
+/* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has one layer per op, and `twin`. */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
     if (!net->o->old) cgp_model_layer(net->model, "stem1");
@@ -330,7 +330,7 @@ const cgp__keys cgp__amoebanetd_keys = {.model = "amoebanetd",
                                         .struct_size = sizeof(cgp_amoebanetd_options),
                                         .keys = keys,
                                         .count = sizeof keys / sizeof keys[0],
-                                        .behind_name = -1};
+                                        .name_key = -1};
 
 static cgp_status check_multiple(const char *key, int64_t value, int64_t of) {
     if (value % of == 0) return CGP_OK;
@@ -357,7 +357,7 @@ cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *
     CGP_TRY(cgp__amoebanetd_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "amoebanetd"));
     build(model, &settled);
-    return cgp__model_close(out, model);
+    return cgp__model_finish(out, model);
 }
 
 cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options, const char *text) {

@@ -14,8 +14,8 @@
  *                                                          wte.weight, tied
  *
  * Weights inside a block are [in, out] and have a bias (the published code calls them Conv1D);
- * the head is [out, in] without one. The two that end a residual branch begin smaller by
- * sqrt(2 layers): the sum of all 2 layers branches then begins with the variance of one.
+ * the head is [out, in] without one. The two at the end of a residual branch are initialized smaller by sqrt(2 layers): the
+ * sum of all 2 layers branches then has the initial variance of one.
  *
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", 2.3. */
 #include <cgpipe/models/gpt2.h>
@@ -26,7 +26,7 @@
 
 #include "zoo.h"
 
-#define EPS 1e-5 /* where the options say 0 */
+#define EPS 1e-5 /* the default of eps */
 #define DEVIATION 0.02
 #define NAME_SIZE 64
 
@@ -121,7 +121,7 @@ const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
                                   .struct_size = sizeof(cgp_gpt2_options),
                                   .keys = keys,
                                   .count = sizeof keys / sizeof keys[0],
-                                  .behind_name = -1};
+                                  .name_key = -1};
 
 cgp_status cgp__gpt2_resolve(cgp_gpt2_options *o) {
     CGP_TRY(cgp__keys_check(&cgp__gpt2_keys, o));
@@ -130,7 +130,7 @@ cgp_status cgp__gpt2_resolve(cgp_gpt2_options *o) {
                         "gpt2: heads: expected a divisor of the width, got heads=%" PRId64
                         ", width=%" PRId64,
                         o->heads, o->width);
-    /* One text for one model. */
+    /* One spec per model. */
     if (o->eps == EPS) o->eps = 0;
     if (o->inner == 4 * o->width) o->inner = 0;
     return cgp__check_dropout("gpt2", o->dropout);
@@ -145,7 +145,7 @@ cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
     CGP_TRY(cgp__gpt2_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "gpt2"));
     build(model, &settled);
-    return cgp__model_close(out, model);
+    return cgp__model_finish(out, model);
 }
 
 cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text) {

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* huggingface.c -- the config.json of a Hugging Face directory to GPT-2's options and back.
  *
- * What it may say is what GPT2Config of Hugging Face's transformers says; what is not there has that
- * class's default, but for the sizes, which every file has. Keys that change nothing in what is computed
- * (initializer_range, summary_..., use_cache, torch_dtype, reorder_and_upcast_attn, which is about where
- * halves are rounded) are left alone. */
+ * The keys are those of GPT2Config of Hugging Face's transformers; a missing key has that class's default, except for the
+ * sizes, which are required. Keys that do not change the results (initializer_range, summary_..., use_cache, torch_dtype,
+ * reorder_and_upcast_attn, which is about the rounding of halves) are ignored. */
 #include <cgpipe/models/weights.h>
 
 #include <jansson.h>
@@ -19,7 +18,7 @@
 #define CONFIG "config.json"
 #define LARGEST_CONFIG 1000000 /* bytes */
 #define PRESET_DROPOUT 0.1
-#define PUBLISHED_VOCAB 50257 /* the last of it ends a text */
+#define PUBLISHED_VOCAB 50257 /* its last token is the end of a text */
 
 /* --- reading --- */
 
@@ -51,7 +50,7 @@ static cgp_status take_flag(const config *c, const char *key, bool preset, bool 
     return !value || json_is_boolean(value) ? CGP_OK : unexpected(c, key, "true or false");
 }
 
-/* A flag that has one value here. */
+/* Check a flag of which one value is supported. */
 static cgp_status need_flag(const config *c, const char *key, bool needed) {
     bool got = needed;
     CGP_TRY(take_flag(c, key, needed, &got));
@@ -105,7 +104,7 @@ static cgp_status take_eps(const config *c, cgp_gpt2_options *o) {
     return unexpected(c, "layer_norm_epsilon", "a number above 0 and at most 1");
 }
 
-/* There are three; here there is one. */
+/* Read the three probabilities; a model has one. */
 static cgp_status take_dropout(const config *c, cgp_gpt2_options *o) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
     double shares[3];
@@ -175,7 +174,7 @@ static json_t *make_config(const cgp_gpt2_options *o) {
 
 static cgp_status write_config(const cgp_gpt2_options *o, const char *path) {
     json_t *root = make_config(o);
-    /* 15 digits: 1e-5 is what a person would write. */
+    /* 15 digits, so that 1e-5 stays 1e-5. */
     char *text = root ? cgp__json_text(root, JSON_INDENT(2) | JSON_REAL_PRECISION(15)) : NULL;
     const cgp_status status =
         text ? cgp_file_replace(path, text, strlen(text)) : cgp__short_of_memory(path);

@@ -70,7 +70,7 @@ static int64_t max_of(const cgp__key *key) {
 
 /* --- numbers with a point --- */
 
-/* strtod() reads, and printf() writes, the point of the locale that the program has set; texts of models have one. */
+/* A model spec has a decimal point in every locale; strtod() and printf() use the locale's. */
 static double read_real(const char *text, char **end) {
     const char *point = localeconv()->decimal_point;
     const size_t before = strcspn(text, ".");
@@ -145,9 +145,9 @@ cgp_status cgp__keys_check(const cgp__keys *keys, const void *options) {
     return CGP_OK;
 }
 
-/* --- text to options --- */
+/* --- spec to options --- */
 
-/* Nothing but digits, in range: no sign, no space, no overflow. */
+/* Only digits, in range: no sign, no space, no overflow. */
 static bool parse_whole(const char *text, const cgp__key *key, int64_t *value) {
     if (!*text || text[strspn(text, DIGITS)]) return false;
     errno = 0;
@@ -172,7 +172,7 @@ static bool parse_word(const char *text, const cgp__key *key, int64_t *value) {
     return false;
 }
 
-/* What the text says so far. */
+/* The values of a spec so far. */
 typedef struct found {
     int64_t values[CGP__MAX_KEYS];
     double reals[CGP__MAX_KEYS];
@@ -211,7 +211,7 @@ static cgp_status unknown_key(const cgp__keys *keys, const char *name) {
                     near ? near : list_keys(keys, list, sizeof list), near ? "?" : "");
 }
 
-/* One "key=value"; `item` is cut in two. */
+/* Parse one "key=value"; `item` is split in place. */
 static cgp_status take_item(const cgp__keys *keys, char *item, found *f) {
     char list[256];
     char *value = strchr(item, '=');
@@ -232,28 +232,28 @@ static void set_found(const cgp__key *key, void *options, const found *f, int k)
         set_value(key, options, f->values[k]);
 }
 
-bool cgp__keys_match(const cgp__keys *keys, const char *text) {
+bool cgp__keys_match(const cgp__keys *keys, const char *spec) {
     const size_t length = strlen(keys->model);
-    if (strncmp(text, keys->model, length) != 0) return false;
-    const char *rest = text + length;
-    if (keys->behind_name >= 0) rest += strspn(rest, DIGITS);
+    if (strncmp(spec, keys->model, length) != 0) return false;
+    const char *rest = spec + length;
+    if (keys->name_key >= 0) rest += strspn(rest, DIGITS);
     return *rest == '\0' || *rest == ':';
 }
 
-cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *text) {
+cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *spec) {
     char copy[512];
     found f = {{0}, {0}, {false}};
     CGP_TRY(cgp__keys_check_size(keys, options));
-    if (!cgp__keys_match(keys, text))
+    if (!cgp__keys_match(keys, spec))
         return cgp_fail(CGP_EINVAL, "model: expected %s or %s:key=value,..., got \"%s\"",
-                        keys->model, keys->model, text);
-    if (strlen(text) >= sizeof copy)
+                        keys->model, keys->model, spec);
+    if (strlen(spec) >= sizeof copy)
         return cgp_fail(CGP_EINVAL, "%s: expected less than %zu characters, got %zu",
-                        keys->model, sizeof copy, strlen(text));
-    strcpy(copy, text + strlen(keys->model));
+                        keys->model, sizeof copy, strlen(spec));
+    strcpy(copy, spec + strlen(keys->model));
     char *items = strchr(copy, ':');
     if (items) *items++ = '\0';
-    if (*copy) CGP_TRY(take_value(keys, keys->behind_name, copy, &f));
+    if (*copy) CGP_TRY(take_value(keys, keys->name_key, copy, &f));
     for (char *item = items, *next = NULL; item; item = next) {
         next = strchr(item, ',');
         if (next) *next++ = '\0';
@@ -265,9 +265,9 @@ cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *tex
     return CGP_OK;
 }
 
-/* --- options to text --- */
+/* --- options to spec --- */
 
-/* As few digits as tell the value. */
+/* Write the fewest digits that parse to the value. */
 static void real_text(double value, char *text, size_t size) {
     for (int digits = 1; digits <= 17; digits++) {
         char *end = NULL;
@@ -276,7 +276,7 @@ static void real_text(double value, char *text, size_t size) {
     }
 }
 
-/* "" for what is left out. */
+/* "" if the key is omitted. */
 static void value_text(const cgp__key *key, const void *options, char *text, size_t size) {
     const bool always = key->kind == CGP__KEY_INT || key->kind == CGP__KEY_INT64;
     const bool real = key->kind == CGP__KEY_REAL;
@@ -291,7 +291,7 @@ static void value_text(const cgp__key *key, const void *options, char *text, siz
         snprintf(text, size, "%" PRId64, value);
 }
 
-void cgp__keys_text(const cgp__keys *keys, const void *options, char *text, size_t size) {
+void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size_t size) {
     size_t used = (size_t)snprintf(text, size, "%s", keys->model);
     char separator = ':';
     for (int k = 0; k < keys->count && used < size; k++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resnet.c -- residual networks, one layer an entry of torchgpipe's flat list, parameters named as
- * torchvision's.
+/* resnet.c -- residual networks, a layer per entry of torchgpipe's flat list, parameters named as torchvision's.
  *
  *     basic block                                bottleneck, w channels inside, 4 w outside
  *       identity   x                               identity   x
@@ -13,8 +12,8 @@
  *                                                  residual   + downsample(x)
  *                                                  relu3
  *
- * downsample is x itself, or where its shape changes a 1 x 1 convolution of stride s and a batch
- * norm. x goes to the residual as a value used twice: `identity` has nothing to do. */
+ * downsample is x itself, or where its shape changes a 1 x 1 convolution of stride s and a batch norm. x is a value with two
+ * uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
 #include <inttypes.h>
@@ -27,7 +26,7 @@
 
 /* --- the family --- */
 
-/* What a depth stands for. */
+/* The blocks of a depth. */
 typedef struct architecture {
     bool imagenet, bottleneck;
     int groups;
@@ -70,7 +69,7 @@ static void begin(network *net, const char *layer) {
     cgp_model_layer(net->model, name_of(net, layer));
 }
 
-/* Kaiming's normal start for ReLU: variance 2 / fan_out. */
+/* Kaiming's normal initialization for ReLU: variance 2 / fan_out. */
 static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t out, int kernel,
                           int stride) {
     const double fan_out = (double)out * kernel * kernel;
@@ -163,7 +162,7 @@ static void build(cgp_model *model, const cgp_resnet_options *o, const architect
     }
     net.prefix[0] = '\0';
     begin(&net, "avgpool");
-    x = cgp_global_average_pool(model, x); /* [C]: flat already */
+    x = cgp_global_average_pool(model, x); /* [C]: already flat */
     begin(&net, "flat");
     begin(&net, "fc");
     cgp__classify(model, x, "fc", in, o->classes, o->loss);
@@ -182,7 +181,7 @@ const cgp__keys cgp__resnet_keys = {.model = "resnet",
                                     .struct_size = sizeof(cgp_resnet_options),
                                     .keys = keys,
                                     .count = sizeof keys / sizeof keys[0],
-                                    .behind_name = 0};
+                                    .name_key = 0};
 
 cgp_status cgp__resnet_resolve(cgp_resnet_options *o) {
     architecture a;
@@ -208,7 +207,7 @@ cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options)
     (void)find_architecture(settled.depth, &a);
     CGP_TRY(cgp_model_create(&model, "resnet"));
     build(model, &settled, &a);
-    return cgp__model_close(out, model);
+    return cgp__model_finish(out, model);
 }
 
 cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text) {

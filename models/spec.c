@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.c -- a model's text to the model: which kind, and then that kind's own functions. */
+/* spec.c -- model specs: finds the kind, then calls that kind's functions. */
 #include <cgpipe/models/spec.h>
 
 #include <stdio.h>
@@ -86,9 +86,9 @@ cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text, size_t si
     CGP__NEED(spec);
     if (size > 0) CGP__NEED(text);
     CGP_TRY(check(spec));
-    cgp_model_spec settled = *spec;
-    CGP_TRY(resolve(&settled));
-    cgp__keys_text(kinds[spec->kind], options_of(&settled, spec->kind), text, size);
+    cgp_model_spec resolved = *spec;
+    CGP_TRY(resolve(&resolved));
+    cgp__keys_spec(kinds[spec->kind], options_of(&resolved, spec->kind), text, size);
     return CGP_OK;
 }
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* unet.c -- U-Net(B, C), one layer an entry of torchgpipe's flat list.
+/* unet.c -- U-Net(B, C), a layer per entry of torchgpipe's flat list.
  *
- *     layers                                    values, S the side at this place
+ *     layers                                    values, S the side at this layer
  *     encoder.i.encode.0 .. (B - 1)             [S, S, C 2^(i-1)] -> [S, S, C 2^i]; from 3 if i = 0
- *     encoder.i.skip                            kept for the decoder at this side
+ *     encoder.i.skip                            for the decoder at this side
  *     encoder.i.down                            [S / 2, S / 2, C 2^i]
  *     bottleneck.0.0 .. (B - 1)                 C 2^(d-1) -> C 2^d .. -> C 2^(d-1)
  *     decoder.j.up                              i = d - 1 - j; [2 S, 2 S, C 2^i]
@@ -69,8 +69,7 @@ static cgp_value add_stack(network *net, cgp_value x, const char *stack, int64_t
     return x;
 }
 
-/* Bring x to the side of the skip: where it was odd before it was halved, a row and a column of
- * zeros are missing. */
+/* Pad x to the side of the skip: if that is odd, a row and a column of zeros are missing. */
 static cgp_value add_skip(network *net, cgp_value x, cgp_value skip, int64_t side) {
     const int missing = (int)(side % 2);
     x = cgp_pad(net->model, x, (cgp_padding){0, missing, 0, missing});
@@ -137,7 +136,7 @@ const cgp__keys cgp__unet_keys = {.model = "unet",
                                   .struct_size = sizeof(cgp_unet_options),
                                   .keys = keys,
                                   .count = sizeof keys / sizeof keys[0],
-                                  .behind_name = -1};
+                                  .name_key = -1};
 
 cgp_status cgp__unet_resolve(cgp_unet_options *o) {
     CGP_TRY(cgp__keys_check(&cgp__unet_keys, o));
@@ -163,7 +162,7 @@ cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
     CGP_TRY(cgp__unet_resolve(&settled));
     CGP_TRY(cgp_model_create(&model, "unet"));
     build(model, &settled);
-    return cgp__model_close(out, model);
+    return cgp__model_finish(out, model);
 }
 
 cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text) {

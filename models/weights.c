@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.c -- published weights to a pipeline and from it: names are matched first, data moved later, one
- * tensor at a time.
+/* weights.c -- loads published weights into a pipeline, and saves them: first matches names, then moves data, one tensor at a
+ * time.
  *
- * The tensors of a model are its parameters, and behind them its states. */
+ * The tensors of a model are its parameters, then its states. */
 #include <cgpipe/models/weights.h>
 
 #include <inttypes.h>
@@ -20,10 +20,10 @@ static const char prefix[] = "transformer.";
 
 typedef struct tensor {
     const char *name;
-    cgp_shape shape; /* here */
+    cgp_shape shape; /* in the model */
     cgp_dtype type;
     bool counter;     /* num_batches_tracked */
-    bool convolution; /* has another layout there */
+    bool convolution; /* has another layout in the file */
 } tensor;
 
 static int count_of(const cgp_model *model) {
@@ -42,7 +42,7 @@ static tensor tensor_at(const cgp_model *model, int i) {
                     type == CGP_I32, false};
 }
 
-/* A counter is one number, whatever op it is of. */
+/* A counter is one number in every op. */
 static cgp_status check_counters(const cgp_model *model) {
     for (int i = 0; i < count_of(model); i++) {
         const tensor t = tensor_at(model, i);
@@ -54,7 +54,7 @@ static cgp_status check_counters(const cgp_model *model) {
     return CGP_OK;
 }
 
-/* As it is published: [height, width, in, out] as [out, in, height, width]; a counter is a scalar. */
+/* The published shape: [height, width, in, out] as [out, in, height, width]; a counter is a scalar. */
 static cgp_shape published_shape(const tensor *t) {
     const int64_t *d = t->shape.dims;
     if (t->counter) return cgp_shape_make(0, d);
@@ -72,7 +72,7 @@ static int64_t largest_of(const cgp_model *model) {
     return max;
 }
 
-/* Two times room for any tensor; NULL with a message. */
+/* Allocate twice the largest tensor; NULL with a message. */
 static float *ensure_capacity(const cgp_model *model) {
     float *capacity = calloc((size_t)largest_of(model), 2 * sizeof *capacity);
     if (!capacity) (void)cgp__short_of_memory("weights");
@@ -93,7 +93,7 @@ static void swap_ends(float *to, const float *from, int64_t first, int64_t middl
 /* --- matching --- */
 
 typedef struct place {
-    int file, index; /* file -1: nowhere */
+    int file, index; /* file -1: missing */
 } place;
 
 struct cgp_weights {
@@ -117,7 +117,7 @@ static int find_tensor(const cgp_model *model, const char *name) {
     return -1;
 }
 
-/* Some published files carry the causal mask of each block. */
+/* Some published files have the causal mask of each block. */
 static bool is_mask(const char *name) {
     static const char *const masks[] = {".attn.bias", ".attn.masked_bias"};
     const size_t length = strlen(name);
@@ -243,7 +243,7 @@ static cgp_status check_finite(const cgp_weights *w, place at, const float *data
     return CGP_OK;
 }
 
-/* The numbers at a place, as they are there. */
+/* Read the numbers of a tensor in the file's layout. */
 static cgp_status read_floats(const cgp_weights *w, place at, float *data, int64_t count) {
     CGP_TRY(cgp_safetensors_read_f32(w->files.files[at.file].tensors, at.index, data));
     return check_finite(w, at, data, count);
@@ -260,7 +260,7 @@ static cgp_status read_counter(const cgp_weights *w, place at, int32_t *counter)
                     wide);
 }
 
-/* `room`: two times room for the tensor. */
+/* `buffer`: twice the size of the tensor. */
 static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline,
                            float *capacity) {
     const tensor t = tensor_at(w->model, i);
@@ -277,7 +277,7 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline,
     return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? capacity + count : capacity);
 }
 
-/* A head that is tied is not a second weight. */
+/* A tied head is not a second weight. */
 static cgp_status check_head(const cgp_weights *w, float *capacity) {
     if (w->head.file < 0) return CGP_OK;
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));

@@ -17,7 +17,7 @@
 
 #define SINGLE "model.safetensors"
 #define INDEX "model.safetensors.index.json"
-/* Bytes, for some 100,000 names. A text that means harm takes 150 times its size in memory when it is parsed. */
+/* Bytes, for some 100,000 names. Parsing a malicious text takes up to 150 times its size in memory. */
 #define LARGEST_INDEX 16000000
 #define MAX_FILES 4096
 
@@ -59,9 +59,9 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
     return CGP_OK;
 }
 
-/* A whole file. *text: owned by the caller, also after a failure. */
+/* Read a whole file. *text: owned by the caller, also after a failure. */
 static cgp_status read_text(const char *path, size_t max, char **text, size_t *size) {
-    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* no pipe is waited for */
+    const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for a pipe */
     if (fd < 0) return unreadable(path);
     cgp_status status = measure(fd, path, max, size);
     if (status == CGP_OK) {
@@ -123,19 +123,19 @@ static bool is_plain_name(const char *name) {
            strlen(name) <= 255;
 }
 
-/* An index that is read. `numbers`: the number of each file that is open, by its name. */
+/* The state of reading an index. `numbers`: the number of each open file, by its name. */
 typedef struct index_file {
     const char *directory, *path;
     json_t *numbers;
 } index_file;
 
-/* -1: is not open. */
+/* The number of an open file, -1 if it is not open. */
 static int number_of(const index_file *index, const char *name) {
     const json_t *number = json_object_get(index->numbers, name);
     return number ? (int)json_integer_value(number) : -1;
 }
 
-/* One entry of the map: its file is opened when it is first met. */
+/* Read one entry of the map, and open its file at its first entry. */
 static cgp_status take_entry(cgp__weights_files *f, const index_file *index, const char *tensor,
                              const json_t *value) {
     const char *path = index->path;
@@ -161,7 +161,7 @@ static cgp_status take_entry(cgp__weights_files *f, const index_file *index, con
     return cgp_fail(CGP_EFORMAT, "%s: weight_map: %.100s is not in %s", path, tensor, name);
 }
 
-/* What is in a file is in the map, as being there: no tensor comes twice then. */
+/* Check that the map has every tensor of a file with that file, so that no tensor comes twice. */
 static cgp_status check_files(const cgp__weights_files *f, const index_file *index,
                               const json_t *map) {
     for (int i = 0; i < f->count; i++) {

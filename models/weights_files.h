@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights_files.h -- the tensors of published weights, in one file or in several that an index lists. */
+/* weights_files.h -- the tensors of published weights, in one file or in several with an index. */
 #ifndef CGPIPE_MODELS_WEIGHTS_FILES_H
 #define CGPIPE_MODELS_WEIGHTS_FILES_H
 
@@ -17,8 +17,8 @@ typedef struct cgp__weights_files {
     int count;
 } cgp__weights_files;
 
-/* Open a file, or what a directory has. Every tensor comes once, in the file that the index says. On failure
- * too, close them. */
+/* Open a file, or the weights of a directory. Every tensor comes once, in the file of the index. Close them also after a
+ * failure. */
 CGP_MUST_CHECK cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path);
 void cgp__weights_files_close(cgp__weights_files *files);
 
@@ -28,10 +28,10 @@ char *cgp__path_in(const char *directory, const char *name);
 /* "out of memory", about what. Returns CGP_ENOMEM. */
 cgp_status cgp__short_of_memory(const char *what);
 
-/* Read a JSON object from a regular file of at most `most` bytes. No key comes twice. Owned by the caller. */
+/* Read a JSON object from a regular file of at most `max` bytes. No key comes twice. Owned by the caller. */
 CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t max);
 
-/* A value as it would be written, cut to `size`. Returns `text`. */
+/* Write a value as JSON, cut to `size`. Returns `text`. */
 const char *cgp__json_show(const json_t *value, char *text, size_t size);
 
 #endif

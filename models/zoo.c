@@ -4,12 +4,12 @@
 
 #include <math.h>
 
-cgp_status cgp__check_dropout(const char *model, double share) {
-    if (share >= 0 && share < 1) return CGP_OK; /* false for NaN too */
-    return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, share);
+cgp_status cgp__check_dropout(const char *model, double p) {
+    if (p >= 0 && p < 1) return CGP_OK; /* false for NaN too */
+    return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, p);
 }
 
-cgp_status cgp__model_close(cgp_model **out, cgp_model *model) {
+cgp_status cgp__model_finish(cgp_model **out, cgp_model *model) {
     const cgp_status status = cgp_model_finish(model);
     if (status == CGP_OK)
         *out = model;

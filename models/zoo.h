@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* zoo.h -- what the models share, and what spec.c knows of each. */
+/* zoo.h -- the common part of the model zoo, and the interface of each model to spec.c. */
 #ifndef CGPIPE_MODELS_ZOO_H
 #define CGPIPE_MODELS_ZOO_H
 
@@ -15,41 +15,41 @@
                             #pointer);                                                         \
     } while (0)
 
-#define CGP__MODEL_NAME 96 /* room for the name of a layer or parameter */
+#define CGP__MODEL_NAME 96 /* bytes that hold the name of any layer or parameter */
 
-/* Largest sizes: far above any real model, small enough that no product of three overflows. */
+/* Upper bounds: far above any real model, and no product of three overflows. */
 #define CGP__MAX_LAYERS 10000
 #define CGP__MAX_WIDTH (1 << 20)
 #define CGP__MAX_COUNT INT32_MAX
-#define CGP__MAX_SIDE (1 << 14) /* of an image */
+#define CGP__MAX_SIDE (1 << 14) /* of an image, pixels */
 
 extern const cgp__keys cgp__gpt2_keys, cgp__resnet_keys, cgp__amoebanetd_keys, cgp__unet_keys;
 
-/* Fill in what is 0 for the model's own value, and check all options. */
+/* Replace 0 by the model's default where it means that, and check all options. */
 CGP_MUST_CHECK cgp_status cgp__gpt2_resolve(cgp_gpt2_options *options);
 CGP_MUST_CHECK cgp_status cgp__resnet_resolve(cgp_resnet_options *options);
 CGP_MUST_CHECK cgp_status cgp__amoebanetd_resolve(cgp_amoebanetd_options *options);
 CGP_MUST_CHECK cgp_status cgp__unet_resolve(cgp_unet_options *options);
 
-/* Check a share of dropout: 0 <= share < 1. */
-CGP_MUST_CHECK cgp_status cgp__check_dropout(const char *model, double share);
+/* Check a dropout probability: 0 <= p < 1. */
+CGP_MUST_CHECK cgp_status cgp__check_dropout(const char *model, double p);
 
-/* Finish a model that is built; one with an error is destroyed. */
-CGP_MUST_CHECK cgp_status cgp__model_close(cgp_model **out, cgp_model *model);
+/* Finish a model; on an error destroy it. */
+CGP_MUST_CHECK cgp_status cgp__model_finish(cgp_model **out, cgp_model *model);
 
 /* Declare "images" [side, side, 3] f32. */
 cgp_value cgp__images(cgp_model *model, int64_t side);
 
 /* PyTorch's default for the weights and biases of convolutions and linear maps: uniform in +-1 /
- * sqrt(fan_in), fan_in = what one output sums over. Source: torch.nn.init.kaiming_uniform_ with
+ * sqrt(fan_in), fan_in = the number of terms of one output. Source: torch.nn.init.kaiming_uniform_ with
  * a = sqrt(5); He et al. 2015, arXiv:1502.01852. */
 cgp_init cgp__init_pytorch(int64_t fan_in);
 
-/* A convolution without bias that starts as PyTorch's; from `in` to `out` channels. */
+/* A convolution without bias, initialized as PyTorch's; from `in` to `out` channels. */
 cgp_value cgp__conv2d_pytorch(cgp_model *model, cgp_value x, const char *name, int64_t in,
                               cgp_conv2d_options options);
 
-/* Padding that leaves the sides of an image as they are, at stride 1 and an odd kernel. */
+/* Padding that keeps the sides of an image, at stride 1 and an odd kernel. */
 cgp_padding cgp__padding_same(int height, int width);
 
 /* PyTorch's batch norm: eps 1e-5, momentum 0.1. */

@@ -2,11 +2,11 @@
 /* tokenizer.h -- text to tokens and back: GPT-2's byte-pair encoding, from the files vocab.json and merges.txt.
  *
  *     "It's 7 a.m."      bytes
- *     It|'s| 7| a|.|m|.  words: GPT-2's pattern; letters, numbers and all else apart, a space before goes along
- *     I t -> It          merges: in each word, of all pairs of neighbours the one that stands first in merges.txt
+ *     It|'s| 7| a|.|m|.  pre-tokenization: words by GPT-2's pattern: letters, numbers or others, with one space before
+ *     I t -> It          merges: in each word, of all pairs of neighbours the first one of merges.txt
  *     and each token has an id: vocab.json
  *
- * Every byte has a token of its own, so every sequence of bytes has tokens, and decoding them gives it back.
+ * Every byte has a token of its own, so every sequence of bytes has tokens, and decoding them returns it.
  *
  * Threads: a tokenizer belongs to one thread at a time. */
 #ifndef CGPIPE_TOKENIZER_H
@@ -20,11 +20,11 @@ extern "C" {
 
 typedef struct cgp_tokenizer cgp_tokenizer;
 
-/** Tokens, a list that grows. Begins as {NULL, 0, 0}; setting `count` to 0 uses its memory again. */
+/** A growing list of tokens. Begins as {NULL, 0, 0}; setting `count` to 0 reuses its memory. */
 typedef struct cgp_token_list {
     int32_t *ids;     /**< [count], 0 <= id < vocab_size. Owned by the caller, free() it. */
-    int64_t count;    /**< How many there are. */
-    int64_t capacity; /**< How many there is memory for. */
+    int64_t count;    /**< Tokens in the list. */
+    int64_t capacity; /**< Tokens that its memory holds. */
 } cgp_token_list;
 
 /**
@@ -34,7 +34,7 @@ typedef struct cgp_token_list {
  * bytes: the byte itself if it is 0x21..0x7e, 0xa1..0xac or 0xae..0xff, else U+0100 and on in the order of the others (a space is
  * U+0120). The ids of n tokens are 0 .. n-1, and each of the 256 bytes has a token.
  *
- * The merges are lines of two tokens with a space between, the first to apply first. Both, and what they make, are in the
+ * The merges are lines of two tokens with a space between, the first to apply first. Both, and their concatenation, are in the
  * vocabulary; no line is there twice. Lines that begin with "#version" are skipped; CR LF ends a line as LF does.
  *
  * @param[out] out         Owned by the caller, see cgp_tokenizer_destroy().
@@ -42,10 +42,10 @@ typedef struct cgp_token_list {
  * @param[in]  merges      Path of merges.txt. Borrowed.
  *
  * @retval CGP_EIO      A file is missing, unreadable or not a regular file; the message names it.
- * @retval CGP_EFORMAT  A file is not as above; the message has file, line (of JSON, where it can be told) and reason.
+ * @retval CGP_EFORMAT  A file is not as above; the message has file, line (of JSON, where it is known) and reason.
  * @retval CGP_ENOMEM
  *
- * Threads: any. Cost: GPT-2's 50257 tokens: some 0.1 s; about 5 MiB stay.
+ * Threads: any. Cost: GPT-2's 50257 tokens: some 0.1 s, and about 5 MiB of memory.
  * Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.2; Sennrich et al. 2016,
  * arXiv:1508.07909; the file formats of Hugging Face's tokenizers.
  */
@@ -65,22 +65,22 @@ CGP_API int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer);
 /**
  * Append the tokens of a text.
  *
- * The text is cut into words by GPT-2's pattern
+ * The text is split into words by GPT-2's pattern
  *
  *     's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
  *
- * and each word, as bytes, merged: as long as two neighbours have a merge, the first of those that come first in merges.txt.
+ * and each word, as bytes, merged: as long as two neighbours have a merge, the leftmost of those that come first in merges.txt.
  * For UTF-8 the tokens are those of Hugging Face's tokenizers. Letters and numbers are those of the Unicode version of PCRE2
- * (14 in release 10.42, while tokenizers 0.23 has 16): words of characters that are newer than that may be cut elsewhere.
- * White space is what has the property White_Space.
+ * (14 in release 10.42, while tokenizers 0.23 has 16): words of newer characters may be split elsewhere.
+ * White space is the property White_Space.
  *
  * A byte that is not part of a well-formed UTF-8 sequence becomes its own token, and ends the text before it: the tokens of
  * a + byte + b are those of a, of the byte, and of b. (Hugging Face's take text only, not bytes.)
  *
  * @param[in]     tokenizer  Borrowed.
  * @param[in]     bytes      [count], any bytes, 0 too. Borrowed.
- * @param[in]     count      Bytes, at most INT32_MAX; see cgp_tokenizer_pretokenize() for longer texts.
- * @param[in,out] tokens     List to append to; as it was after a failure, but for its room.
+ * @param[in]     count      Bytes, at most INT32_MAX; see cgp_tokenizer_split_point() for longer texts.
+ * @param[in,out] tokens     List to append to; unchanged after a failure, except for its capacity.
  *
  * @retval CGP_EINVAL  A negative count, or one above INT32_MAX.
  * @retval CGP_ENOMEM
@@ -93,28 +93,28 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer,
                                                        cgp_token_list *tokens);
 
 /**
- * Return the last place where a text may be cut, so that the tokens of its two parts are those of the whole, whatever follows;
- * 0 if there is none.
+ * Return the last position where a text can be split, so that the tokens of its two parts are those of the whole, whatever
+ * follows; 0 if there is none.
  *
- * It is before a space or line feed that follows a printable character of ASCII: no word goes on there.
+ * It is before a space or line feed that follows a printable character of ASCII: no word continues there.
  *
  * @param[in] bytes  [count], count >= 0. Borrowed.
  *
- * Threads: any. Cost: reads backwards as far as the place.
+ * Threads: any. Cost: reads backwards to that position.
  */
-CGP_API int64_t cgp_tokenizer_pretokenize(const void *bytes, int64_t count);
+CGP_API int64_t cgp_tokenizer_split_point(const void *bytes, int64_t count);
 
 /**
  * Join the bytes of tokens.
  *
- * What comes out is UTF-8 only if the tokens end where characters do.
+ * The result is UTF-8 only if the tokens end at characters.
  *
  * @param[in]  tokenizer  Borrowed.
  * @param[in]  ids        [n_ids], 0 <= id < vocab_size. Borrowed.
  * @param[out] bytes      [count] and a 0 after them. Owned by the caller, free() it.
  * @param[out] count      Bytes.
  *
- * @retval CGP_EINVAL  An id that the vocabulary does not have; the message has it and its place.
+ * @retval CGP_EINVAL  An id that the vocabulary does not have; the message has it and its index.
  * @retval CGP_ENOMEM
  *
  * Threads: any, several at a time too.

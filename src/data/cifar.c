@@ -3,7 +3,7 @@
  *
  *     CIFAR-10     label          red 32 x 32   green 32 x 32   blue 32 x 32
  *     CIFAR-100    coarse fine    red 32 x 32   green 32 x 32   blue 32 x 32 */
-#include "data/arrays.h"
+#include "data/in_memory.h"
 #include "data/files.h"
 
 #include <cgpipe/images.h>
@@ -15,16 +15,16 @@ enum { SIDE = 32, PLANE = SIDE * SIDE, CHANNELS = 3, SHIFT = 4 };
 
 typedef struct record_form {
     int labels; /* bytes before the planes */
-    int label;  /* which of them counts */
+    int label;  /* the index of the one used */
 } record_form;
 
 static record_form form_of(int64_t classes) {
     return (record_form){classes == 10 ? 1 : 2, classes == 100 ? 1 : 0};
 }
 
-static cgp_status check_records(const cgp__arrays *arrays, const char *path,
+static cgp_status check_records(const cgp__in_memory *set, const char *path,
                                 const uint8_t *bytes, int64_t size) {
-    const record_form form = form_of(arrays->base.classes);
+    const record_form form = form_of(set->base.classes);
     const int64_t record = form.labels + CHANNELS * PLANE;
     if (size == 0 || size % record != 0)
         return cgp_fail(CGP_EFORMAT,
@@ -33,20 +33,20 @@ static cgp_status check_records(const cgp__arrays *arrays, const char *path,
                         " bytes (cut short, or not CIFAR-%d's binary version)",
                         path, size - size % record, record, size, form.labels == 1 ? 10 : 100);
     for (int64_t at = form.label; at < size; at += record) {
-        if (bytes[at] >= arrays->base.classes)
+        if (bytes[at] >= set->base.classes)
             return cgp_fail(CGP_EFORMAT,
                             "%s: at byte %" PRId64 ": expected a label below %" PRId64
                             ", got %d",
-                            path, at, arrays->base.classes, bytes[at]);
+                            path, at, set->base.classes, bytes[at]);
     }
     return CGP_OK;
 }
 
 /* Append the records of a file, planes to pixels. */
-static void take_records(cgp__arrays *arrays, cgp_split split, const uint8_t *bytes,
+static void take_records(cgp__in_memory *set, cgp_split split, const uint8_t *bytes,
                          int64_t n) {
-    const record_form form = form_of(arrays->base.classes);
-    cgp__array *images = &arrays->splits[split];
+    const record_form form = form_of(set->base.classes);
+    cgp__in_memory_split *images = &set->splits[split];
     uint8_t *out = images->pixels + images->n * CHANNELS * PLANE;
     for (int64_t i = 0; i < n; i++) {
         images->labels[images->n++] = bytes[form.label];
@@ -59,31 +59,31 @@ static void take_records(cgp__arrays *arrays, cgp_split split, const uint8_t *by
     }
 }
 
-static cgp_status read_path(cgp__arrays *arrays, cgp_split split, const char *path) {
-    const int64_t record = form_of(arrays->base.classes).labels + CHANNELS * PLANE;
+static cgp_status read_path(cgp__in_memory *set, cgp_split split, const char *path) {
+    const int64_t record = form_of(set->base.classes).labels + CHANNELS * PLANE;
     uint8_t *bytes = NULL;
     int64_t size = 0;
     CGP_TRY(cgp__data_file_load(path, "a file of images", INT64_MAX, &bytes, &size));
-    cgp_status status = check_records(arrays, path, bytes, size);
-    if (status == CGP_OK) status = cgp__array_grow(arrays, split, size / record);
-    if (status == CGP_OK) take_records(arrays, split, bytes, size / record);
+    cgp_status status = check_records(set, path, bytes, size);
+    if (status == CGP_OK) status = cgp__in_memory_grow(set, split, size / record);
+    if (status == CGP_OK) take_records(set, split, bytes, size / record);
     free(bytes);
     return status;
 }
 
-static cgp_status read_files(cgp__arrays *arrays, const char *directory) {
+static cgp_status read_files(cgp__in_memory *set, const char *directory) {
     static const char *const ten[] = {"data_batch_1.bin", "data_batch_2.bin",
                                       "data_batch_3.bin", "data_batch_4.bin",
                                       "data_batch_5.bin", "test_batch.bin"};
     static const char *const hundred[] = {"train.bin", "test.bin"};
-    const bool is_ten = arrays->base.classes == 10;
+    const bool is_ten = set->base.classes == 10;
     const char *const *names = is_ten ? ten : hundred;
     const int n = is_ten ? 6 : 2;
     for (int i = 0; i < n; i++) {
         char *path = cgp__format("%s/%s", directory, names[i]);
         if (!path) return cgp__no_memory("cifar", 1);
         const cgp_split split = i < n - 1 ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION;
-        const cgp_status status = read_path(arrays, split, path);
+        const cgp_status status = read_path(set, split, path);
         free(path);
         CGP_TRY(status);
     }
@@ -104,13 +104,13 @@ cgp_status cgp_data_cifar(cgp_data **out, const char *directory,
     if (options->classes != 10 && options->classes != 20 && options->classes != 100)
         return cgp_fail(CGP_EINVAL, "cifar: classes are 10, 20 or 100, got %d",
                         options->classes);
-    const cgp__arrays_options common = {.name = "cifar",
-                                        .side = SIDE,
-                                        .channels = CHANNELS,
-                                        .size = SIDE,
-                                        .out_channels = CHANNELS,
-                                        .classes = options->classes,
-                                        .shift = options->augment ? SHIFT : 0,
-                                        .seed = options->seed};
-    return cgp__arrays_create(out, directory, &common, read_files);
+    const cgp__in_memory_options common = {.name = "cifar",
+                                           .side = SIDE,
+                                           .channels = CHANNELS,
+                                           .size = SIDE,
+                                           .out_channels = CHANNELS,
+                                           .classes = options->classes,
+                                           .shift = options->augment ? SHIFT : 0,
+                                           .seed = options->seed};
+    return cgp__in_memory_create(out, directory, &common, read_files);
 }

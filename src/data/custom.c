@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- a data set of the caller's own: his function makes a sample, everything else is as for the sets of the library.
+/* custom.c -- a custom data set: the caller's function makes a sample, all else is as in the built-in ones.
  *
- *     position p of training     sample order_of_pass(p / n)[p % n], or p where there is no end
+ *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
-#include "data/order.h"
+#include "data/shuffle.h"
 #include "data/prefetch.h"
 #include "data/source.h"
 
@@ -18,26 +18,26 @@ enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
 typedef struct custom_data {
     cgp_data base;
-    cgp_data_source source; /* without its texts, which are the caller's */
+    cgp_data_source source; /* without its strings, which are the caller's */
     char *name, *identity;
-    cgp__order order; /* where training has an end */
+    cgp__shuffle shuffle; /* unless training is endless */
     cgp__prefetch *prefetch;
 } custom_data;
 
 /* --- samples --- */
 
-static int64_t item(void *context, cgp_split split, int64_t position) {
+static int64_t index_at(void *context, cgp_split split, int64_t position) {
     custom_data *custom = context;
     if (split == CGP_SPLIT_VALIDATION || !custom->base.wraps) return position;
-    return cgp__order_at(&custom->order, position);
+    return cgp__shuffle_at(&custom->shuffle, position);
 }
 
 static bool is_failure(cgp_status status) {
     return (int)status >= CGP_EINVAL && (int)status <= CGP_EDEVICE;
 }
 
-/* The caller's function may fail without a word, and an older message must not be taken for its: it begins without one, which is
- * put back if all went well. */
+/* The caller's function may fail without a message, and an older one must not be taken for its: clear it before the call,
+ * and restore it on success. */
 static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t index,
                           void *input, void *target) {
     const custom_data *custom = context;
@@ -72,8 +72,8 @@ static cgp_status begin(cgp_data *data, cgp_split split, int64_t first, int64_t 
 
 /* --- identity --- */
 
-static cgp_status add_text(cgp__sha256 *hash, const char *what, const char *text) {
-    CGP_TRY(cgp__data_identify(hash, "%s %zu\n", what, strlen(text)));
+static cgp_status add_text(cgp__sha256 *hash, const char *key, const char *text) {
+    CGP_TRY(cgp__data_identify(hash, "%s %zu\n", key, strlen(text)));
     return cgp__sha256_add(hash, text, strlen(text));
 }
 
@@ -94,33 +94,33 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 
 static void release(custom_data *custom) {
     cgp__prefetch_destroy(custom->prefetch);
-    cgp__order_release(&custom->order);
+    cgp__shuffle_release(&custom->shuffle);
     free(custom->identity);
     free(custom->name);
 }
 
 static void destroy(cgp_data *data) {
     custom_data *custom = (custom_data *)data;
-    release(custom); /* no thread calls fill() any more */
+    release(custom); /* from here on no thread calls fill() */
     if (custom->source.destroy) custom->source.destroy(custom->source.context);
     free(custom);
 }
 
-static cgp_status check_field(const char *name, const char *what, const cgp_data_field *field) {
+static cgp_status check_field(const char *name, const char *role, const cgp_data_field *field) {
     const cgp_shape *shape = &field->shape;
     if (field->dtype != CGP_F32 && field->dtype != CGP_I32)
-        return cgp_fail(CGP_EINVAL, "%s: expected %s of f32 or i32, got %s", name, what,
+        return cgp_fail(CGP_EINVAL, "%s: expected %s of f32 or i32, got %s", name, role,
                         field->dtype == CGP_BF16 ? "bf16" : "no element type");
     if (shape->rank < 1 || shape->rank >= CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "%s: expected %s of 1 to %d dimensions besides N, got %d",
-                        name, what, CGP_MAX_RANK - 1, shape->rank);
+                        name, role, CGP_MAX_RANK - 1, shape->rank);
     int64_t count = 1;
     for (int i = 0; i < shape->rank; i++) {
         if (shape->dims[i] < 1 || shape->dims[i] > MAX_ELEMENTS / count)
             return cgp_fail(CGP_EINVAL,
                             "%s: expected %s of 1 to 2^40 elements a sample, got %" PRId64
                             " as dimension %d",
-                            name, what, shape->dims[i], i);
+                            name, role, shape->dims[i], i);
         count *= shape->dims[i];
     }
     return CGP_OK;
@@ -178,17 +178,17 @@ static cgp_status open_custom(custom_data *custom, const cgp_data_source *source
     custom->base.samples[CGP_SPLIT_VALIDATION] = source->validation;
     custom->base.wraps = source->training < INT64_MAX;
     if (custom->base.wraps)
-        CGP_TRY(cgp__order_make(&custom->order, custom->name, (uint32_t)source->training,
-                                source->seed));
-    const cgp__prefetch_source ahead = {.name = custom->name,
-                                        .context = custom,
-                                        .item = item,
-                                        .prepare = prepare,
-                                        .input_bytes = field_bytes(&source->input),
-                                        .target_bytes = field_bytes(&source->target),
-                                        .ends = {INT64_MAX, source->validation}};
+        CGP_TRY(cgp__shuffle_create(&custom->shuffle, custom->name, (uint32_t)source->training,
+                                    source->seed));
+    const cgp__prefetch_source prefetched = {.name = custom->name,
+                                             .context = custom,
+                                             .index = index_at,
+                                             .prepare = prepare,
+                                             .input_bytes = field_bytes(&source->input),
+                                             .target_bytes = field_bytes(&source->target),
+                                             .ends = {INT64_MAX, source->validation}};
     if (source->threads > 0) custom->base.process = getpid();
-    return cgp__prefetch_create(&custom->prefetch, &ahead, source->threads);
+    return cgp__prefetch_create(&custom->prefetch, &prefetched, source->threads);
 }
 
 cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
@@ -205,7 +205,7 @@ cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
         *out = &custom->base;
         return CGP_OK;
     }
-    release(custom); /* the context stays the caller's */
+    release(custom); /* the context is still the caller's */
     free(custom);
     return status;
 }

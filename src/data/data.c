@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* data.c -- what all data sets share: the checks, the loop over samples, the identity. */
+/* data.c -- the common part of all data sets: the checks, the loop over samples, the identity. */
 #include "base/base.h"
 #include "data/source.h"
 
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* In a process that fork() made since, the threads are not there, and a lock may be held for ever. */
+/* In a child of fork() the threads do not exist, and a lock may be held for ever. */
 static bool left_behind(const cgp_data *data) {
     return data->process != 0 && data->process != getpid();
 }
@@ -54,8 +54,8 @@ const cgp_data_field *cgp_data_field_at(const cgp_data *data, int field) {
 }
 
 /* 0.07 * 100 is a little above 7 in double and must not become 8, hence the last factor. */
-int64_t cgp__data_share(double share, int64_t n) {
-    return (int64_t)ceil(share * (double)n * (1.0 - 1e-12));
+int64_t cgp__data_validation_count(double fraction, int64_t n) {
+    return (int64_t)ceil(fraction * (double)n * (1.0 - 1e-12));
 }
 
 void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence) {
@@ -122,7 +122,7 @@ cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t
     return CGP_OK;
 }
 
-/* --- identity: the SHA-256 of lines of text, and of bytes whose number such a line has told --- */
+/* --- identity: the SHA-256 of lines of text, and of bytes whose number is in such a line --- */
 
 cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) {
     char line[256];

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* files.c -- regular files that are read at offsets, and directories of them.
+/* files.c -- reads regular files at offsets, and lists directories.
  *
- * A directory is walked with a list of the directories still to see, so that its depth costs no stack:
+ * A directory is walked with a list of pending directories, so that its depth needs no stack:
  *
- *     to see: notes        files:
- *     to see: notes/b      files: notes/c.txt notes/a.txt      (in the order of the disk)
- *     to see:              files: notes/c.txt notes/a.txt notes/b/x.txt
- *                  sorted: notes/a.txt notes/b/x.txt notes/c.txt
+ *     pending: notes        files:
+ *     pending: notes/b      files: notes/c.txt notes/a.txt      (in the order of the disk)
+ *     pending:              files: notes/c.txt notes/a.txt notes/b/x.txt
+ *                   sorted: notes/a.txt notes/b/x.txt notes/c.txt
  *
- * Links to directories are not followed: each directory is seen once, whatever the links say. */
+ * Links to directories are not followed, so each directory is visited once. */
 #include "data/files.h"
 #include "base/base.h"
 
@@ -33,7 +33,7 @@ static cgp_status unreadable(const char *path, int reason) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
 }
 
-/* O_NONBLOCK: a named pipe must not make us wait for its writer. */
+/* O_NONBLOCK: opening a named pipe must not wait for its writer. */
 cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd,
                                int64_t *bytes) {
     struct stat info;
@@ -105,7 +105,7 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes) {
 
 /* --- names --- */
 
-/* Append a name, and own it whatever happens. NULL: there was no memory to make it. */
+/* Append a name, which is taken in any case. NULL: memory was short. */
 static cgp_status append(cgp__data_files *names, char *name) {
     const int need = names->n + 1;
     if (!name || !cgp__grow(&names->items, &names->capacity, need, sizeof *names->items)) {
@@ -136,19 +136,19 @@ static int by_bytes(const void *a, const void *b) {
 
 /* --- directories --- */
 
-/* Sort an entry in: a file, a directory to see, or nothing. Takes `path`, its whole name. */
-static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_files *files,
-                            cgp__data_files *directories) {
+/* Append an entry to the files, or to the pending directories, or skip it. Takes `path`, its full name. */
+static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
+                              cgp__data_files *directories) {
     struct stat info, link;
     if (!path) return append(files, NULL);
-    const bool seen = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
-    if (seen && S_ISDIR(link.st_mode)) return append(directories, path);
-    const bool reached = seen && fstatat(fd, name, &info, 0) == 0;
+    const bool found = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
+    if (found && S_ISDIR(link.st_mode)) return append(directories, path);
+    const bool reached = found && fstatat(fd, name, &info, 0) == 0;
     if (reached && S_ISREG(info.st_mode) && (info.st_size > 0 || files->empty_too))
         return append(files, path);
     const int reason = errno;
     cgp_status status = CGP_OK;
-    if (seen && !reached && (reason == ENOENT || reason == ELOOP))
+    if (found && !reached && (reason == ENOENT || reason == ELOOP))
         status = cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (delete it)", path);
     else if (!reached)
         status = unreadable(path, reason);
@@ -156,12 +156,12 @@ static cgp_status see_entry(int fd, const char *name, char *path, cgp__data_file
     return status;
 }
 
-/* What is done with an entry of an open directory; `path`, its whole name, is taken. */
-typedef cgp_status see(int fd, const char *name, char *path, cgp__data_files *files,
-                       cgp__data_files *directories);
+/* A function for each entry of an open directory; takes `path`, its full name. */
+typedef cgp_status visitor(int fd, const char *name, char *path, cgp__data_files *files,
+                           cgp__data_files *directories);
 
-static cgp_status see_directory(const char *directory, see *see_each, cgp__data_files *files,
-                                cgp__data_files *directories) {
+static cgp_status visit_directory(const char *directory, visitor *visit, cgp__data_files *files,
+                                  cgp__data_files *directories) {
     DIR *list = opendir(directory);
     if (!list) return unreadable(directory, errno);
     const char *joint = directory[strlen(directory) - 1] == '/' ? "" : "/";
@@ -175,7 +175,7 @@ static cgp_status see_directory(const char *directory, see *see_each, cgp__data_
         }
         if (entry->d_name[0] == '.') continue;
         char *path = cgp__format("%s%s%s", directory, joint, entry->d_name);
-        status = see_each(dirfd(list), entry->d_name, path, files, directories);
+        status = visit(dirfd(list), entry->d_name, path, files, directories);
     }
     closedir(list);
     return status;
@@ -185,9 +185,9 @@ static void sort_from(cgp__data_files *names, int first) {
     qsort(names->items + first, (size_t)(names->n - first), sizeof *names->items, by_bytes);
 }
 
-/* Keep directories, also behind links. */
-static cgp_status see_subfolder(int fd, const char *name, char *path, cgp__data_files *files,
-                                cgp__data_files *directories) {
+/* Append directories, also behind links. */
+static cgp_status visit_subdirectory(int fd, const char *name, char *path,
+                                     cgp__data_files *files, cgp__data_files *directories) {
     struct stat info;
     (void)files;
     if (!path) return append(directories, NULL);
@@ -199,7 +199,7 @@ static cgp_status see_subfolder(int fd, const char *name, char *path, cgp__data_
 
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path) {
     const int before = directories->n;
-    CGP_TRY(see_directory(path, see_subfolder, NULL, directories));
+    CGP_TRY(visit_directory(path, visit_subdirectory, NULL, directories));
     if (directories->n > before) sort_from(directories, before);
     return CGP_OK;
 }
@@ -210,7 +210,7 @@ static cgp_status walk(const char *directory, cgp__data_files *files) {
     cgp_status status = append(&directories, cgp__strdup(directory));
     while (status == CGP_OK && directories.n > 0) {
         char *next = directories.items[--directories.n];
-        status = see_directory(next, see_entry, files, &directories);
+        status = visit_directory(next, visit_entry, files, &directories);
         free(next);
     }
     cgp__data_files_release(&directories);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.c -- see image.h: which decoder a file is for, and what both need. */
+/* image.c -- see image.h: chooses the decoder of a file, and has the common part of both. */
 #include "data/image.h"
 
 #include "base/limits.h"
@@ -9,9 +9,9 @@
 #include <string.h>
 
 cgp_status cgp__image_damaged(const cgp__image_file *file, size_t at, const char *format,
-                              const char *told) {
+                              const char *reason) {
     return cgp_fail(CGP_EFORMAT, "%s: at byte %zu: expected a whole %s, got: %s (damaged)",
-                    file->path, at, format, told);
+                    file->path, at, format, reason);
 }
 
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,

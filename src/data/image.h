@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image.h -- one picture: decoded, cut, resized. */
+/* image.h -- decoding, cropping and resizing of one image. */
 #ifndef CGP_SRC_DATA_IMAGE_H
 #define CGP_SRC_DATA_IMAGE_H
 
@@ -14,7 +14,7 @@ typedef struct cgp__image {
     uint8_t *pixels; /* [height, width, 3] red, green, blue; owned */
 } cgp__image;
 
-/* An image file in memory, and what it may be. */
+/* An image file in memory, and its limit. */
 typedef struct cgp__image_file {
     const char *path; /* for messages */
     const uint8_t *bytes;
@@ -28,28 +28,28 @@ typedef struct cgp__image_file {
  * there is nothing to release. */
 cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file);
 
-/* Refuse too many pixels, then make room for them: what a decoder does once it has the header. */
+/* Refuse too many pixels, then allocate them; for decoders, after the header. */
 cgp_status cgp__image_make(cgp__image *image, const cgp__image_file *file, int64_t width,
                            int64_t height);
 
 /* Accepts an image without pixels. */
 void cgp__image_release(cgp__image *image);
 
-/* "x.jpg: at byte 12: expected a whole JPEG, got: <what the library said> (damaged)" */
+/* "x.jpg: at byte 12: expected a whole JPEG, got: <reason> (damaged)" */
 cgp_status cgp__image_damaged(const cgp__image_file *file, size_t at, const char *format,
-                              const char *told);
+                              const char *reason);
 
-/* --- image_jpeg.c, image_png.c: decode, or leave what is to be released in *out --- */
+/* --- image_jpeg.c, image_png.c: *out is to be released in any case --- */
 
 cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file);
 cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file);
 
 /* --- image_resize.c --- */
 
-/* A box of the picture is resized to `to_width` x `to_height`; of that the window of size x size
- * at (left, top) is wanted, mirrored or not. */
+/* A box of the image is resized to `to_width` x `to_height`; the sample is the window of size x size at (left, top) of that,
+ * mirrored or not. */
 typedef struct cgp__crop {
-    int64_t x, y, width, height; /* the box; pixels outside of it do not count */
+    int64_t x, y, width, height; /* the box; pixels outside of it have no weight */
     int64_t to_width, to_height;
     int64_t left, top, size;
     bool mirrored;

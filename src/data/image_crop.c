@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_crop.c -- which part of a picture becomes a sample.
+/* image_crop.c -- the crop of an image for a sample.
  *
  *     training      a box of 0.08 .. 1 of the area and a ratio of 3/4 .. 4/3, its logarithm
- *                   uniform; ten tries to have one that fits, then the largest in the middle
- *     validation    the whole, its shorter side resized to size 256 / 224; the middle of that
+ *                   uniform; after ten boxes that do not fit, the largest in the middle
+ *     validation    the shorter side resized to size 256 / 224; the middle of that
  *
  * Source: Szegedy et al. 2015, arXiv:1409.4842, section 6; He et al. 2016, arXiv:1512.03385. */
 #include "data/image.h"

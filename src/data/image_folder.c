@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* image_folder.c -- a directory of directories of pictures, one a class.
+/* image_folder.c -- a directory with one directory of images per class, as torchvision's ImageFolder.
  *
- *     list      classes 0 .. C-1, their files in byte order        once, when it is opened
- *     members   which files are training, which validation
- *     item      position -> member                                 order.c; validation in order
- *     prepare   file -> decoded -> cut -> resized -> normalised    prefetch.c's threads
+ *     list      classes 0 .. C-1, their files in byte order            once, when it is opened
+ *     splits    the files of training and of validation
+ *     index     position -> file of the split                          shuffle.c; validation in order
+ *     prepare   file -> decoded -> cropped -> resized -> normalised    prefetch.c's threads
  *
- * A broken file is found when it is prepared: the next good member takes its place, which is a
- * function of the files alone. */
+ * A broken file is found when it is prepared: the next good one of its split takes its place, a function of the files
+ * alone. */
 #include "data/files.h"
 #include "data/image.h"
-#include "data/order.h"
+#include "data/shuffle.h"
 #include "base/limits.h"
 #include "data/prefetch.h"
 
@@ -27,32 +27,32 @@
 
 enum { MIN_SIZE = 8, MAX_SIZE = 1024, MAX_WORKERS = 256 };
 
-/* Indices of files. */
-typedef struct members {
+/* The files of a split. */
+typedef struct split_files {
     uint32_t *files;
     int n, capacity;
-} members;
+} split_files;
 
-typedef struct directory_data {
+typedef struct image_folder {
     cgp_data base;
-    cgp_images_options options; /* validation_directory: only whether there is one */
+    cgp_image_folder_options options; /* validation_directory: NULL or not */
     char *root;
     cgp__data_files classes; /* paths of their directories */
     cgp__data_files files;
     uint32_t *labels; /* [files.n] */
     int n_labels, labels_capacity;
-    int first_apart; /* files from here on are of the validation directory */
+    int first_validation; /* files from here on are of the validation directory */
     size_t root_lengths[2];
-    members members[2];
-    cgp__order order;
+    split_files splits[2];
+    cgp__shuffle shuffle;
     cgp__prefetch *prefetch;
     pthread_mutex_t lock; /* of `broken` */
-    bool *broken;         /* [files.n]: found so */
-} directory_data;
+    bool *broken;         /* [files.n] */
+} image_folder;
 
 /* --- one sample --- */
 
-static cgp_status decode(const directory_data *data, uint32_t file, cgp__image *image) {
+static cgp_status decode(const image_folder *data, uint32_t file, cgp__image *image) {
     const char *path = data->files.items[file];
     uint8_t *bytes = NULL;
     int64_t size = 0, pixels = 0;
@@ -64,7 +64,7 @@ static cgp_status decode(const directory_data *data, uint32_t file, cgp__image *
     return status;
 }
 
-static cgp_status load(const directory_data *data, uint32_t file, cgp_split split,
+static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
                        int64_t position, float *out) {
     const int64_t size = data->options.size;
     cgp__image image = {0};
@@ -80,15 +80,15 @@ static cgp_status load(const directory_data *data, uint32_t file, cgp_split spli
     return status;
 }
 
-static bool is_broken(directory_data *data, uint32_t file) {
+static bool is_broken(image_folder *data, uint32_t file) {
     pthread_mutex_lock(&data->lock);
     const bool broken = data->broken[file];
     pthread_mutex_unlock(&data->lock);
     return broken;
 }
 
-/* Remember it, and say so the first time. */
-static void leave_out(directory_data *data, uint32_t file) {
+/* Mark a file as broken, with a warning the first time. */
+static void mark_broken(image_folder *data, uint32_t file) {
     pthread_mutex_lock(&data->lock);
     const bool known = data->broken[file];
     data->broken[file] = true;
@@ -98,32 +98,32 @@ static void leave_out(directory_data *data, uint32_t file) {
                  cgp_message());
 }
 
-/* The member `item`, or the next one that is not broken. */
-static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t item,
+/* Prepare file `index` of the split, or the next one that is not broken. */
+static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t index,
                           void *input, void *target) {
-    directory_data *data = context;
-    const members *of = &data->members[split];
+    image_folder *data = context;
+    const split_files *of = &data->splits[split];
     for (int i = 0; i < of->n; i++) {
-        const uint32_t file = of->files[(item + i) % of->n];
+        const uint32_t file = of->files[(index + i) % of->n];
         if (is_broken(data, file)) continue;
         const cgp_status status = load(data, file, split, position, input);
         if (status == CGP_OK) *(int32_t *)target = (int32_t)data->labels[file];
         if (status != CGP_EFORMAT || data->options.strict) return status;
-        leave_out(data, file);
+        mark_broken(data, file);
     }
     return cgp_fail(CGP_EFORMAT, "%s: expected an image that can be read, got %d broken ones",
                     data->root, of->n);
 }
 
-static int64_t item(void *context, cgp_split split, int64_t position) {
-    directory_data *data = context;
+static int64_t index_at(void *context, cgp_split split, int64_t position) {
+    image_folder *data = context;
     if (split == CGP_SPLIT_VALIDATION) return position;
-    return cgp__order_at_short(&data->order, position, data->base.samples[CGP_SPLIT_TRAIN]);
+    return cgp__shuffle_at_short(&data->shuffle, position, data->base.samples[CGP_SPLIT_TRAIN]);
 }
 
 /* --- the list --- */
 
-/* Tell by the end of the name; in any case of letters. */
+/* Compare the end of the name, ignoring case. */
 static bool is_image(const char *path) {
     static const char *const ends[] = {".jpg", ".jpeg", ".png"};
     const size_t length = strlen(path);
@@ -135,7 +135,7 @@ static bool is_image(const char *path) {
 }
 
 /* Append a class's images to the list, under its label. */
-static cgp_status list_class(directory_data *data, const char *directory, uint32_t label) {
+static cgp_status list_class(image_folder *data, const char *directory, uint32_t label) {
     cgp__data_files found = {.empty_too = true};
     const int before = data->files.n;
     cgp_status status = cgp__data_files_find(&found, (const char *const *)&directory, 1);
@@ -164,7 +164,7 @@ static const char *name_of(const char *path) {
     return slash ? slash + 1 : path;
 }
 
-static cgp_status list_directory(directory_data *data, const char *directory,
+static cgp_status list_directory(image_folder *data, const char *directory,
                                  const cgp__data_files *classes) {
     for (int k = 0; k < classes->n; k++)
         CGP_TRY(list_class(data, classes->items[k], (uint32_t)k));
@@ -173,8 +173,8 @@ static cgp_status list_directory(directory_data *data, const char *directory,
                     directory);
 }
 
-/* The validation directory has the classes of the other one. */
-static cgp_status check_classes(const directory_data *data, const char *directory,
+/* Check that the validation directory has the same classes. */
+static cgp_status check_classes(const image_folder *data, const char *directory,
                                 const cgp__data_files *classes) {
     const cgp__data_files *expected = &data->classes;
     for (int k = 0; k < expected->n || k < classes->n; k++) {
@@ -191,7 +191,7 @@ static cgp_status check_classes(const directory_data *data, const char *director
     return CGP_OK;
 }
 
-static cgp_status list_validation(directory_data *data, const char *directory) {
+static cgp_status list_validation(image_folder *data, const char *directory) {
     cgp__data_files classes = {0};
     cgp_status status = cgp__data_directories_find(&classes, directory);
     if (status == CGP_OK) status = check_classes(data, directory, &classes);
@@ -202,41 +202,41 @@ static cgp_status list_validation(directory_data *data, const char *directory) {
 
 /* --- splits --- */
 
-static cgp_status add_member(directory_data *data, cgp_split split, int file) {
-    members *of = &data->members[split];
+static cgp_status add_file(image_folder *data, cgp_split split, int file) {
+    split_files *of = &data->splits[split];
     if (!cgp__grow(&of->files, &of->capacity, of->n + 1, sizeof *of->files))
         return cgp__no_memory("images", (size_t)of->n * sizeof *of->files);
     of->files[of->n++] = (uint32_t)file;
     return CGP_OK;
 }
 
-/* The files first .. end - 1 are a class's: its last ones are validation. */
-static cgp_status split_class(directory_data *data, int first, int end) {
-    const bool apart = data->options.validation_directory;
-    const double share = apart ? 0 : data->options.validation_fraction;
-    const int n = end - first, n_train = n - (int)cgp__data_share(share, n);
+/* Split the files first .. end - 1 of a class: the last ones are validation. */
+static cgp_status split_class(image_folder *data, int first, int end) {
+    const double fraction =
+        data->options.validation_directory ? 0 : data->options.validation_fraction;
+    const int n = end - first, n_train = n - (int)cgp__data_validation_count(fraction, n);
     if (n_train < 1)
         return cgp_fail(
             CGP_EINVAL,
-            "%s: a validation share of %g leaves none of its %d images for training "
-            "(a smaller share, or a directory for validation)",
-            data->classes.items[data->labels[first]], share, n);
+            "%s: a validation fraction of %g leaves none of its %d images for training "
+            "(a smaller fraction, or a directory for validation)",
+            data->classes.items[data->labels[first]], fraction, n);
     for (int i = first; i < end; i++)
         CGP_TRY(
-            add_member(data, i < first + n_train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION, i));
+            add_file(data, i < first + n_train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION, i));
     return CGP_OK;
 }
 
-static cgp_status make_splits(directory_data *data) {
+static cgp_status make_splits(image_folder *data) {
     int first = 0;
-    for (int i = 1; i <= data->first_apart; i++) {
-        if (i < data->first_apart && data->labels[i] == data->labels[first]) continue;
+    for (int i = 1; i <= data->first_validation; i++) {
+        if (i < data->first_validation && data->labels[i] == data->labels[first]) continue;
         CGP_TRY(split_class(data, first, i));
         first = i;
     }
-    for (int i = data->first_apart; i < data->files.n; i++)
-        CGP_TRY(add_member(data, CGP_SPLIT_VALIDATION, i));
-    const int64_t n = data->members[CGP_SPLIT_TRAIN].n, batch = data->options.drop_last;
+    for (int i = data->first_validation; i < data->files.n; i++)
+        CGP_TRY(add_file(data, CGP_SPLIT_VALIDATION, i));
+    const int64_t n = data->splits[CGP_SPLIT_TRAIN].n, batch = data->options.drop_last;
     if (batch > n)
         return cgp_fail(CGP_EINVAL,
                         "%s: has %" PRId64
@@ -244,7 +244,7 @@ static cgp_status make_splits(directory_data *data) {
                         " (a smaller batch)",
                         data->root, n, batch);
     data->base.samples[CGP_SPLIT_TRAIN] = batch > 0 ? n - n % batch : n;
-    data->base.samples[CGP_SPLIT_VALIDATION] = data->members[CGP_SPLIT_VALIDATION].n;
+    data->base.samples[CGP_SPLIT_VALIDATION] = data->splits[CGP_SPLIT_VALIDATION].n;
     return CGP_OK;
 }
 
@@ -252,29 +252,28 @@ static cgp_status make_splits(directory_data *data) {
 
 static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, void *input,
                        void *target) {
-    return cgp__prefetch_take(((directory_data *)base)->prefetch, split, position, input,
-                              target);
+    return cgp__prefetch_take(((image_folder *)base)->prefetch, split, position, input, target);
 }
 
 static cgp_status begin(cgp_data *base, cgp_split split, int64_t first, int64_t count) {
-    return cgp__prefetch_begin(((directory_data *)base)->prefetch, split, first, count);
+    return cgp__prefetch_begin(((image_folder *)base)->prefetch, split, first, count);
 }
 
 static const char *class_name(const cgp_data *base, int64_t index) {
-    return name_of(((const directory_data *)base)->classes.items[index]);
+    return name_of(((const image_folder *)base)->classes.items[index]);
 }
 
-/* Names inside of the directories, with the 0 at their ends, and sizes. */
+/* Add the names within the directories, with their final 0, and the sizes. */
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
-    const directory_data *data = (const directory_data *)base;
-    const cgp_images_options *o = &data->options;
+    const image_folder *data = (const image_folder *)base;
+    const cgp_image_folder_options *o = &data->options;
     CGP_TRY(cgp__data_identify(
         hash,
         "size %" PRId64 "\nplain %d\ndrop last %" PRId64 "\nseed %" PRIu64 "\nfiles %d %d\n",
-        o->size, o->plain, o->drop_last, o->seed, data->first_apart, data->files.n));
+        o->size, o->plain, o->drop_last, o->seed, data->first_validation, data->files.n));
     for (int i = 0; i < data->files.n; i++) {
         const char *path = data->files.items[i];
-        const char *inside = path + data->root_lengths[i >= data->first_apart];
+        const char *inside = path + data->root_lengths[i >= data->first_validation];
         int64_t bytes = 0;
         CGP_TRY(cgp__data_file_size(path, &bytes));
         CGP_TRY(cgp__sha256_add(hash, inside, strlen(inside) + 1));
@@ -284,11 +283,11 @@ static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
 }
 
 static void destroy(cgp_data *base) {
-    directory_data *data = (directory_data *)base;
+    image_folder *data = (image_folder *)base;
     cgp__prefetch_destroy(data->prefetch);
-    cgp__order_release(&data->order);
+    cgp__shuffle_release(&data->shuffle);
     for (int s = 0; s < 2; s++)
-        free(data->members[s].files);
+        free(data->splits[s].files);
     free(data->broken);
     free(data->labels);
     cgp__data_files_release(&data->files);
@@ -298,19 +297,20 @@ static void destroy(cgp_data *base) {
     free(data);
 }
 
-static cgp_status check_options(const cgp_images_options *options) {
-    const double share = options->validation_fraction;
+static cgp_status check_options(const cgp_image_folder_options *options) {
     if (options->struct_size != sizeof *options)
         return cgp_fail(CGP_EINVAL,
-                        "images options: expected struct_size %zu, got %zu (start from "
-                        "cgp_images_options_default())",
+                        "image folder options: expected struct_size %zu, got %zu (start from "
+                        "cgp_image_folder_options_default())",
                         sizeof *options, options->struct_size);
     if (options->size < MIN_SIZE || options->size > MAX_SIZE)
         return cgp_fail(CGP_EINVAL, "images: size is between %d and %d pixels, got %" PRId64,
                         MIN_SIZE, MAX_SIZE, options->size);
-    if (!options->validation_directory && !(share >= 0 && share < 1))
+    if (!options->validation_directory &&
+        !(options->validation_fraction >= 0 && options->validation_fraction < 1))
         return cgp_fail(CGP_EINVAL,
-                        "images: validation_fraction is at least 0 and below 1, got %g", share);
+                        "images: validation_fraction is at least 0 and below 1, got %g",
+                        options->validation_fraction);
     if (options->workers < 0 || options->workers > MAX_WORKERS)
         return cgp_fail(CGP_EINVAL, "images: workers are between 0 and %d, got %d", MAX_WORKERS,
                         options->workers);
@@ -320,7 +320,7 @@ static cgp_status check_options(const cgp_images_options *options) {
     return CGP_OK;
 }
 
-/* Of a directory's name, however it ends: paths in it go on with a slash. */
+/* The length of a directory's name without slashes at its end. */
 static size_t root_length(const char *directory) {
     size_t length = strlen(directory);
     while (length > 0 && directory[length - 1] == '/')
@@ -328,32 +328,32 @@ static size_t root_length(const char *directory) {
     return length;
 }
 
-static cgp_status list_all(directory_data *data, const char *directory) {
+static cgp_status list_all(image_folder *data, const char *directory) {
     const char *validation = data->options.validation_directory;
     data->root = cgp__strdup(directory);
     if (!data->root) return cgp__no_memory("images", strlen(directory) + 1);
     CGP_TRY(cgp__data_directories_find(&data->classes, directory));
     CGP_TRY(list_directory(data, directory, &data->classes));
-    data->first_apart = data->files.n;
+    data->first_validation = data->files.n;
     data->root_lengths[0] = root_length(directory);
     if (!validation) return CGP_OK;
     data->root_lengths[1] = root_length(validation);
     return list_validation(data, validation);
 }
 
-static cgp_status open_directory(directory_data *data, const char *directory) {
+static cgp_status open_directory(image_folder *data, const char *directory) {
     const int64_t size = data->options.size;
     CGP_TRY(list_all(data, directory));
     cgp__data_set_images(&data->base, size, size, CGP__IMAGE_CHANNELS, data->classes.n);
     CGP_TRY(make_splits(data));
     data->broken = cgp__calloc((size_t)data->files.n, sizeof *data->broken);
     if (!data->broken) return cgp__no_memory("images", (size_t)data->files.n);
-    CGP_TRY(cgp__order_make(&data->order, "images", (uint32_t)data->members[CGP_SPLIT_TRAIN].n,
-                            data->options.seed));
+    CGP_TRY(cgp__shuffle_create(&data->shuffle, "images",
+                                (uint32_t)data->splits[CGP_SPLIT_TRAIN].n, data->options.seed));
     const cgp__prefetch_source source = {
         .name = "images",
         .context = data,
-        .item = item,
+        .index = index_at,
         .prepare = prepare,
         .input_bytes = (size_t)(size * size) * CGP__IMAGE_CHANNELS * sizeof(float),
         .target_bytes = sizeof(int32_t),
@@ -362,8 +362,8 @@ static cgp_status open_directory(directory_data *data, const char *directory) {
     return cgp__prefetch_create(&data->prefetch, &source, data->options.workers);
 }
 
-cgp_status cgp_data_images(cgp_data **out, const char *directory,
-                           const cgp_images_options *options) {
+cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
+                                 const cgp_image_folder_options *options) {
     CGP__NEED(out);
     CGP__NEED(directory);
     static const cgp__data_kind kind = {.name = "directories of images",
@@ -372,10 +372,10 @@ cgp_status cgp_data_images(cgp_data **out, const char *directory,
                                         .destroy = destroy,
                                         .begin = begin,
                                         .class_name = class_name};
-    const cgp_images_options defaults = cgp_images_options_default();
+    const cgp_image_folder_options defaults = cgp_image_folder_options_default();
     if (!options) options = &defaults;
     CGP_TRY(check_options(options));
-    directory_data *data = cgp__calloc(1, sizeof *data);
+    image_folder *data = cgp__calloc(1, sizeof *data);
     if (!data) return cgp__no_memory("images", sizeof *data);
     pthread_mutex_init(&data->lock, NULL);
     data->base.kind = &kind;

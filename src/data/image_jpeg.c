@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_jpeg.c -- JPEG by libjpeg(-turbo), all kinds to RGB.
  *
- * libjpeg reports an error by a call that must not return: it jumps back to decode(). Everything
- * that is to be released lies in a struct outside of that function, so that nothing is lost and no
- * local variable matters after a jump. */
+ * libjpeg reports an error by a call that must not return: it jumps back to decode(). All resources are in a struct outside
+ * of that function, so that nothing leaks and no local variable is read after a jump. */
 #include "data/image.h"
 
 #include "base/limits.h"
@@ -25,11 +24,11 @@ typedef struct jpeg_job {
     cgp__image *image;
     uint8_t *row;                 /* [width, 4], of CMYK */
     int64_t max_scans, max_bytes; /* a file with thousands of scans decodes for hours */
-    cgp_status status;            /* of a failure of ours */
+    cgp_status status;            /* of a failure outside libjpeg */
     char told[JMSG_LENGTH_MAX];
 } jpeg_job;
 
-/* --- what libjpeg calls --- */
+/* --- callbacks of libjpeg --- */
 
 static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;

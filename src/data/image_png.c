@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* image_png.c -- PNG by libpng, all kinds to RGB; errors jump back as in image_jpeg.c.
  *
- * libpng's memory comes from us, so that want of memory is told from damage: a damaged image is
- * left out, and which ones are must not depend on the machine. */
+ * libpng allocates by our functions, to distinguish short memory from damage: a damaged image is skipped, and that must not
+ * depend on the machine. */
 #include "data/image.h"
 
 #include "base/limits.h"
@@ -21,11 +21,11 @@ typedef struct png_job {
     cgp__image *image;
     png_bytep *rows; /* [height] into image */
     bool no_memory;
-    cgp_status status; /* of a failure of ours */
+    cgp_status status; /* of a failure outside libpng */
     char told[128];
 } png_job;
 
-/* --- what libpng calls --- */
+/* --- callbacks of libpng --- */
 
 static void on_error(png_structp png, png_const_charp message) {
     png_job *job = png_get_error_ptr(png);
@@ -105,7 +105,7 @@ static bool decode(png_job *job) {
     job->info = png_create_info_struct(job->png);
     if (!job->info) return false;
     png_set_read_fn(job->png, job, on_read);
-    /* Texts, profiles and all else that changes no pixel are skipped, not inflated: a megabyte of them can be a gigabyte. */
+    /* Chunks that change no pixel (texts, profiles) are skipped, not inflated: a megabyte of them can be a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
     job->status = ensure_capacity(job);

@@ -6,15 +6,15 @@
  *     middle    c(o) = (o + 1/2) s                     of output pixel o, among the input pixels
  *     weight    w(o, i) = max(0, 1 - |i + 1/2 - c(o)| / f), over their sum
  *
- * Pixels outside of the box do not take part: at its border the weights of the others grow. */
+ * Pixels outside of the box have no weight: at its border the weights of the others grow. */
 #include "data/image.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-/* How the `n` output pixels of one direction come from input pixels. */
+/* The weights of the `n` output pixels of one direction. */
 typedef struct axis {
-    int64_t n, taps; /* taps: the most input pixels of one */
+    int64_t n, taps; /* taps: the largest number of input pixels of one */
     int64_t *first;  /* [n] */
     int64_t *count;  /* [n] */
     float *weights;  /* [n, taps] */
@@ -90,7 +90,7 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
     }
 }
 
-/* The columns first, of those rows alone that the window needs; rows ascend over its height. */
+/* Resize the columns first, of the rows of the window only; rows ascend over its height. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
     const int64_t start = down->first[0], length = crop->size * CGP__IMAGE_CHANNELS;

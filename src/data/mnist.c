@@ -3,7 +3,7 @@
  *
  *     images    0 0 8 3   n   28   28   n x 28 x 28 bytes
  *     labels    0 0 8 1   n             n bytes */
-#include "data/arrays.h"
+#include "data/in_memory.h"
 #include "data/files.h"
 
 #include <cgpipe/images.h>
@@ -37,7 +37,7 @@ static int64_t big_endian(const uint8_t *bytes) {
 
 /* --- files --- */
 
-/* A file that is only there with ".gz" after its name is told, not missed. */
+/* Name a file that exists only gzipped. */
 static cgp_status check_gunzipped(const char *path) {
     struct stat info;
     char *zipped = cgp__format("%s.gz", path);
@@ -48,7 +48,7 @@ static cgp_status check_gunzipped(const char *path) {
     return cgp_fail(CGP_EFORMAT, "%s: is there gzipped only (gunzip -k %s.gz)", path, path);
 }
 
-/* Magic, size and, of images, rows and columns; *n is written on success. */
+/* Check magic, size and, of images, rows and columns; *n is written on success. */
 static cgp_status check_file(const char *path, const uint8_t *bytes, int64_t size,
                              int64_t magic, int64_t *n) {
     const int64_t header = magic == MAGIC_IMAGES ? IMAGES_HEADER : LABELS_HEADER;
@@ -86,7 +86,8 @@ static cgp_status read_file(const char *path, int64_t magic, uint8_t **bytes, in
 
 /* --- splits --- */
 
-static cgp_status take_labels(cgp__array *images, const char *path, const uint8_t *bytes) {
+static cgp_status take_labels(cgp__in_memory_split *images, const char *path,
+                              const uint8_t *bytes) {
     for (int64_t i = 0; i < images->n; i++) {
         const uint8_t label = bytes[LABELS_HEADER + i];
         if (label >= CLASSES)
@@ -96,16 +97,16 @@ static cgp_status take_labels(cgp__array *images, const char *path, const uint8_
     return CGP_OK;
 }
 
-static cgp_status read_split(cgp__arrays *arrays, cgp_split split, const char *images_path,
+static cgp_status read_split(cgp__in_memory *set, cgp_split split, const char *images_path,
                              const char *labels_path) {
-    cgp__array *images = &arrays->splits[split];
+    cgp__in_memory_split *images = &set->splits[split];
     uint8_t *pixels = NULL, *labels = NULL;
     int64_t n = 0, n_labels = 0;
     cgp_status status = read_file(images_path, MAGIC_IMAGES, &pixels, &n);
     if (status == CGP_OK) status = read_file(labels_path, MAGIC_LABELS, &labels, &n_labels);
     if (status == CGP_OK && n_labels != n)
         status = unexpected(labels_path, 4, "labels, as many as images:", n, n_labels);
-    if (status == CGP_OK) status = cgp__array_grow(arrays, split, n);
+    if (status == CGP_OK) status = cgp__in_memory_grow(set, split, n);
     if (status == CGP_OK) {
         memcpy(images->pixels, pixels + IMAGES_HEADER, (size_t)(n * SIDE * SIDE));
         images->n = n;
@@ -116,13 +117,13 @@ static cgp_status read_split(cgp__arrays *arrays, cgp_split split, const char *i
     return status;
 }
 
-static cgp_status read_files(cgp__arrays *arrays, const char *directory) {
+static cgp_status read_files(cgp__in_memory *set, const char *directory) {
     static const char *const names[] = {"train", "t10k"};
     for (int s = 0; s < 2; s++) {
         char *images = cgp__format("%s/%s-images-idx3-ubyte", directory, names[s]);
         char *labels = cgp__format("%s/%s-labels-idx1-ubyte", directory, names[s]);
         const cgp_status status = images && labels
-                                      ? read_split(arrays, (cgp_split)s, images, labels)
+                                      ? read_split(set, (cgp_split)s, images, labels)
                                       : cgp__no_memory("mnist", 1);
         free(labels);
         free(images);
@@ -148,13 +149,13 @@ cgp_status cgp_data_mnist(cgp_data **out, const char *directory,
     if (options->channels != 1 && options->channels != 3)
         return cgp_fail(CGP_EINVAL, "mnist: channels are 1 or 3, got %" PRId64,
                         options->channels);
-    const cgp__arrays_options common = {.name = "mnist",
-                                        .side = SIDE,
-                                        .channels = 1,
-                                        .size = options->size,
-                                        .out_channels = options->channels,
-                                        .classes = CLASSES,
-                                        .shift = 0,
-                                        .seed = options->seed};
-    return cgp__arrays_create(out, directory, &common, read_files);
+    const cgp__in_memory_options common = {.name = "mnist",
+                                           .side = SIDE,
+                                           .channels = 1,
+                                           .size = options->size,
+                                           .out_channels = options->channels,
+                                           .classes = CLASSES,
+                                           .shift = 0,
+                                           .seed = options->seed};
+    return cgp__in_memory_create(out, directory, &common, read_files);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* prefetch.c -- a ring of samples for each split, filled by threads in front of the reader:
+/* prefetch.c -- a ring of samples for each split, filled by threads ahead of the reader:
  *
  *     position      20   21   22   23   24   25
  *     slot           2    3    4    5    0    1        6 slots: position % 6
@@ -7,13 +7,12 @@
  *                   ^                   ^
  *                 first: the reader's  next: a worker's
  *
- * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader
- * waits for `first`, copies it and frees its slot. What each sample is does not depend on who
- * prepares it, nor when. The other split's ring keeps what it has while nobody reads it. If the
- * reader goes somewhere else, or needs a larger ring, it waits for the busy slots and starts anew.
+ * A worker takes position `next`, as long as it is less than a ring ahead of `first`; the reader waits for `first`, copies
+ * it and frees its slot. A sample does not depend on the thread that prepares it, nor on the time. The other split's ring
+ * keeps its samples meanwhile. If the reader moves to another position, or needs a larger ring, it waits for the busy slots
+ * and starts anew.
  *
- * One lock guards all but the contents of slots, which belong to a worker while busy and to the
- * reader while ready. */
+ * One lock guards all but the contents of slots, which belong to a worker while busy and to the reader while ready. */
 #include "data/prefetch.h"
 
 #include <inttypes.h>
@@ -22,7 +21,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a ring, its slots too: a sample may be smaller than its slot. */
+/* Of a ring, with its slots: a sample may be smaller than its slot. */
 #define MAX_BYTES ((size_t)256 << 20)
 
 enum { NO_SPLIT = -1 };
@@ -32,7 +31,7 @@ typedef enum slot_state { SLOT_FREE, SLOT_BUSY, SLOT_READY } slot_state;
 typedef struct slot {
     slot_state state;
     cgp_status status;
-    char *message; /* of a failure; NULL when there was no memory for it */
+    char *message; /* of a failure; NULL if memory was short */
 } slot;
 
 typedef struct ring {
@@ -81,11 +80,11 @@ static void work(cgp__prefetch *p) {
     const int64_t position = r->next++;
     slot *s = &r->slots[position % r->n];
     uint8_t *data = slot_data(p, r, position);
-    const int64_t item = source->item(source->context, split, position);
+    const int64_t index = source->index(source->context, split, position);
     s->state = SLOT_BUSY;
     r->busy++;
     pthread_mutex_unlock(&p->lock);
-    s->status = source->prepare(source->context, split, position, item, data,
+    s->status = source->prepare(source->context, split, position, index, data,
                                 data + source->input_bytes);
     if (s->status != CGP_OK) s->message = copy_message();
     pthread_mutex_lock(&p->lock);
@@ -115,7 +114,7 @@ static void drain(cgp__prefetch *p, const ring *r) {
         pthread_cond_wait(&p->done, &p->lock);
 }
 
-/* Free, and without message. */
+/* Free a slot and its message. */
 static void clear_slot(slot *s) {
     free(s->message);
     *s = (slot){.state = SLOT_FREE};
@@ -126,7 +125,7 @@ static void clear(ring *r) {
         clear_slot(&r->slots[i]);
 }
 
-/* Its slots are clear. */
+/* Replace a ring, whose slots are clear. */
 static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
     const size_t bytes = p->source.input_bytes + p->source.target_bytes;
     slot *slots = cgp__calloc((size_t)n, sizeof *slots);
@@ -144,7 +143,7 @@ static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
     return CGP_OK;
 }
 
-/* A slot for each sample of a batch, as far as memory is well spent; one a thread in any case. */
+/* A slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
     const size_t bytes = p->source.input_bytes + p->source.target_bytes + sizeof(slot);
     const int64_t max = (int64_t)(MAX_BYTES / bytes), min = p->n_threads;
@@ -191,7 +190,7 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
     ring *r = &p->rings[split];
     if (p->n_threads == 0)
         return source->prepare(source->context, split, position,
-                               source->item(source->context, split, position), input, target);
+                               source->index(source->context, split, position), input, target);
     const uint8_t *data = slot_data(p, r, position);
     slot *s = &r->slots[position % r->n];
     pthread_mutex_lock(&p->lock);

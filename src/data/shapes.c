@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* shapes.c -- pictures of one shape each, drawn when they are asked for.
+/* shapes.c -- pictures of one shape each, drawn on demand.
  *
- * A *scene* is what the key (seed, position, CGP__DATA_SCENE) draws: class, place, angle, colours,
- * strokes. A pixel, in layers from behind, each over those before it by its coverage:
+ * A *scene* is drawn from the key (seed, position, CGP__DATA_SCENE): class, position, angle, colours, strokes. A pixel, in
+ * layers from behind, each over those before it by its coverage:
  *
  *     background + slope . (x, y)  ->  strokes  ->  shape  ->  + noise
  *     coverage = 1/2 - distance of the pixel's centre to the edge, within 0 .. 1
  *
  * The noise has a key of its own, with the pixel as counter. */
 #include "base/base.h"
-#include "data/outline.h"
+#include "data/signed_distance.h"
 #include "data/source.h"
 
 #include <cgpipe/images.h>
@@ -24,11 +24,11 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define MAX_CONTRAST 0.55
 #define DARKEST 0.2
 #define LIGHTEST 0.8
-#define TINT 0.15        /* of a channel, before their mean is taken off */
-#define LIGHTER 0.75     /* share of shapes that are lighter than their background */
+#define TINT 0.15        /* of a channel, before subtracting their mean */
+#define LIGHTER 0.75     /* probability of a shape lighter than its background */
 #define SLOPE 0.06       /* of the background, from the middle to a border */
-#define NOISE 0.08       /* most of it */
-#define STROKE_HALF 0.02 /* half the width of a stroke, of the side */
+#define NOISE 0.08       /* its maximum */
+#define STROKE_HALF 0.02 /* half the width of a stroke / side */
 
 typedef struct shapes_data {
     cgp_data base;
@@ -46,7 +46,7 @@ typedef struct stroke {
 } stroke;
 
 typedef struct scene {
-    int outline;
+    int shape;
     cgp__point middle; /* pixels */
     double radius, cosine, sine;
     colour paint, background;
@@ -56,7 +56,7 @@ typedef struct scene {
 
 /* --- scenes --- */
 
-/* A key and how many numbers of it are drawn. */
+/* A key, and the count of numbers drawn from it. */
 typedef struct draws {
     cgp__rng_key key;
     uint64_t n;
@@ -95,7 +95,7 @@ static scene draw_scene(const shapes_data *shapes, cgp_split split, int64_t posi
     const double size = (double)shapes->size;
     draws d = {cgp__rng_derive(shapes->seed, CGP__RNG_DATA, (uint64_t)position, id), 1};
     scene s;
-    s.outline = (int)cgp__rng_below(d.key, 0, CGP__OUTLINES);
+    s.shape = (int)cgp__rng_below(d.key, 0, CGP__SHAPES);
     s.radius = size * draw(&d, 0.24, 0.42);
     s.middle.x = draw(&d, s.radius, size - s.radius);
     s.middle.y = draw(&d, s.radius, size - s.radius);
@@ -122,7 +122,7 @@ static double shape_distance(const scene *s, cgp__point at) {
     const double outside = s->radius * (sqrt(x * x + y * y) - 1);
     if (outside > 1) return outside; /* no shape leaves the circle */
     const cgp__point turned = {x * s->cosine + y * s->sine, y * s->cosine - x * s->sine};
-    return s->radius * cgp__outline_distance(s->outline, turned);
+    return s->radius * cgp__signed_distance(s->shape, turned);
 }
 
 static void cover(colour *pixel, const colour *paint, double distance) {
@@ -175,7 +175,7 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *
         write_pixel(pixels + i * CHANNELS, &pixel, key, (uint32_t)i);
         if (mask) mask[i] = shape_distance(&s, at) < 0;
     }
-    if (!mask) *(int32_t *)target = s.outline;
+    if (!mask) *(int32_t *)target = s.shape;
     return CGP_OK;
 }
 
@@ -183,7 +183,7 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *
 
 static const char *class_name(const cgp_data *data, int64_t index) {
     (void)data;
-    return cgp__outline_name((int)index);
+    return cgp__shape_name((int)index);
 }
 
 static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
@@ -229,7 +229,7 @@ cgp_status cgp_data_shapes(cgp_data **out, const cgp_shapes_options *options) {
     shapes->size = options->size;
     shapes->seed = options->seed;
     cgp__data_set_images(&shapes->base, options->size, options->size, CHANNELS,
-                         options->masks ? 0 : CGP__OUTLINES);
+                         options->masks ? 0 : CGP__SHAPES);
     *out = &shapes->base;
     return CGP_OK;
 }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenizer.c -- text to tokens and back: words are cut (words_cut.c), looked up here among those met lately, or
- * merged (words_merge.c).
+/* tokenizer.c -- text to tokens and back: pre-tokenization (pretokenizer.c), then each word from a cache of recent words or
+ * by merges (bpe.c).
  *
  *     text    The cat\xff sat
- *             The| cat             up to a byte that is no UTF-8
- *             \xff                 its own token
- *              sat                 goes on */
+ *             The| cat             up to a byte that is not UTF-8
+ *             \xff                 a token of its own
+ *              sat                 and on */
 #include <cgpipe/tokenizer.h>
 
 #include "base/base.h"
-#include "data/words.h"
+#include "data/bpe.h"
+#include "data/pretokenizer.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,27 +18,27 @@
 
 enum { CACHE_WORDS = 1 << 15, WORD_BYTES = 30, WORD_TOKENS = 8 };
 
-/* A word that was met, and its tokens: 64 bytes. */
-typedef struct met_word {
+/* A recent word and its tokens: 64 bytes. */
+typedef struct cached_word {
     uint8_t size, count; /* size 0: none */
     uint8_t bytes[WORD_BYTES];
     int32_t ids[WORD_TOKENS];
-} met_word;
+} cached_word;
 
 struct cgp_tokenizer {
     cgp__vocab vocab;
-    cgp__cutter *cutter;
-    cgp__merger merger;
-    met_word *met; /* [CACHE_WORDS], each at the place of its hash; the latest stays */
+    cgp__pretokenizer *pretokenizer;
+    cgp__bpe bpe;
+    cached_word *cache; /* [CACHE_WORDS] by hash; a newer word replaces an older one */
 };
 
 /* --- life --- */
 
 static cgp_status fill(cgp_tokenizer *t, const char *vocab, const char *merges) {
     CGP_TRY(cgp__vocab_read(&t->vocab, vocab, merges));
-    CGP_TRY(cgp__cutter_create(&t->cutter));
-    t->met = cgp__calloc(CACHE_WORDS, sizeof *t->met);
-    return t->met ? CGP_OK : cgp__no_memory("tokenizer", CACHE_WORDS * sizeof *t->met);
+    CGP_TRY(cgp__pretokenizer_create(&t->pretokenizer));
+    t->cache = cgp__calloc(CACHE_WORDS, sizeof *t->cache);
+    return t->cache ? CGP_OK : cgp__no_memory("tokenizer", CACHE_WORDS * sizeof *t->cache);
 }
 
 cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocab, const char *merges) {
@@ -56,9 +57,9 @@ cgp_status cgp_tokenizer_create(cgp_tokenizer **out, const char *vocab, const ch
 
 void cgp_tokenizer_destroy(cgp_tokenizer *t) {
     if (!t) return;
-    free(t->met);
-    cgp__merger_release(&t->merger);
-    cgp__cutter_destroy(t->cutter);
+    free(t->cache);
+    cgp__bpe_release(&t->bpe);
+    cgp__pretokenizer_destroy(t->pretokenizer);
     cgp__vocab_release(&t->vocab);
     free(t);
 }
@@ -75,7 +76,7 @@ int32_t cgp_tokenizer_end_of_text(const cgp_tokenizer *tokenizer) {
 
 /* --- encoding --- */
 
-/* Room for `more` tokens at the end of the list. */
+/* Make capacity for `more` tokens at the end of the list. */
 static cgp_status ensure_capacity(cgp_token_list *tokens, int64_t more) {
     if (tokens->count + more <= tokens->capacity) return CGP_OK;
     const int64_t capacity =
@@ -89,36 +90,36 @@ static cgp_status ensure_capacity(cgp_token_list *tokens, int64_t more) {
     return CGP_OK;
 }
 
-/* FNV-1a. */
-static met_word *place_of(cgp_tokenizer *t, const uint8_t *word, int64_t size) {
+/* The cache entry of a word, by FNV-1a. */
+static cached_word *cache_slot(cgp_tokenizer *t, const uint8_t *word, int64_t size) {
     uint64_t hash = 0xcbf29ce484222325u;
     for (int64_t i = 0; i < size; i++)
         hash = (hash ^ word[i]) * 0x100000001b3u;
-    return &t->met[(hash ^ hash >> 32) % CACHE_WORDS];
+    return &t->cache[(hash ^ hash >> 32) % CACHE_WORDS];
 }
 
-static void keep(met_word *met, const uint8_t *word, int64_t size, const int32_t *ids,
-                 int64_t count) {
+static void store(cached_word *cached, const uint8_t *word, int64_t size, const int32_t *ids,
+                  int64_t count) {
     if (count > WORD_TOKENS) return;
-    met->size = (uint8_t)size;
-    met->count = (uint8_t)count;
-    memcpy(met->bytes, word, (size_t)size);
-    memcpy(met->ids, ids, (size_t)count * sizeof *ids);
+    cached->size = (uint8_t)size;
+    cached->count = (uint8_t)count;
+    memcpy(cached->bytes, word, (size_t)size);
+    memcpy(cached->ids, ids, (size_t)count * sizeof *ids);
 }
 
 static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t size,
                               cgp_token_list *tokens) {
-    met_word *met = size <= WORD_BYTES ? place_of(t, word, size) : NULL;
+    cached_word *cached = size <= WORD_BYTES ? cache_slot(t, word, size) : NULL;
     int64_t count = 0;
     CGP_TRY(ensure_capacity(tokens, cgp__max(size, WORD_TOKENS)));
     int32_t *ids = tokens->ids + tokens->count;
-    if (met && met->size == size && memcmp(met->bytes, word, (size_t)size) == 0) {
-        memcpy(ids, met->ids, sizeof met->ids);
-        tokens->count += met->count;
+    if (cached && cached->size == size && memcmp(cached->bytes, word, (size_t)size) == 0) {
+        memcpy(ids, cached->ids, sizeof cached->ids);
+        tokens->count += cached->count;
         return CGP_OK;
     }
-    CGP_TRY(cgp__merger_run(&t->merger, &t->vocab, word, size, ids, &count));
-    if (met) keep(met, word, size, ids, count);
+    CGP_TRY(cgp__bpe_encode(&t->bpe, &t->vocab, word, size, ids, &count));
+    if (cached) store(cached, word, size, ids, count);
     tokens->count += count;
     return CGP_OK;
 }
@@ -127,7 +128,7 @@ static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t siz
 static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size,
                               cgp_token_list *tokens) {
     for (int64_t at = 0, end = 0; at < size; at = end) {
-        CGP_TRY(cgp__cutter_next(t->cutter, text, size, at, &end));
+        CGP_TRY(cgp__pretokenizer_next(t->pretokenizer, text, size, at, &end));
         CGP_TRY(encode_word(t, text + at, end - at, tokens));
     }
     return CGP_OK;
@@ -163,7 +164,7 @@ cgp_status cgp_tokenizer_encode(cgp_tokenizer *tokenizer, const void *bytes, int
     return status;
 }
 
-int64_t cgp_tokenizer_pretokenize(const void *bytes, int64_t count) {
+int64_t cgp_tokenizer_split_point(const void *bytes, int64_t count) {
     if (count > 0) CGP__NEED_OR(bytes, 0);
     const uint8_t *text = bytes;
     for (int64_t at = count - 1; at > 0; at--) {

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokens.c -- files of uint16 tokens as rows on disk; windows.c cuts them.
+/* tokens.c -- files of uint16 tokens as streams on disk; sequences.c cuts them.
  *
  *     nanoGPT   t t t t t ...                              from the first byte
  *     llm.c     magic version n 0 ... 0 | t t t t t ...    256 int32, then n tokens
  *
- * All little-endian. A window is read when it is asked for, with pread into a piece of 64 KiB: a
- * mapped file that becomes shorter would end the process, a read tells.
+ * All little-endian. A sequence is read on demand, with pread into a piece of 64 KiB: a mapped file that becomes shorter
+ * would end the process, a read fails.
  *
- *     row       [ file 0 ][ file 1 ][        file 2        ]
- *     window            [ ... ]          pieces end at files, or when the buffer is full */
+ *     stream      [ file 0 ][ file 1 ][        file 2        ]
+ *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
 #include "base/base.h"
 #include "data/files.h"
-#include "data/windows.h"
+#include "data/sequences.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -29,40 +29,40 @@ typedef struct token_file {
     char *path;
     int fd;
     int64_t bytes, header; /* header: bytes before the first token */
-    int64_t first, end;    /* its tokens in the row: first .. end - 1 */
+    int64_t first, end;    /* its tokens in the stream: first .. end - 1 */
 } token_file;
 
-typedef struct token_row {
+typedef struct token_stream {
     token_file *files;
     int n; /* with open descriptors */
-} token_row;
+} token_stream;
 
 typedef struct token_data {
-    cgp__windows windows;
-    token_row rows[2];
+    cgp__sequences sequences;
+    token_stream streams[2];
     char contents[65]; /* SHA-256 of sizes and ends of the files */
     uint8_t piece[PIECE_BYTES];
 } token_data;
 
 /* --- reading --- */
 
-/* The file that holds token `at` of a row. */
-static const token_file *file_at(const token_row *row, int64_t at) {
-    int low = 0, high = row->n - 1;
+/* The file that holds token `at` of a stream. */
+static const token_file *file_at(const token_stream *stream, int64_t at) {
+    int low = 0, high = stream->n - 1;
     while (low < high) {
         const int middle = low + (high - low) / 2;
-        if (at < row->files[middle].end)
+        if (at < stream->files[middle].end)
             high = middle;
         else
             low = middle + 1;
     }
-    return &row->files[low];
+    return &stream->files[low];
 }
 
-/* Read `count` tokens from token `at` of the row, all of one file, into the piece. */
+/* Read `count` tokens from token `at` of the stream, all of one file, into the piece. */
 static cgp_status read_piece(token_data *data, const token_file *file, int64_t at,
                              int64_t count) {
-    const int64_t vocab = data->windows.base.vocab;
+    const int64_t vocab = data->sequences.base.vocab;
     const int64_t offset = file->header + 2 * (at - file->first);
     uint8_t *piece = data->piece;
     CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, piece, 2 * count));
@@ -81,15 +81,15 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, void *
                        void *target) {
     int32_t *tokens = input, *targets = target;
     token_data *data = (token_data *)base;
-    const cgp__window window = cgp__windows_at(&data->windows, split, position);
+    const cgp__sequence sequence = cgp__sequences_at(&data->sequences, split, position);
     const int64_t length = base->sequence;
-    const token_file *file = file_at(&data->rows[window.row], window.first);
+    const token_file *file = file_at(&data->streams[sequence.stream], sequence.first);
     for (int64_t t = 0; t <= length; file++) {
-        while (t <= length && window.first + t < file->end) {
-            int64_t count = file->end - (window.first + t);
+        while (t <= length && sequence.first + t < file->end) {
+            int64_t count = file->end - (sequence.first + t);
             if (count > length + 1 - t) count = length + 1 - t;
             if (count > PIECE_BYTES / 2) count = PIECE_BYTES / 2;
-            CGP_TRY(read_piece(data, file, window.first + t, count));
+            CGP_TRY(read_piece(data, file, sequence.first + t, count));
             for (int64_t i = 0; i < count; i++, t++) {
                 const int32_t token = data->piece[2 * i] | data->piece[2 * i + 1] << 8;
                 if (t < length) tokens[t] = token;
@@ -113,7 +113,7 @@ static cgp_status damaged(const token_file *file, int64_t offset, const char *ex
                     file->path, offset, expected, value);
 }
 
-/* A header of llm.c: 256 int32, of which three say something. */
+/* A header of llm.c: 256 int32, of which three are used. */
 static cgp_status read_header(const token_file *file, int64_t *count) {
     uint8_t header[12] = {0};
     if (file->bytes < HEADER_BYTES)
@@ -131,7 +131,7 @@ static cgp_status read_header(const token_file *file, int64_t *count) {
                     file->path, file->bytes, stated, HEADER_BYTES + 2 * (int64_t)stated);
 }
 
-/* Tell the format by the first four bytes and count the tokens. */
+/* Find the format from the first four bytes, and count the tokens. */
 static cgp_status recognise(token_file *file, int64_t *count) {
     uint8_t start[4] = {0};
     if (file->bytes >= 4)
@@ -162,13 +162,13 @@ static cgp_status add_contents(token_data *data, const token_file *file, cgp__sh
     return cgp__sha256_add(hash, data->piece, (size_t)count);
 }
 
-/* Open the next file of a row. What it owns is the row's at once, so that destroy frees it. */
-static cgp_status open_file(token_data *data, token_row *row, const char *path, int64_t *total,
-                            cgp__sha256 *hash) {
-    token_file *file = &row->files[row->n];
+/* Open the next file of a stream, which owns it at once, so that destroy() closes it. */
+static cgp_status open_file(token_data *data, token_stream *stream, const char *path,
+                            int64_t *total, cgp__sha256 *hash) {
+    token_file *file = &stream->files[stream->n];
     int64_t count = 0;
     CGP_TRY(cgp__data_file_open(path, "a file of tokens", &file->fd, &file->bytes));
-    row->n++;
+    stream->n++;
     file->path = cgp__strdup(path);
     if (!file->path) return cgp__no_memory("tokens", 1);
     if (file->bytes == 0)
@@ -182,20 +182,20 @@ static cgp_status open_file(token_data *data, token_row *row, const char *path, 
     return add_contents(data, file, hash);
 }
 
-static cgp_status open_rows(token_data *data, const cgp__window_options *options,
-                            cgp__sha256 *hash) {
+static cgp_status open_streams(token_data *data, const cgp__sequence_options *options,
+                               cgp__sha256 *hash) {
     int64_t totals[2] = {0, 0};
-    for (int r = 0; r < 2; r++) {
-        const int n = options->n_paths[r];
+    for (int k = 0; k < 2; k++) {
+        const int n = options->n_paths[k];
         CGP_TRY(cgp__data_identify(hash, "files %d\n", n));
         if (n == 0) continue;
-        data->rows[r].files = cgp__calloc((size_t)n, sizeof(token_file));
-        if (!data->rows[r].files)
+        data->streams[k].files = cgp__calloc((size_t)n, sizeof(token_file));
+        if (!data->streams[k].files)
             return cgp__no_memory("tokens", (size_t)n * sizeof(token_file));
         for (int i = 0; i < n; i++)
-            CGP_TRY(open_file(data, &data->rows[r], options->paths[r][i], &totals[r], hash));
+            CGP_TRY(open_file(data, &data->streams[k], options->paths[k][i], &totals[k], hash));
     }
-    CGP_TRY(cgp__windows_cut(&data->windows, options, totals));
+    CGP_TRY(cgp__sequences_cut(&data->sequences, options, totals));
     return cgp__sha256_finish(hash, data->contents);
 }
 
@@ -203,20 +203,20 @@ static cgp_status open_rows(token_data *data, const cgp__window_options *options
 
 static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     const token_data *data = (const token_data *)base;
-    CGP_TRY(cgp__windows_identify(&data->windows, hash));
+    CGP_TRY(cgp__sequences_identify(&data->sequences, hash));
     return cgp__data_identify(hash, "contents %s\n", data->contents);
 }
 
 static void destroy(cgp_data *base) {
     token_data *data = (token_data *)base;
-    for (int r = 0; r < 2; r++) {
-        for (int i = 0; i < data->rows[r].n; i++) {
-            close(data->rows[r].files[i].fd);
-            free(data->rows[r].files[i].path);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < data->streams[k].n; i++) {
+            close(data->streams[k].files[i].fd);
+            free(data->streams[k].files[i].path);
         }
-        free(data->rows[r].files);
+        free(data->streams[k].files);
     }
-    cgp__windows_release(&data->windows);
+    cgp__sequences_release(&data->sequences);
     free(data);
 }
 
@@ -233,20 +233,20 @@ static cgp_status check_options(const cgp_token_options *options) {
     return CGP_OK;
 }
 
-static cgp_status create(cgp_data **out, const cgp__window_options *options) {
+static cgp_status create(cgp_data **out, const cgp__sequence_options *options) {
     static const cgp__data_kind kind = {
         .name = "tokens", .fill = fill, .identify = identify, .destroy = destroy};
     cgp__sha256 *hash = NULL;
     token_data *data = cgp__calloc(1, sizeof *data);
     if (!data) return cgp__no_memory("tokens", sizeof *data);
-    data->windows.base.kind = &kind;
+    data->sequences.base.kind = &kind;
     cgp_status status = cgp__sha256_create(&hash);
-    if (status == CGP_OK) status = open_rows(data, options, hash);
+    if (status == CGP_OK) status = open_streams(data, options, hash);
     cgp__sha256_destroy(hash);
     if (status == CGP_OK)
-        *out = &data->windows.base;
+        *out = &data->sequences.base;
     else
-        destroy(&data->windows.base);
+        destroy(&data->sequences.base);
     return status;
 }
 
@@ -257,18 +257,18 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
     const cgp_token_options defaults = cgp_token_options_default();
     if (!options) options = &defaults;
     CGP_TRY(check_options(options));
-    const cgp__window_options common = {
+    const cgp__sequence_options common = {
         .name = "tokens",
         .options = "token options",
         .unit = "tokens",
         .more = "more tokens",
         .vocab = options->vocab,
-        .sequence = options->sequence,
-        .share = options->validation_fraction,
+        .length = options->sequence,
+        .validation_fraction = options->validation_fraction,
         .seed = options->seed,
         .paths = {paths, options->validation_paths},
         .n_paths = {n_paths, options->n_validation_paths},
     };
-    CGP_TRY(cgp__windows_check(&common));
+    CGP_TRY(cgp__sequences_check(&common));
     return create(out, &common);
 }

@@ -334,15 +334,15 @@ static cgp_status read_images(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;
     char validation[128];
-    cgp_images_options o = cgp_images_options_default();
+    cgp_image_folder_options o = cgp_image_folder_options_default();
     snprintf(validation, sizeof validation, "%s", test_path_of("pictures"));
     o.size = SIDE;
     o.workers = 0;
     o.validation_directory = validation;
-    DO(cgp_data_images(&alone, test_path_of("pictures"), &o));
+    DO(cgp_data_image_folder(&alone, test_path_of("pictures"), &o));
     DO(read_two(alone, CGP_SPLIT_TRAIN, out));
     o.workers = 1;
-    DO(cgp_data_images(&threaded, test_path_of("pictures"), &o));
+    DO(cgp_data_image_folder(&threaded, test_path_of("pictures"), &o));
     DO(read_two(threaded, CGP_SPLIT_VALIDATION, out));
     cgp_data_destroy(threaded);
     cgp_data_destroy(alone);

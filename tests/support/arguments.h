@@ -121,7 +121,7 @@ OPTIONS_RESULT(cgp_data_source)
 OPTIONS_RESULT(cgp_shapes_options)
 OPTIONS_RESULT(cgp_cifar_options)
 OPTIONS_RESULT(cgp_mnist_options)
-OPTIONS_RESULT(cgp_images_options)
+OPTIONS_RESULT(cgp_image_folder_options)
 OPTIONS_RESULT(cgp_profile_options)
 OPTIONS_RESULT(cgp_balance_size_options)
 OPTIONS_RESULT(cgp_op_check_options)
@@ -145,7 +145,7 @@ OPTIONS_RESULT(cgp_model_spec)
              OF(cgp_schedule_options, r), OF(cgp_save_options, r), OF(cgp_text_options, r),    \
              OF(cgp_token_options, r),                                                         \
              OF(cgp_data_source, r), OF(cgp_shapes_options, r), OF(cgp_cifar_options, r),      \
-             OF(cgp_mnist_options, r), OF(cgp_images_options, r), OF(cgp_profile_options, r),  \
+             OF(cgp_mnist_options, r), OF(cgp_image_folder_options, r), OF(cgp_profile_options, r),  \
              OF(cgp_balance_size_options, r), OF(cgp_op_check_options, r),                     \
              OF(cgp_gpt2_options, r), OF(cgp_resnet_options, r), OF(cgp_unet_options, r),      \
              OF(cgp_amoebanetd_options, r), OF(cgp_model_spec, r), default: no_number)(r)
@@ -171,7 +171,7 @@ DEFAULTS(profile_options)
 DEFAULTS(shapes_options)
 DEFAULTS(cifar_options)
 DEFAULTS(mnist_options)
-DEFAULTS(images_options)
+DEFAULTS(image_folder_options)
 DEFAULTS(gpt2_options)
 DEFAULTS(resnet_options)
 DEFAULTS(unet_options)

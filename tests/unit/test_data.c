@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data.c -- laws of the token streams: who is visited, in which order, and what the
- * next token is. */
+/* test_data.c -- properties of token streams: the sequences of a pass, their order, and the targets. */
 #include "support.h"
 
 #include <dirent.h>
@@ -10,7 +9,7 @@
 
 #include <cgpipe/data.h>
 
-/* --- files in a directory of our own --- */
+/* --- files in the test's directory --- */
 
 static char directory[64];
 
@@ -48,7 +47,7 @@ static const char *write_file(const char *name, const uint8_t *bytes, size_t cou
     return path;
 }
 
-/* A text of n windows of T >= 3 bytes (and one byte more) that begin with their own number. */
+/* A text of n sequences of T >= 3 bytes (and one byte more) that begin with their own number. */
 typedef struct numbered {
     int64_t n, length;
     uint8_t *bytes;
@@ -56,7 +55,7 @@ typedef struct numbered {
     int32_t *tokens, *targets; /* [n, T] */
 } numbered;
 
-static numbered numbered_text(int64_t n, int64_t length, double share, uint64_t seed) {
+static numbered numbered_text(int64_t n, int64_t length, double fraction, uint64_t seed) {
     numbered text = {.n = n, .length = length};
     const size_t count = (size_t)(n * length + 1);
     uint64_t random = seed;
@@ -70,7 +69,7 @@ static numbered numbered_text(int64_t n, int64_t length, double share, uint64_t 
     const char *path = write_file("numbered.txt", text.bytes, count);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = length;
-    options.validation_fraction = share;
+    options.validation_fraction = fraction;
     options.seed = seed;
     assert_ok(cgp_data_text(&text.data, &path, 1, &options));
     text.tokens = malloc((size_t)(n * length) * sizeof *text.tokens);
@@ -85,32 +84,31 @@ static void release(numbered *text) {
     free(text->targets);
 }
 
-/* The number of the window at `sample` of the batch, after checking all of its bytes and
- * targets. */
-static int64_t window_at(const numbered *text, int64_t sample) {
+/* The number of the sequence at `sample` of the batch, after checking all of its bytes and targets. */
+static int64_t sequence_at(const numbered *text, int64_t sample) {
     const int32_t *tokens = text->tokens + sample * text->length;
     const int32_t *targets = text->targets + sample * text->length;
-    const int64_t window = tokens[0] + 256 * tokens[1];
-    assert_in_range(window, 0, text->n - 1);
+    const int64_t sequence = tokens[0] + 256 * tokens[1];
+    assert_in_range(sequence, 0, text->n - 1);
     for (int64_t t = 0; t < text->length; t++) {
-        assert_int_equal(tokens[t], text->bytes[window * text->length + t]);
-        assert_int_equal(targets[t], text->bytes[window * text->length + t + 1]);
+        assert_int_equal(tokens[t], text->bytes[sequence * text->length + t]);
+        assert_int_equal(targets[t], text->bytes[sequence * text->length + t + 1]);
     }
-    return window;
+    return sequence;
 }
 
-/* The windows of training pass `pass`, in order. */
-static void read_pass(numbered *text, int64_t pass, int64_t *windows) {
+/* The sequences of training pass `pass`, in order. */
+static void read_pass(numbered *text, int64_t pass, int64_t *sequences) {
     const int64_t n = cgp_data_samples(text->data, CGP_SPLIT_TRAIN);
     assert_ok(
         cgp_data_read(text->data, CGP_SPLIT_TRAIN, pass * n, n, text->tokens, text->targets));
     for (int64_t i = 0; i < n; i++)
-        windows[i] = window_at(text, i);
+        sequences[i] = sequence_at(text, i);
 }
 
-/* --- laws of a text --- */
+/* --- properties of a text --- */
 
-static void every_training_window_is_visited_once_in_each_pass(void **state) {
+static void every_training_sequence_is_visited_once_in_each_pass(void **state) {
     (void)state;
     uint64_t random = test_seed();
     for (int round = 0; round < 30; round++) {
@@ -121,14 +119,15 @@ static void every_training_window_is_visited_once_in_each_pass(void **state) {
         const int64_t n_train = cgp_data_samples(text.data, CGP_SPLIT_TRAIN);
         const int64_t n_validation = cgp_data_samples(text.data, CGP_SPLIT_VALIDATION);
         assert_int_equal(n_train + n_validation, n);
-        int64_t windows[400];
+        int64_t sequences[400];
         for (int64_t pass = 0; pass < 4; pass++) {
             int visits[400] = {0};
-            read_pass(&text, pass, windows);
+            read_pass(&text, pass, sequences);
             for (int64_t i = 0; i < n_train; i++)
-                visits[windows[i]]++;
+                visits[sequences[i]]++;
             for (int64_t w = 0; w < n; w++)
-                assert_int_equal(visits[w], w < n_train); /* and no validation window at all */
+                assert_int_equal(visits[w],
+                                 w < n_train); /* and no validation sequence at all */
         }
         release(&text);
     }
@@ -140,9 +139,9 @@ static void validation_is_the_end_of_the_text_in_order(void **state) {
     assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_VALIDATION), 12);
     assert_ok(cgp_data_read(text.data, CGP_SPLIT_VALIDATION, 0, 12, text.tokens, text.targets));
     for (int64_t i = 0; i < 12; i++)
-        assert_int_equal(window_at(&text, i), 28 + i);
+        assert_int_equal(sequence_at(&text, i), 28 + i);
     assert_ok(cgp_data_read(text.data, CGP_SPLIT_VALIDATION, 11, 1, text.tokens, text.targets));
-    assert_int_equal(window_at(&text, 0), 39);
+    assert_int_equal(sequence_at(&text, 0), 39);
     release(&text);
 }
 
@@ -153,7 +152,7 @@ static int differences(const int64_t *a, const int64_t *b, int n) {
     return count;
 }
 
-static void passes_and_seeds_have_orders_of_their_own(void **state) {
+static void passes_and_seeds_have_different_permutations(void **state) {
     (void)state;
     numbered text = numbered_text(200, 3, 0, 1), other = numbered_text(200, 3, 0, 2);
     int64_t first[200], second[200], third[200], of_other[200], sorted[200];
@@ -163,7 +162,7 @@ static void passes_and_seeds_have_orders_of_their_own(void **state) {
     read_pass(&other, 0, of_other);
     for (int i = 0; i < 200; i++)
         sorted[i] = i;
-    /* Two random orders of 200 agree in one place on average; in more than 50 practically
+    /* Two random permutations of 200 agree in one position on average; in more than 50 practically
      * never. */
     assert_true(differences(first, sorted, 200) > 150);
     assert_true(differences(first, second, 200) > 150);
@@ -175,9 +174,9 @@ static void passes_and_seeds_have_orders_of_their_own(void **state) {
     release(&other);
 }
 
-/* All 24 orders of 4 windows, over 24000 passes of one seed. Chi-square with 23 degrees of
- * freedom is above 60 once in 30000 draws; the seed is fixed, so the outcome is too. */
-static void all_orders_are_equally_likely(void **state) {
+/* All 24 permutations of 4 sequences, over 24000 passes of one seed. Chi-square with 23 degrees of freedom is above 60 once
+ * in 30000 draws; the seed is fixed, so the outcome is too. */
+static void all_permutations_are_equally_likely(void **state) {
     (void)state;
     numbered text = numbered_text(4, 3, 0, 99);
     int counts[256] = {0};
@@ -233,13 +232,13 @@ static void a_new_data_set_of_the_same_seed_starts_anywhere(void **state) {
 static void the_next_token_is_found_across_the_joints_of_files(void **state) {
     (void)state;
     const char *pieces[] = {"abcdefg", "h", "ijkl",
-                            "mnopqrstu"}; /* joints inside windows and at their ends */
+                            "mnopqrstu"}; /* joints inside sequences and at their ends */
     const char *paths[4], *names[] = {"a.txt", "b.txt", "c.txt", "d.txt"};
     for (int i = 0; i < 4; i++)
         paths[i] = write_file(names[i], (const uint8_t *)pieces[i], strlen(pieces[i]));
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
-    options.validation_fraction = 0.75; /* 4 of 5 windows: ordered */
+    options.validation_fraction = 0.75; /* 4 of 5 sequences: ordered */
     cgp_data *data = NULL;
     assert_ok(cgp_data_text(&data, paths, 4, &options));
     int32_t tokens[16], targets[16];
@@ -273,20 +272,20 @@ static void bytes_above_127_are_tokens_above_127(void **state) {
     cgp_data_destroy(data);
 }
 
-static void the_validation_share_is_rounded_up(void **state) {
+static void the_validation_fraction_is_rounded_up(void **state) {
     (void)state;
     const struct {
-        int64_t windows;
-        double share;
+        int64_t sequences;
+        double fraction;
         int64_t validation;
     } cases[] = {{30, 0.1, 3},   {31, 0.1, 4}, {100, 0.07, 7}, {100, 0.29, 29},
                  {100, 1e-9, 1}, {100, 0, 0},  {4, 0.75, 3}};
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
-        numbered text = numbered_text(cases[i].windows, 3, cases[i].share, 0);
+        numbered text = numbered_text(cases[i].sequences, 3, cases[i].fraction, 0);
         assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_VALIDATION),
                          cases[i].validation);
         assert_int_equal(cgp_data_samples(text.data, CGP_SPLIT_TRAIN),
-                         cases[i].windows - cases[i].validation);
+                         cases[i].sequences - cases[i].validation);
         release(&text);
     }
 }
@@ -294,12 +293,12 @@ static void the_validation_share_is_rounded_up(void **state) {
 /* --- refusals --- */
 
 /* Open one file of `count` bytes. */
-static cgp_status open_text(int64_t count, int64_t length, double share) {
+static cgp_status open_text(int64_t count, int64_t length, double fraction) {
     uint8_t *bytes = calloc((size_t)count + 1, 1);
     const char *path = write_file("sized.txt", bytes, (size_t)count);
     cgp_text_options options = cgp_text_options_default();
     options.sequence = length;
-    options.validation_fraction = share;
+    options.validation_fraction = fraction;
     cgp_data *data = NULL;
     const cgp_status status = cgp_data_text(&data, &path, 1, &options);
     assert_true((status == CGP_OK) == (data != NULL));
@@ -308,11 +307,11 @@ static cgp_status open_text(int64_t count, int64_t length, double share) {
     return status;
 }
 
-static void a_text_one_byte_too_short_is_told_how_many_it_needs(void **state) {
+static void a_text_one_byte_too_short_is_refused_with_the_bytes_needed(void **state) {
     (void)state;
     const struct {
         int64_t length;
-        double share;
+        double fraction;
         int64_t need;
     } cases[] = {{128, 0.1, 257}, {128, 0, 129},   {1, 0, 2},
                  {10, 0.9, 101},  {10, 0.95, 201}, {7, 0.5, 15}};
@@ -320,10 +319,10 @@ static void a_text_one_byte_too_short_is_told_how_many_it_needs(void **state) {
         char part[64];
         snprintf(part, sizeof part, "sized.txt: needs at least %" PRId64 " bytes",
                  cases[i].need);
-        assert_status(open_text(cases[i].need - 1, cases[i].length, cases[i].share),
+        assert_status(open_text(cases[i].need - 1, cases[i].length, cases[i].fraction),
                       CGP_EINVAL);
         assert_message(part);
-        assert_ok(open_text(cases[i].need, cases[i].length, cases[i].share));
+        assert_ok(open_text(cases[i].need, cases[i].length, cases[i].fraction));
     }
     assert_status(open_text(10, INT32_MAX, 0.1), CGP_EINVAL);
     assert_message("needs at least 4294967295 bytes");
@@ -509,7 +508,7 @@ static void random_samples_depend_on_seed_and_position_alone(void **state) {
     cgp_data_destroy(two);
 }
 
-static void random_data_refuse_sizes_that_make_no_sense(void **state) {
+static void random_data_refuse_invalid_sizes(void **state) {
     (void)state;
     cgp_data *data = NULL;
     assert_status(cgp_data_random(&data, 0, 5, 0), CGP_EINVAL);
@@ -523,23 +522,23 @@ static void random_data_refuse_sizes_that_make_no_sense(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_training_window_is_visited_once_in_each_pass),
+        cmocka_unit_test(every_training_sequence_is_visited_once_in_each_pass),
         cmocka_unit_test(validation_is_the_end_of_the_text_in_order),
-        cmocka_unit_test(passes_and_seeds_have_orders_of_their_own),
-        cmocka_unit_test(all_orders_are_equally_likely),
+        cmocka_unit_test(passes_and_seeds_have_different_permutations),
+        cmocka_unit_test(all_permutations_are_equally_likely),
         cmocka_unit_test(a_batch_depends_on_its_position_alone),
         cmocka_unit_test(a_new_data_set_of_the_same_seed_starts_anywhere),
         cmocka_unit_test(the_next_token_is_found_across_the_joints_of_files),
         cmocka_unit_test(bytes_above_127_are_tokens_above_127),
-        cmocka_unit_test(the_validation_share_is_rounded_up),
-        cmocka_unit_test(a_text_one_byte_too_short_is_told_how_many_it_needs),
+        cmocka_unit_test(the_validation_fraction_is_rounded_up),
+        cmocka_unit_test(a_text_one_byte_too_short_is_refused_with_the_bytes_needed),
         cmocka_unit_test(a_file_that_cannot_be_read_is_named),
         cmocka_unit_test(a_file_without_permission_is_named),
         cmocka_unit_test(bad_options_are_named_with_their_value),
         cmocka_unit_test(validation_ends_and_training_does_not),
         cmocka_unit_test(random_tokens_are_uniform_and_their_streams_apart),
         cmocka_unit_test(random_samples_depend_on_seed_and_position_alone),
-        cmocka_unit_test(random_data_refuse_sizes_that_make_no_sense),
+        cmocka_unit_test(random_data_refuse_invalid_sizes),
     };
     return cmocka_run_group_tests(tests, make_directory, remove_directory);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_custom.c -- data sets of the caller's own: read in the order and with the promises of the library's, by any number of
- * threads, and failures of the caller's function cost nothing. */
+/* test_data_custom.c -- custom data sets: read in the order of the built-in ones, with any number of threads, and a failure
+ * of the caller's function loses nothing. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "data/prefetch.h"
@@ -11,7 +11,7 @@
 
 enum { N = 23, HELD = 7, WIDTH = 3 };
 
-/* What a test knows of its set; `fill` below writes its place and a hash of it. */
+/* The context of a test; `fill` below writes the position and a hash of it. */
 typedef struct book {
     atomic_int calls, destroyed;
     atomic_int fails, pass; /* sample 5 fails so many times more in this pass, */
@@ -76,8 +76,8 @@ static void read_into(cgp_data *data, cgp_split split, int64_t first, int64_t co
 
 /* --- order --- */
 
-/* Byte i of the text is i, so a window of one byte tells which it is. */
-static void passes_go_in_the_order_of_the_librarys_sets(void **unused) {
+/* Byte i of the text is i, so a sequence of one byte has its own index. */
+static void passes_have_the_order_of_built_in_sets(void **unused) {
     (void)unused;
     static int32_t bytes[4 * N], next[4 * N];
     static samples own;
@@ -98,7 +98,7 @@ static void passes_go_in_the_order_of_the_librarys_sets(void **unused) {
     read_into(data, CGP_SPLIT_TRAIN, 0, 4 * N, &own);
     assert_memory_equal(own.labels, bytes, sizeof bytes);
     assert_memory_not_equal(own.labels, own.labels + N, N * sizeof(int32_t));
-    for (int p = 0; p < 4 * N; p++) { /* `fill` was given the position as well */
+    for (int p = 0; p < 4 * N; p++) { /* `fill` has the position as well */
         uint64_t state = (uint64_t)p * 2;
         assert_true(own.x[p][0] == (float)(test_random(&state) >> 44));
     }
@@ -135,7 +135,7 @@ static void validation_is_one_pass_in_order(void **unused) {
     cgp_data_destroy(data);
 }
 
-static void a_set_without_end_goes_in_order_from_anywhere(void **unused) {
+static void an_endless_set_is_in_order_from_anywhere(void **unused) {
     (void)unused;
     static samples got;
     const int64_t far = ((int64_t)1 << 62) + 3;
@@ -160,7 +160,7 @@ static void a_set_without_end_goes_in_order_from_anywhere(void **unused) {
 
 /* --- threads --- */
 
-/* Random reads, forwards and anywhere, of both splits; each as the whole was in one piece. */
+/* Random reads of both splits; each is the same as in one read of all. */
 static void threads_and_where_one_begins_change_no_bit(void **unused) {
     (void)unused;
     static samples all[2], got;
@@ -194,7 +194,7 @@ static void threads_and_where_one_begins_change_no_bit(void **unused) {
 
 /* --- memory --- */
 
-static int64_t same_item(void *context, cgp_split split, int64_t position) {
+static int64_t same_index(void *context, cgp_split split, int64_t position) {
     (void)context;
     (void)split;
     return position;
@@ -211,7 +211,7 @@ static cgp_status prepare_nothing(void *context, cgp_split split, int64_t positi
     return CGP_OK;
 }
 
-/* Of the whole process, whether touched or not. */
+/* The virtual memory of the process. */
 static int64_t address_space(void) {
     long long pages = 0;
     FILE *file = fopen("/proc/self/statm", "r");
@@ -221,12 +221,12 @@ static int64_t address_space(void) {
     return pages * sysconf(_SC_PAGESIZE);
 }
 
-/* Samples of 64 bytes, any number at a time: what a slot costs besides counts, too. The splits are empty, so that
- * nothing is prepared. 32 MiB are for the allocator and what a thread begins with. */
-static void samples_ahead_take_256_mib_at_max_however_small_they_are(void **unused) {
+/* Samples of 64 bytes, any number at a time: the overhead of a slot counts, too. The splits are empty, so that nothing is
+ * prepared. 32 MiB are for the allocator and the beginning of a thread. */
+static void prefetched_samples_take_256_mib_at_most(void **unused) {
     (void)unused;
     static const cgp__prefetch_source source = {.name = "small",
-                                                .item = same_item,
+                                                .index = same_index,
                                                 .prepare = prepare_nothing,
                                                 .input_bytes = 60,
                                                 .target_bytes = 4};
@@ -247,21 +247,21 @@ static void samples_ahead_take_256_mib_at_max_however_small_they_are(void **unus
 static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
     (void)unused;
     static samples expected, got;
-    char words[800], told[900];
+    char text[800], message[900];
     book b;
     cgp_data *data = open_book(&b, 0);
-    memset(words, 'w', sizeof words);
-    words[sizeof words - 1] = 0;
+    memset(text, 'w', sizeof text);
+    text[sizeof text - 1] = 0;
     read_into(data, CGP_SPLIT_TRAIN, N, 2 * N, &expected);
     cgp_data_destroy(data);
     for (int threads = 0; threads <= 4; threads += 2) {
         data = open_book(&b, threads);
-        b.message = words;
+        b.message = text;
         atomic_store(&b.pass, 1);
         atomic_store(&b.fails, 1);
         assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, N, N, got.x, got.labels), CGP_EIO);
-        snprintf(told, sizeof told, "shelf: training sample 5: %s", words);
-        assert_string_equal(cgp_message(), told);
+        snprintf(message, sizeof message, "shelf: training sample 5: %s", text);
+        assert_string_equal(cgp_message(), message);
         read_into(data, CGP_SPLIT_TRAIN, N, N, &got); /* again */
         assert_memory_equal(got.x, expected.x, N * sizeof got.x[0]);
         assert_memory_equal(got.labels, expected.labels, N * sizeof got.labels[0]);
@@ -271,8 +271,8 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
         atomic_store(&b.fails, 1);
         assert_status(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, HELD, got.x, got.labels),
                       CGP_EIO);
-        snprintf(told, sizeof told, "shelf: validation sample 5: %s", words);
-        assert_string_equal(cgp_message(), told);
+        snprintf(message, sizeof message, "shelf: validation sample 5: %s", text);
+        assert_string_equal(cgp_message(), message);
         read_into(data, CGP_SPLIT_VALIDATION, 0, HELD, &got);
         cgp_data_destroy(data);
     }
@@ -357,7 +357,7 @@ static void a_wrong_description_is_refused(void **unused) {
     }
 }
 
-/* Texts are copied: what they were in is gone. */
+/* Strings are copied: the originals are overwritten. */
 static void what_fixes_the_samples_is_in_the_identity(void **unused) {
     (void)unused;
     char hex[9][65], text[16];
@@ -385,7 +385,7 @@ static void what_fixes_the_samples_is_in_the_identity(void **unused) {
 
 /* --- training --- */
 
-/* Train from step `first` on with batches of 4; a run is its weights and the number of its steps, nothing of the data. */
+/* Train from step `first` on with batches of 4; a run is its weights and its step count, with no state of the data. */
 static void train(const cgp_model *model, cgp_data *data, int stages, int first, int steps,
                   const char *from, const char *to, char hex[65]) {
     float x[4 * WIDTH];
@@ -454,12 +454,12 @@ static void a_run_goes_on_bit_for_bit_from_its_step_alone(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup(passes_go_in_the_order_of_the_librarys_sets, test_empty_before),
+        cmocka_unit_test_setup(passes_have_the_order_of_built_in_sets, test_empty_before),
         cmocka_unit_test(a_set_tells_what_it_was_told),
         cmocka_unit_test(validation_is_one_pass_in_order),
-        cmocka_unit_test(a_set_without_end_goes_in_order_from_anywhere),
+        cmocka_unit_test(an_endless_set_is_in_order_from_anywhere),
         cmocka_unit_test(threads_and_where_one_begins_change_no_bit),
-        cmocka_unit_test(samples_ahead_take_256_mib_at_max_however_small_they_are),
+        cmocka_unit_test(prefetched_samples_take_256_mib_at_most),
         cmocka_unit_test(a_failure_reaches_the_caller_and_loses_nothing),
         cmocka_unit_test(a_failure_without_a_message_or_a_status_is_told),
         cmocka_unit_test(a_wrong_description_is_refused),

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_files.c -- texts in directories, validation from files of its own, and the identity that
- * tells one data set from another. */
+/* test_data_files.c -- texts in directories, separate validation files, and the identity of data sets. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* nftw */
 #endif
@@ -45,7 +44,7 @@ static void link_to(const char *target, const char *name) {
     assert_int_equal(symlink(target, test_path_of(name)), 0);
 }
 
-/* --- reading: T = 1, all but the first window validation, so that the order is the file's --- */
+/* --- reading: T = 1, all but the first sequence validation, so that the order is the file's --- */
 
 static cgp_text_options in_order(int64_t bytes) {
     cgp_text_options options = cgp_text_options_default();
@@ -54,7 +53,7 @@ static cgp_text_options in_order(int64_t bytes) {
     return options;
 }
 
-/* The text that `paths` hold is `expected`. */
+/* Assert that the text of `paths` is `expected`. */
 static void assert_text(const char *const *paths, int n_paths, const char *expected) {
     const int64_t bytes = (int64_t)strlen(expected);
     const cgp_text_options options = in_order(bytes);
@@ -109,7 +108,7 @@ static void a_directory_is_read_in_byte_order_of_its_paths(void **state) {
     assert_text(&slashed, 1, "1234567");
 }
 
-static void files_and_directories_are_joined_in_the_order_given(void **state) {
+static void files_and_directories_are_joined_in_order(void **state) {
     (void)state;
     make_directory("z");
     make_directory("y");
@@ -120,7 +119,7 @@ static void files_and_directories_are_joined_in_the_order_given(void **state) {
     assert_text(paths, 3, "abcdefgh");
 }
 
-static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_directory(void **state) {
+static void hidden_empty_and_irregular_files_of_a_directory_are_skipped(void **state) {
     (void)state;
     make_directory("tree");
     make_directory("tree/.git");
@@ -135,7 +134,7 @@ static void what_is_hidden_or_empty_or_no_file_is_left_out_of_a_directory(void *
     assert_text(&path, 1, "yes!");
 }
 
-/* A hidden directory that is named itself was meant. */
+/* A hidden directory may be named itself. */
 static void a_hidden_directory_that_is_named_is_read(void **state) {
     (void)state;
     make_directory(".tree");
@@ -162,7 +161,7 @@ static void links_to_directories_are_not_followed_and_links_to_files_are(void **
     assert_text(&spec, 1, "farcd");
 }
 
-static void a_link_that_leads_nowhere_is_named(void **state) {
+static void a_broken_link_is_named(void **state) {
     (void)state;
     make_directory("tree");
     write_text("tree/1", "abc");
@@ -218,7 +217,7 @@ static void a_deep_tree_is_read(void **state) {
     assert_text(&path, 1, "deep");
 }
 
-/* --- validation from files of its own --- */
+/* --- separate validation files --- */
 
 /* A sample of T = 4. */
 static void read_four(cgp_data *data, cgp_split split, int64_t position, char text[6]) {
@@ -232,7 +231,7 @@ static void read_four(cgp_data *data, cgp_split split, int64_t position, char te
     text[5] = 0;
 }
 
-static void validation_files_leave_all_windows_of_the_others_to_training(void **state) {
+static void validation_files_leave_all_sequences_of_the_others_to_training(void **state) {
     (void)state;
     make_directory("held");
     write_text("held/2", "TUVW");
@@ -267,7 +266,7 @@ static void validation_files_leave_all_windows_of_the_others_to_training(void **
     cgp_data_destroy(data);
 }
 
-static void each_text_needs_a_window_of_its_own(void **state) {
+static void each_text_needs_a_sequence(void **state) {
     (void)state;
     cgp_text_options options = cgp_text_options_default();
     options.sequence = 4;
@@ -280,11 +279,12 @@ static void each_text_needs_a_window_of_its_own(void **state) {
         cgp_data *data = NULL;
         assert_status(cgp_data_text(&data, &path, 1, &options), i < 3 ? CGP_EINVAL : CGP_OK);
         if (i < 2)
-            assert_message("train.txt: needs at least 5 bytes for one training window of T = "
+            assert_message("train.txt: needs at least 5 bytes for one training sequence of T = "
                            "4 bytes, got 4 (a smaller T, or a longer text)");
         if (i == 2)
-            assert_message("held.txt: needs at least 5 bytes for one validation window of T = "
-                           "4 bytes, got 4 (a smaller T, or a longer text)");
+            assert_message(
+                "held.txt: needs at least 5 bytes for one validation sequence of T = "
+                "4 bytes, got 4 (a smaller T, or a longer text)");
         cgp_data_destroy(data);
     }
 }
@@ -308,7 +308,7 @@ static void validation_files_that_cannot_be_read_are_named(void **state) {
 
 /* --- identity --- */
 
-/* What a data set is made of; each test changes one thing. */
+/* The options of a data set; each case changes one. */
 typedef struct recipe {
     const char *one, *two, *held; /* contents of the files; held NULL: a share */
     const char *names;            /* appended to the files' names */
@@ -337,7 +337,7 @@ static void identity_of(const recipe *of, char hex[65]) {
     cgp_data_destroy(data);
 }
 
-static void the_identity_changes_with_all_that_fixes_the_samples(void **state) {
+static void the_identity_changes_with_all_that_determines_the_samples(void **state) {
     (void)state;
     enum { N = 12 };
     recipe recipes[N];
@@ -381,7 +381,7 @@ static void the_identity_stays_when_files_move(void **state) {
     assert_string_equal(hex[1], hex[2]);
 }
 
-/* The value is a promise: runs of one version are resumed by the next. It is the SHA-256 of
+/* The value must stay: runs of one version are resumed by the next. It is the SHA-256 of
  *
  *     cgpipe data 1, kind text, vocabulary 256, sequence 4, training 3, validation 2, seed 1,
  *     share 3fd0000000000000, apart 0, files 2, bytes 11, bytes 12   (each on a line of its own)
@@ -450,21 +450,21 @@ static void the_identity_of_random_data_is_its_arguments(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(a_directory_is_read_in_byte_order_of_its_paths, empty_tree),
-        cmocka_unit_test_setup(files_and_directories_are_joined_in_the_order_given, empty_tree),
-        cmocka_unit_test_setup(what_is_hidden_or_empty_or_no_file_is_left_out_of_a_directory,
+        cmocka_unit_test_setup(files_and_directories_are_joined_in_order, empty_tree),
+        cmocka_unit_test_setup(hidden_empty_and_irregular_files_of_a_directory_are_skipped,
                                empty_tree),
         cmocka_unit_test_setup(a_hidden_directory_that_is_named_is_read, empty_tree),
         cmocka_unit_test_setup(links_to_directories_are_not_followed_and_links_to_files_are,
                                empty_tree),
-        cmocka_unit_test_setup(a_link_that_leads_nowhere_is_named, empty_tree),
+        cmocka_unit_test_setup(a_broken_link_is_named, empty_tree),
         cmocka_unit_test_setup(a_directory_without_a_file_is_refused, empty_tree),
         cmocka_unit_test_setup(a_directory_without_permission_is_named, empty_tree),
         cmocka_unit_test_setup(a_deep_tree_is_read, empty_tree),
-        cmocka_unit_test_setup(validation_files_leave_all_windows_of_the_others_to_training,
+        cmocka_unit_test_setup(validation_files_leave_all_sequences_of_the_others_to_training,
                                empty_tree),
-        cmocka_unit_test_setup(each_text_needs_a_window_of_its_own, empty_tree),
+        cmocka_unit_test_setup(each_text_needs_a_sequence, empty_tree),
         cmocka_unit_test_setup(validation_files_that_cannot_be_read_are_named, empty_tree),
-        cmocka_unit_test_setup(the_identity_changes_with_all_that_fixes_the_samples,
+        cmocka_unit_test_setup(the_identity_changes_with_all_that_determines_the_samples,
                                empty_tree),
         cmocka_unit_test_setup(the_identity_stays_when_files_move, empty_tree),
         cmocka_unit_test_setup(the_identity_is_this_number, empty_tree),

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_shapes.c -- laws of the drawn pictures; and that they are no task for a linear model. */
+/* test_data_shapes.c -- properties of the drawn pictures, and that a linear model is not enough for them. */
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
@@ -72,7 +72,7 @@ static void classes_are_named_and_equally_frequent(void **state) {
     cgp_data_destroy(data);
 }
 
-/* Mean of the pixels in the mask less that of the others, in brightness 0..1. */
+/* Mean of the pixels in the mask minus that of the others, in brightness 0..1. */
 static double contrast(const float *pixels, const float *mask, double *area) {
     double sums[2] = {0}, counts[2] = {0};
     for (int i = 0; i < PIXELS; i++) {

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_tokens.c -- files of uint16 tokens: both formats, windows over several files, and
- * files that are not what they should be. */
+/* test_data_tokens.c -- files of uint16 tokens: both formats, sequences over several files, and invalid files. */
 #include "directory.h"
 
 #include <dirent.h>
@@ -18,7 +17,7 @@
 
 static int hurdles; /* 0: reads are what they are */
 
-/* In place of libc's. */
+/* Replaces libc's. */
 ssize_t pread(int fd, void *bytes, size_t count, off_t offset) {
     if (hurdles > 0 && hurdles++ % 3 == 0) {
         errno = EINTR;
@@ -39,7 +38,7 @@ static const char *write_raw(const char *name, const uint16_t *tokens, int n) {
     return path;
 }
 
-/* llm.c's: a header, which may not be true, before the tokens. */
+/* llm.c's: a header, which may be wrong, before the tokens. */
 static const char *write_stated(const char *name, const uint16_t *tokens, int n, int32_t magic,
                                 int32_t version, int32_t stated) {
     const char *path = test_path_of(name);
@@ -74,27 +73,27 @@ static cgp_token_options options_of(int64_t sequence, double share) {
 /* Open files whose tokens, joined, are 0 .. n - 1, and read two passes and validation. */
 static void assert_numbers(const char *const *paths, int n_paths, int n,
                            const cgp_token_options *options) {
-    const int64_t length = options->sequence, windows = (n - 1) / length;
+    const int64_t length = options->sequence, sequences = (n - 1) / length;
     int32_t *tokens = malloc((size_t)length * 4), *targets = malloc((size_t)length * 4);
-    int *visits = calloc((size_t)windows, sizeof *visits);
+    int *visits = calloc((size_t)sequences, sizeof *visits);
     cgp_data *data = NULL;
     assert_ok(cgp_data_tokens(&data, paths, n_paths, options));
     const int64_t n_train = cgp_data_samples(data, CGP_SPLIT_TRAIN);
     const int64_t n_validation = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
-    assert_int_equal(n_train + n_validation, windows);
+    assert_int_equal(n_train + n_validation, sequences);
     for (int64_t i = 0; i < 2 * n_train + n_validation; i++) {
         const bool train = i < 2 * n_train;
         assert_ok(cgp_data_read(data, train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION,
                                 train ? i : i - 2 * n_train, 1, tokens, targets));
-        const int64_t window = tokens[0] / length;
-        if (!train) assert_int_equal(window, i - n_train);
-        visits[window]++;
+        const int64_t sequence = tokens[0] / length;
+        if (!train) assert_int_equal(sequence, i - n_train);
+        visits[sequence]++;
         for (int t = 0; t < length; t++) {
-            assert_int_equal(tokens[t], window * length + t);
-            assert_int_equal(targets[t], window * length + t + 1);
+            assert_int_equal(tokens[t], sequence * length + t);
+            assert_int_equal(targets[t], sequence * length + t + 1);
         }
     }
-    for (int64_t w = 0; w < windows; w++)
+    for (int64_t w = 0; w < sequences; w++)
         assert_int_equal(visits[w], w < n_train ? 2 : 1);
     cgp_data_destroy(data);
     free(tokens);
@@ -102,7 +101,7 @@ static void assert_numbers(const char *const *paths, int n_paths, int n,
     free(visits);
 }
 
-/* --- what is read --- */
+/* --- reading --- */
 
 static void both_formats_give_the_same_tokens(void **state) {
     (void)state;
@@ -113,7 +112,7 @@ static void both_formats_give_the_same_tokens(void **state) {
     assert_numbers(&paths[1], 1, 1001, &options);
 }
 
-static void windows_cross_the_joints_of_files(void **state) {
+static void sequences_cross_the_joints_of_files(void **state) {
     (void)state;
     uint64_t random = test_seed();
     for (int round = 0; round < 50; round++) {
@@ -121,7 +120,7 @@ static void windows_cross_the_joints_of_files(void **state) {
         const char *paths[40];
         const int n_paths = test_between(&random, 1, 40);
         int n = 0;
-        for (int i = 0; i < n_paths; i++) { /* many files have less than a window */
+        for (int i = 0; i < n_paths; i++) { /* many files are shorter than a sequence */
             const int count = test_between(&random, 1, i % 4 ? 9 : 90);
             const bool header = test_between(&random, 0, 1);
             snprintf(names[i], sizeof names[i], "%d.bin", i);
@@ -138,7 +137,7 @@ static void windows_cross_the_joints_of_files(void **state) {
 }
 
 /* The buffer of tokens.c holds 32768 tokens. */
-static void windows_may_be_larger_than_the_buffer(void **state) {
+static void sequences_may_be_larger_than_the_buffer(void **state) {
     (void)state;
     const char *path = write_raw("long.bin", numbers(), 65536);
     for (int64_t length = 32766; length <= 32769; length++) {
@@ -173,7 +172,7 @@ static void files_may_be_larger_than_32_bits_count(void **state) {
     assert_ok(cgp_data_tokens(&data, &path, 1, &options));
     int32_t tokens[999], targets[999];
     const int64_t n = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
-    const int64_t last = (bytes / 2 - 1) / 999; /* windows */
+    const int64_t last = (bytes / 2 - 1) / 999; /* sequences */
     assert_int_equal(n + cgp_data_samples(data, CGP_SPLIT_TRAIN), last);
     assert_ok(cgp_data_read(data, CGP_SPLIT_VALIDATION, n - 1, 1, tokens, targets));
     for (int t = 0; t < 999; t++) {
@@ -207,7 +206,7 @@ static void tokens_are_read_by_position_alone(void **state) {
     cgp_data_destroy(two);
 }
 
-static void validation_files_of_tokens_are_apart(void **state) {
+static void validation_files_of_tokens_are_separate(void **state) {
     (void)state;
     const char *path = write_raw("train.bin", numbers(), 41);
     const char *held[] = {write_shard("val.bin", numbers() + 500, 9),
@@ -235,7 +234,7 @@ static void validation_files_of_tokens_are_apart(void **state) {
 
 /* --- refusals --- */
 
-/* Opening `path` fails so; the message is `directory/` and `message`. */
+/* Assert that opening `path` fails with this status, and the message `directory/` + `message`. */
 static void assert_refused(const char *path, cgp_status expected, const char *message) {
     char whole[512];
     cgp_data *data = NULL;
@@ -246,7 +245,7 @@ static void assert_refused(const char *path, cgp_status expected, const char *me
     assert_string_equal(cgp_message(), whole);
 }
 
-static void a_header_that_is_not_true_is_told_where(void **state) {
+static void a_wrong_header_is_refused_with_its_offset(void **state) {
     (void)state;
     const uint16_t *n = numbers();
     assert_refused(write_stated("v.bin", n, 50, MAGIC, 7, 50), CGP_EFORMAT,
@@ -285,7 +284,7 @@ static void files_of_llm_c_with_other_contents_are_refused(void **state) {
                    "20240522");
 }
 
-static void files_that_are_no_row_of_tokens_are_refused(void **state) {
+static void invalid_token_files_are_refused(void **state) {
     (void)state;
     const char *path = test_path_of("odd.bin");
     test_write_file(path, "abcdefghijk", 11);
@@ -305,22 +304,22 @@ static void files_that_are_no_row_of_tokens_are_refused(void **state) {
                    "pipe: is not a regular file (pipes and devices have no length)");
 }
 
-static void too_few_tokens_are_told_how_many_it_needs(void **state) {
+static void too_few_tokens_are_refused_with_the_number_needed(void **state) {
     (void)state;
     const cgp_token_options options = options_of(4, 0);
     const char *paths[] = {write_raw("a.bin", numbers(), 2), write_raw("b.bin", numbers(), 2)};
     cgp_data *data = NULL;
     assert_refused(paths[0], CGP_EINVAL,
-                   "a.bin: needs at least 9 tokens for one training window and a validation "
-                   "share of T = 4 tokens, got 2 (a smaller T, or more tokens)");
+                   "a.bin: needs at least 9 tokens for one training sequence and a "
+                   "validation fraction of T = 4 tokens, got 2 (a smaller T, or more tokens)");
     assert_status(cgp_data_tokens(&data, paths, 2, &options), CGP_EINVAL);
     assert_string_equal(cgp_message(),
-                        "tokens: needs at least 5 tokens for one training window "
+                        "tokens: needs at least 5 tokens for one training sequence "
                         "of T = 4 tokens, got 4 (a smaller T, or more tokens)");
     assert_null(data);
 }
 
-static void a_token_above_the_vocab_is_told_where(void **state) {
+static void a_token_above_the_vocab_is_refused_with_its_offset(void **state) {
     (void)state;
     const uint16_t tokens[] = {1, 2, 3, 4, 9, 8, 7, 10, 5};
     const char *paths[] = {write_raw("raw.bin", tokens, 9),
@@ -402,7 +401,7 @@ static int open_descriptors(void) {
     return count;
 }
 
-static void too_many_files_are_told_and_none_stays_open(void **state) {
+static void too_many_files_are_refused_and_none_stays_open(void **state) {
     (void)state;
     const char *paths[64];
     for (int i = 0; i < 64; i++)
@@ -496,21 +495,24 @@ static void the_identity_of_tokens_changes_with_the_options(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(both_formats_give_the_same_tokens, test_empty_before),
-        cmocka_unit_test_setup(windows_cross_the_joints_of_files, test_empty_before),
-        cmocka_unit_test_setup(windows_may_be_larger_than_the_buffer, test_empty_before),
+        cmocka_unit_test_setup(sequences_cross_the_joints_of_files, test_empty_before),
+        cmocka_unit_test_setup(sequences_may_be_larger_than_the_buffer, test_empty_before),
         cmocka_unit_test_setup(reads_that_are_short_or_interrupted_go_on, test_empty_before),
         cmocka_unit_test_setup(files_may_be_larger_than_32_bits_count, test_empty_before),
         cmocka_unit_test_setup(tokens_are_read_by_position_alone, test_empty_before),
-        cmocka_unit_test_setup(validation_files_of_tokens_are_apart, test_empty_before),
-        cmocka_unit_test_setup(a_header_that_is_not_true_is_told_where, test_empty_before),
+        cmocka_unit_test_setup(validation_files_of_tokens_are_separate, test_empty_before),
+        cmocka_unit_test_setup(a_wrong_header_is_refused_with_its_offset, test_empty_before),
         cmocka_unit_test_setup(files_of_llm_c_with_other_contents_are_refused,
                                test_empty_before),
-        cmocka_unit_test_setup(files_that_are_no_row_of_tokens_are_refused, test_empty_before),
-        cmocka_unit_test_setup(too_few_tokens_are_told_how_many_it_needs, test_empty_before),
-        cmocka_unit_test_setup(a_token_above_the_vocab_is_told_where, test_empty_before),
+        cmocka_unit_test_setup(invalid_token_files_are_refused, test_empty_before),
+        cmocka_unit_test_setup(too_few_tokens_are_refused_with_the_number_needed,
+                               test_empty_before),
+        cmocka_unit_test_setup(a_token_above_the_vocab_is_refused_with_its_offset,
+                               test_empty_before),
         cmocka_unit_test_setup(a_file_that_becomes_shorter_is_named, test_empty_before),
         cmocka_unit_test_setup(bad_options_are_named_with_their_value, test_empty_before),
-        cmocka_unit_test_setup(too_many_files_are_told_and_none_stays_open, test_empty_before),
+        cmocka_unit_test_setup(too_many_files_are_refused_and_none_stays_open,
+                               test_empty_before),
         cmocka_unit_test_setup(the_identity_sees_size_and_ends_of_a_file, test_empty_before),
         cmocka_unit_test_setup(the_identity_of_tokens_changes_with_the_options,
                                test_empty_before),

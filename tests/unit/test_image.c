@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_image.c -- decoding against pixels that are known, resizing against its formula, crops by
- * their laws. */
+/* test_image.c -- decoding against known pixels, resizing against its formula, properties of crops. */
 #include "pictures.h"
 
 #include "data/image.h"
@@ -24,7 +23,7 @@ static uint8_t byte_at(int x, int y, int k) {
 
 /* --- PNG: exact --- */
 
-/* Where a sample of `bits` bits stands in rows packed as PNG's. */
+/* The position of a sample of `bits` bits in rows packed as PNG's. */
 static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
     if (bits == 16) {
         row[2 * index] = (uint8_t)(value >> 8);
@@ -37,7 +36,7 @@ static void put_sample(uint8_t *row, int index, int bits, unsigned value) {
     }
 }
 
-/* 8 bits of a gray or colour sample of fewer or more. */
+/* A sample of another depth as 8 bits. */
 static int widened(unsigned value, int bits) {
     if (bits == 16) return (int)((value * 255 + 32895) >> 16);
     return (int)(value * 255 / ((1u << bits) - 1));
@@ -92,7 +91,7 @@ static void every_kind_of_png_becomes_rgb_of_8_bits(void **state) {
     }
 }
 
-/* --- JPEG: a smooth picture, near enough --- */
+/* --- JPEG: a smooth picture, within a tolerance --- */
 
 static void every_kind_of_jpeg_becomes_rgb(void **state) {
     (void)state;
@@ -126,7 +125,7 @@ static void refused(const char *expected) {
     assert_message(expected);
 }
 
-static void what_is_no_image_is_refused_by_its_first_bytes(void **state) {
+static void other_files_are_refused_by_their_first_bytes(void **state) {
     (void)state;
     file.size = 0;
     refused("x.img: is empty, expected a JPEG or PNG");
@@ -137,7 +136,7 @@ static void what_is_no_image_is_refused_by_its_first_bytes(void **state) {
     refused("got the bytes 47 49 00 00");
 }
 
-/* Cut short anywhere, an image is refused: never less of it is taken for all. */
+/* An image that is cut short anywhere is refused. */
 static void check_cuts(const char *expected) {
     const size_t whole = file.size;
     for (file.size = 8; file.size < whole; file.size++)
@@ -226,7 +225,7 @@ static void resizing_is_a_triangle_as_wide_as_the_reduction(void **state) {
     }
 }
 
-static void an_image_of_the_size_asked_for_stays_as_it_is(void **state) {
+static void an_image_of_the_right_size_is_unchanged(void **state) {
     (void)state;
     static uint8_t pixels[8 * 8 * 3];
     static float out[8 * 8 * 3];
@@ -286,8 +285,8 @@ static void images_of_any_shape_have_crops(void **state) {
     }
 }
 
-/* The evaluation of ImageNet: 500 x 375 becomes 341 x 256, of which 224 x 224 are cut. */
-static void evaluation_cuts_the_middle_out_of_the_resized_whole(void **state) {
+/* The evaluation of ImageNet: 500 x 375 becomes 341 x 256, and the crop 224 x 224. */
+static void evaluation_crops_the_middle_of_the_resized_image(void **state) {
     (void)state;
     const cgp__crop c = cgp__crop_middle(500, 375, 224), up = cgp__crop_middle(375, 500, 224);
     assert_true(c.to_width == 341 && c.to_height == 256 && c.left == 58 && c.top == 16);
@@ -300,14 +299,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_kind_of_png_becomes_rgb_of_8_bits),
         cmocka_unit_test(every_kind_of_jpeg_becomes_rgb),
-        cmocka_unit_test(what_is_no_image_is_refused_by_its_first_bytes),
+        cmocka_unit_test(other_files_are_refused_by_their_first_bytes),
         cmocka_unit_test(an_image_that_is_cut_short_is_refused),
         cmocka_unit_test(too_many_pixels_are_refused_by_the_header),
         cmocka_unit_test(resizing_is_a_triangle_as_wide_as_the_reduction),
-        cmocka_unit_test(an_image_of_the_size_asked_for_stays_as_it_is),
+        cmocka_unit_test(an_image_of_the_right_size_is_unchanged),
         cmocka_unit_test(a_random_crop_is_inside_and_of_the_area_and_ratio_allowed),
         cmocka_unit_test(images_of_any_shape_have_crops),
-        cmocka_unit_test(evaluation_cuts_the_middle_out_of_the_resized_whole),
+        cmocka_unit_test(evaluation_crops_the_middle_of_the_resized_image),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -352,7 +352,7 @@ static void a_progressive_file_of_many_pixels_is_refused(void **state) {
 }
 
 static cgp_status read_directory(void) {
-    cgp_images_options o = cgp_images_options_default();
+    cgp_image_folder_options o = cgp_image_folder_options_default();
     cgp_data *data = NULL;
     float pixels[8 * 8 * 3];
     int32_t label = 0;
@@ -360,7 +360,7 @@ static cgp_status read_directory(void) {
     o.strict = o.plain = true;
     o.validation_fraction = 0;
     o.workers = 0;
-    CGP_TRY(cgp_data_images(&data, test_path_of("images"), &o));
+    CGP_TRY(cgp_data_image_folder(&data, test_path_of("images"), &o));
     const cgp_status status = cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, pixels, &label);
     cgp_data_destroy(data);
     return status;

@@ -151,7 +151,7 @@ static double seconds(void) {
 }
 
 /* A tenth of a second here; the bound is for sanitizers. */
-static void the_largest_models_are_made_in_no_time(void **state) {
+static void the_largest_models_are_made_within_seconds(void **state) {
     (void)state;
     static const char *const texts[] = {"unet:B=48,C=160", "amoebanetd:L=72,D=512",
                                         "amoebanetd:old=1,L=24,D=512"};
@@ -167,7 +167,7 @@ static void the_largest_models_are_made_in_no_time(void **state) {
 
 /* --- shapes --- */
 
-/* What crosses a cut in front of a layer, in the order in which it is made: "[56, 56, 312] [112, 112, 52]". */
+/* The values that cross a cut before a layer, in the order of their ops: "[56, 56, 312] [112, 112, 52]". */
 static void crossing(const cgp_model *model, const char *layer, char *text, size_t size) {
     int at = 0;
     while (strcmp(cgp_model_layer_name(model, at), layer) != 0)
@@ -205,8 +205,8 @@ static void assert_crossings(const char *text, const char *const (*expected)[2],
 #define ASSERT_CROSSINGS(text, cases)                                                          \
     assert_crossings(text, cases, sizeof cases / sizeof cases[0])
 
-/* The skip comes before x, as it is made before. */
-static void amoebanetd_hands_on_pairs_of_values(void **state) {
+/* The skip comes before x, as its op does. */
+static void amoebanetd_passes_on_pairs_of_values(void **state) {
     (void)state;
     static const char *const pairs[][2] = {
         {"stem2", "[112, 112, 52]"},
@@ -242,8 +242,8 @@ static void amoebanetd_layers_have_the_published_parameters(void **state) {
     cgp_model_destroy(model);
 }
 
-/* Inside of a block the stashed value crosses beside the block's own. */
-static void resnet_hands_on_one_value_and_the_stash(void **state) {
+/* Inside a block the stashed value crosses together with the block's own. */
+static void resnet_passes_on_one_value_and_the_stash(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"bn1", "[112, 112, 64]"},
@@ -267,7 +267,7 @@ static void resnet_hands_on_one_value_and_the_stash(void **state) {
     ASSERT_CROSSINGS("resnet20", small);
 }
 
-static void unet_hands_on_its_skips_as_they_are(void **state) {
+static void unet_passes_on_its_skips_unchanged(void **state) {
     (void)state;
     static const char *const even[][2] = {
         {"encoder.1.encode.0.conv", "[192, 192, 64] [96, 96, 64]"},
@@ -331,7 +331,7 @@ static int count_ops(const cgp_model *model, cgp__op_kind kind) {
     return count;
 }
 
-/* Normal cells have three 3 x 3 pools and reductions three: "max" twice in each, or once where a 2 x 2 stands. */
+/* Normal cells have three 3 x 3 pools and reductions three: "max" twice in each, or once with a 2 x 2. */
 static void amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima(void **state) {
     (void)state;
     cgp_model *average = make("amoebanetd:L=3,D=8,image=32");
@@ -432,7 +432,7 @@ static void layer_names_are_different(void **state) {
     }
 }
 
-/* --- starting weights --- */
+/* --- initial weights --- */
 
 static const cgp__parameter *parameter(const cgp_model *model, const char *name) {
     for (int p = 0; p < model->n_params; p++) {
@@ -449,7 +449,7 @@ static void assert_init(const cgp_model *model, const char *name, cgp_init_kind 
     assert_true(fabs(init->scale * init->scale - square) < 1e-12);
 }
 
-static void weights_start_as_pytorch_starts_them(void **state) {
+static void initial_weights_are_those_of_pytorch(void **state) {
     (void)state;
     cgp_model *resnet = make("resnet50"), *amoebanetd = make("amoebanetd"),
               *unet = make("unet");
@@ -478,18 +478,18 @@ int main(void) {
         cmocka_unit_test(old_amoebanetd_has_the_published_parameters),
         cmocka_unit_test(unet_has_the_published_layers_and_parameters),
         cmocka_unit_test(unet_has_the_layers_of_its_closed_form),
-        cmocka_unit_test(the_largest_models_are_made_in_no_time),
-        cmocka_unit_test(amoebanetd_hands_on_pairs_of_values),
+        cmocka_unit_test(the_largest_models_are_made_within_seconds),
+        cmocka_unit_test(amoebanetd_passes_on_pairs_of_values),
         cmocka_unit_test(amoebanetd_layers_have_the_published_parameters),
-        cmocka_unit_test(resnet_hands_on_one_value_and_the_stash),
-        cmocka_unit_test(unet_hands_on_its_skips_as_they_are),
+        cmocka_unit_test(resnet_passes_on_one_value_and_the_stash),
+        cmocka_unit_test(unet_passes_on_its_skips_unchanged),
         cmocka_unit_test(inputs_are_images_and_for_training_labels_or_masks),
         cmocka_unit_test(amoebanetd_takes_averages_or_maxima_where_the_paper_has_maxima),
         cmocka_unit_test(batch_norms_keep_the_published_running_statistics),
         cmocka_unit_test(forward_takes_the_published_multiplications),
         cmocka_unit_test(names_are_those_of_the_published_code),
         cmocka_unit_test(layer_names_are_different),
-        cmocka_unit_test(weights_start_as_pytorch_starts_them),
+        cmocka_unit_test(initial_weights_are_those_of_pytorch),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

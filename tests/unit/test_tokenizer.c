@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_tokenizer.c -- GPT-2's byte-pair encoding: the tokens of Hugging Face's tokenizers on 1,000
- * hard strings (tools/reference_tokens.py made them), bytes that are no UTF-8, damaged files. */
+ * hard strings (made by tools/reference_tokens.py), bytes that are not UTF-8, damaged files. */
 #include "bpe.h"
 #include "directory.h"
 
@@ -37,7 +37,7 @@ static const char *text_at(size_t i, size_t *size) {
     return json_string_value(text);
 }
 
-/* Encode into a list that is emptied first. */
+/* Clear the list, then encode into it. */
 static void encode(cgp_tokenizer *t, const void *bytes, size_t size, cgp_token_list *list) {
     list->count = 0;
     assert_ok(cgp_tokenizer_encode(t, bytes, (int64_t)size, list));
@@ -95,7 +95,7 @@ static void tokens_are_those_of_the_reference(void **state) {
     free(list.ids);
 }
 
-static void the_end_of_a_text_is_no_text(void **state) {
+static void the_end_of_text_token_is_not_text(void **state) {
     (void)state;
     static const char text[] = "<|endoftext|>";
     cgp_token_list list = {0};
@@ -115,7 +115,7 @@ static void the_end_of_a_text_is_no_text(void **state) {
 
 /* --- bytes --- */
 
-/* The token that two make, a new one if need be. */
+/* The token of a merge, new if needed. */
 static int merged(test_bpe *bpe, int left, int right) {
     for (int i = 256; i < bpe->n; i++) {
         if (bpe->left[i] == left && bpe->right[i] == right) return i;
@@ -124,7 +124,7 @@ static int merged(test_bpe *bpe, int left, int right) {
     return bpe->n - 1;
 }
 
-/* Bytes of an ill-formed sequence come one by one; what is well-formed around them does not. */
+/* Each byte of an ill-formed sequence is a token; the well-formed text around it is merged. */
 static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     (void)state;
     static const struct {
@@ -161,7 +161,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     const char *paths[] = {test_path_of("vocab.json"), test_path_of("merges.txt")};
     cgp_tokenizer *t = NULL;
     cgp_token_list list = {0};
-    /* The bytes of each case merge to one token, if they come in one word. */
+    /* The bytes of each case merge to one token if they are in one word. */
     test_bpe_start(bpe);
     for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
         int whole = 255 - (uint8_t)cases[i].bytes[0];
@@ -187,7 +187,7 @@ static void bytes_that_are_no_text_are_tokens_of_their_own(void **state) {
     free(bpe);
 }
 
-/* Of bytes at random, of all lengths, text between them. */
+/* Random bytes of all lengths, with text between them. */
 static size_t draw_bytes(uint64_t *random, uint8_t *bytes, size_t capacity) {
     size_t size = 0;
     while (size < capacity && test_between(random, 0, 12) > 0) {
@@ -233,7 +233,7 @@ static void a_byte_that_is_no_text_ends_the_text_before_it(void **state) {
     free(parts.ids);
 }
 
-static void texts_may_be_cut_where_it_says(void **state) {
+static void texts_may_be_split_at_the_split_point(void **state) {
     (void)state;
     uint64_t random = test_seed();
     static uint8_t bytes[800];
@@ -242,7 +242,7 @@ static void texts_may_be_cut_where_it_says(void **state) {
     for (int i = 0; i < 20000; i++) {
         const size_t size = draw_bytes(&random, bytes, sizeof bytes);
         const int64_t first = test_between(&random, 0, (int)size); /* only this is seen */
-        const int64_t at = cgp_tokenizer_pretokenize(bytes, first);
+        const int64_t at = cgp_tokenizer_split_point(bytes, first);
         assert_in_range(at, 0, first);
         cuts += at > 0;
         encode(reference, bytes, size, &whole);
@@ -251,17 +251,17 @@ static void texts_may_be_cut_where_it_says(void **state) {
         assert_tokens(&whole, parts.ids, parts.count);
     }
     assert_true(cuts > 2000);
-    assert_int_equal(cgp_tokenizer_pretokenize("a b c", 5), 3);
-    assert_int_equal(cgp_tokenizer_pretokenize("a  ", 3), 1);
-    assert_int_equal(cgp_tokenizer_pretokenize("ab", 2), 0);
-    assert_int_equal(cgp_tokenizer_pretokenize("", 0), 0);
+    assert_int_equal(cgp_tokenizer_split_point("a b c", 5), 3);
+    assert_int_equal(cgp_tokenizer_split_point("a  ", 3), 1);
+    assert_int_equal(cgp_tokenizer_split_point("ab", 2), 0);
+    assert_int_equal(cgp_tokenizer_split_point("", 0), 0);
     free(whole.ids);
     free(parts.ids);
 }
 
 /* --- merges --- */
 
-/* A word of letters, under merges at random: the rule itself, played the slow way. */
+/* Words of letters with random merges, against a slow implementation of the rule. */
 static void merges_are_those_of_the_rule(void **state) {
     (void)state;
     uint64_t random = test_seed();
@@ -304,7 +304,7 @@ static void merges_are_those_of_the_rule(void **state) {
     free(bpe);
 }
 
-/* One word of a million bytes, of each kind, takes no square of that. */
+/* The time of a word of a million bytes, of each kind, is not quadratic. */
 static void long_words_take_no_longer_a_byte(void **state) {
     (void)state;
     enum { LONG = 1 << 20 };
@@ -328,7 +328,7 @@ static void long_words_take_no_longer_a_byte(void **state) {
 
 /* --- use --- */
 
-static void a_list_keeps_what_it_had(void **state) {
+static void a_list_keeps_its_tokens(void **state) {
     (void)state;
     cgp_token_list list = {0}, once = {0};
     char *back = NULL;
@@ -356,7 +356,7 @@ static void a_list_keeps_what_it_had(void **state) {
 
 /* --- damage --- */
 
-/* In a file, `what` (NULL: everything) becomes `with`; the message ends with `message`. */
+/* Replace `what` (NULL: everything) in a file by `with`; assert that the message ends with `message`. */
 typedef struct damage {
     int file; /* 0 vocab.json, 1 merges.txt */
     const char *what, *with, *message;
@@ -436,7 +436,7 @@ static void damaged_files_are_refused_with_file_line_and_reason(void **state) {
     free(bpe);
 }
 
-/* Not damage by words: bytes that no text has, and lines without an end. */
+/* Bytes that no text has, and lines without an end. */
 static void merges_that_are_no_text_are_refused(void **state) {
     (void)state;
     const char *path = test_path_of("merges.txt");
@@ -459,14 +459,14 @@ static void merges_that_are_no_text_are_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(tokens_are_those_of_the_reference),
-        cmocka_unit_test(the_end_of_a_text_is_no_text),
+        cmocka_unit_test(the_end_of_text_token_is_not_text),
         cmocka_unit_test(bytes_that_are_no_text_are_tokens_of_their_own),
         cmocka_unit_test(every_sequence_of_bytes_comes_back),
         cmocka_unit_test(a_byte_that_is_no_text_ends_the_text_before_it),
-        cmocka_unit_test(texts_may_be_cut_where_it_says),
+        cmocka_unit_test(texts_may_be_split_at_the_split_point),
         cmocka_unit_test(merges_are_those_of_the_rule),
         cmocka_unit_test(long_words_take_no_longer_a_byte),
-        cmocka_unit_test(a_list_keeps_what_it_had),
+        cmocka_unit_test(a_list_keeps_its_tokens),
         cmocka_unit_test(damaged_files_are_refused_with_file_line_and_reason),
         cmocka_unit_test(merges_that_are_no_text_are_refused),
     };

@@ -3,8 +3,8 @@
  *
  *     stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
  *
- * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes what the two cells before it made, s1 and s2, both
- * brought to its width c, and adds up operations in pairs:
+ * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two cells before it, s1 and s2, both
+ * converted to its width c, and adds up operations in pairs:
  *
  *                 normal, c = D/4 x 2^reductions               reduction, sides halved, c doubled
  *     h0, h1      s1, s2                                       s1, s2
@@ -13,12 +13,12 @@
  *     h4          conv1x1(h0) + conv1x7_7x1(h0)                conv1x7_7x1(h2) + max3x3(h2)
  *     h5          max3x3(h2) + h2                              h3 + max2x2(h1)
  *     h6          average3x3(h1) + conv1x1(h5)                 average3x3(h2) + conv1x1(h3)
- *     result      h0 h3 h4 h6 side by side                     h4 h5 h6 side by side
+ *     result      h0 h3 h4 h6 concatenated                     h4 h5 h6 concatenated
  *
  * Every convolution follows a ReLU and ends in a batch norm. Values of the pair cross a cut directly, s1 as s2 of the next
  * cell, and a ReLU that several operations begin with is computed once. The last average is over all pixels: at 224 the
- * published 7 x 7, so that other images of a multiple of 32 run. What the reference calls max_pool_3x3 is an average pool
- * there, and by default here.
+ * published 7 x 7, so that images of other multiples of 32 work. The reference's max_pool_3x3 is an average pool there, and by
+ * default here.
  *
  * `old` is the definition of torchgpipe v0.0.2 to v0.0.4: L counts the normal cells of one group, every pool is followed by a
  * 1 x 1 convolution and a batch norm, a normal cell results in h3 h4 h6 only, and it is cut inside of its cells, in 20 layers
@@ -37,7 +37,7 @@
 extern "C" {
 #endif
 
-/** What stands for the operation max_pool_3x3. */
+/** The pool of the operation max_pool_3x3. */
 typedef enum cgp_amoebanetd_pool {
     CGP_AMOEBANETD_AVERAGE, /**< as the reference computes it */
     CGP_AMOEBANETD_MAX      /**< as the paper names it */
@@ -72,10 +72,10 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_create(cgp_model **out,
                                                         const cgp_amoebanetd_options *options);
 
 /**
- * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into options; what is not named
- * keeps its value.
+ * Parse "amoebanetd" or "amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0" into options; other options
+ * keep their values.
  *
- * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is none or out of range.
+ * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is invalid or out of range.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options,
                                                        const char *text);

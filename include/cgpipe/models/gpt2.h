@@ -2,8 +2,8 @@
 /* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's GPT2LMHeadModel has them.
  *
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
- * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form or, as published weights
- * want it, the one with tanh. The head has no bias, and a weight of its own or, tied, that of the token embedding.
+ * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form or, for published weights,
+ * the one with tanh. The head has no bias, and a weight of its own or, tied, that of the token embedding.
  * Source: Radford et al. 2019; the published implementation's names.
  *
  * Threads: any. */
@@ -31,7 +31,7 @@ typedef struct cgp_gpt2_options {
     bool tied;        /**< The head shares the weight of the token embedding. [false] */
     double dropout;   /**< After the embeddings, on attention, on both residual branches. [0] */
     bool loss; /**< Input "targets" [T] i32 and a cross-entropy loss (ignore -100). [true] */
-    cgp_gpt2_gelu gelu; /**< Which form. [CGP_GPT2_GELU_ERF] */
+    cgp_gpt2_gelu gelu; /**< [CGP_GPT2_GELU_ERF] */
     double eps;         /**< Of the norms, at most 1. 0: 1e-5 [0] */
     int64_t inner; /**< Width between the two linear maps at the end of a block. 0: 4 C [0] */
 } cgp_gpt2_options;
@@ -56,8 +56,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_gpt2_create(cgp_model **out,
                                                   const cgp_gpt2_options *options);
 
 /**
- * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512" into options; what is not
- * named keeps its value.
+ * Parse "gpt2" or "gpt2:layers=4,width=128,heads=4,vocab=256,seq=128,tied=0,gelu=erf,eps=1e-5,inner=512" into options; other
+ * options keep their values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

@@ -52,8 +52,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_resnet_create(cgp_model **out,
                                                     const cgp_resnet_options *options);
 
 /**
- * Parse "resnet", "resnet101" or "resnet:depth=20,classes=10,image=32,width=16" into options; what is not named keeps its
- * value.
+ * Parse "resnet", "resnet101" or "resnet:depth=20,classes=10,image=32,width=16" into options; other options keep their
+ * values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* spec.h -- any of the models, by its text.
+/* spec.h -- model specs: any model of the zoo by its name and options.
  *
- *     cgp_model_spec named = cgp_model_spec_default();
- *     CGP_TRY(cgp_model_spec_parse(&named, "resnet:depth=20"));
- *     CGP_TRY(cgp_model_spec_create(&model, &named));
+ *     cgp_model_spec spec = cgp_model_spec_default();
+ *     CGP_TRY(cgp_model_spec_parse(&spec, "resnet:depth=20"));
+ *     CGP_TRY(cgp_model_spec_create(&model, &spec));
  *
  * Threads: any. */
 #ifndef CGPIPE_MODELS_SPEC_H
@@ -48,18 +48,18 @@ static inline cgp_model_spec cgp_model_spec_default(void) {
 CGP_API const char *cgp_model_kind_name(cgp_model_kind kind);
 
 /**
- * Parse a model's text: kind, and of its options what the text names. See cgp_gpt2_parse(), cgp_resnet_parse(),
+ * Parse a model spec, "kind:key=value,...": sets the kind and the options in it. See cgp_gpt2_parse(), cgp_resnet_parse(),
  * cgp_amoebanetd_parse(), cgp_unet_parse().
  *
- * @retval CGP_EINVAL  Unknown model (with the nearest), or what these refuse; nothing changes.
+ * @retval CGP_EINVAL  Unknown model (with the nearest), or an error of these functions; `spec` is unchanged.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text);
 
 /**
- * Write the text of a model with all its sizes, which parses to the same model; `dropout` and `loss` are not in it.
+ * Write a spec with all sizes, which parses to the same model; `dropout` and `loss` are not in it.
  *
  * @param[out] text  [size], 160 characters are enough.
- * @retval CGP_EINVAL  Options that no model has.
+ * @retval CGP_EINVAL  A bad option; the message names it.
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text,
                                                       size_t size);

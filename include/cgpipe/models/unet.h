@@ -10,7 +10,7 @@
  * Each of encoder.i, bottleneck and decoder.j is B times: 3 x 3 convolution without bias, dropout of whole channels, instance
  * norm without parameters, leaky ReLU of slope 0.01. C 2^i channels in encoder i; 2^depth C in the bottleneck, whose last
  * convolution goes back to half of them; C 2^(i-1) where decoder meets encoder i. `down` is a 2 x 2 maximum, `up` doubles
- * pixels; where a side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] side by side. `segment` is
+ * pixels; where a side was odd, `up` is padded with zeros at the bottom and right; then [up, skip] concatenated. `segment` is
  * a 1 x 1 convolution without bias. 4 B (2 depth + 1) + 4 depth + 1 layers, `skip` of an encoder empty.
  *
  * Weights start as PyTorch's convolutions: uniform in +-1 / sqrt(fan_in).
@@ -32,9 +32,9 @@ typedef struct cgp_unet_options {
     int64_t channels; /**< C, even [64] */
     int depth;        /**< Times that sides are halved, 1 to 10 [5] */
     int64_t image;    /**< Height and width in pixels, at least 2^(depth + 1) [192] */
-    double dropout;   /**< Share of channels. [0.1] */
-    bool
-        loss; /**< Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
+    double dropout;   /**< Probability, of whole channels. [0.1] */
+    /** Input "masks" [image, image, 1] f32, 0 to 1, and a binary cross-entropy loss. [true] */
+    bool loss;
 } cgp_unet_options;
 
 /** The defaults in brackets above, with struct_size set. */
@@ -53,7 +53,7 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_unet_create(cgp_model **out,
                                                   const cgp_unet_options *options);
 
 /**
- * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; what is not named keeps its value.
+ * Parse "unet" or "unet:B=5,C=64,depth=5,image=192" into options; other options keep their values.
  *
  * @retval CGP_EINVAL  Unknown key (with the nearest), or a value that is no number or out of range.
  */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* weights.h -- weights as PyTorch's world publishes them, to a pipeline and from it.
+/* weights.h -- loads published PyTorch weights into a pipeline, and saves a pipeline's weights in that form.
  *
- *     cgp_model_spec named = cgp_model_spec_default();
- *     CGP_TRY(cgp_huggingface_read(&named.gpt2, "gpt2"));          a directory: its config.json
- *     CGP_TRY(cgp_model_spec_create(&model, &named));             and plan, and pipeline
+ *     cgp_model_spec spec = cgp_model_spec_default();
+ *     CGP_TRY(cgp_huggingface_read(&spec.gpt2, "gpt2"));          a directory: its config.json
+ *     CGP_TRY(cgp_model_spec_create(&model, &spec));              and plan, and pipeline
  *     CGP_TRY(cgp_weights_open(&weights, model, "gpt2"));          its tensors, names and shapes checked
  *     CGP_TRY(cgp_weights_load(weights, pipeline));
  *     cgp_weights_close(weights);
@@ -32,16 +32,16 @@ typedef struct cgp_weights cgp_weights; /* published weights that fit a model */
  * or, for weights in several files, model.safetensors.index.json and the files that it names.
  *
  * Every parameter and running statistic of the model is there once, with its shape, as F32, F16 or BF16; a missing
- * num_batches_tracked counts as 0. Names may come with or without "transformer.". Nothing else is there, but attention's masks
+ * num_batches_tracked counts as 0. Names may come with or without "transformer.". The only other tensors are attention's masks
  * (.attn.bias, .attn.masked_bias), and lm_head.weight where the model's head is tied to wte.weight: cgp_weights_load() then
- * checks that the two are equal. An index names plain files of its directory, and each tensor is in the file that it says.
+ * checks that the two are equal. An index names plain files of its directory, and each tensor is in its file of the index.
  *
  * @param[out] out    Owned by the caller, see cgp_weights_close().
  * @param[in]  model  Borrowed until cgp_weights_close().
  * @param[in]  path   Borrowed.
  *
  * @retval CGP_EIO      Missing or unreadable.
- * @retval CGP_EFORMAT  Damaged, or of another model: the message has file, tensor, what was expected and what is there.
+ * @retval CGP_EFORMAT  Damaged, or of another model: the message has file, tensor, expectation and value.
  * @retval CGP_EINVAL   The model has an i32 state of several numbers, which has no published form.   @retval CGP_ENOMEM
  *
  * Threads: any; a handle belongs to one thread at a time. Cost: reads headers, not data.
@@ -71,7 +71,7 @@ CGP_API void cgp_weights_close(cgp_weights *weights);
  * @param[in] model  Of the pipeline. Borrowed.
  * @param[in] path   Replaced whole or not at all.
  *
- * @retval CGP_EIO  Not written; what was there is untouched.   @retval CGP_ENOMEM  Likewise.   @retval CGP_EINVAL  As for
+ * @retval CGP_EIO  Not written; an existing file is untouched.   @retval CGP_ENOMEM  Likewise.   @retval CGP_EINVAL  As for
  * cgp_weights_open().
  *
  * Cost: memory as for cgp_weights_load().
@@ -80,16 +80,16 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_weights_save(cgp_pipeline *pipeline,
                                                    const cgp_model *model, const char *path);
 
 /**
- * Read what GPT-2 a Hugging Face directory has, from its config.json.
+ * Read the options of the GPT-2 in a Hugging Face directory, from its config.json.
  *
- * `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are one, and 0 if not. Keys that do not
- * matter for what is computed are ignored.
+ * `dropout` is that of the file if its three (resid_pdrop, embd_pdrop, attn_pdrop) are equal, and 0 if not. Keys that do not
+ * change the results are ignored.
  *
  * @param[in,out] options  Sizes, tied, gelu, eps, inner and dropout are set; unchanged on failure.
  *
  * @retval CGP_EIO      Missing or unreadable.
- * @retval CGP_EFORMAT  No JSON; another kind of model; a size that is missing, of another type or out of range; or what this
- *                      library does not compute (another activation, scale_attn_weights false, ...). The message says which.
+ * @retval CGP_EFORMAT  No JSON; another kind of model; a size that is missing, of another type or out of range; or a
+ *                      feature that is not supported (another activation, scale_attn_weights false, ...). The message names it.
  * @retval CGP_EINVAL   `options` is not from cgp_gpt2_options_default().   @retval CGP_ENOMEM
  *
  * Threads: any.
@@ -99,11 +99,11 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_huggingface_read(cgp_gpt2_options *options
 
 /**
  * Write a pipeline's GPT-2 as a Hugging Face directory, which GPT2LMHeadModel.from_pretrained() reads: model.safetensors, and
- * then config.json, without which the directory is none.
+ * last config.json.
  *
- * @param[in] options  As the model was made. Borrowed.
+ * @param[in] options  Of the model. Borrowed.
  * @param[in] model    Of the pipeline. Borrowed.
- * @param[in] directory   Exists. Each file is replaced whole or not at all.
+ * @param[in] directory  Exists. Each file is replaced whole or not at all.
  *
  * @retval CGP_EIO     Not written.   @retval CGP_EINVAL  A bad option; the message names it.   @retval CGP_ENOMEM
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_arrays.c -- CIFAR and MNIST from files of a few images: what comes out is what the bytes
- * say, and files that are not what they should be are refused with file, place and value. */
+/* test_data_in_memory.c -- CIFAR and MNIST from files of a few images: the samples are those of the bytes, and invalid files
+ * are refused with file, offset and value. */
 #include "directory.h"
 
 #include <cgpipe/images.h>
@@ -88,10 +88,10 @@ static cgp_data *open_cifar(int classes, bool augment) {
     return data;
 }
 
-/* The bytes of a picture, found back: v = (b - mean) / deviation, a line through the pixels. */
+/* Recover the bytes of a picture: v = (b - mean) / deviation, a line through the pixels. */
 static float picture[3 * PLANE];
 
-/* Tell whether the picture is image `i`, up to a line for each channel. */
+/* True if the picture is image `i`, up to a line for each channel. */
 static bool is_image(int i, int dx, int dy, bool mirrored) {
     for (int k = 0; k < 3; k++) {
         double slope = 0, low_b = 0, low_v = 0;
@@ -227,7 +227,7 @@ static void cifar_refused(const char *expected) {
     assert_message(expected);
 }
 
-static void files_that_are_no_cifar_are_refused(void **state) {
+static void invalid_cifar_files_are_refused(void **state) {
     (void)state;
     cifar_refused("data_batch_1.bin: no such file");
     write_cifar10();
@@ -296,7 +296,7 @@ static void mnist_refused(const char *expected) {
     assert_message(expected);
 }
 
-static void files_that_are_no_mnist_are_refused(void **state) {
+static void invalid_mnist_files_are_refused(void **state) {
     (void)state;
     static const struct {
         const char *name;
@@ -335,7 +335,7 @@ static void files_that_are_no_mnist_are_refused(void **state) {
     mnist_refused("labels-idx1-ubyte: at byte 4: expected labels, as many as images: 3, got 2");
 }
 
-static void gzipped_files_are_told(void **state) {
+static void gzipped_files_are_refused(void **state) {
     (void)state;
     static const uint8_t zipped[] = {0x1f, 0x8b, 8, 0, 0, 0, 0, 0};
     write_digits("t10k", 3);
@@ -345,7 +345,7 @@ static void gzipped_files_are_told(void **state) {
     mnist_refused("at byte 0: expected the magic 2051, got a gzipped file (gunzip it)");
 }
 
-static void the_identity_is_of_contents_and_options(void **state) {
+static void the_identity_covers_contents_and_options(void **state) {
     (void)state;
     char hex[4][65];
     write_digits("train", N);
@@ -370,11 +370,11 @@ int main(void) {
         TEST(training_values_have_mean_0_and_variance_1_in_each_channel),
         TEST(augmented_images_are_shifted_by_up_to_4_and_half_of_them_mirrored),
         TEST(cifar_100_has_fine_and_coarse_labels),
-        TEST(files_that_are_no_cifar_are_refused),
+        TEST(invalid_cifar_files_are_refused),
         TEST(mnist_stands_in_the_middle_of_a_larger_field_in_one_or_three_channels),
-        TEST(files_that_are_no_mnist_are_refused),
-        TEST(gzipped_files_are_told),
-        TEST(the_identity_is_of_contents_and_options),
+        TEST(invalid_mnist_files_are_refused),
+        TEST(gzipped_files_are_refused),
+        TEST(the_identity_covers_contents_and_options),
     };
     return cmocka_run_group_tests(tests, test_make_directory, test_remove_directory);
 }

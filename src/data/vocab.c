@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocabulary.c -- vocab.json and merges.txt, read strictly.
+/* vocab.c -- vocab.json and merges.txt, read strictly.
  *
  *     vocab.json   {"!": 0, ... "\u0120the": 262, ... "<|endoftext|>": 50256}
  *     merges.txt   #version: 0.2
  *                  \u0120 t        rank 0
  *                  \u0120t he      rank 1: makes the token "\u0120the"
  *
- * Tokens of a merge are looked up as they are written, in the JSON object: each byte has one
- * character, so what two make is written as the two, joined. */
-#include "data/vocabulary.h"
+ * Tokens of a merge are looked up in the JSON object in their printed form: each byte has one character, so the printed form
+ * of a merge is that of both tokens, joined. */
+#include "data/vocab.h"
 
 #include "base/base.h"
 #include "base/json.h"
@@ -26,7 +26,7 @@ enum {
 
 static const char end_of_text[] = "<|endoftext|>";
 
-/* --- tokens as they are written --- */
+/* --- printed tokens --- */
 
 /* The byte that a character stands for, -1 if none. The others, in order: 0 .. 0x20, 0x7f .. 0xa0,
  * 0xad. */
@@ -40,8 +40,7 @@ static int byte_of(int character) {
     return itself && character != 0xad ? character : -1;
 }
 
-/* Write the bytes of a token, none if `bytes` is NULL; returns how many, -1 if a character stands for
- * none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
+/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character stands for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;
@@ -98,7 +97,7 @@ static cgp_status read_object(json_t **out, const char *path) {
     return status;
 }
 
-/* Put the length of a token, one more than it is, where its end will be: 0 is none yet. */
+/* Store the length of a token + 1 at the index of its end: 0 is none yet. */
 static cgp_status measure_token(cgp__vocab *v, const char *key, const json_t *value,
                                 const char *path) {
     const int64_t length = token_bytes(key, NULL), id = json_integer_value(value);
@@ -121,7 +120,7 @@ static cgp_status measure_token(cgp__vocab *v, const char *key, const json_t *va
     return CGP_OK;
 }
 
-/* Which token is which byte. */
+/* Find the token of each byte. */
 static cgp_status find_bytes(cgp__vocab *v, const char *path) {
     for (int i = 0; i < 256; i++)
         v->of_byte[i] = -1;
@@ -162,7 +161,7 @@ static cgp_status take_tokens(cgp__vocab *v, json_t *tokens, const char *path) {
 
 /* --- merges.txt --- */
 
-/* The file that is read, and where. */
+/* The state of reading merges.txt. */
 typedef struct merges {
     const char *path;
     const uint8_t *text;
@@ -224,7 +223,7 @@ static cgp_status take_row(cgp__vocab *v, merges *m) {
     return CGP_OK;
 }
 
-/* Free slots for as many merges as there are lines, and as many again. */
+/* Allocate twice as many slots as there are lines. */
 static cgp_status make_slots(cgp__vocab *v, const merges *m) {
     uint64_t lines = 1, slots = 16;
     for (int64_t i = 0; i < m->size; i++)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_data_directories.c -- directories of images: classes by name, every image once a pass, the same bits
- * whatever the workers, and what happens to broken files. */
+/* test_data_image_folder.c -- image folders: classes by name, every image once a pass, the same bits with any number of
+ * workers, and broken files. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
 #include "pictures.h"
@@ -15,7 +15,7 @@ static test_image file;
 
 /* --- directories --- */
 
-/* A plain picture: its colour is its name. 32 x 32, so that nothing depends on the crop. */
+/* A picture of one colour, its identity. 32 x 32, so that the crop does not matter. */
 static void write_image(const char *name, uint8_t red, uint8_t green) {
     uint8_t pixels[32 * 32 * 3];
     for (int i = 0; i < 32 * 32; i++) {
@@ -56,28 +56,28 @@ static void make_classes(const char *root) {
 static float picture[COUNT][VALUES];
 static int32_t labels[COUNT];
 
-static cgp_images_options small(void) {
-    cgp_images_options options = cgp_images_options_default();
+static cgp_image_folder_options small(void) {
+    cgp_image_folder_options options = cgp_image_folder_options_default();
     options.size = SIZE;
     options.validation_fraction = 0.25;
     options.seed = 11;
     return options;
 }
 
-static cgp_data *open_directory(const char *root, const cgp_images_options *options) {
+static cgp_data *open_directory(const char *root, const cgp_image_folder_options *options) {
     cgp_data *data = NULL;
-    assert_ok(cgp_data_images(&data, test_path_of(root), options));
+    assert_ok(cgp_data_image_folder(&data, test_path_of(root), options));
     return data;
 }
 
-/* The byte that a value comes from. */
+/* The byte of a value. */
 static int byte_of(const float *pixels, int channel) {
     static const float mean[] = {0.485f, 0.456f, 0.406f},
                        deviation[] = {0.229f, 0.224f, 0.225f};
     return (int)lroundf((pixels[channel] * deviation[channel] + mean[channel]) * 255);
 }
 
-/* Which image a sample is, 8 x class + number, after checking that it is so everywhere. */
+/* The image of a sample, 8 x class + number, after checking all of its pixels. */
 static int image_of(int sample) {
     const int red = byte_of(picture[sample], 0), green = byte_of(picture[sample], 1);
     for (int i = 0; i < SIZE * SIZE; i++) {
@@ -87,7 +87,7 @@ static int image_of(int sample) {
     return 8 * ((red + 10) / 80) + (green + 10) / 30;
 }
 
-/* --- laws --- */
+/* --- properties --- */
 
 static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void **state) {
     (void)state;
@@ -95,7 +95,7 @@ static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void *
     test_write_file(test_path_of("set/notes.txt"), "no class", 8);
     test_write_file(test_path_of("set/bee/notes.txt"), "no image", 8);
     make_directory("set/.hidden");
-    const cgp_images_options options = small();
+    const cgp_image_folder_options options = small();
     cgp_data *data = open_directory("set", &options);
     assert_int_equal(cgp_data_classes(data), 3);
     assert_string_equal(cgp_data_class_name(data, 0), "Ant");
@@ -120,7 +120,7 @@ static void classes_are_the_sorted_names_and_each_image_comes_once_a_pass(void *
     cgp_data_destroy(data);
 }
 
-/* Reads here and there, with turns and another split between, are those of no workers at all. */
+/* Reads in any order, with the other split between, are the same as without workers. */
 static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(void **state) {
     (void)state;
     static float expected[COUNT][VALUES];
@@ -130,7 +130,7 @@ static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(vo
     static const int workers[] = {0, 1, 2, 5};
     make_classes("set");
     for (int i = 0; i < 4; i++) {
-        cgp_images_options options = small();
+        cgp_image_folder_options options = small();
         options.workers = workers[i];
         all[i] = open_directory("set", &options);
     }
@@ -154,11 +154,11 @@ static void any_number_of_workers_gives_the_same_bits_in_any_order_of_reading(vo
         cgp_data_destroy(all[i]);
 }
 
-static void seeds_and_passes_cut_and_mirror_anew_and_plain_does_not(void **state) {
+static void crops_depend_on_seed_and_pass_but_for_plain(void **state) {
     (void)state;
     static float again[VALUES];
     uint8_t pixels[32 * 32 * 3];
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     options.validation_fraction = 0;
     make_directory("set");
     make_directory("set/one");
@@ -181,10 +181,10 @@ static void seeds_and_passes_cut_and_mirror_anew_and_plain_does_not(void **state
     }
 }
 
-static void passes_end_after_a_whole_number_of_batches_where_that_is_asked_for(void **state) {
+static void with_drop_last_passes_end_after_whole_batches(void **state) {
     (void)state;
     make_classes("set");
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     options.drop_last = 5;
     cgp_data *data = open_directory("set", &options);
     int left_out[COUNT] = {0};
@@ -204,15 +204,15 @@ static void passes_end_after_a_whole_number_of_batches_where_that_is_asked_for(v
     cgp_data_destroy(data);
     options.drop_last = 19;
     data = NULL;
-    assert_status(cgp_data_images(&data, test_path_of("set"), &options), CGP_EINVAL);
+    assert_status(cgp_data_image_folder(&data, test_path_of("set"), &options), CGP_EINVAL);
     assert_message("set: has 18 training images, expected at least drop_last, 19");
 }
 
-static void a_validation_directory_has_images_of_its_own_and_the_same_classes(void **state) {
+static void a_validation_directory_has_separate_images_and_the_same_classes(void **state) {
     (void)state;
     make_classes("set");
     make_classes("other");
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     char path[128];
     snprintf(path, sizeof path, "%s", test_path_of("other"));
     options.validation_directory = path;
@@ -225,12 +225,12 @@ static void a_validation_directory_has_images_of_its_own_and_the_same_classes(vo
     cgp_data_destroy(data);
     data = NULL;
     assert_int_equal(rename(test_path_of("other/bee"), test_path_of("other/bees")), 0);
-    assert_status(cgp_data_images(&data, test_path_of("set"), &options), CGP_EINVAL);
+    assert_status(cgp_data_image_folder(&data, test_path_of("set"), &options), CGP_EINVAL);
     assert_message("other: class 1: expected the classes of ");
     assert_message("there it is \"bee\", got \"bees\"");
     assert_int_equal(rename(test_path_of("other/bees"), test_path_of("other/bee")), 0);
     make_directory("other/dog");
-    assert_status(cgp_data_images(&data, test_path_of("set"), &options), CGP_EINVAL);
+    assert_status(cgp_data_image_folder(&data, test_path_of("set"), &options), CGP_EINVAL);
     assert_message("class 3: expected the classes of ");
     assert_message("there it is none, got \"dog\"");
     assert_null(data);
@@ -250,7 +250,7 @@ static void the_next_good_image_takes_the_place_of_a_broken_one(void **state) {
     make_classes("set");
     break_bees();
     for (int workers = 0; workers < 4; workers += 3) {
-        cgp_images_options options = small();
+        cgp_image_folder_options options = small();
         options.workers = workers;
         cgp_data *data = open_directory("set", &options);
         for (int pass = 0; pass < 2; pass++) {
@@ -280,7 +280,7 @@ a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read(v
     make_classes("set");
     break_bees();
     for (int workers = 0; workers < 4; workers += 3) {
-        cgp_images_options options = small();
+        cgp_image_folder_options options = small();
         options.strict = true;
         options.workers = workers;
         cgp_data *data = open_directory("set", &options);
@@ -295,13 +295,13 @@ a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read(v
     }
 }
 
-static void a_directory_without_a_single_good_image_is_told(void **state) {
+static void a_directory_without_a_good_image_is_refused(void **state) {
     (void)state;
     make_directory("set");
     make_directory("set/a");
     test_write_file(test_path_of("set/a/1.png"), "", 0);
     test_write_file(test_path_of("set/a/2.png"), "xxxx", 4);
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     options.validation_fraction = 0;
     cgp_data *data = open_directory("set", &options);
     assert_status(cgp_data_read(data, CGP_SPLIT_TRAIN, 0, 1, picture, labels), CGP_EFORMAT);
@@ -309,10 +309,10 @@ static void a_directory_without_a_single_good_image_is_told(void **state) {
     cgp_data_destroy(data);
 }
 
-static void a_file_that_went_away_is_an_error_and_not_left_out(void **state) {
+static void a_file_that_disappears_is_an_error(void **state) {
     (void)state;
     make_classes("set");
-    const cgp_images_options options = small();
+    const cgp_image_folder_options options = small();
     cgp_data *data = open_directory("set", &options);
     char hex[65];
     assert_int_equal(unlink(test_path_of("set/cat/7.jpeg")), 0);
@@ -322,19 +322,19 @@ static void a_file_that_went_away_is_an_error_and_not_left_out(void **state) {
     cgp_data_destroy(data);
 }
 
-/* --- what is no such directory --- */
+/* --- refusals --- */
 
-static void refused(const char *root, const cgp_images_options *options, cgp_status expected,
-                    const char *message) {
+static void refused(const char *root, const cgp_image_folder_options *options,
+                    cgp_status expected, const char *message) {
     cgp_data *data = NULL;
-    assert_status(cgp_data_images(&data, test_path_of(root), options), expected);
+    assert_status(cgp_data_image_folder(&data, test_path_of(root), options), expected);
     assert_null(data);
     assert_message(message);
 }
 
-static void directories_that_are_no_classes_of_images_are_refused(void **state) {
+static void directories_without_classes_of_images_are_refused(void **state) {
     (void)state;
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     refused("set", &options, CGP_EIO, "set: no such file");
     make_directory("set");
     refused("set", &options, CGP_EINVAL,
@@ -345,7 +345,7 @@ static void directories_that_are_no_classes_of_images_are_refused(void **state) 
     refused("set", &options, CGP_EINVAL, "set/a: expected images of a class, names in .jpg");
     write_image("set/a/1.png", 1, 1);
     refused("set", &options, CGP_EINVAL,
-            "set/a: a validation share of 0.25 leaves none of its 1 images for training");
+            "set/a: a validation fraction of 0.25 leaves none of its 1 images for training");
     options.validation_fraction = 1;
     refused("set", &options, CGP_EINVAL,
             "validation_fraction is at least 0 and below 1, got 1");
@@ -360,10 +360,10 @@ static void directories_that_are_no_classes_of_images_are_refused(void **state) 
     refused("set", &options, CGP_EINVAL, "drop_last is at least 0, got -1");
 }
 
-static void the_identity_is_of_names_inside_sizes_and_options(void **state) {
+static void the_identity_covers_names_sizes_and_options(void **state) {
     (void)state;
     char hex[5][65];
-    cgp_images_options options = small();
+    cgp_image_folder_options options = small();
     make_classes("set");
     make_classes("copy");
     cgp_data *data[5] = {open_directory("set", &options), open_directory("copy", &options)};
@@ -403,15 +403,15 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(classes_are_the_sorted_names_and_each_image_comes_once_a_pass),
         TEST(any_number_of_workers_gives_the_same_bits_in_any_order_of_reading),
-        TEST(seeds_and_passes_cut_and_mirror_anew_and_plain_does_not),
-        TEST(passes_end_after_a_whole_number_of_batches_where_that_is_asked_for),
-        TEST(a_validation_directory_has_images_of_its_own_and_the_same_classes),
+        TEST(crops_depend_on_seed_and_pass_but_for_plain),
+        TEST(with_drop_last_passes_end_after_whole_batches),
+        TEST(a_validation_directory_has_separate_images_and_the_same_classes),
         TEST(the_next_good_image_takes_the_place_of_a_broken_one),
         TEST(a_broken_image_is_refused_where_that_is_asked_for_and_others_can_still_be_read),
-        TEST(a_directory_without_a_single_good_image_is_told),
-        TEST(a_file_that_went_away_is_an_error_and_not_left_out),
-        TEST(directories_that_are_no_classes_of_images_are_refused),
-        TEST(the_identity_is_of_names_inside_sizes_and_options),
+        TEST(a_directory_without_a_good_image_is_refused),
+        TEST(a_file_that_disappears_is_an_error),
+        TEST(directories_without_classes_of_images_are_refused),
+        TEST(the_identity_covers_names_sizes_and_options),
     };
     return cmocka_run_group_tests(tests, make_all, remove_tree_after);
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* vocabulary.h -- the tokens of a byte-pair encoding, and which pairs of them merge. */
+/* vocab.h -- the tokens and merges of a byte-pair encoding. */
 #ifndef CGP_SRC_DATA_VOCAB_H
 #define CGP_SRC_DATA_VOCAB_H
 
 #include <cgpipe/base.h>
 
-/* left and right become `made`; the least rank comes first. */
+/* left and right merge to `made`; the least rank comes first. */
 typedef struct cgp__pair {
     int32_t left, right, made, rank; /* made < 0: a free slot */
 } cgp__pair;
@@ -20,11 +20,11 @@ typedef struct cgp__vocab {
     uint64_t mask;
 } cgp__vocab;
 
-/* Read both files (tokenizer.h has the rules). `*vocabulary` is zero before; release it in any case. */
+/* Read both files (tokenizer.h has the rules). `*vocab` is zero before; release it in any case. */
 cgp_status cgp__vocab_read(cgp__vocab *vocab, const char *tokens_path, const char *merges_path);
 void cgp__vocab_release(cgp__vocab *vocab);
 
-/* The slot of a pair, or the free one where it would be. */
+/* The slot of a pair, or the free one for it. */
 static inline cgp__pair *cgp__vocab_slot(const cgp__vocab *v, int32_t left, int32_t right) {
     const uint64_t key = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     uint64_t slot = (key * 0x9E3779B97F4A7C15u) >> 24;

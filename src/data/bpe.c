@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* words_merge.c -- the bytes of a word become tokens.
+/* bpe.c -- merges the bytes of a word to tokens.
  *
- *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges that neighbours have
- *     lo  - w - e - r        the least (rank, position) is taken; its right symbol leaves the list,
- *     lo  - w - er           and the pairs with the new one's neighbours are put in
+ *     l - o - w - e - r      symbols: a list, linked both ways; a heap of the merges of neighbours
+ *     lo  - w - e - r        the least (rank, position) is applied; its right symbol leaves the list,
+ *     lo  - w - er           and the pairs with the new one's neighbours are pushed
  *     low - er
  *
- * A merge in the heap is out of date if its symbols have changed since; it is known by what it makes: a pair at
- * the same position that makes the same token has the same bytes, hence is the same pair. n bytes put at most
- * (n - 1) + 2 (n - 1) merges into the heap. */
+ * A merge in the heap is stale if its symbols have changed since; its result identifies it: a pair at one position that
+ * makes one token has the same bytes, hence is the same pair. n bytes push at most (n - 1) + 2 (n - 1) merges. */
+#include "data/bpe.h"
+
 #include "base/base.h"
-#include "data/words.h"
 
 #include <stdlib.h>
 
@@ -28,8 +28,8 @@ static bool comes_first(const merge *a, const merge *b) {
     return a->rank != b->rank ? a->rank < b->rank : a->position < b->position;
 }
 
-static void put(cgp__merger *m, merge new) {
-    int64_t at = m->waiting++;
+static void push(cgp__bpe *m, merge new) {
+    int64_t at = m->n_heap++;
     while (at > 0 && comes_first(&new, &m->heap[(at - 1) / 2])) {
         m->heap[at] = m->heap[(at - 1) / 2];
         at = (at - 1) / 2;
@@ -37,12 +37,11 @@ static void put(cgp__merger *m, merge new) {
     m->heap[at] = new;
 }
 
-static merge take(cgp__merger *m) {
-    const merge first = m->heap[0], last = m->heap[--m->waiting];
+static merge pop(cgp__bpe *m) {
+    const merge first = m->heap[0], last = m->heap[--m->n_heap];
     int64_t at = 0;
-    for (int64_t child = 1; child < m->waiting; child = 2 * at + 1) {
-        if (child + 1 < m->waiting && comes_first(&m->heap[child + 1], &m->heap[child]))
-            child++;
+    for (int64_t child = 1; child < m->n_heap; child = 2 * at + 1) {
+        if (child + 1 < m->n_heap && comes_first(&m->heap[child + 1], &m->heap[child])) child++;
         if (!comes_first(&m->heap[child], &last)) break;
         m->heap[at] = m->heap[child];
         at = child;
@@ -53,15 +52,15 @@ static merge take(cgp__merger *m) {
 
 /* --- symbols --- */
 
-/* Put in the merge of a symbol and the next, if they have one. */
-static void put_pair(cgp__merger *m, const cgp__vocab *v, int32_t position) {
+/* Push the merge of a symbol and the next, if they have one. */
+static void push_pair(cgp__bpe *m, const cgp__vocab *v, int32_t position) {
     const symbol *left = &m->symbols[position];
     if (left->next < 0) return;
     const cgp__pair *pair = cgp__vocab_slot(v, left->id, m->symbols[left->next].id);
-    if (pair->made >= 0) put(m, (merge){pair->rank, position, pair->made});
+    if (pair->made >= 0) push(m, (merge){pair->rank, position, pair->made});
 }
 
-static void apply(cgp__merger *m, const cgp__vocab *v, merge chosen) {
+static void apply(cgp__bpe *m, const cgp__vocab *v, merge chosen) {
     symbol *left = &m->symbols[chosen.position];
     if (left->id < 0 || left->next < 0) return;
     symbol *right = &m->symbols[left->next];
@@ -70,42 +69,42 @@ static void apply(cgp__merger *m, const cgp__vocab *v, merge chosen) {
     left->next = right->next;
     right->id = -1;
     if (left->next >= 0) m->symbols[left->next].previous = chosen.position;
-    if (left->previous >= 0) put_pair(m, v, left->previous);
-    put_pair(m, v, chosen.position);
+    if (left->previous >= 0) push_pair(m, v, left->previous);
+    push_pair(m, v, chosen.position);
 }
 
-static cgp_status ensure_capacity(cgp__merger *m, int64_t size) {
+static cgp_status ensure_capacity(cgp__bpe *m, int64_t size) {
     if (size <= m->capacity) return CGP_OK;
     int64_t capacity = m->capacity ? m->capacity : 64;
     while (capacity < size)
         capacity *= 2;
-    cgp__merger_release(m);
+    cgp__bpe_release(m);
     m->symbols = cgp__calloc((size_t)capacity, sizeof *m->symbols);
     m->heap = cgp__calloc((size_t)capacity, 3 * sizeof *m->heap);
     m->capacity = m->symbols && m->heap ? capacity : 0;
     if (m->capacity > 0) return CGP_OK;
-    cgp__merger_release(m);
+    cgp__bpe_release(m);
     return cgp__no_memory("tokenizer: a word", (size_t)capacity * 3 * sizeof *m->heap);
 }
 
-cgp_status cgp__merger_run(cgp__merger *m, const cgp__vocab *v, const uint8_t *word,
-                           int64_t size, int32_t *ids, int64_t *count) {
+cgp_status cgp__bpe_encode(cgp__bpe *m, const cgp__vocab *v, const uint8_t *word, int64_t size,
+                           int32_t *ids, int64_t *count) {
     CGP_TRY(ensure_capacity(m, size));
-    m->waiting = 0;
+    m->n_heap = 0;
     for (int32_t i = 0; i < size; i++)
         m->symbols[i] = (symbol){v->of_byte[word[i]], i - 1, i + 1 < size ? i + 1 : -1};
     for (int32_t i = 0; i < size; i++)
-        put_pair(m, v, i);
-    while (m->waiting > 0)
-        apply(m, v, take(m));
+        push_pair(m, v, i);
+    while (m->n_heap > 0)
+        apply(m, v, pop(m));
     *count = 0;
     for (int32_t i = 0; i >= 0; i = m->symbols[i].next)
         ids[(*count)++] = m->symbols[i].id;
     return CGP_OK;
 }
 
-void cgp__merger_release(cgp__merger *m) {
+void cgp__bpe_release(cgp__bpe *m) {
     free(m->heap);
     free(m->symbols);
-    *m = (cgp__merger){0};
+    *m = (cgp__bpe){0};
 }

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_models_text.c -- ResNet, AmoebaNet-D and U-Net by their text: what it says, what is refused. */
+/* test_models_spec.c -- the specs of ResNet, AmoebaNet-D and U-Net: their options, and refusals. */
 #include "directory.h"
 
 #include <cgpipe/models/spec.h>
 
-static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
+static void a_spec_has_all_sizes_and_parses_to_the_same_model(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"gpt2", "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024"},
@@ -34,7 +34,7 @@ static void text_has_all_sizes_and_parses_to_the_same_model(void **state) {
     }
 }
 
-static void text_has_a_point_in_every_locale(void **state) {
+static void a_spec_has_a_decimal_point_in_every_locale(void **state) {
     (void)state;
     static const char text[] =
         "gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,eps=1.5e-05";
@@ -61,7 +61,7 @@ static void text_has_a_point_in_every_locale(void **state) {
         assert_status(others[i], CGP_EINVAL);
 }
 
-static void text_is_cut_to_the_capacity_it_has(void **state) {
+static void a_spec_is_cut_to_its_size(void **state) {
     (void)state;
     cgp_model_spec spec = cgp_model_spec_default();
     assert_ok(cgp_model_spec_parse(&spec, "amoebanetd:maxpool=max,old=1"));
@@ -76,8 +76,8 @@ static void text_is_cut_to_the_capacity_it_has(void **state) {
     }
 }
 
-/* Refused by parsing or by making the model. */
-static void bad_text_is_refused_with_a_way_out(void **state) {
+/* Assert that parsing, or making the model, is refused. */
+static void bad_specs_are_refused_with_a_way_out(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"resnt101", "resnt101: unknown model (did you mean resnet?)"},
@@ -153,7 +153,7 @@ static void bad_options_are_refused(void **state) {
     assert_null(model);
 }
 
-/* Sizes that parse, but whose tensors nobody can count. */
+/* Sizes that parse, but whose tensors are too many to count. */
 static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **state) {
     (void)state;
     static const char *const texts[] = {"resnet101:width=1048576,image=16384",
@@ -173,10 +173,10 @@ static void sizes_beyond_all_memory_are_refused_and_nothing_overflows(void **sta
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(text_has_all_sizes_and_parses_to_the_same_model),
-        cmocka_unit_test_setup(text_has_a_point_in_every_locale, test_empty_before),
-        cmocka_unit_test(text_is_cut_to_the_capacity_it_has),
-        cmocka_unit_test(bad_text_is_refused_with_a_way_out),
+        cmocka_unit_test(a_spec_has_all_sizes_and_parses_to_the_same_model),
+        cmocka_unit_test_setup(a_spec_has_a_decimal_point_in_every_locale, test_empty_before),
+        cmocka_unit_test(a_spec_is_cut_to_its_size),
+        cmocka_unit_test(bad_specs_are_refused_with_a_way_out),
         cmocka_unit_test(bad_options_are_refused),
         cmocka_unit_test(sizes_beyond_all_memory_are_refused_and_nothing_overflows),
     };

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* outline.c -- see outline.h. Seven of the shapes are polygons, the others are put together from
- * circles:
+/* signed_distance.c -- see signed_distance.h. Seven of the shapes are polygons, the others are combined from circles:
  *
  *     outside of a   -d(a)          both a and b    max(d(a), d(b))
  *
- * The distance to a polygon is that to the nearest of its sides; a point is inside if a ray from
- * it to the right crosses an odd number of them. */
-#include "data/outline.h"
+ * The distance to a polygon is that to its nearest side; a point is inside if a ray from it to the right crosses an odd
+ * number of sides. */
+#include "data/signed_distance.h"
 
 #include <math.h>
 #include <stdbool.h>
@@ -24,7 +23,7 @@ typedef struct polygon {
     cgp__point corners[CORNERS];
 } polygon;
 
-static const polygon polygons[CGP__OUTLINES] = {
+static const polygon polygons[CGP__SHAPES] = {
     [SQUARE] = {4, {{0.7, 0.7}, {-0.7, 0.7}, {-0.7, -0.7}, {0.7, -0.7}}},
     [FRAME] = {4, {{0.7, 0.7}, {-0.7, 0.7}, {-0.7, -0.7}, {0.7, -0.7}}},
     [TRIANGLE] = {3, {{1, 0}, {-0.5, 0.866}, {-0.5, -0.866}}},
@@ -64,13 +63,13 @@ static const polygon polygons[CGP__OUTLINES] = {
     [BAR] = {4, {{0.97, 0.22}, {-0.97, 0.22}, {-0.97, -0.22}, {0.97, -0.22}}},
 };
 
-const char *cgp__outline_name(int outline) {
-    static const char *const names[CGP__OUTLINES] = {
+const char *cgp__shape_name(int shape) {
+    static const char *const names[CGP__SHAPES] = {
         [DISC] = "disc",         [RING] = "ring", [SQUARE] = "square", [FRAME] = "frame",
         [TRIANGLE] = "triangle", [STAR] = "star", [CROSS] = "cross",   [CRESCENT] = "crescent",
         [ARROW] = "arrow",       [BAR] = "bar",
     };
-    return names[outline];
+    return names[shape];
 }
 
 double cgp__segment_distance2(cgp__point p, cgp__point a, cgp__point b) {
@@ -98,9 +97,9 @@ static double circle_distance(cgp__point p, double x, double radius) {
     return sqrt((p.x - x) * (p.x - x) + p.y * p.y) - radius;
 }
 
-double cgp__outline_distance(int outline, cgp__point p) {
+double cgp__signed_distance(int shape, cgp__point p) {
     const double hole = 1 / FRAME_HOLE;
-    switch (outline) {
+    switch (shape) {
     case DISC:
         return circle_distance(p, 0, 1);
     case RING:
@@ -112,6 +111,6 @@ double cgp__outline_distance(int outline, cgp__point p) {
                     -FRAME_HOLE * polygon_distance(&polygons[FRAME],
                                                    (cgp__point){p.x * hole, p.y * hole}));
     default:
-        return polygon_distance(&polygons[outline], p);
+        return polygon_distance(&polygons[shape], p);
     }
 }

@@ -1,0 +1,129 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequences.c -- a stream of tokens, cut into sequences, shuffled for each pass.
+ *
+ *     stream      a b c d e f g h i j k l m n        T = 4, validation fraction 0.3
+ *     sequence 0  a b c d|e                          training: sequences 0, 1
+ *     sequence 1          e f g h|i                  validation: ceil(0.3 * 3) = 1, the last
+ *     sequence 2                  i j k l|m          the token after | is the last target only
+ *
+ * n = (tokens - 1) / T sequences; the rest at the end (n) is not used. Validation files of their own are cut in the same
+ * way, and all sequences above are training. */
+#include "data/sequences.h"
+#include "base/base.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* --- options --- */
+
+static cgp_status check_paths(const cgp__sequence_options *options) {
+    if (options->n_paths[0] < 1)
+        return cgp_fail(CGP_EINVAL, "%s: needs at least one file, got %d", options->name,
+                        options->n_paths[0]);
+    if (options->n_paths[1] < 0 || (options->n_paths[1] > 0 && !options->paths[1]))
+        return cgp_fail(CGP_EINVAL,
+                        "%s: validation_paths has n_validation_paths >= 0 entries, got %s "
+                        "and %d",
+                        options->options, options->paths[1] ? "a list" : "NULL",
+                        options->n_paths[1]);
+    for (int k = 0; k < 2; k++) {
+        for (int i = 0; i < options->n_paths[k]; i++) {
+            if (!options->paths[k][i])
+                return cgp_fail(CGP_EINVAL,
+                                "%s: expected the name of a file at index %d, got NULL",
+                                options->name, i);
+        }
+    }
+    return CGP_OK;
+}
+
+cgp_status cgp__sequences_check(const cgp__sequence_options *options) {
+    if (options->length < 1 || options->length > INT32_MAX)
+        return cgp_fail(CGP_EINVAL, "%s: sequence is between 1 and %d, got %" PRId64,
+                        options->options, INT32_MAX, options->length);
+    CGP_TRY(check_paths(options));
+    const bool fits = options->validation_fraction >= 0 &&
+                      options->validation_fraction < 1; /* false for NaN too */
+    if (!fits && options->n_paths[1] == 0)
+        return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g",
+                        options->options, options->validation_fraction);
+    return CGP_OK;
+}
+
+/* --- cutting --- */
+
+/* The least number of sequences of which one is left for training. */
+static int64_t sequences_needed(double fraction) {
+    int64_t n = (int64_t)(1.0 / (1.0 - fraction));
+    while (n < 1 || n - cgp__data_validation_count(fraction, n) < 1)
+        n++;
+    return n;
+}
+
+/* Count the sequences of a stream; fewer than `need`, which `purpose` names, are refused. */
+static cgp_status count_sequences(const cgp__sequence_options *options, int stream,
+                                  int64_t tokens, int64_t need, const char *purpose,
+                                  int64_t *n) {
+    const int64_t length = options->length;
+    const char *name =
+        options->n_paths[stream] == 1 ? options->paths[stream][0] : options->name;
+    int64_t need_tokens = 0;
+    if (__builtin_mul_overflow(need, length, &need_tokens) ||
+        __builtin_add_overflow(need_tokens, 1, &need_tokens))
+        need_tokens = INT64_MAX;
+    *n = (tokens - 1) / length;
+    if (*n < need)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: needs at least %" PRId64 " %s for %s of T = %" PRId64
+                        " %s, got %" PRId64 " (a smaller T, or %s)",
+                        name, need_tokens, options->unit, purpose, length, options->unit,
+                        tokens, options->more);
+    if (*n > UINT32_MAX)
+        return cgp_fail(CGP_EINVAL, "%s: at most %u sequences, got %" PRId64 " (a larger T)",
+                        name, UINT32_MAX, *n);
+    return CGP_OK;
+}
+
+cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
+                              const int64_t tokens[2]) {
+    int64_t *samples = sequences->base.samples, n = 0;
+    cgp__data_set_tokens(&sequences->base, options->vocab, options->length);
+    sequences->base.wraps = true;
+    sequences->separate = options->n_paths[1] > 0;
+    sequences->validation_fraction = sequences->separate ? 0 : options->validation_fraction;
+    const char *purpose = sequences->validation_fraction > 0
+                              ? "one training sequence and a validation fraction"
+                              : "one training sequence";
+    CGP_TRY(count_sequences(options, 0, tokens[0],
+                            sequences_needed(sequences->validation_fraction), purpose, &n));
+    samples[CGP_SPLIT_VALIDATION] =
+        cgp__data_validation_count(sequences->validation_fraction, n);
+    samples[CGP_SPLIT_TRAIN] = n - samples[CGP_SPLIT_VALIDATION];
+    if (sequences->separate)
+        CGP_TRY(count_sequences(options, 1, tokens[1], 1, "one validation sequence",
+                                &samples[CGP_SPLIT_VALIDATION]));
+    return cgp__shuffle_create(&sequences->shuffle, options->name,
+                               (uint32_t)samples[CGP_SPLIT_TRAIN], options->seed);
+}
+
+void cgp__sequences_release(cgp__sequences *sequences) {
+    cgp__shuffle_release(&sequences->shuffle);
+}
+
+/* --- from position to sequence --- */
+
+cgp__sequence cgp__sequences_at(cgp__sequences *sequences, cgp_split split, int64_t position) {
+    const int64_t n_train = sequences->base.samples[CGP_SPLIT_TRAIN];
+    const int64_t length = sequences->base.sequence;
+    if (split == CGP_SPLIT_VALIDATION && sequences->separate)
+        return (cgp__sequence){1, position * length};
+    if (split == CGP_SPLIT_VALIDATION) return (cgp__sequence){0, (n_train + position) * length};
+    return (cgp__sequence){0, cgp__shuffle_at(&sequences->shuffle, position) * length};
+}
+
+cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash) {
+    uint64_t fraction_bits; /* of the double: its text depends on the locale */
+    memcpy(&fraction_bits, &sequences->validation_fraction, sizeof fraction_bits);
+    return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
+                              sequences->shuffle.seed, fraction_bits, sequences->separate);
+}

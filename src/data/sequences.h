@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sequences.h -- from a position to a sequence of a token stream, for text and token files.
+ *
+ * A *stream* is the tokens of several files, joined. Stream 0 is of the training files; stream 1 of the validation files, if
+ * there are any. */
+#ifndef CGP_SRC_DATA_SEQUENCES_H
+#define CGP_SRC_DATA_SEQUENCES_H
+
+#include "data/shuffle.h"
+#include "data/source.h"
+
+/* The options that text and tokens have in common, and names for messages. */
+typedef struct cgp__sequence_options {
+    const char *name;    /* "text" */
+    const char *options; /* "text options" */
+    const char *unit;    /* "bytes" */
+    const char *more;    /* "a longer text" */
+    int64_t vocab, length;
+    double validation_fraction;
+    uint64_t seed;
+    const char *const *paths[2]; /* of each stream; borrowed */
+    int n_paths[2];
+} cgp__sequence_options;
+
+/* First member of a kind that has sequences. */
+typedef struct cgp__sequences {
+    cgp_data base;
+    cgp__shuffle shuffle;       /* of training sequences */
+    double validation_fraction; /* 0 if validation is stream 1 */
+    bool separate;              /* validation is stream 1, not the end of stream 0 */
+} cgp__sequences;
+
+/* The beginning of a sequence. It has T tokens and one more. */
+typedef struct cgp__sequence {
+    int stream;
+    int64_t first;
+} cgp__sequence;
+
+/* Refuse options out of range and streams without a path. */
+cgp_status cgp__sequences_check(const cgp__sequence_options *options);
+
+/* Cut streams of tokens[0] and tokens[1] tokens. `sequences` is zero before, but for base.kind. */
+cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
+                              const int64_t tokens[2]);
+
+/* The sequence at a position of a split. Makes the permutation of the position's pass. */
+cgp__sequence cgp__sequences_at(cgp__sequences *sequences, cgp_split split, int64_t position);
+
+cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash);
+
+/* Free what cgp__sequences_cut() allocated, not `sequences` itself. */
+void cgp__sequences_release(cgp__sequences *sequences);
+
+#endif
