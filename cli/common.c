@@ -2,16 +2,11 @@
 /* common.c -- see common.h. */
 #include "common.h"
 
-#include <cgpipe/checkpoint.h>
-
-#include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* --- errors and memory --- */
 
@@ -60,16 +55,6 @@ void *cli_calloc(size_t count, size_t bytes) {
     exit(CLI_FAILED);
 }
 
-FILE *cli_asked(const cli_run_options *options) {
-    return options->json && strcmp(options->json, "-") == 0 ? stderr : stdout;
-}
-
-FILE *cli_text(const cli_run_options *options) {
-    static FILE *nowhere;
-    if (options->quiet && !nowhere) nowhere = fopen("/dev/null", "we");
-    return options->quiet && nowhere ? nowhere : cli_asked(options);
-}
-
 /* --- numbers as text --- */
 
 double cli_plain(double value) {
@@ -94,25 +79,6 @@ double cli_mib(int64_t bytes) {
 
 double cli_gib(int64_t bytes) {
     return cli_mib(bytes) / 1024.0;
-}
-
-/* --- files --- */
-
-cgp_status cli_file_check(const char *path) {
-    struct stat info;
-    const char *slash = strrchr(path, '/');
-    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file name", path);
-    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
-    if (!directory) return cgp_fail(CGP_ENOMEM, "out of memory");
-    cgp_status status = CGP_OK;
-    if (access(directory, W_OK | X_OK) != 0)
-        status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
-                          strerror(errno));
-    if (status == CGP_OK)
-        (void)!cgp_checkpoint_clean(directory); /* no failure of this file's */
-    free(directory);
-    return status;
 }
 
 /* --- the process --- */

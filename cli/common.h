@@ -7,8 +7,6 @@
 
 #include <stdio.h>
 
-#include "options.h"
-
 /* Exit codes. */
 enum {
     CLI_OK = 0,
@@ -32,11 +30,6 @@ void cli_warn(void);
 /* Zeroed memory. Ends the program if there is none: the program, unlike the library, may. */
 void *cli_calloc(size_t count, size_t bytes);
 
-/* The stream of text that was asked for, a sample: standard error if standard output carries the JSON. And that of other text
- * for people: likewise, and nowhere with --quiet. */
-FILE *cli_asked(const cli_run_options *options);
-FILE *cli_text(const cli_run_options *options);
-
 #define CLI_NUMBER 32
 
 /* A number for people: a NaN without its sign, which says nothing. */
@@ -50,13 +43,6 @@ double cli_gib(int64_t bytes);
 
 /* A name from outside as a terminal may show it, "" for NULL: in one of four buffers in turn. */
 const char *cli_shown(const char *text);
-
-/* The largest text of a note in a checkpoint that is read as JSON, in bytes: those of cgpipe train have some
- * hundreds, and the names of the data. */
-#define CLI_LONGEST_NOTE 8000000
-
-/* Fail early, with CGP_EIO, if no file could be written there. */
-CGP_MUST_CHECK cgp_status cli_file_check(const char *path);
 
 double cli_seconds(void);
 

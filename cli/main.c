@@ -3,7 +3,8 @@
  *
  * Exit codes: those of common.h. A failure is one line on standard
  * error; help goes to standard output. */
-#include "commands.h"
+#include "commands/commands.h"
+
 #include "common.h"
 
 #include <errno.h>

@@ -5,8 +5,9 @@
  *
  * They say what --help says, from the same tables; this program is part of the build and is not installed. The text is roff
  * with the macros of man(7): lines that begin with a dot are requests, \fB and \fI change to bold and italics, \fR back. */
-#include "commands.h"
-#include "options_table.h"
+#include "commands/commands.h"
+
+#include "options/table.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -155,7 +155,7 @@ done
 # --- what is refused ---
 
 fails 2 "convert: TO is missing (cgpipe convert FROM TO)" convert run
-fails 2 "three: unexpected word after run" convert run two three
+fails 2 "three: unexpected argument after run" convert run two three
 fails 1 "nowhere: cannot be read (No such file or directory)" convert nowhere to
 mkdir bare
 fails 1 "bare: expected a run (run.json), a Hugging Face directory (config.json) or a safetensors file, got a directory ..." \

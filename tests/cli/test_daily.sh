@@ -115,7 +115,13 @@ fails 2 "xyzzy: unknown command (cgpipe help)" xyzzy
 fails 2 "trace: unknown command (cgpipe help)" trace
 fails 2 "-x: unknown option (cgpipe help)" -x
 meant() { fails 2 "$1: unknown option (did you mean $2?)" train $model --data text.txt "$1" 2; }
-meant --lr --lr
+meant --rate --lr
+meant --rate-schedule --lr-schedule
+meant --rate-least --min-lr-ratio
+meant --rate-interval --lr-step-size
+meant --rate-factor --lr-gamma
+meant --device-memory --memory-limit
+fails 2 "--rate: unknown option (did you mean --lr?)" plan $model --rate=0.1
 meant --learning-rate --lr
 meant --learning_rate --lr
 meant --LR --lr
@@ -130,7 +136,6 @@ meant --num-epochs --epochs
 meant --max-steps --steps
 meant --gpus --stages
 meant --num-gpus --stages
-fails 2 "--devices 2: expected cpu or ref, got a number (--stages 2 for so many)" plan $model --devices 2
 meant --dtype --precision
 meant --grad-clip --clip
 meant --wd --weight-decay
@@ -138,19 +143,55 @@ meant --output-dir --run
 meant --eval-interval --evaluate-every
 meant --num-workers --workers
 meant --shcedule --schedule
-fails 2 "--device: unknown option (did you mean --devices?)" plan $model --device 2
+meant --device --devices
+meant --num-devices --devices
+# Another program's name wins over an abbreviation, which is taken otherwise.
+fails 2 "--min-lr: unknown option (did you mean --min-lr-ratio?)" plan $model --lr-schedule cosine --min-lr=1e-5
+fails 2 "--threads: unknown option (did you mean --threads-per-device?)" plan $model --threads 2
+meant --dev --validation
+run plan $model --dev 2 --min-lr-r 0.5 --lr-sched cosine --json abbreviated.json
+check "abbreviations are taken" test "$code$(value stages abbreviated.json)$(value min_lr_ratio abbreviated.json)" = 020.5
 fails 2 "--zzz: unknown option" plan $model --zzz
 fails 2 "--output: unknown option (did you mean --out?)" tokenize --tokenizer x --output x
 fails 2 "--output: unknown option" plan $model --output x # it has none of these
 fails 2 "--max-new-tokens: unknown option (did you mean --length?)" sample r --max-new-tokens 5
 # Every meaning is an option of some command: what is said there is what is taken.
-sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options_near.c" >meanings
+sed -n 's/^    {",\(.*\),", CLI_OPTION_\([A-Z0-9_]*\)},$/\2 \1/p' "$source_dir/cli/options/near.c" >meanings
 check "the table of meanings is read" test "$(wc -l <meanings)" -ge 30
 taken=$(for command in train sample tokenize convert plan profile check bench schedule; do
     "$program" help $command | grep -o '^  --[a-z0-9-]*'
 done | sort -u | tr -d ' ')
 check "no meaning is an option itself" test -z "$(sed 's/^[^ ]* //' meanings | tr , '\n' | sed 's/^/--/' |
     grep -xF -e "$taken" | grep -vxE -- '--(vocab|output)')"
+
+# --- devices: a number of them, or names ---
+
+stages() { jq -r '"\(.stages) \([.devices[].name] | join(","))"' devices.json; }
+for words in "--devices 3" "--devices cpu,cpu,cpu" "--devices 3 --stages 3" "--devices cpu --stages 3" "--devices 3 --balance 1,2,2" \
+    "--stages 3"; do
+    run plan $model $words --json devices.json
+    check "$words: three devices" test "$code $(stages)" = "0 3 cpu:0,cpu:1,cpu:2"
+done
+run plan $model --devices cpu,ref --json devices.json
+check "--devices of two names: two stages" test "$code $(stages)" = "0 2 cpu:0,ref:1"
+run plan $model --devices 1 --json devices.json
+check "--devices 1" test "$code $(stages)" = "0 1 cpu:0"
+run plan $model --devices ref --json devices.json
+check "--devices of one name: one stage" test "$code $(stages)" = "0 1 ref:0"
+run check $model --devices 2 --batch 4
+check "check --devices 2: two stages" grep -q "^pipeline  *2 stages" "$out"
+fails 2 "--devices 4: expected 2, one a stage of --stages (leave out one of the two)" plan $model --devices 4 --stages 2
+fails 2 "--devices 0: expected a number from 1 to 2147483647, or cpu or ref" plan $model --devices 0
+fails 2 "--devices 99999999999: expected a number from 1 to 2147483647, or cpu or ref" plan $model --devices 99999999999
+fails 2 "--stages 2147483647: the model has 5 layers ..." plan $model --devices 2147483647
+fails 2 "--balance: expected 2 numbers, one a stage, got 3" plan $model --devices 2 --balance 1,2,2
+fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices 2
+fails 2 "--devices: goes through all its values with --grid (leave out one of the two)" bench gpt2 --grid --devices 2
+fails 2 "--devices: is as published in each row of unet-memory (leave it out)" bench unet-memory --devices 2
+run train $model --data text.txt $small --run n --devices 2
+check "train --devices 2: a run of two stages" test "$code$(jq -c '[.options.stages, .options.devices]' n/run.json)" = '0[2,["cpu"]]'
+run train --resume --run n --steps 3 --devices 3
+check "resumed --devices 3" grep -qx 'changed      --stages 2 -> 3, --steps 2 -> 3' "$out"
 
 # --- several paths, and MODEL behind them ---
 

@@ -52,7 +52,7 @@ fails 2 "-s: unknown option" plan $model -s 2
 fails 2 "virtual: expected 1 as 1f1b has 1 on each device, got 2" plan $model --virtual 2
 fails 2 "--stages: needs a value" plan $model --stages
 fails 2 "--overwrite: takes no value" train $model --overwrite=yes
-fails 2 "surprise: unexpected word after $model" plan $model surprise
+fails 2 "surprise: unexpected argument after $model" plan $model surprise
 fails 2 "gpt: unknown benchmark (did you mean gpt2?)" bench gpt
 
 fails 2 '--chunks abc: expected a whole number >= 1, got "abc"' plan $model --chunks abc
@@ -115,7 +115,7 @@ fails 2 '--alpha x: expected a number >= 0 and < 1, got "x"' plan $model --alpha
 fails 2 "optimizer: eps is expected in [1e-45, inf), got 0" plan $model --eps 0
 fails 2 '--clip -1: expected a number >= 0, got "-1"' plan $model --clip -1
 fails 2 '--warmup -1: expected a whole number >= 0, got "-1"' plan $model --warmup -1
-fails 2 'rate schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
+fails 2 'lr schedule: expected constant, cosine, step or milestones, got "cosin" ...' \
     plan $model --lr-schedule cosin
 fails 2 "--min-lr-ratio: expected --lr-schedule cosine, got constant" plan $model --min-lr-ratio 0
 fails 2 "--lr-step-size: expected --lr-schedule step, got cosine" \
@@ -124,9 +124,9 @@ fails 2 "--lr-gamma: expected --lr-schedule step, got constant" plan $model --lr
 fails 2 "--lr-schedule step: needs --lr-step-size N" plan $model --lr-schedule step
 fails 2 '--lr-step-size 0: expected a whole number >= 1, got "0"' \
     plan $model --lr-schedule step --lr-step-size 0
-fails 2 "rate schedule: factor ..." \
+fails 2 "lr schedule: gamma ..." \
     plan $model --lr-schedule step --lr-step-size 5 --lr-gamma 0
-fails 2 "rate schedule: least ..." plan $model --lr-schedule cosine --min-lr-ratio 1.5
+fails 2 "lr schedule: min_ratio ..." plan $model --lr-schedule cosine --min-lr-ratio 1.5
 fails 2 "--warmup 300: expected fewer than the 300 --steps with cosine" \
     plan $model --lr-schedule cosine --warmup 300
 fails 2 "--decay-all: takes no value" plan $model --decay-all=yes
@@ -143,7 +143,7 @@ fails 1 '--data random: gives tokens, expected f32 [192, 192, 3], the input "ima
     train unet --data random
 fails 2 "bench memory: MODEL is missing ..." bench memory
 fails 2 "vgg: unknown model ..." bench memory vgg
-fails 2 "surprise: unexpected word after memory" bench memory resnet20 surprise
+fails 2 "surprise: unexpected argument after memory" bench memory resnet20 surprise
 fails 2 "--old: expected bench amoebanetd-memory, got unet-memory" bench unet-memory --old
 fails 2 "--stages: is as published in each row of unet-speed (leave it out)" \
     bench unet-speed --stages 2
@@ -286,7 +286,7 @@ check "train: validation loss" has "validation   loss " "$out"
 check "train: planned is allocated" has "(the same to the byte)" "$out"
 check "train: busy share" has "busy         cpu:0 " "$out"
 check "train --json: all keys" keys one.json $plan_keys $run_keys validation_loss
-check "train: weights, settings, metrics" \
+check "train: weights, run options, metrics" \
     test "$(ls -A one | tr '\n' ' ')" = "latest metrics.jsonl run.json step-00000003 step-00000004 "
 check "train: latest leads to the last step" test "$(readlink one/latest)" = step-00000004
 check "train: one line of metrics a step" lines 4 one/metrics.jsonl
@@ -295,7 +295,7 @@ step='^{"step":[1-4],"loss":'$x',"lr":0.001,"seconds":'$x',"tokens_per_second":'
 check "train: a step's metrics" test "$(grep -c "$step" one/metrics.jsonl)" -eq 4
 check "train: run.json has the whole model" \
     has '"model": "gpt2:layers=1,width=32,heads=2,vocab=256,seq=16"' one/run.json
-check "train: run.json has the options" keys one/run.json versions devices starts given data stages chunks seed rate
+check "train: run.json has the options" keys one/run.json versions devices starts given data stages chunks seed lr
 check "train: first loss is near ln 256" test "$(value loss_first one.json | cut -c 1-3)" = 5.5
 
 run train $model --data text.txt $small --chunks 4 --stages 2 --run two --json -

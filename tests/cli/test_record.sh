@@ -155,4 +155,33 @@ tr -d '\n' <a/run.json | sed "s/\"balance\": \[[^]]*\]/\"balance\": [$(printf '1
 run train --resume --run a
 check "a balance of 3000 stages is read" has "stages 3000: the model has 5 layers" "$err"
 
+# --- runs of cgpipe 0.1.0, whose run.json and notes have other keys: rate, rate_schedule, device_memory .. ---
+
+# Its second start gave --rate 0.003 --steps 6 and failed before a checkpoint.
+old() { rm -rf old && cp -r "$source_dir/tests/data/run-0.1/run" old; }
+cp "$source_dir/tests/data/run-0.1/text.txt" old.txt
+old
+run train --resume --run old --data old.txt
+check "0.1.0: exit code 0" exits 0
+check "0.1.0: nothing changed" test -z "$(grep -E '^(changed|note)' "$out")"
+check "0.1.0: resumed" grep -qx "resumed      after step 4 of 6" "$out"
+check "0.1.0: the steps continue" test "$(jq .step old/metrics.jsonl | tr '\n' ' ')" = "1 2 3 4 5 6 "
+check "0.1.0: at its learning rates" test "$(jq 'select(.step > 4).lr * 1e6 | round' old/metrics.jsonl | tr '\n' ' ')" = "761 600 "
+check "0.1.0: lines of before stay" test "$(head -n 4 old/metrics.jsonl)" = "$(cat "$source_dir/tests/data/run-0.1/run/metrics.jsonl")"
+check "0.1.0: its options under today's names" test "$(jq -c '.options | [.lr, .lr_schedule, .min_lr_ratio, .memory_limit]' old/run.json)" = \
+    '[0.003,"cosine",0.2,1073741824]'
+check "0.1.0: no other name is left" test -z "$(jq -r '.. | objects | keys[]' old/run.json | grep -E '^(rate|device_memory)')"
+old
+run train --resume --run old --data old.txt --lr 0.004
+check "0.1.0: a change" grep -qx "changed      --lr 0.003 -> 0.004" "$out"
+old
+edit old 's/"rate": 0.003/"rate": 0.005/'
+fails 1 "old/run.json: lr is 0.005, the checkpoint was written with 0.003 (put it back; to change it on resume say --lr 0.005)" \
+    train --resume --run old --data old.txt
+old
+run sample old --length 20 --temperature 0
+check "0.1.0: sample" exits 0
+run convert old old-gpt2
+check "0.1.0: convert" exits 0
+
 finish

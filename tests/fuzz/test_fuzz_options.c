@@ -6,8 +6,8 @@
  * target of libFuzzer (make fuzz READERS=options). */
 #include "fuzz.h"
 
-#include "commands.h"
-#include "options.h"
+#include "commands/commands.h"
+#include "options/options.h"
 
 enum { MAX_WORDS = 40 };
 

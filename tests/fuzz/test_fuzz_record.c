@@ -5,9 +5,9 @@
  * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=record). */
 #include "fuzz_files.h"
 
-#include "session.h"
-#include "options.h"
-#include "record.h"
+#include "session/session.h"
+#include "options/options.h"
+#include "session/record.h"
 
 /* As resume.c does it, without loading anything. */
 static cgp_status take_over(const json_t *record) {
@@ -31,11 +31,11 @@ static cgp_status take_over(const json_t *record) {
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
-    cli_directory directory;
+    cli_run_directory directory;
     json_t *record = NULL;
     fuzz_begin();
     fuzz_write("run.json", &(fuzz_part){bytes, size});
-    cli_directory_name(&directory, fuzz_directory);
+    cli_run_directory_name(&directory, fuzz_directory);
     cgp_status status = cli_record_read(&directory, &record);
     if (status != CGP_OK)
         REQUIRE(strncmp(cgp_message(), directory.record, strlen(directory.record)) == 0);
@@ -45,7 +45,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
     }
     REQUIRE(status == CGP_OK || *cgp_message());
     json_decref(record);
-    cli_directory_close(&directory);
+    cli_run_directory_close(&directory);
     return status == CGP_OK;
 }
 

@@ -9,8 +9,8 @@
 
 #include <cgpipe/checkpoint.h>
 
-#include "directory.h"
-#include "metrics.h"
+#include "session/run_directory.h"
+#include "report/metrics.h"
 
 #include <jansson.h>
 
@@ -72,7 +72,7 @@ static void check_metrics(int64_t last) {
     fclose(in);
 }
 
-static cgp_status take_metrics(const cli_directory *directory) {
+static cgp_status take_metrics(const cli_run_directory *directory) {
     cli_metrics metrics;
     cgp_status status = cli_metrics_open(&metrics, directory, LAST);
     if (status == CGP_OK) {
@@ -107,34 +107,34 @@ static void check_foreign(void) {
 }
 
 /* In the order of train.c. Returns whether all of it was done. */
-static cgp_status use_run(cli_directory *directory) {
+static cgp_status use_run(cli_run_directory *directory) {
     char *path = NULL, *note = NULL;
     int64_t step = -1;
-    CGP_TRY(cli_directory_check(directory));
-    (void)cli_directory_has_run(directory);
+    CGP_TRY(cli_run_directory_check(directory));
+    (void)cli_run_directory_has_run(directory);
     if (cgp_checkpoint_find(&path, &step, &note, fuzz_path("run")) == CGP_OK) {
         REQUIRE(step >= 0);
         free(note);
         free(path);
     }
-    cli_directory_clean(directory);
+    cli_run_directory_clean(directory);
     check_clean();
-    CGP_TRY(cli_directory_drop_after(directory, LAST));
-    REQUIRE(cli_directory_newest(directory) <= LAST);
+    CGP_TRY(cli_run_directory_drop_after(directory, LAST));
+    REQUIRE(cli_run_directory_newest(directory) <= LAST);
     CGP_TRY(take_metrics(directory));
-    CGP_TRY(cli_directory_clear(directory));
-    REQUIRE(!cli_directory_has_run(directory));
+    CGP_TRY(cli_run_directory_clear(directory));
+    REQUIRE(!cli_run_directory_has_run(directory));
     return CGP_OK;
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
     fuzz_part parts[2] = {{0}};
-    cli_directory directory;
+    cli_run_directory directory;
     fuzz_cut(bytes, size, parts, 2);
     make_run(parts);
-    cli_directory_name(&directory, fuzz_path("run"));
+    cli_run_directory_name(&directory, fuzz_path("run"));
     const cgp_status status = use_run(&directory);
-    cli_directory_close(&directory);
+    cli_run_directory_close(&directory);
     REQUIRE(status == CGP_OK || strstr(cgp_message(), "run"));
     check_foreign();
     return status == CGP_OK;

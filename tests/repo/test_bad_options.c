@@ -315,12 +315,12 @@ static const field mnist_fields[] = {F(cgp_mnist_options, size, INT64),
 
 static cgp_status images(const void *options) {
     cgp_data *data = NULL;
-    return missing_is_fine(cgp_data_images(&data, "/nowhere", options), data);
+    return missing_is_fine(cgp_data_image_folder(&data, "/nowhere", options), data);
 }
 
 static const field images_fields[] = {
-    F(cgp_images_options, size, INT64), F(cgp_images_options, validation_fraction, REAL),
-    F(cgp_images_options, workers, INT), F(cgp_images_options, drop_last, INT64)};
+    F(cgp_image_folder_options, size, INT64), F(cgp_image_folder_options, validation_fraction, REAL),
+    F(cgp_image_folder_options, workers, INT), F(cgp_image_folder_options, drop_last, INT64)};
 
 static void data_options_are_checked(void **state) {
     (void)state;
@@ -329,7 +329,7 @@ static void data_options_are_checked(void **state) {
     cgp_token_options k = cgp_token_options_default();
     cgp_cifar_options c = cgp_cifar_options_default();
     cgp_mnist_options m = cgp_mnist_options_default();
-    cgp_images_options i = cgp_images_options_default();
+    cgp_image_folder_options i = cgp_image_folder_options_default();
     cgp_data_source own = cgp_data_source_default();
     drawn d = {8, 4, 0, 1, CGP_SPLIT_TRAIN};
     own.input = own.target = (cgp_data_field){CGP_F32, {1, {4}}};

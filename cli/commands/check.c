@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* check.c -- cgpipe check: the same batch in one stage and as asked for; loss, output, every gradient, states and updated weights
+ * compared bit for bit.
+ *
+ * Forward first: if the output differs, a kernel of forward does. If only gradients do, the one that backward makes first (that
+ * of the last parameter) is where to look. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "session/inputs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct outcome {
+    double loss;
+    float **gradients; /* [parameters] */
+    float *output;     /* of the whole batch; NULL: none that can be compared */
+    int64_t numbers;   /* of the output */
+    char weights[65], states[65];
+} outcome;
+
+static void release(outcome *o, const cgp_model *model) {
+    for (int p = 0; o->gradients && p < cgp_model_parameters(model); p++)
+        free(o->gradients[p]);
+    free(o->gradients);
+    free(o->output);
+    *o = (outcome){0};
+}
+
+/* --- running --- */
+
+static cgp_status predict(const cli_session *session, const cli_inputs *inputs, outcome *out) {
+    const cgp_shape sample = cgp_model_output_shape(session->model);
+    if (sample.rank < 0 || cgp_model_output_dtype(session->model) != CGP_F32) return CGP_OK;
+    int64_t dims[CGP_MAX_RANK] = {session->options->batch};
+    for (int i = 0; i < sample.rank; i++)
+        dims[i + 1] = sample.dims[i];
+    cgp_tensor output = {CGP_F32, cgp_shape_make(sample.rank + 1, dims), NULL};
+    out->numbers = cgp_shape_count(&output.shape);
+    output.data = out->output = cli_calloc((size_t)out->numbers, sizeof *out->output);
+    return cgp_pipeline_predict(session->pipeline, inputs->pointers, inputs->count, &output);
+}
+
+static cgp_status step(const cli_session *session, const cli_inputs *inputs, outcome *out) {
+    const int parameters = cgp_model_parameters(session->model);
+    CGP_TRY(predict(session, inputs, out));
+    CGP_TRY(cgp_pipeline_step(session->pipeline, inputs->pointers, inputs->count, &out->loss));
+    out->gradients = cli_calloc((size_t)parameters, sizeof *out->gradients);
+    for (int p = 0; p < parameters; p++) {
+        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(session->model, p));
+        out->gradients[p] = cli_calloc((size_t)count, sizeof(float));
+        CGP_TRY(cgp_pipeline_get_gradient(session->pipeline, p, out->gradients[p]));
+    }
+    CGP_TRY(cgp_optim_step(session->pipeline));
+    CGP_TRY(cgp_pipeline_weights_sha256(session->pipeline, out->weights));
+    return cgp_pipeline_state_sha256(session->pipeline, out->states);
+}
+
+/* One batch with these settings. */
+static cgp_status run(cli_session *session, const cli_run_options *options,
+                      const cgp_model_spec *spec, outcome *out) {
+    cli_inputs inputs = {0};
+    CGP_TRY(cli_session_plan(session, options, spec));
+    CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan, (uint64_t)options->seed));
+    cli_inputs_draw(&inputs, session->model, options->batch, (uint64_t)options->seed);
+    const cgp_status status = step(session, &inputs, out);
+    cli_inputs_release(&inputs);
+    return status;
+}
+
+/* Nothing cut, nothing run again, in the plainest order. */
+static cli_run_options in_one_stage(const cli_run_options *options) {
+    cli_run_options one = *options;
+    one.stages = one.virtual_stages = 1;
+    one.group = 0;
+    one.schedule = "gpipe";
+    one.recompute = "never";
+    one.balance = (cli_balance){0};
+    one.devices.count = options->devices.count > 0 ? 1 : 0;
+    return one;
+}
+
+/* --- comparing --- */
+
+/* How many numbers differ in a bit, and the first. */
+static int64_t differences(const float *a, const float *b, int64_t count, int64_t *first) {
+    int64_t n = 0;
+    for (int64_t i = 0; i < count; i++) {
+        if (memcmp(&a[i], &b[i], sizeof *a) == 0) continue;
+        if (n++ == 0) *first = i;
+    }
+    return n;
+}
+
+static void print_differences(FILE *out, const char *what, const float *a, const float *b,
+                              int64_t count) {
+    int64_t first = 0;
+    const int64_t n = differences(a, b, count, &first);
+    if (n > 0)
+        fprintf(out,
+                "%s: %" PRId64 " of %" PRId64 " numbers differ; number %" PRId64
+                " is %.9g in one stage, %.9g here\n",
+                what, n, count, first, (double)a[first], (double)b[first]);
+}
+
+/* In the order in which backward makes them; how many parameters have another gradient. *first: its name. */
+static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a,
+                             const outcome *b, const char **first) {
+    int different = 0;
+    for (int p = cgp_model_parameters(model) - 1; p >= 0; p--) {
+        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, p));
+        int64_t at;
+        if (differences(a->gradients[p], b->gradients[p], count, &at) == 0) continue;
+        if (different++ > 0) continue;
+        char what[256];
+        *first = cgp_model_parameter_name(model, p);
+        snprintf(what, sizeof what, "gradient of %s", *first);
+        print_differences(out, what, a->gradients[p], b->gradients[p], count);
+    }
+    if (different > 0)
+        fprintf(out,
+                "gradients: %d of %d parameters differ; the above is the first that backward "
+                "makes\n",
+                different, cgp_model_parameters(model));
+    return different;
+}
+
+static bool compare(FILE *out, const cgp_model *model, const outcome *a, const outcome *b,
+                    json_t *report) {
+    const char *first = NULL;
+    const bool loss = memcmp(&a->loss, &b->loss, sizeof a->loss) == 0;
+    int64_t at;
+    const bool output = !a->output || differences(a->output, b->output, a->numbers, &at) == 0;
+    const bool states = strcmp(a->states, b->states) == 0;
+    const bool weights = strcmp(a->weights, b->weights) == 0;
+    if (!output) print_differences(out, "output", a->output, b->output, a->numbers);
+    if (!loss) fprintf(out, "loss: %.17g in one stage, %.17g here\n", a->loss, b->loss);
+    const int gradients = compare_gradients(out, model, a, b, &first);
+    if (!states) fprintf(out, "states after the step differ\n");
+    if (!weights) fprintf(out, "weights after the update differ\n");
+    const bool same = loss && output && gradients == 0 && states && weights;
+    json_object_set_new(report, "same", json_boolean(same));
+    json_object_set_new(report, "output_same", json_boolean(output));
+    json_object_set_new(report, "loss_same", json_boolean(loss));
+    json_object_set_new(report, "gradients_different", json_integer(gradients));
+    json_object_set_new(report, "first_different", first ? json_string(first) : json_null());
+    json_object_set_new(report, "states_same", json_boolean(states));
+    json_object_set_new(report, "weights_same", json_boolean(weights));
+    json_object_set_new(report, "weights_sha256", json_string(b->weights));
+    if (same)
+        fprintf(out,
+                "the same to the bit: loss %.9g, %s%d gradients, states, weights after the "
+                "update\n",
+                b->loss, a->output ? "output, " : "", cgp_model_parameters(model));
+    return same;
+}
+
+static cgp_status check(cli_session *one, cli_session *session, cli_run_options *options,
+                        cli_run_options *single, outcome o[2]) {
+    cgp_model_spec spec;
+    if (!options->operand)
+        return cgp_fail(CGP_EINVAL, "check: MODEL is missing (cgpipe check gpt2:layers=2)");
+    CGP_TRY(cli_model_parse(&spec, options->operand, 0));
+    CGP_TRY(cli_model_resolve(&spec, options));
+    CGP_TRY(cli_json_check(options));
+    *single = in_one_stage(options);
+    CGP_TRY(run(one, single, &spec, &o[0]));
+    cgp_pipeline_destroy(one->pipeline);
+    one->pipeline = NULL;
+    return run(session, options, &spec, &o[1]);
+}
+
+int cli_check(const cli_run_options *options) {
+    cli_run_options resolved = *options, single;
+    cli_session one = {0}, session = {0};
+    outcome o[2] = {{0}};
+    FILE *out = cli_info_stream(options);
+    int code = cli_report(check(&one, &session, &resolved, &single, o), true);
+    if (code == CLI_OK) {
+        cli_print_configuration(out, &session);
+        json_t *report = cli_plan_json(&session);
+        const bool same = compare(out, session.model, &o[0], &o[1], report);
+        code = cli_report(cli_json_write(options, report), false);
+        if (code == CLI_OK && !same) code = CLI_FAILED;
+    }
+    for (int k = 0; k < 2 && session.model; k++)
+        release(&o[k], session.model);
+    cli_session_release(&session);
+    cli_session_release(&one);
+    return code;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* commands.c -- every command: name, operand, summary, example; and the models that commands take. */
+#include "commands/commands.h"
+
+const cli_command cli_commands[CLI_COMMANDS] = {
+    {"training", "train", "MODEL --data PATH...", "train a model on text or images",
+     "gpt2:layers=4,width=128,heads=4,seq=128 --data book.txt --stages 2", CLI_TRAIN,
+     cli_train},
+    {"training", "sample", "RUN", "sample text from a trained GPT-2",
+     "run --prompt \"Once\" --length 500", CLI_SAMPLE, cli_sample},
+    {"data and weights", "tokenize", "[FILE...]",
+     "turn text into tokens and back, as GPT-2 does",
+     "--tokenizer gpt2 --out book.bin book.txt", CLI_TOKENIZE, cli_tokenize},
+    {"data and weights", "convert", "FROM TO",
+     "published weights to a run, and a run to published weights", "gpt2-files run",
+     CLI_CONVERT, cli_convert},
+    {"planning and measuring", "plan", "MODEL", "show memory and timeline before running",
+     "gpt2:vocab=3000,seq=128 --stages 4 --balance 5,3,3,5 --batch 64", CLI_PLAN, cli_plan},
+    {"planning and measuring", "profile", "MODEL", "measure what each layer costs",
+     "gpt2:vocab=3000,seq=128 --batch 8 --json costs.json", CLI_PROFILE, cli_profile},
+    {"planning and measuring", "check", "MODEL",
+     "compare a step in one stage and in several, bit for bit",
+     "resnet20 --stages 3 --schedule zb-v --batch 8", CLI_CHECK, cli_check},
+    {"planning and measuring", "bench", "NAME",
+     "repeat a published experiment; or memory MODEL", "gpt2 --grid --plan-only", CLI_BENCH,
+     cli_bench},
+    {"planning and measuring", "schedule", "NAME", "check, draw and simulate a schedule",
+     "zb-v --stages 4 --chunks 8 --svg zb-v.svg", CLI_SCHEDULE, cli_schedule},
+};
+
+const char cli_summary[] = "pipeline-parallel training, planned before it runs";
+
+const char cli_models[] =
+    "MODEL is one of these; what is not named keeps the value here:\n"
+    "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
+    "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights\n"
+    "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"
+    "  resnet:depth=20,classes=10,image=32,width=16          any depth 6 n + 2\n"
+    "  amoebanetd:L=18,D=256,classes=1000,image=224,maxpool=average,old=0\n"
+    "  unet:B=5,C=64,depth=5,image=192\n";

@@ -1,0 +1,414 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a
+ * run to published weights.
+ *
+ *     FROM                                      TO
+ *     a directory with config.json (GPT-2)         a run
+ *     a safetensors file, and --model MODEL     a run
+ *     a run of GPT-2                            a directory with config.json, model.safetensors
+ *     a run of any model                        a file, NAME.safetensors
+ *
+ * Whoever is killed leaves no half of anything: run.json, or config.json, without which a directory is neither, comes last
+ * and goes first. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "files.h"
+#include "session/published.h"
+#include "session/record.h"
+
+#include <cgpipe/models/weights.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define ENDING ".safetensors"
+
+typedef enum source { SOURCE_RUN, SOURCE_DIRECTORY, SOURCE_FILE } source;
+
+typedef struct conversion {
+    const cli_run_options *options;
+    source source;
+    bool to_file;
+    cli_run_directory from, to; /* runs; one of them is */
+    json_t *record;             /* of the run that is converted */
+    char *config, *weights;     /* files of the directory that is made */
+    cgp_model_spec spec;
+    char model_spec[CLI_MODEL_SPEC];
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+} conversion;
+
+/* --- what is there --- */
+
+static char *path_in(const char *directory, const char *name) {
+    const size_t size = strlen(directory) + strlen(name) + 2;
+    char *path = cli_calloc(size, 1);
+    snprintf(path, size, "%s/%s", directory, name);
+    return path;
+}
+
+/* After an error of the disk an entry may well be there: opening it says why it cannot. */
+static bool is_there(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 || errno == EIO;
+}
+
+static bool has(const char *directory, const char *name) {
+    char *path = path_in(directory, name);
+    const bool found = is_there(path);
+    free(path);
+    return found;
+}
+
+static bool ends_as_file(const char *path) {
+    const size_t length = strlen(path), tail = sizeof ENDING - 1;
+    return length > tail && strcmp(path + length - tail, ENDING) == 0;
+}
+
+static cgp_status find_source(conversion *c) {
+    const char *from = c->options->operand;
+    struct stat info;
+    if (stat(from, &info) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from, strerror(errno));
+    if (!S_ISDIR(info.st_mode))
+        c->source = SOURCE_FILE;
+    else if (has(from, "run.json"))
+        c->source = SOURCE_RUN;
+    else if (has(from, "config.json"))
+        c->source = SOURCE_DIRECTORY;
+    else
+        return cgp_fail(
+            CGP_EIO,
+            "%s: expected a run (run.json), a Hugging Face directory (config.json) or "
+            "a safetensors file, got a directory without",
+            from);
+    return CGP_OK;
+}
+
+/* --- what can be said before anything is read --- */
+
+static cgp_status check_arguments(const conversion *c) {
+    const cli_run_options *options = c->options;
+    if (!options->operand || !options->target)
+        return cgp_fail(CGP_EINVAL, "convert: %s is missing (cgpipe convert FROM TO)",
+                        options->operand ? "TO" : "FROM");
+    return CGP_OK;
+}
+
+static cgp_status check_options(const conversion *c) {
+    const cli_run_options *options = c->options;
+    if (c->source == SOURCE_FILE && !options->model)
+        return cgp_fail(CGP_EINVAL,
+                        "convert: --model is missing (of which model %s has the weights: "
+                        "resnet50, say)",
+                        options->operand);
+    if (c->source != SOURCE_FILE && options->model)
+        return cgp_fail(CGP_EINVAL, "--model: expected a file of weights, %s says its model",
+                        options->operand);
+    if (c->source != SOURCE_RUN && options->from_step >= 0)
+        return cgp_fail(CGP_EINVAL, "--from-step: expected a run, got %s", options->operand);
+    if (c->source != SOURCE_RUN && c->to_file)
+        return cgp_fail(CGP_EINVAL,
+                        "%s: expected a directory for the run, got the name of a file",
+                        options->target);
+    return CGP_OK;
+}
+
+/* A file's --model, which config.json beside it must not gainsay. */
+static cgp_status find_model_of_file(conversion *c) {
+    const cli_run_options *options = c->options;
+    char given[CLI_MODEL_SPEC], told[CLI_MODEL_SPEC];
+    CGP_TRY(cli_model_parse(&c->spec, options->model, 0));
+    if (c->spec.kind != CGP_MODEL_GPT2) return CGP_OK;
+    CGP_TRY(cgp_model_spec_text(&c->spec, given, sizeof given));
+    CGP_TRY(cli_published_model(options->operand, told));
+    if (!*told || strcmp(given, told) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
+                    told, options->operand, given);
+}
+
+static cgp_status find_model(conversion *c) {
+    const cli_run_options *options = c->options;
+    c->spec = cgp_model_spec_default();
+    if (c->source == SOURCE_FILE) return find_model_of_file(c);
+    if (c->source == SOURCE_DIRECTORY)
+        return cgp_huggingface_read(&c->spec.gpt2, options->operand);
+    cli_run_directory_name(&c->from, options->operand);
+    CGP_TRY(cli_record_read(&c->from, &c->record));
+    if (cli_model_parse(&c->spec, cli_record_model(c->record), 256) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", c->from.record, cgp_message());
+    if (c->spec.kind == CGP_MODEL_GPT2 || c->to_file) return CGP_OK;
+    return cgp_fail(CGP_EINVAL,
+                    "%s: expected a name that ends in " ENDING " for the weights of %s",
+                    options->target, cgp_model_kind_name(c->spec.kind));
+}
+
+/* Whoever finds two kinds of thing in one directory takes it for the wrong one. */
+static cgp_status check_not(const char *directory, const char *file, const char *what) {
+    if (!has(directory, file)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
+}
+
+/* A checkpoint's files have their sums. */
+static cgp_status check_not_in_checkpoint(const char *path) {
+    char *directory = cli_published_directory(path);
+    const bool inside = has(directory, "checkpoint.json");
+    if (inside)
+        (void)cgp_fail(CGP_EIO,
+                       "%s: is in a checkpoint, %s has checkpoint.json (take another name)",
+                       path, directory);
+    free(directory);
+    return inside ? CGP_EIO : CGP_OK;
+}
+
+/* The directory that is made: its config.json goes first and comes last. */
+static cgp_status check_published(conversion *c) {
+    const char *to = c->options->target;
+    struct stat info;
+    if (c->to_file) {
+        CGP_TRY(cli_file_check(to));
+        CGP_TRY(check_not_in_checkpoint(to));
+        if (!is_there(to) || c->options->overwrite) return CGP_OK;
+        return cgp_fail(CGP_EIO, "%s: is there already (--overwrite replaces it)", to);
+    }
+    c->config = path_in(to, "config.json");
+    c->weights = path_in(to, "model" ENDING);
+    CGP_TRY(check_not(to, "run.json", "is a run"));
+    CGP_TRY(check_not(to, "checkpoint.json", "is a checkpoint"));
+    if (stat(to, &info) != 0) return CGP_OK;
+    if (!S_ISDIR(info.st_mode))
+        return cgp_fail(
+            CGP_EIO, "%s: is a file, expected a directory or a name that ends in " ENDING, to);
+    if (c->options->overwrite || (!is_there(c->config) && !is_there(c->weights))) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: has weights already (--overwrite replaces them)", to);
+}
+
+static cgp_status check_target(conversion *c) {
+    if (c->source == SOURCE_RUN) return check_published(c);
+    const char *to = c->options->target;
+    if (has(to, "config.json"))
+        return cgp_fail(
+            CGP_EIO,
+            "run directory %s: is a Hugging Face directory, it has config.json (take "
+            "another name)",
+            to);
+    cli_run_directory_name(&c->to, to);
+    CGP_TRY(cli_run_directory_check(&c->to));
+    if (c->options->overwrite || !cli_run_directory_has_run(&c->to)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "run directory %s: has a run already (--overwrite deletes it)",
+                    to);
+}
+
+/* A pipeline of one stage and one sample, which holds weights. */
+static cgp_status make_plan(conversion *c) {
+    cgp_model_spec bare = c->spec;
+    bare.gpt2.loss = bare.resnet.loss = bare.amoebanetd.loss = bare.unet.loss = false;
+    CGP_TRY(cgp_model_spec_text(&c->spec, c->model_spec, sizeof c->model_spec));
+    CGP_TRY(cgp_model_spec_create(&c->model, &bare));
+    cgp_plan_options options = cgp_plan_options_default();
+    options.inference = true;
+    return cgp_plan_create(&c->plan, c->model, &options);
+}
+
+static cgp_status prepare(conversion *c) {
+    CGP_TRY(check_arguments(c));
+    c->to_file = ends_as_file(c->options->target);
+    CGP_TRY(find_source(c));
+    CGP_TRY(check_options(c));
+    CGP_TRY(find_model(c));
+    CGP_TRY(check_target(c));
+    return make_plan(c);
+}
+
+/* --- reading --- */
+
+static cgp_status load(conversion *c) {
+    cgp_weights *weights = NULL;
+    CGP_TRY(cgp_pipeline_create(&c->pipeline, c->plan, 0));
+    if (c->source == SOURCE_RUN)
+        return cli_run_directory_load(&c->from, c->options->from_step, c->pipeline, NULL);
+    CGP_TRY(cgp_weights_open(&weights, c->model, c->options->operand));
+    const cgp_status status = cgp_weights_load(weights, c->pipeline);
+    cgp_weights_close(weights);
+    return status;
+}
+
+/* --- writing --- */
+
+/* A note of cgpipe train, of a run that has read no data. Owned; NULL when short. */
+static char *make_note(const conversion *c) {
+    json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
+                             c->model_spec, "position", 0);
+    char *text = json_dumps(note, JSON_COMPACT);
+    json_decref(note);
+    return text;
+}
+
+/* Whole before it replaces what is there: no room for it leaves that as it was. */
+static cgp_status write_run(conversion *c) {
+    const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
+    cli_run_directory fresh;
+    char *note = make_note(c);
+    if (!note) return cgp_fail(CGP_ENOMEM, "convert: out of memory");
+    cgp_status status = cli_run_directory_make(&c->to);
+    if (status == CGP_OK) cli_run_directory_clean(&c->to);
+    if (status == CGP_OK) status = cli_run_directory_new_begin(&c->to, &fresh);
+    if (status == CGP_OK) {
+        cgp_save_options options = cgp_save_options_default();
+        options.keep = 1;
+        options.note = note;
+        status = cli_run_directory_save(&fresh, c->pipeline, &options);
+        if (status == CGP_OK)
+            status = cli_record_write_converted(&fresh, c->model_spec, dropout);
+        if (status == CGP_OK)
+            status = cli_run_directory_new_commit(&c->to, &fresh);
+        else
+            cli_run_directory_new_abandon(&c->to, &fresh);
+    }
+    free(note);
+    return status;
+}
+
+/* As the run was trained, if it says so. */
+static cgp_gpt2_options with_dropout(const conversion *c) {
+    cgp_gpt2_options options = c->spec.gpt2;
+    const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
+    if (json_is_number(given)) options.dropout = json_number_value(given);
+    return options;
+}
+
+/* Files that are written in a directory in the target and then moved out of it. Killed, the next conversion cleans it up:
+ * its name is one of cgp_checkpoint_clean()'s, its lock tells that nobody is at work. */
+typedef struct aside {
+    char *path, *config, *weights, *before; /* before: the config.json that was there */
+    int lock;
+} aside;
+
+static cgp_status aside_make(aside *a, const char *directory) {
+    char name[64];
+    snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
+    a->path = path_in(directory, name);
+    a->config = path_in(a->path, "config.json");
+    a->weights = path_in(a->path, "model" ENDING);
+    a->before = path_in(a->path, "before.json");
+    a->lock = -1;
+    if (mkdir(a->path, 0777) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", a->path, strerror(errno));
+    a->lock = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (a->lock >= 0) (void)flock(a->lock, LOCK_EX | LOCK_NB);
+    return CGP_OK;
+}
+
+static void aside_remove(aside *a) {
+    (void)unlink(a->before);
+    (void)unlink(a->config);
+    (void)unlink(a->weights);
+    (void)rmdir(a->path);
+    if (a->lock >= 0) close(a->lock);
+    free(a->before);
+    free(a->weights);
+    free(a->config);
+    free(a->path);
+}
+
+static cgp_status sync_directory(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const bool good = fd >= 0 && fsync(fd) == 0;
+    const int reason = errno;
+    if (fd >= 0) close(fd);
+    if (good) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(reason));
+}
+
+static cgp_status move(const char *from, const char *to) {
+    if (rename(from, to) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", to, strerror(errno));
+}
+
+/* config.json goes first and comes last. */
+static cgp_status put_in_place(const conversion *c, const aside *a) {
+    if (rename(c->config, a->before) != 0 && errno != ENOENT)
+        return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", c->config, strerror(errno));
+    const cgp_status status = move(a->weights, c->weights);
+    if (status != CGP_OK) (void)rename(a->before, c->config); /* beside its own weights */
+    CGP_TRY(status);
+    CGP_TRY(sync_directory(c->options->target));
+    CGP_TRY(move(a->config, c->config));
+    return sync_directory(c->options->target);
+}
+
+static cgp_status write_directory(conversion *c) {
+    const char *to = c->options->target;
+    const cgp_gpt2_options options = with_dropout(c);
+    aside a;
+    CGP_TRY(cgp_checkpoint_clean(to)); /* of one that was killed */
+    const bool made = mkdir(to, 0777) == 0;
+    if (!made && errno != EEXIST)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
+    cgp_status status = aside_make(&a, to);
+    if (status == CGP_OK)
+        status = cgp_huggingface_write(&options, c->pipeline, c->model, a.path);
+    if (status == CGP_OK) status = put_in_place(c, &a);
+    aside_remove(&a);
+    if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
+    return status;
+}
+
+static cgp_status convert(conversion *c) {
+    CGP_TRY(load(c));
+    if (c->source != SOURCE_RUN) return write_run(c);
+    if (c->to_file) return cgp_weights_save(c->pipeline, c->model, c->options->target);
+    return write_directory(c);
+}
+
+/* Of GPT-2, which has one share for three places. */
+static void print_dropout(const conversion *c) {
+    char shares[CLI_DROPOUTS_TEXT];
+    if (c->spec.kind != CGP_MODEL_GPT2) return;
+    printf("dropout      %g\n", with_dropout(c).dropout);
+    if (c->source == SOURCE_DIRECTORY &&
+        cli_published_dropouts_differ(c->options->operand, shares))
+        printf("warning      dropout: %s in config.json, there is one share here (train "
+               "--dropout P)\n",
+               shares);
+}
+
+static void print(const conversion *c) {
+    static const char *const sources[] = {"run", "Hugging Face directory", "file"};
+    char parameters[CLI_NUMBER];
+    printf("from         %s (%s)\n", cli_shown(c->options->operand), sources[c->source]);
+    printf("model        %s\n", c->model_spec);
+    printf("parameters   %s\n", cli_grouped(cgp_model_parameter_count(c->model), parameters));
+    print_dropout(c);
+    printf("to           %s (%s)\n", cli_shown(c->options->target),
+           sources[c->source != SOURCE_RUN ? SOURCE_RUN
+                   : c->to_file            ? SOURCE_FILE
+                                           : SOURCE_DIRECTORY]);
+}
+
+static void release(conversion *c) {
+    cgp_pipeline_destroy(c->pipeline);
+    cgp_plan_destroy(c->plan);
+    cgp_model_destroy(c->model);
+    json_decref(c->record);
+    if (c->from.path) cli_run_directory_close(&c->from);
+    if (c->to.path) cli_run_directory_close(&c->to);
+    free(c->config);
+    free(c->weights);
+}
+
+int cli_convert(const cli_run_options *run_options) {
+    conversion c = {.options = run_options};
+    int code = cli_report(prepare(&c), true);
+    if (code == CLI_OK) code = cli_report(convert(&c), false);
+    if (code == CLI_OK) print(&c);
+    release(&c);
+    return code;
+}

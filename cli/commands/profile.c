@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* profile.c -- cgpipe profile: what each layer costs on one device of this machine. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "report/output.h"
+#include "session/costs.h"
+#include "session/session.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <time.h>
+
+static double step_seconds(const cgp_layer_cost *c) {
+    return c->forward_seconds + c->input_seconds + c->weight_seconds;
+}
+
+static double step_flops(const cgp_layer_cost *c) {
+    return c->flops[0] + c->flops[1] + c->flops[2];
+}
+
+static void print_row(FILE *out, const char *name, const cgp_layer_cost *c, double peak) {
+    char bytes[CLI_NUMBER];
+    fprintf(out, "%-26.26s %9.3f %9.3f %9.3f %9.3f %9.3f %10.3f", name,
+            1e3 * c->forward_seconds, 1e3 * c->input_seconds, 1e3 * c->weight_seconds,
+            1e3 * c->recompute_seconds, 1e3 * c->selective_seconds, 1e-9 * step_flops(c));
+    if (step_flops(c) > 0 && step_seconds(c) > 0 && peak > 0)
+        fprintf(out, " %6.1f", 100 * step_flops(c) / step_seconds(c) / peak);
+    else
+        fprintf(out, " %6s", "-");
+    fprintf(out, " %10s", cgp_bytes_text(c->parameter_bytes, bytes, sizeof bytes));
+    fprintf(out, " %10s\n", cgp_bytes_text(c->saved_bytes, bytes, sizeof bytes));
+}
+
+static cgp_layer_cost sum_of(const cli_costs *costs) {
+    cgp_layer_cost sum = {0};
+    for (int i = 0; i < costs->layers; i++) {
+        const cgp_layer_cost *c = &costs->layer[i];
+        sum.forward_seconds += c->forward_seconds;
+        sum.input_seconds += c->input_seconds;
+        sum.weight_seconds += c->weight_seconds;
+        sum.recompute_seconds += c->recompute_seconds;
+        sum.selective_seconds += c->selective_seconds;
+        for (int d = 0; d < 3; d++)
+            sum.flops[d] += c->flops[d];
+        sum.parameter_bytes += c->parameter_bytes;
+        sum.saved_bytes += c->saved_bytes;
+    }
+    return sum;
+}
+
+static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
+    const double peak = costs->peak_flops * costs->threads;
+    const cgp_layer_cost sum = sum_of(costs);
+    fprintf(out, "model        %s\n", costs->model);
+    fprintf(out, "micro-batch  %" PRId64 " samples, %s, %d %s\n", costs->samples,
+            costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
+    fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
+            1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
+    fprintf(
+        out,
+        "times        medians in ms: F forward, I and W backward, R what recomputation runs "
+        "again, redo what +selective does\n\n");
+    fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %6s %10s %10s\n", "layer", "F", "I", "W", "R",
+            "redo", "GFLOP", "peak %", "params", "saved");
+    for (int i = 0; i < costs->layers; i++)
+        print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], peak);
+    print_row(out, "all", &sum, peak);
+    fprintf(out, "\n%.3f samples/s without recomputation, %.3f with all of it\n",
+            (double)costs->samples / step_seconds(&sum),
+            (double)costs->samples / (step_seconds(&sum) + sum.recompute_seconds));
+}
+
+/* What would give these costs again, and when it did. */
+static void sign(cli_costs *costs, const cli_run_options *options) {
+    const time_t now = time(NULL);
+    struct tm day;
+    snprintf(costs->command, sizeof costs->command,
+             "cgpipe profile %s --batch %" PRId64 " --chunks %" PRId64 " --repeats %" PRId64
+             " --threads-per-device %" PRId64 " --precision %s",
+             options->operand, options->batch, options->chunks, options->repeats,
+             options->threads_per_device, options->precision);
+    if (gmtime_r(&now, &day)) strftime(costs->date, sizeof costs->date, "%Y-%m-%d", &day);
+}
+
+static cgp_status profile(cli_session *session, cli_run_options *run_options,
+                          cli_costs *costs) {
+    cgp_model_spec spec;
+    if (!run_options->operand)
+        return cgp_fail(CGP_EINVAL, "profile: MODEL is missing (cgpipe profile gpt2)");
+    CGP_TRY(cli_model_parse(&spec, run_options->operand, 0));
+    CGP_TRY(cli_model_resolve(&spec, run_options));
+    CGP_TRY(cli_json_check(run_options));
+    CGP_TRY(cli_session_model(session, run_options, &spec));
+    cgp_plan_options plan = cgp_plan_options_default();
+    plan.batch = run_options->batch;
+    plan.chunks = (int)run_options->chunks;
+    plan.threads_per_device = (int)run_options->threads_per_device;
+    CGP_TRY(cgp_precision_parse(&plan.precision, run_options->precision));
+    cgp_profile_options options = cli_profile_options(&plan);
+    options.device = run_options->devices.count > 0 ? run_options->devices.values[0] : NULL;
+    options.repeats = (int)run_options->repeats;
+    CGP_TRY(cli_costs_measure(costs, session->model, session->model_spec, &options));
+    costs->peak_flops =
+        isnan(run_options->peak) ? cgp_core_peak_flops() : 1e9 * run_options->peak;
+    costs->bandwidth = cli_copy_bandwidth();
+    sign(costs, run_options);
+    return CGP_OK;
+}
+
+int cli_profile(const cli_run_options *run_options) {
+    cli_run_options resolved = *run_options;
+    cli_session session = {0};
+    cli_costs costs = {0};
+    int code = cli_report(profile(&session, &resolved, &costs), true);
+    if (code == CLI_OK) {
+        print(cli_info_stream(run_options), &costs, session.model);
+        code = cli_report(cli_json_write(run_options, cli_costs_json(&costs, session.model)),
+                          false);
+    }
+    cli_costs_release(&costs);
+    cli_session_release(&session);
+    return code;
+}

@@ -1,0 +1,127 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sample.c -- cgpipe sample: text from a checkpoint of a run, the latest by default, whether
+ * the run still goes on, was killed or is complete; or from a file of weights. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "session/published.h"
+#include "session/record.h"
+#include "session/sampler.h"
+#include "session/tokenizer.h"
+
+#include <cgpipe/models/weights.h>
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct sample {
+    const cli_run_options *options;
+    cli_run_directory directory;
+    json_t *record;
+    cgp_model_spec spec;
+    cgp_tokenizer *tokenizer; /* NULL: tokens are bytes */
+    cli_sampler sampler;
+    cgp_weights *weights;
+    cli_sampling sampling;
+} sample;
+
+/* What can be said before weights are read. */
+static cgp_status prepare(sample *s) {
+    const cli_run_options *options = s->options;
+    CGP_TRY(cli_record_read(&s->directory, &s->record));
+    if (cli_model_parse(&s->spec, cli_record_model(s->record), 256) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", s->directory.record, cgp_message());
+    s->sampling = (cli_sampling){.prompt = options->prompt,
+                                 .length = options->length,
+                                 .temperature = options->temperature,
+                                 .top_k = options->top_k,
+                                 .seed = (uint64_t)options->seed,
+                                 .out = stdout,
+                                 .escape = isatty(STDOUT_FILENO) == 1};
+    CGP_TRY(cli_model_expect_gpt2(&s->spec, "sample"));
+    if (options->tokenizer) CGP_TRY(cli_tokenizer_open(&s->tokenizer, options->tokenizer));
+    CGP_TRY(cli_sampling_check(&s->sampling, &s->spec.gpt2, s->tokenizer));
+    return cli_sampler_plan(&s->sampler, &s->spec.gpt2, s->tokenizer,
+                            (int)options->threads_per_device);
+}
+
+/* The model that a note of cgpipe train tells; NULL if it is no such note. */
+static json_t *model_of_note(const char *note) {
+    json_t *object = cli_note_read(note);
+    json_t *model = json_incref(json_object_get(object, "model"));
+    json_decref(object);
+    return model;
+}
+
+static cgp_status other_model(const char *path, const char *expected, const char *got) {
+    return cgp_fail(CGP_EFORMAT, "%s: expected the model %s of the run, got %s", path, expected,
+                    got);
+}
+
+/* What a checkpoint in `directory` says of its model. */
+static cgp_status check_note(const char *path, const char *directory, const char *expected) {
+    char *note = NULL;
+    const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
+    if (status == CGP_EIO) return CGP_OK; /* no checkpoint's file */
+    CGP_TRY(status);
+    json_t *model = model_of_note(note);
+    const char *got = json_string_value(model);
+    const bool same = !got || strcmp(got, expected) == 0;
+    if (!same) (void)other_model(path, expected, got);
+    json_decref(model);
+    free(note);
+    return same ? CGP_OK : CGP_EFORMAT;
+}
+
+/* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does: config.json
+ * in its directory, or the note of the checkpoint that it is in. A directory of weights is no checkpoint. */
+static cgp_status check_model(const sample *s, const char *path) {
+    char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
+    CGP_TRY(cgp_model_spec_text(&s->spec, expected, sizeof expected));
+    CGP_TRY(cli_published_model(path, got));
+    if (*got && strcmp(got, expected) != 0) return other_model(path, expected, got);
+    char *directory = cli_published_directory(path);
+    const bool is_file = strcmp(directory, path) != 0;
+    const cgp_status status = is_file ? check_note(path, directory, expected) : CGP_OK;
+    free(directory);
+    return status;
+}
+
+static cgp_status load_file(sample *s, const char *path) {
+    CGP_TRY(cgp_weights_open(&s->weights, s->sampler.model, path));
+    CGP_TRY(check_model(s, path));
+    CGP_TRY(cli_sampler_start(&s->sampler));
+    return cgp_weights_load(s->weights, s->sampler.pipeline);
+}
+
+static cgp_status load_checkpoint(sample *s) {
+    CGP_TRY(cli_sampler_start(&s->sampler));
+    return cli_run_directory_load(&s->directory, s->options->from_step, s->sampler.pipeline,
+                                  NULL);
+}
+
+static cgp_status run(sample *s) {
+    const char *path = s->options->weights;
+    CGP_TRY(path ? load_file(s, path) : load_checkpoint(s));
+    CGP_TRY(cli_sampler_run(&s->sampler, &s->sampling));
+    if (s->sampling.escape) fputc('\n', stdout);
+    return CGP_OK;
+}
+
+int cli_sample(const cli_run_options *options) {
+    sample s = {.options = options};
+    if (!options->operand)
+        return cli_report(
+            cgp_fail(CGP_EINVAL, "sample: RUN is missing (the directory of cgpipe train)"),
+            true);
+    cli_run_directory_name(&s.directory, options->operand);
+    int code = cli_report(prepare(&s), true);
+    if (code == CLI_OK) code = cli_report(run(&s), false);
+    cgp_weights_close(s.weights);
+    cli_sampler_release(&s.sampler);
+    cgp_tokenizer_destroy(s.tokenizer);
+    json_decref(s.record);
+    cli_run_directory_close(&s.directory);
+    return code;
+}

@@ -1,0 +1,360 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* schedule.c -- cgpipe schedule: a schedule checked, simulated and drawn without a model.
+ *
+ * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between
+ * stages of one device a message takes no time. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "files.h"
+#include "options/schedule_file.h"
+#include "report/output.h"
+#include "report/report.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_ROWS = 1000 }; /* of a picture */
+
+typedef struct drawing {
+    const cli_run_options *options;
+    cgp_schedule *schedule;
+    const cgp_edge *edges; /* of the schedule */
+    int n_edges;
+    double *forward, *input, *weight, *latency, *transfer;
+    cgp_schedule_report report;
+    cgp_schedule_timeline timeline;
+} drawing;
+
+static double *repeat(double value, int count) {
+    double *values = cli_calloc((size_t)count, sizeof *values);
+    for (int i = 0; i < count; i++)
+        values[i] = value;
+    return values;
+}
+
+/* --- making --- */
+
+static bool is_stdout(const char *path) {
+    return path && strcmp(path, "-") == 0;
+}
+
+/* Standard output is for one thing. */
+static cgp_status check_outputs(const cli_run_options *options) {
+    if (options->csv + options->csv_transfers + is_stdout(options->svg) +
+            is_stdout(options->trace_json) + is_stdout(options->json) >
+        1)
+        return cgp_fail(CGP_EINVAL,
+                        "--csv, --csv-transfers, --svg, --trace-json, --json: expected one of "
+                        "them on standard output, got more (give a FILE)");
+    return CGP_OK;
+}
+
+static cgp_status check_options(const cli_run_options *options) {
+    static const cli_option_id sizes[] = {CLI_OPTION_STAGES, CLI_OPTION_CHUNKS,
+                                          CLI_OPTION_VIRTUAL, CLI_OPTION_GROUP};
+    if (!options->operand && !options->check)
+        return cgp_fail(CGP_EINVAL, "schedule: NAME is missing (cgpipe schedule --list)");
+    if (!options->check) return CGP_OK;
+    if (options->operand)
+        return cgp_fail(CGP_EINVAL, "--check: expected no NAME beside the file, got %s",
+                        options->operand);
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        if (cli_option_given(options, sizes[i]))
+            return cgp_fail(CGP_EINVAL,
+                            "--check: its file says what --stages, --chunks, --virtual and "
+                            "--group would (leave them out)");
+    }
+    return CGP_OK;
+}
+
+/* The cost of an option on every stage, owned by the caller; NULL if it is not given, which stands for
+ * what a device takes, shared out over its stages. */
+static double *cost_on(const cli_run_options *options, cli_option_id id, double value,
+                       int stages) {
+    return cli_option_given(options, id) ? repeat(value, stages) : NULL;
+}
+
+/* Take the three of them, where there are as many stages. */
+static void take_costs(drawing *d, int stages) {
+    const cli_run_options *options = d->options;
+    free(d->forward);
+    free(d->input);
+    free(d->weight);
+    d->forward = cost_on(options, CLI_OPTION_COST_F, options->cost_f, stages);
+    d->input = cost_on(options, CLI_OPTION_COST_I, options->cost_i, stages);
+    d->weight = cost_on(options, CLI_OPTION_COST_W, options->cost_w, stages);
+}
+
+/* The greedy schedules take the costs that are simulated. */
+static cgp_status generate(drawing *d) {
+    const cli_run_options *run_options = d->options;
+    const cgp_schedule_info *info = cgp_schedule_info_find(run_options->operand);
+    cgp_schedule_options options = cgp_schedule_options_default();
+    options.virtual_stages = (int)run_options->virtual_stages;
+    options.group = (int)run_options->group;
+    if (info && !info->any_virtual && info->virtual_stages == 1 &&
+        run_options->stages < 1 << 24) {
+        take_costs(d, (int)run_options->stages);
+        options.forward = d->forward;
+        options.backward_input = d->input;
+        options.backward_weight = d->weight;
+        options.latency = run_options->latency + run_options->transfer;
+    }
+    return cgp_schedule_create(&d->schedule, run_options->operand, (int)run_options->stages,
+                               (int)run_options->chunks, &options);
+}
+
+static cgp_status make(drawing *d) {
+    const cli_run_options *options = d->options;
+    cgp_recompute recompute = CGP_RECOMPUTE_NEVER;
+    CGP_TRY(cgp_recompute_parse(&recompute, options->recompute));
+    CGP_TRY(options->check ? cli_schedule_read(&d->schedule, options->check) : generate(d));
+    cgp_schedule_edges(d->schedule, &d->n_edges);
+    const bool lowered = d->n_edges > 0;
+    if (lowered && recompute != CGP_RECOMPUTE_NEVER)
+        return cgp_fail(CGP_EINVAL,
+                        "--recompute: expected a file without transfers, got one with them");
+    if (recompute != CGP_RECOMPUTE_NEVER)
+        CGP_TRY(cgp_schedule_recompute(d->schedule, recompute));
+    if (!lowered) CGP_TRY(cgp_schedule_lower_chain(d->schedule));
+    d->edges = cgp_schedule_edges(d->schedule, &d->n_edges);
+    return CGP_OK;
+}
+
+/* --- checking and simulating --- */
+
+/* Draw where it is wrong; the message stays that of the check. */
+static cgp_status check(drawing *d) {
+    const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
+    char *grid = status == CGP_EINVAL ? cgp_schedule_draw_diagnostic(d->schedule) : NULL;
+    if (!grid) return status;
+    int device = 0;
+    for (char *line = strtok(grid, "\n"); line; line = strtok(NULL, "\n"))
+        fprintf(cli_info_stream(d->options), "device:%-3d %s\n", device++, line);
+    fflush(cli_info_stream(d->options));
+    free(grid);
+    return status;
+}
+
+static bool is_local(const drawing *d, int edge) {
+    return cgp_schedule_device_of(d->schedule, d->edges[edge].from) ==
+           cgp_schedule_device_of(d->schedule, d->edges[edge].to);
+}
+
+static cgp_status simulate(drawing *d) {
+    const cli_run_options *options = d->options;
+    take_costs(d, cgp_schedule_stages(d->schedule));
+    d->latency = repeat(options->latency, d->n_edges);
+    d->transfer = repeat(options->transfer, d->n_edges);
+    for (int e = 0; e < d->n_edges; e++) {
+        if (is_local(d, e)) d->latency[e] = d->transfer[e] = 0.0;
+    }
+    const cgp_schedule_costs costs = {.forward = d->forward,
+                                      .backward_input = d->input,
+                                      .backward_weight = d->weight,
+                                      .latency = d->latency,
+                                      .transfer = d->transfer,
+                                      .transfers_block = options->blocking};
+    CGP_TRY(check(d));
+    return cgp_schedule_simulate(d->schedule, &costs, &d->timeline);
+}
+
+/* --- output --- */
+
+/* Stages of the device that has most. */
+static int max_stages(const cgp_schedule *schedule) {
+    int max = 0;
+    int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
+    for (int j = 0; j < cgp_schedule_stages(schedule); j++) {
+        const int count = ++counts[cgp_schedule_device_of(schedule, j)];
+        max = count > max ? count : max;
+    }
+    free(counts);
+    return max;
+}
+
+static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
+    static const char letters[] = "FBIWR";
+    double compute = 0.0;
+    fprintf(out, "critical     ");
+    for (int k = 0; k <= CGP_ACTION_R; k++) {
+        if (t->critical_path[k] > 0.0) fprintf(out, "%c %g, ", letters[k], t->critical_path[k]);
+        compute += t->critical_path[k];
+    }
+    const double rest = t->makespan - compute;
+    fprintf(out, "messages %g\n", rest > 1e-9 * t->makespan ? rest : 0.0);
+}
+
+/* "F 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
+static void print_cost(const drawing *d, FILE *out, char letter, const double *given) {
+    const int devices = cgp_schedule_devices(d->schedule), v = max_stages(d->schedule);
+    if (!given && devices * (int64_t)v != cgp_schedule_stages(d->schedule))
+        fprintf(out, "%c 1/v, ", letter);
+    else
+        fprintf(out, "%c %g, ", letter, given ? given[0] : 1.0 / v);
+}
+
+static void print_figures(const drawing *d, FILE *out) {
+    const cli_run_options *options = d->options;
+    const cgp_schedule_timeline *t = &d->timeline;
+    fprintf(out, "\ncosts        ");
+    print_cost(d, out, 'F', d->forward);
+    print_cost(d, out, 'I', d->input);
+    print_cost(d, out, 'W', d->weight);
+    fprintf(out, "message %g + %g%s\n", options->latency, options->transfer,
+            options->blocking ? " (blocking)" : "");
+    fprintf(out, "makespan     %g, bubble %.2f %%\n", t->makespan, 100 * t->bubble_makespan);
+    fprintf(out, "span         %g, bubble %.2f %%\n", t->span, 100 * t->bubble_span);
+    print_critical_path(out, t);
+    fprintf(out, "busy         ");
+    for (int i = 0; i < t->devices; i++)
+        fprintf(out, "%s%.1f %%", i ? ", " : "", 100 * t->busy[i]);
+    fprintf(out, "\npeak slots  ");
+    for (int i = 0; i < d->report.devices; i++)
+        fprintf(out, " %d", d->report.peak_slots[i]);
+    fprintf(out, "\nbuffers      edge: least (no deadlock), free (no sender waits)\n");
+    for (int i = 0; i < d->n_edges; i++)
+        fprintf(out, "             %d->%d: %d, %d\n", d->edges[i].from, d->edges[i].to,
+                d->report.min_capacity[i], t->free_capacity[i]);
+}
+
+static cgp_status print(const drawing *d) {
+    const cli_run_options *options = d->options;
+    if (options->csv || options->csv_transfers || is_stdout(options->svg) ||
+        is_stdout(options->trace_json))
+        return CGP_OK; /* standard output is for one thing */
+    FILE *out = cli_info_stream(options);
+    if (cgp_schedule_devices(d->schedule) <= MAX_ROWS)
+        CGP_TRY(cli_print_picture(out, d->schedule, "device"));
+    else
+        fprintf(out, "%d devices are too many to draw\n", cgp_schedule_devices(d->schedule));
+    print_figures(d, out);
+    return CGP_OK;
+}
+
+static json_t *list_of(const int *values, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, json_integer(values[i]));
+    return list;
+}
+
+static json_t *reals_json(const double *values, int count) {
+    json_t *list = json_array();
+    for (int i = 0; i < count; i++)
+        json_array_append_new(list, cli_real_json(values[i]));
+    return list;
+}
+
+static json_t *critical_json(const cgp_schedule_timeline *t) {
+    static const char *const names[] = {"F", "B", "I", "W", "R"};
+    json_t *path = json_object();
+    double rest = t->makespan;
+    for (int k = 0; k <= CGP_ACTION_R; k++) {
+        json_object_set_new(path, names[k], cli_real_json(t->critical_path[k]));
+        rest -= t->critical_path[k];
+    }
+    json_object_set_new(path, "messages",
+                        cli_real_json(rest > 1e-9 * t->makespan ? rest : 0.0));
+    return path;
+}
+
+static json_t *to_json(const drawing *d) {
+    const cli_run_options *options = d->options;
+    const cgp_schedule_timeline *t = &d->timeline;
+    json_t *o = json_object(), *edges = json_array();
+    json_object_set_new(o, "schedule", json_string(cgp_schedule_name(d->schedule)));
+    json_object_set_new(o, "stages", json_integer(cgp_schedule_devices(d->schedule)));
+    json_object_set_new(o, "chunks", json_integer(cgp_schedule_chunks(d->schedule)));
+    json_object_set_new(o, "virtual", json_integer(max_stages(d->schedule)));
+    json_object_set_new(o, "recompute", json_string(options->recompute));
+    json_object_set_new(o, "makespan", cli_real_json(t->makespan));
+    json_object_set_new(o, "span", cli_real_json(t->span));
+    json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
+    json_object_set_new(o, "bubble_span", cli_real_json(t->bubble_span));
+    json_object_set_new(o, "critical_path", critical_json(t));
+    json_object_set_new(o, "busy", reals_json(t->busy, t->devices));
+    json_object_set_new(o, "peak_slots_per_device",
+                        list_of(d->report.peak_slots, d->report.devices));
+    for (int i = 0; i < d->n_edges; i++)
+        json_array_append_new(edges,
+                              list_of((const int[]){d->edges[i].from, d->edges[i].to}, 2));
+    json_object_set_new(o, "edges", edges);
+    json_object_set_new(o, "min_capacity", list_of(d->report.min_capacity, d->n_edges));
+    json_object_set_new(o, "free_capacity", list_of(t->free_capacity, d->n_edges));
+    return o;
+}
+
+static cgp_status write_files(const drawing *d) {
+    const cli_run_options *options = d->options;
+    char *text = NULL;
+    if (options->csv || options->csv_transfers) {
+        CGP_TRY(cgp_schedule_to_csv(d->schedule,
+                                    options->csv ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
+        CGP_TRY(cli_text_write("-", text));
+    }
+    if (options->svg) {
+        CGP_TRY(cgp_schedule_svg(d->schedule, &d->timeline, &text));
+        CGP_TRY(cli_text_write(options->svg, text));
+    }
+    if (options->trace_json) {
+        CGP_TRY(cgp_schedule_trace(d->schedule, &d->timeline, 1000, &text));
+        CGP_TRY(cli_text_write(options->trace_json, text));
+    }
+    return CGP_OK;
+}
+
+static cgp_status report(drawing *d) {
+    CGP_TRY(cli_json_check(d->options));
+    CGP_TRY(print(d));
+    CGP_TRY(write_files(d));
+    return cli_json_write(d->options, to_json(d));
+}
+
+/* --- --list --- */
+
+static json_t *info_json(const cgp_schedule_info *info) {
+    json_t *o = json_object();
+    json_object_set_new(o, "schedule", json_string(info->name));
+    json_object_set_new(o, "when", json_string(info->when));
+    json_object_set_new(o, "rule", json_string(info->rule));
+    json_object_set_new(o, "virtual", json_integer(info->virtual_stages));
+    json_object_set_new(o, "any_virtual", json_boolean(info->any_virtual));
+    json_object_set_new(o, "splits_backward", json_boolean(info->splits_backward));
+    return o;
+}
+
+static cgp_status list_schedules(const cli_run_options *run_options) {
+    const cgp_schedule_info *info;
+    CGP_TRY(cli_json_check(run_options));
+    json_t *list = json_array(), *root = json_object();
+    json_object_set_new(root, "schedules", list);
+    for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
+        fprintf(cli_info_stream(run_options), "%-15s %s\n", info->name, info->when);
+        json_array_append_new(list, info_json(info));
+    }
+    return cli_json_write(run_options, root);
+}
+
+int cli_schedule(const cli_run_options *run_options) {
+    drawing d = {.options = run_options};
+    if (run_options->list) return cli_report(list_schedules(run_options), false);
+    const bool spec = run_options->check == NULL; /* what is wrong is then the command line */
+    int code = cli_report(check_outputs(run_options), true);
+    if (code == CLI_OK && run_options->compare) return cli_schedule_compare(run_options);
+    if (code == CLI_OK) code = cli_report(check_options(run_options), true);
+    if (code == CLI_OK) code = cli_report(make(&d), spec);
+    if (code == CLI_OK) code = cli_report(simulate(&d), spec);
+    if (code == CLI_OK) code = cli_report(report(&d), false);
+    cgp_schedule_timeline_release(&d.timeline);
+    cgp_schedule_report_release(&d.report);
+    cgp_schedule_destroy(d.schedule);
+    free(d.transfer);
+    free(d.latency);
+    free(d.weight);
+    free(d.input);
+    free(d.forward);
+    return code;
+}

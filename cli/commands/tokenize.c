@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* tokenize.c -- cgpipe tokenize: text to tokens, as numbers or as a file for --data, and back.
+ *
+ *     book.txt ──► 464 3290 ..        book.txt ──► --out book.bin ──► cgpipe train --data book.bin
+ *     464 3290 .., book.bin ──► --decode ──► bytes
+ *
+ * Text is read in pieces that end where no word goes on, so its length is not limited by memory; what
+ * --out writes is kept until it is whole, 2 bytes a token. */
+#include "commands/commands.h"
+
+#include "common.h"
+#include "files.h"
+#include "session/tokenizer.h"
+
+#include <cgpipe/checkpoint.h>
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PIECE = 1 << 20, LLM_C_HEADER = 1024, LLM_C_MAGIC = 20240520 };
+
+typedef struct work {
+    const cli_run_options *options;
+    cgp_tokenizer *tokenizer;
+    cgp_token_list tokens; /* of the piece at hand */
+    uint8_t *piece;        /* [room] */
+    size_t capacity;
+    uint8_t *kept; /* [n_kept] for --out */
+    size_t n_kept, kept_capacity;
+    int64_t read, made; /* bytes and tokens, or tokens and bytes */
+} work;
+
+/* --- out --- */
+
+static void *grow(void *old, size_t used, size_t capacity) {
+    void *grown = cli_calloc(capacity, 1);
+    if (used > 0) memcpy(grown, old, used);
+    free(old);
+    return grown;
+}
+
+static void keep(work *w, const void *bytes, size_t count) {
+    if (count == 0) return;
+    if (w->n_kept + count > w->kept_capacity) {
+        w->kept_capacity = 2 * (w->n_kept + count);
+        w->kept = grow(w->kept, w->n_kept, w->kept_capacity);
+    }
+    memcpy(w->kept + w->n_kept, bytes, count);
+    w->n_kept += count;
+}
+
+static cgp_status check_stdout(void) {
+    if (!ferror(stdout)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+}
+
+/* Give out the tokens at hand: little-endian for --out, as numbers with spaces between elsewhere. */
+static cgp_status write_tokens(work *w) {
+    for (int64_t i = 0; i < w->tokens.count; i++) {
+        const int32_t id = w->tokens.ids[i];
+        const uint8_t bytes[2] = {(uint8_t)id, (uint8_t)(id >> 8)};
+        if (w->options->out)
+            keep(w, bytes, sizeof bytes);
+        else
+            printf("%s%" PRId32, w->made + i > 0 ? " " : "", id);
+    }
+    w->made += w->tokens.count;
+    w->tokens.count = 0;
+    return check_stdout();
+}
+
+static cgp_status write_bytes(work *w) {
+    char *bytes = NULL;
+    int64_t count = 0;
+    CGP_TRY(cgp_tokenizer_decode(w->tokenizer, w->tokens.ids, w->tokens.count, &bytes, &count));
+    if (w->options->out)
+        keep(w, bytes, (size_t)count);
+    else
+        fwrite(bytes, 1, (size_t)count, stdout);
+    free(bytes);
+    w->read += w->tokens.count;
+    w->made += count;
+    w->tokens.count = 0;
+    return check_stdout();
+}
+
+static void add_token(work *w, int32_t id) {
+    cgp_token_list *list = &w->tokens;
+    if (list->count == list->capacity) {
+        list->capacity = 2 * list->capacity + 256;
+        list->ids = grow(list->ids, (size_t)list->count * 4, (size_t)list->capacity * 4);
+    }
+    list->ids[list->count++] = id;
+}
+
+/* --- text to tokens --- */
+
+static cgp_status encode(work *w, FILE *in, const char *name) {
+    size_t used = 0;
+    for (bool end = false; !end;) {
+        if (used == w->capacity) {
+            w->capacity = w->capacity ? 2 * w->capacity : PIECE;
+            w->piece = grow(w->piece, used, w->capacity);
+        }
+        used += fread(w->piece + used, 1, w->capacity - used, in);
+        if (ferror(in))
+            return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+        end = used < w->capacity;
+        const size_t cut =
+            end ? used : (size_t)cgp_tokenizer_split_point(w->piece, (int64_t)used);
+        CGP_TRY(cgp_tokenizer_encode(w->tokenizer, w->piece, (int64_t)cut, &w->tokens));
+        CGP_TRY(write_tokens(w));
+        memmove(w->piece, w->piece + cut, used - cut);
+        used -= cut;
+        w->read += (int64_t)cut;
+    }
+    if (!w->options->end_of_text) return CGP_OK;
+    add_token(w, cgp_tokenizer_end_of_text(w->tokenizer));
+    return write_tokens(w);
+}
+
+/* --- tokens to bytes --- */
+
+static bool is_tokens(const char *path) {
+    const size_t length = strlen(path);
+    return length > 4 && strcmp(path + length - 4, ".bin") == 0;
+}
+
+/* nanoGPT's tokens, or llm.c's behind their header. */
+static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
+    uint8_t bytes[2 * LLM_C_HEADER];
+    size_t got = 0;
+    for (bool first = true; (got = fread(bytes, 1, sizeof bytes, in)) > 0; first = false) {
+        const uint32_t magic = bytes[0] | (uint32_t)bytes[1] << 8 | (uint32_t)bytes[2] << 16 |
+                               (uint32_t)bytes[3] << 24;
+        const bool header = first && got >= 4 && magic == LLM_C_MAGIC;
+        if (got % 2 || (header && got < LLM_C_HEADER))
+            return cgp_fail(CGP_EFORMAT, "%s: expected tokens of 2 bytes, got %s", name,
+                            header ? "part of a header" : "an odd number of bytes");
+        for (size_t i = header ? LLM_C_HEADER : 0; i < got; i += 2)
+            add_token(w, bytes[i] | bytes[i + 1] << 8);
+        CGP_TRY(write_bytes(w));
+    }
+    if (ferror(in)) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+    return CGP_OK;
+}
+
+/* Numbers with spaces and line breaks between. */
+static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
+    int64_t id = -1; /* none begun */
+    for (int64_t at = 0;; at++) {
+        const int c = getc(in);
+        const bool space = c == EOF || (c && strchr(" \n\t\r", c));
+        if (!space && (c < '0' || c > '9' || id > INT32_MAX / 10 - 1))
+            return cgp_fail(CGP_EFORMAT,
+                            "%s: at byte %" PRId64 ": expected ids, numbers with spaces "
+                            "between (token files end in .bin)",
+                            name, at);
+        if (!space) {
+            id = (id < 0 ? 0 : id) * 10 + (c - '0');
+            continue;
+        }
+        if (id >= 0) add_token(w, (int32_t)id);
+        id = -1;
+        if (c == EOF || w->tokens.count >= PIECE) CGP_TRY(write_bytes(w));
+        if (c == EOF) break;
+    }
+    if (ferror(in)) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", name, strerror(errno));
+    return CGP_OK;
+}
+
+/* --- all --- */
+
+static cgp_status take_file(work *w, FILE *in, const char *name) {
+    const int64_t before = w->made;
+    if (w->options->decode)
+        return is_tokens(name) ? decode_tokens(w, in, name) : decode_numbers(w, in, name);
+    w->made = 0; /* each file has a line */
+    CGP_TRY(encode(w, in, name));
+    if (!w->options->out) putchar('\n');
+    w->made += before;
+    return CGP_OK;
+}
+
+static cgp_status take_path(work *w, const char *path) {
+    struct stat info;
+    FILE *in = fopen(path, "re");
+    if (!in)
+        return errno == ENOENT
+                   ? cgp_fail(CGP_EIO, "%s: no such file", path)
+                   : cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    cgp_status status = CGP_OK;
+    if (fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode))
+        status = cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path);
+    if (status == CGP_OK) status = take_file(w, in, path);
+    fclose(in);
+    return status;
+}
+
+/* What can be said before the tokenizer is read. */
+static cgp_status check(const cli_run_options *options) {
+    if (!options->tokenizer)
+        return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer DIR is missing (a directory with "
+                                    "vocab.json and merges.txt)");
+    if (options->decode && options->end_of_text)
+        return cgp_fail(CGP_EINVAL, "--end-of-text: cannot be with --decode (leave out one)");
+    if (options->out && !options->decode && !is_tokens(options->out))
+        return cgp_fail(CGP_EINVAL,
+                        "--out %s: expected a name that ends in .bin, by which "
+                        "--data knows tokens",
+                        options->out);
+    return CGP_OK;
+}
+
+static cgp_status open_tokenizer(work *w) {
+    const cli_run_options *options = w->options;
+    if (options->out) CGP_TRY(cli_file_check(options->out));
+    CGP_TRY(cli_tokenizer_open(&w->tokenizer, options->tokenizer));
+    const int64_t count = cgp_tokenizer_vocab_size(w->tokenizer);
+    if (options->out && !options->decode && count > 65536)
+        return cgp_fail(CGP_EFORMAT,
+                        "--out %s: tokens of 2 bytes are below 65536, the vocabulary of %s has "
+                        "%" PRId64,
+                        options->out, options->tokenizer, count);
+    if (options->end_of_text && cgp_tokenizer_end_of_text(w->tokenizer) < 0)
+        return cgp_fail(CGP_EFORMAT, "--end-of-text: the vocabulary of %s has no <|endoftext|>",
+                        options->tokenizer);
+    return CGP_OK;
+}
+
+static cgp_status run(work *w) {
+    const cli_run_options *options = w->options;
+    char read[CLI_NUMBER], made[CLI_NUMBER];
+    CGP_TRY(open_tokenizer(w));
+    const double start = cli_seconds();
+    if (options->data.count == 0) CGP_TRY(take_file(w, stdin, "standard input"));
+    for (int i = 0; i < options->data.count; i++)
+        CGP_TRY(take_path(w, options->data.values[i]));
+    if (!options->out) return CGP_OK;
+    const double seconds = cli_seconds() - start;
+    CGP_TRY(cgp_file_replace(options->out, w->kept, w->n_kept));
+    const int64_t bytes = options->decode ? w->made : w->read;
+    const int64_t tokens = options->decode ? w->read : w->made;
+    printf("%s: %s tokens, %s bytes of text, %.2f bytes a token, %.1f MB/s\n",
+           cli_shown(options->out), cli_grouped(tokens, made), cli_grouped(bytes, read),
+           tokens > 0 ? (double)bytes / (double)tokens : 0.0,
+           seconds > 0 ? 1e-6 * (double)bytes / seconds : 0.0);
+    return CGP_OK;
+}
+
+int cli_tokenize(const cli_run_options *options) {
+    work w = {.options = options};
+    int code = cli_report(check(options), true);
+    if (code == CLI_OK) code = cli_report(run(&w), false);
+    cgp_tokenizer_destroy(w.tokenizer);
+    free(w.tokens.ids);
+    free(w.piece);
+    free(w.kept);
+    return code;
+}

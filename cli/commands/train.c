@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run
+ * in its directory, where nothing changes before everything else is in place; steps; results.
+ *
+ * Signals (stop.h) are looked at between these parts, after every step, and inside of the
+ * long ones at the end. */
+#include "commands/train.h"
+
+#include "commands/commands.h"
+#include "common.h"
+#include "options/recipe.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/trace.h"
+#include "session/record.h"
+#include "session/sampler.h"
+#include "stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+#include <unistd.h>
+
+/* --- before it starts --- */
+
+/* --data takes all that follows it, MODEL too: where that is missing, a last value that reads as a model is it. A run that
+ * goes on has its own, so there a path of such a name is a path. */
+static void find_model(cli_run_options *options) {
+    cgp_model_spec spec;
+    if (options->operand || options->data.count == 0) return;
+    const char *last = options->data.values[options->data.count - 1];
+    if (options->resume && access(last, F_OK) == 0) return;
+    char kind[32]; /* "gpt2:layrs=2" is a model, too, with a message of its own */
+    snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
+    if (cli_model_parse(&spec, kind, 0) != CGP_OK) return;
+    options->operand = last;
+    options->data.count--;
+    if (options->data.count == 0) options->given[CLI_OPTION_DATA] = false;
+}
+
+static cgp_status check_arguments(const cli_run_options *options) {
+    if (!options->operand)
+        return cgp_fail(CGP_EINVAL,
+                        "train: MODEL is missing "
+                        "(cgpipe train gpt2:layers=4,width=128,heads=4,seq=128 --data FILE)");
+    if (options->data.count == 0)
+        return cgp_fail(CGP_EINVAL,
+                        "train: --data is missing (--data FILE, or --data random or shapes)");
+    return CGP_OK;
+}
+
+/* What can be said of the command line alone, and of the run.json that it goes on with. */
+static cgp_status prepare(training *t) {
+    const cli_run_options *options = &t->run.options;
+    cgp_model_spec spec;
+    find_model(&t->run.options);
+    CGP_TRY(cli_resume_options(&t->run));
+    CGP_TRY(check_arguments(options));
+    CGP_TRY(cli_data_kind_of(options, &t->kind));
+    const bool text = t->kind == CLI_DATA_TEXT;
+    CGP_TRY(cli_model_parse(&spec, options->operand, text ? 256 : 0));
+    CGP_TRY(cli_model_resolve(&spec, &t->run.options));
+    if (text && spec.kind == CGP_MODEL_GPT2 && spec.gpt2.vocab < 256)
+        return cgp_fail(CGP_EINVAL,
+                        "gpt2: vocab: expected at least 256 for bytes, got %" PRId64,
+                        spec.gpt2.vocab);
+    if (options->sample > 0) CGP_TRY(cli_model_expect_gpt2(&spec, "--sample"));
+    if (options->sample > 0)
+        CGP_TRY(
+            cli_sampling_check(&(cli_sampling){.prompt = options->prompt}, &spec.gpt2, NULL));
+    CGP_TRY(cli_session_model(&t->run.session, options, &spec));
+    if (cli_recipe_counts_epochs(options)) {
+        CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
+        CGP_TRY(cli_recipe_count(&t->run.options, cgp_data_samples(t->data, CGP_SPLIT_TRAIN)));
+    }
+    CGP_TRY(cli_session_make_plan(&t->run.session));
+    CGP_TRY(cgp_pipeline_check_memory(t->run.session.plan, NULL));
+    t->units = cli_data_units_of(t->run.session.model);
+    return cli_resume_check_model(&t->run);
+}
+
+static cgp_status check_free(const training *t) {
+    if (t->run.options.resume || t->run.options.overwrite ||
+        !cli_run_directory_has_run(&t->run.directory))
+        return CGP_OK;
+    return cgp_fail(
+        CGP_EIO,
+        "run directory %s: has a run already (--resume goes on with it, --overwrite "
+        "deletes it; or another --run)",
+        t->run.directory.path);
+}
+
+/* Before the directory was locked another process may have begun a run in it, or gone on with the one that was read. */
+static cgp_status check_meanwhile(const training *t) {
+    json_t *now = NULL;
+    CGP_TRY(check_free(t));
+    if (!t->run.before) return CGP_OK;
+    CGP_TRY(cli_record_read(&t->run.directory, &now));
+    const bool same = json_equal(now, t->run.before);
+    json_decref(now);
+    if (same) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s: another cgpipe train has changed it meanwhile (start again)",
+                    t->run.directory.record);
+}
+
+/* What depends on files. The directory is made last, when nothing else is in the way, and goes
+ * again if nothing comes into it. */
+static cgp_status check_files(training *t) {
+    const cli_run_options *options = &t->run.options;
+    CGP_TRY(cli_run_directory_check(&t->run.directory));
+    CGP_TRY(check_free(t));
+    CGP_TRY(cli_json_check(options));
+    CGP_TRY(cli_trace_check_directories(options));
+    if (!t->data) CGP_TRY(cli_data_open(&t->data, options, t->run.session.model));
+    CGP_TRY(cgp_data_identity(t->data, t->run.identity));
+    CGP_TRY(cli_run_directory_make(&t->run.directory));
+    return check_meanwhile(t);
+}
+
+/* Of a run that goes on, what may be other than before. */
+static bool continues(const training *t) {
+    return t->run.before && cli_record_starts(t->run.before) > 0;
+}
+
+static void print_data(const training *t) {
+    char train[CLI_NUMBER], validation[CLI_NUMBER];
+    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_TRAIN), train);
+    cli_grouped(cgp_data_samples(t->data, CGP_SPLIT_VALIDATION), validation);
+    if (t->kind == CLI_DATA_RANDOM)
+        fprintf(t->run.out, "data         random tokens, without end\n");
+    else if (t->kind == CLI_DATA_SHAPES)
+        fprintf(t->run.out, "data         drawn shapes, without end, %s for validation\n",
+                validation);
+    else if (t->kind > CLI_DATA_SHAPES)
+        fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
+    else
+        fprintf(t->run.out, "data         %s windows of %" PRId64 " %s, %s for validation\n",
+                train, cgp_data_sequence(t->data),
+                t->kind == CLI_DATA_TEXT ? "bytes" : "tokens", validation);
+}
+
+/* At most 12 lines before the first step, with those of cli_resume_load(), unless --verbose. */
+static cgp_status print_start(const training *t) {
+    const bool verbose = t->run.options.verbose, brief = continues(t) && !verbose;
+    if (!brief) print_data(t);
+    fprintf(t->run.out, "run          %s\n", cli_shown(t->run.directory.path));
+    if (verbose)
+        CGP_TRY(cli_print_plan(t->run.out, &t->run.session));
+    else
+        cli_print_summary(t->run.out, &t->run.session, brief);
+    if (!brief) fputc('\n', t->run.out);
+    fflush(t->run.out);
+    return CGP_OK;
+}
+
+static cgp_status make_pipeline(training *t) {
+    CGP_TRY(cli_session_start(&t->run.session));
+    CGP_TRY(cgp_pipeline_set_timeout(t->run.session.pipeline, t->run.options.timeout));
+    CGP_TRY(cli_resume_load(&t->run));
+    fflush(t->run.out);
+    return CGP_OK;
+}
+
+/* From here on the directory has this run. */
+static cgp_status open_run(training *t) {
+    cli_run_directory_clean(&t->run.directory);
+    if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
+    CGP_TRY(cli_record_write(&t->run.directory, t->run.before, &t->run.session, t->run.resumed,
+                             &t->run.record));
+    if (t->run.options.from_step >= 0)
+        CGP_TRY(cli_run_directory_drop_after(&t->run.directory, t->run.options.from_step));
+    CGP_TRY(cli_metrics_open(&t->metrics, &t->run.directory, t->run.resumed));
+    if (t->metrics.last < t->run.resumed)
+        fprintf(t->run.out, "warning      %s: no lines after step %" PRId64 "\n",
+                cli_shown(t->run.directory.metrics), t->metrics.last);
+    return CGP_OK;
+}
+
+/* --- all of it --- */
+
+static bool stopped(training *t) {
+    t->stopped = cli_stop_signal();
+    return t->stopped;
+}
+
+static cgp_status train(training *t) {
+    CGP_TRY(check_files(t));
+    CGP_TRY(print_start(t));
+    if (stopped(t)) return CGP_OK;
+    CGP_TRY(make_pipeline(t));
+    if (stopped(t)) return CGP_OK;
+    CGP_TRY(open_run(t));
+    if (stopped(t)) return CGP_OK;
+    CGP_TRY(cli_train_steps(t));
+    return cli_train_end(t);
+}
+
+/* A run that hung has more to say than the one line of its failure. */
+static void print_watchdog(const training *t) {
+    const cgp_pipeline *pipeline = t->run.session.pipeline;
+    fflush(t->run.out);
+    if (pipeline) fputs(cgp_pipeline_report(pipeline), stderr);
+}
+
+/* A start that failed before its first checkpoint leaves no run behind, if it began one. */
+static void undo(const training *t) {
+    if (t->run.record && !t->run.before && t->run.saved == 0 &&
+        cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)
+        cli_run_directory_undo(&t->run.directory);
+}
+
+int cli_train(const cli_run_options *options) {
+    training t = {.run = {.options = *options, .out = cli_info_stream(options)},
+                  .started = cli_seconds()};
+    t.run.options.n_owned = 0; /* what was owned so far is the caller's to free */
+    t.validation = cli_no_eval_metrics;
+    cli_run_directory_name(&t.run.directory, options->run);
+    cli_stop_install();
+    int code = cli_report(prepare(&t), true);
+    if (code == CLI_OK) {
+        const cgp_status status = train(&t);
+        if (status != CGP_OK) print_watchdog(&t);
+        if (status != CGP_OK) undo(&t);
+        code = cli_report(status, false);
+    }
+    if (code == CLI_OK && t.stopped) code = cli_train_stopped(&t);
+    cgp_data_destroy(t.data);
+    cli_session_release(&t.run.session);
+    cli_metrics_close(&t.metrics);
+    cli_run_directory_close(&t.run.directory);
+    cli_run_options_release(&t.run.options);
+    json_decref(t.run.before);
+    json_decref(t.run.record);
+    return code;
+}

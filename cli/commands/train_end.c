@@ -1,0 +1,141 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_end.c -- cgpipe train after its last step: validation, results, a sample, JSON. */
+#include "commands/train.h"
+
+#include "common.h"
+#include "files.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/trace.h"
+#include "session/sampler.h"
+#include "stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+/* --- results --- */
+
+static cgp_status make_report(const training *t, json_t **report) {
+    const cli_session *session = &t->run.session;
+    const double units = (double)(t->run.options.batch * t->units.per_sample);
+    char key[CLI_NUMBER];
+    CGP_TRY(cli_run_json(session, report));
+    json_t *o = *report;
+    snprintf(key, sizeof key, "%s_per_second", t->units.name);
+    json_object_set_new(o, key,
+                        cli_real_json(units / cli_measured(session, session->measures.step)));
+    json_object_set_new(
+        o, "lr_last",
+        cli_real_json(cgp_optim_lr_at(&session->optim, cli_session_steps(session))));
+    json_object_set_new(o, "gradient_norm",
+                        cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)));
+    json_object_set_new(o, "validation_loss", json_null());
+    cli_eval_metrics_json(o, &t->validation);
+    snprintf(key, sizeof key, "validation_%s", t->units.sample);
+    json_object_set_new(o, key, json_integer(t->validation.samples));
+    json_object_set_new(o, "resumed_from",
+                        t->run.resumed ? json_integer(t->run.resumed) : json_null());
+    json_object_set_new(o, "stopped", t->stopped ? json_string(t->stopped) : json_null());
+    json_object_set_new(o, "run", json_string(t->run.directory.path));
+    return CGP_OK;
+}
+
+static void print_validation(const training *t) {
+    const cli_eval_metrics *v = &t->validation;
+    if (v->samples == 0) return;
+    fprintf(t->run.out, "validation   loss %.4f over %" PRId64 " %s", cli_plain(v->loss),
+            v->samples, t->units.sample);
+    if (isnan(v->top1) && isnan(v->iou)) fprintf(t->run.out, " (nats a token)");
+    if (!isnan(v->top1))
+        fprintf(t->run.out, ", top-1 %.2f %%, top-5 %.2f %%", 100 * v->top1, 100 * v->top5);
+    if (!isnan(v->iou)) fprintf(t->run.out, ", IoU %.4f", v->iou);
+    fputc('\n', t->run.out);
+}
+
+/* At most 8 lines in all, with those of a trace, a sample and a stop, unless --verbose. */
+static void print_results(const training *t, const json_t *report) {
+    const cli_session *session = &t->run.session;
+    fputc('\n', t->run.out);
+    print_validation(t);
+    if (session->measures.steps > 0 && t->run.options.verbose)
+        cli_print_result(t->run.out, session);
+    else if (session->measures.steps > 0)
+        cli_print_result_line(t->run.out, session);
+    else
+        fprintf(t->run.out,
+                "no step      the run has all its %" PRId64 " (--steps N for more)\n",
+                t->run.options.steps);
+    if (t->run.saved > 0 && t->run.options.verbose)
+        fprintf(t->run.out, "checkpoint   %s/step-%08" PRId64 "\n",
+                cli_shown(t->run.directory.path), t->run.saved);
+    fprintf(t->run.out, "weights      %s\n", cli_shown(t->run.directory.weights));
+    fprintf(t->run.out, "weights_sha256 %s\n",
+            json_string_value(json_object_get(report, "weights_sha256")));
+}
+
+/* --- sample --- */
+
+static cgp_status sample(cli_sampler *sampler, const training *t) {
+    const cli_run_options *options = &t->run.options;
+    const cli_sampling sampling = {.prompt = options->prompt,
+                                   .length = options->sample,
+                                   .temperature = options->temperature,
+                                   .top_k = options->top_k,
+                                   .seed = (uint64_t)options->seed,
+                                   .out = cli_result_stream(options),
+                                   .escape = true};
+    CGP_TRY(cli_sampler_plan(sampler, &t->run.session.spec.gpt2, NULL,
+                             (int)options->threads_per_device));
+    CGP_TRY(cli_sampler_start(sampler));
+    CGP_TRY(cli_sampler_copy_weights(sampler, t->run.session.pipeline));
+    fprintf(t->run.out, "sample of %" PRId64 " characters\n", options->sample);
+    CGP_TRY(cli_sampler_run(sampler, &sampling));
+    fputc('\n', sampling.out);
+    return CGP_OK;
+}
+
+static cgp_status print_sample(const training *t) {
+    cli_sampler sampler = {0};
+    if (t->run.options.sample == 0) return CGP_OK;
+    const cgp_status status = sample(&sampler, t);
+    cli_sampler_release(&sampler);
+    return status == CGP_EIO && cli_stop_closed() ? CGP_OK : status;
+}
+
+/* --- the end --- */
+
+cgp_status cli_train_end(training *t) {
+    json_t *report = NULL;
+    const bool complete = !t->stopped;
+    if (complete && t->validation.samples == 0) CGP_TRY(cli_train_validate(t));
+    if (complete) t->stopped = cli_stop_signal();
+    CGP_TRY(make_report(t, &report));
+    print_results(t, report);
+    cgp_status status = cli_trace_write(t->run.out, &t->run.session);
+    if (status == CGP_OK && !t->stopped) status = print_sample(t);
+    if (!t->stopped) t->stopped = cli_stop_signal();
+    if (status == CGP_OK) status = cli_json_write(&t->run.options, json_incref(report));
+    fflush(t->run.out);
+    if (!t->stopped) t->stopped = cli_stop_signal(); /* its end had no reader */
+    json_decref(report);
+    return status;
+}
+
+int cli_train_stopped(const training *t) {
+    const int64_t step = cli_session_steps(&t->run.session), steps = t->run.options.steps;
+    const bool resumable = t->metrics.file || t->run.before;
+    const char *signal = cli_stop_signal();
+    FILE *out = signal ? stderr : t->run.out;
+    if (cli_stop_closed()) return CLI_CLOSED; /* this has none either */
+    fflush(t->run.out);
+    fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
+    if (t->run.session.measures.steps > 0)
+        fprintf(out, "after step %" PRId64 " of %" PRId64 ", which is saved", step, steps);
+    else
+        fprintf(out, step < steps ? "before a step" : "after the last step");
+    if (step < steps && resumable)
+        fprintf(out, " (cgpipe train --resume --run %s goes on)",
+                cli_shown(t->run.directory.path));
+    fputc('\n', out);
+    return signal ? CLI_STOPPED : CLI_OK;
+}

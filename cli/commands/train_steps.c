@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it
+ * is due, a line of metrics, progress, a checkpoint if it is due or the run stops here. So a
+ * checkpoint never comes without the lines up to its step. */
+#include "commands/train.h"
+
+#include "common.h"
+#include "files.h"
+#include "report/progress.h"
+#include "stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+
+#define VALIDATION_WINDOWS 200
+#define DEFAULT_LINES 20
+#define DEFAULT_CHECKPOINTS 10
+#define REDRAW_SECONDS 0.1
+
+/* A share of the steps, at least 1. */
+static int64_t share(int64_t steps, int64_t parts) {
+    return steps > parts ? steps / parts : 1;
+}
+
+static bool due(int64_t step, int64_t every) {
+    return every > 0 && step % every == 0;
+}
+
+/* --- validation --- */
+
+cgp_status cli_train_validate(training *t) {
+    int64_t samples = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
+    const int64_t max = t->kind == CLI_DATA_RANDOM   ? t->run.options.batch
+                        : t->kind == CLI_DATA_TEXT   ? VALIDATION_WINDOWS
+                        : t->kind == CLI_DATA_TOKENS ? VALIDATION_WINDOWS
+                                                     : samples; /* accuracy is of all images */
+    samples = samples < max ? samples : max;
+    t->validation = cli_no_eval_metrics;
+    return cli_session_validate(&t->run.session, t->data, samples, &t->validation);
+}
+
+/* With --evaluate-every the last step is always one of them. */
+static cgp_status validate_step(training *t, int64_t i) {
+    const int64_t every = t->run.options.evaluate_every;
+    t->validation = cli_no_eval_metrics;
+    if (!due(i, every) && !(every > 0 && i == t->run.options.steps)) return CGP_OK;
+    return cli_train_validate(t);
+}
+
+/* --- progress --- */
+
+/* The line of step `i`. The rest of the steps is expected to take as long as those of this process did. */
+static void print_line(training *t, int64_t i, double loss, bool last) {
+    const cli_session *session = &t->run.session;
+    const cli_measures *m = &session->measures;
+    const double now = cli_seconds(),
+                 units = (double)(t->run.options.batch * t->units.per_sample);
+    char validation[3 * CLI_NUMBER];
+    cli_eval_metrics_text(&t->validation, validation, sizeof validation);
+    const cli_progress progress = {
+        .step = i,
+        .steps = t->run.options.steps,
+        .loss = loss,
+        .validation = validation,
+        .lr = cgp_optim_lr_at(&session->optim, i),
+        .norm =
+            session->optim.clip_norm > 0 ? cgp_pipeline_gradient_norm(session->pipeline) : NAN,
+        .per_second = (double)(i - t->steps_shown) * units / t->seconds_since,
+        .unit = t->units.short_name,
+        .elapsed = now - t->started,
+        .eta = last ? NAN
+                    : (now - t->steps_started) * (double)(t->run.options.steps - i) /
+                          (double)(i - t->run.resumed),
+        .bubble = m->bubble[m->steps - 1],
+        .peak_bytes = cli_peak_resident_bytes(),
+    };
+    cli_progress_print(t->run.out, &progress, last || *validation);
+    t->drawn = now;
+}
+
+/* On a terminal a step that is not due is shown all the same, but not more often than an eye follows. */
+static bool redraws(const training *t) {
+    return cli_progress_rewrites(t->run.out) && cli_seconds() - t->drawn >= REDRAW_SECONDS;
+}
+
+/* The line of step `i`, counted from 1 over all processes. */
+static void print_progress(training *t, int64_t i, double loss) {
+    if (t->run.options.quiet) return;
+    const cli_measures *m = &t->run.session.measures;
+    const cli_run_options *options = &t->run.options;
+    const int64_t interval =
+        options->interval ? options->interval : share(options->steps, DEFAULT_LINES);
+    const bool last = i == options->steps || t->stopped;
+    const bool shown = due(i, interval) || last || m->steps == 1 || t->validation.samples > 0;
+    t->seconds_since += m->step[m->steps - 1];
+    if (!shown && !redraws(t)) return;
+    print_line(t, i, loss, last);
+    if (!shown) return;
+    t->steps_shown = i;
+    t->seconds_since = 0;
+}
+
+/* --- metrics --- */
+
+static cgp_status log_step(training *t, int64_t i, double loss) {
+    const cli_session *session = &t->run.session;
+    const cli_measures *m = &session->measures;
+    const double seconds = m->step[m->steps - 1];
+    const double units = (double)(t->run.options.batch * t->units.per_sample);
+    char key[CLI_NUMBER];
+    json_t *line = json_object();
+    json_object_set_new(line, "loss", cli_real_json(loss));
+    json_object_set_new(line, "lr", cli_real_json(cgp_optim_lr_at(&session->optim, i)));
+    if (session->optim.clip_norm > 0)
+        json_object_set_new(line, "gradient_norm",
+                            cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)));
+    json_object_set_new(line, "seconds", cli_real_json(seconds));
+    snprintf(key, sizeof key, "%s_per_second", t->units.name);
+    json_object_set_new(line, key, cli_real_json(units / seconds));
+    json_object_set_new(line, "bubble", cli_real_json(m->bubble[m->steps - 1]));
+    cli_eval_metrics_json(line, &t->validation);
+    return cli_metrics_log(&t->metrics, i, line);
+}
+
+/* --- steps --- */
+
+/* Why the run ends after this step, though it is not the last: a signal's name or "time". */
+static const char *stop_reason(const training *t) {
+    if (cli_stop_signal()) return cli_stop_signal();
+    const double limit = 60 * t->run.options.minutes;
+    return limit > 0 && cli_seconds() - t->started >= limit ? "time" : NULL;
+}
+
+static cgp_status save_step(training *t, int64_t i) {
+    const cli_run_options *options = &t->run.options;
+    const int64_t every = options->save_every >= 0 ? options->save_every
+                                                   : share(options->steps, DEFAULT_CHECKPOINTS);
+    if (!due(i, every) && i != options->steps && !t->stopped) return CGP_OK;
+    CGP_TRY(cli_metrics_sync(&t->metrics));
+    return cli_resume_save(&t->run);
+}
+
+static cgp_status one_step(training *t, int64_t i) {
+    double loss = NAN;
+    CGP_TRY(cli_session_step(&t->run.session, t->data, &loss));
+    CGP_TRY(validate_step(t, i));
+    CGP_TRY(log_step(t, i, loss));
+    if (i < t->run.options.steps) t->stopped = stop_reason(t);
+    print_progress(t, i, loss);
+    return save_step(t, i);
+}
+
+cgp_status cli_train_steps(training *t) {
+    cgp_status status = CGP_OK;
+    t->steps_shown = t->run.resumed;
+    t->steps_started = cli_seconds();
+    for (int64_t i = t->run.resumed + 1; i <= t->run.options.steps; i++) {
+        if (status == CGP_OK) status = one_step(t, i);
+        if (status != CGP_OK || t->stopped) break;
+    }
+    /* The message of a failure does not follow the progress on its line. */
+    if (status != CGP_OK && t->run.session.measures.steps > 0 &&
+        cli_progress_rewrites(t->run.out))
+        fputc('\n', t->run.out);
+    return status;
+}

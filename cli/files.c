@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* files.c -- see files.h. */
+#include "files.h"
+
+#include <cgpipe/checkpoint.h>
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A row of 2^24 actions is a tenth of that: a typing error must not eat all memory. */
+enum { MAX_MIB = 256 };
+
+cgp_status cli_file_check(const char *path) {
+    struct stat info;
+    const char *slash = strrchr(path, '/');
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file name", path);
+    char *directory = slash ? strndup(path, (size_t)(slash - path) + 1) : strdup(".");
+    if (!directory) return cgp_fail(CGP_ENOMEM, "out of memory");
+    cgp_status status = CGP_OK;
+    if (access(directory, W_OK | X_OK) != 0)
+        status = cgp_fail(CGP_EIO, "%s: cannot be written (%s: %s)", path, directory,
+                          strerror(errno));
+    if (status == CGP_OK)
+        (void)!cgp_checkpoint_clean(directory); /* its failure is not this file's */
+    free(directory);
+    return status;
+}
+
+/* --- reading --- */
+
+static cgp_status unreadable(const char *path, const char *why) {
+    return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, why);
+}
+
+/* Read all bytes of an open file: a pipe has no size to ask for. */
+static cgp_status read_bytes(FILE *file, const char *path, char **out, size_t *size) {
+    size_t used = 0, capacity = 0;
+    char *bytes = NULL;
+    for (;;) {
+        if (used == capacity) {
+            capacity = capacity ? 2 * capacity : 1 << 16;
+            char *grown = capacity > (size_t)MAX_MIB << 20 ? NULL : realloc(bytes, capacity);
+            if (!grown) {
+                free(bytes);
+                return unreadable(path, "too large");
+            }
+            bytes = grown;
+        }
+        const size_t got = fread(bytes + used, 1, capacity - used, file);
+        used += got;
+        if (got == 0) break;
+    }
+    if (ferror(file)) {
+        free(bytes);
+        return unreadable(path, strerror(errno));
+    }
+    *out = bytes;
+    *size = used;
+    return CGP_OK;
+}
+
+cgp_status cli_file_read(const char *path, char **bytes, size_t *size) {
+    FILE *file = fopen(path, "re");
+    if (!file) return unreadable(path, strerror(errno));
+    const cgp_status status = read_bytes(file, path, bytes, size);
+    fclose(file);
+    return status;
+}
+
+/* --- writing --- */
+
+cgp_status cli_text_write(const char *path, char *text) {
+    const size_t size = strlen(text);
+    cgp_status status = CGP_OK;
+    if (strcmp(path, "-") != 0)
+        status = cgp_file_replace(path, text, size);
+    else if (fwrite(text, 1, size, stdout) != size)
+        status = cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
+    free(text);
+    return status;
+}
+
+json_t *cli_real_json(double value) {
+    return isfinite(value) ? json_real(value) : json_null();
+}
+
+char *cli_json_text(json_t *object, size_t *length) {
+    char *text = json_dumps(object, JSON_INDENT(2));
+    json_decref(object);
+    if (!text) {
+        (void)cgp_fail(CGP_ENOMEM, "json: out of memory");
+        return NULL;
+    }
+    *length = strlen(text) + 1;
+    text[*length - 1] = '\n'; /* over the end of the string: from here on it has a length */
+    return text;
+}
+
+cgp_status cli_json_replace(const char *path, json_t *object) {
+    size_t length = 0;
+    char *text = cli_json_text(object, &length);
+    if (!text) return CGP_ENOMEM;
+    const cgp_status status = cgp_file_replace(path, text, length);
+    free(text);
+    return status;
+}
+
+cgp_status cli_json_replace_at(int directory, const char *name, const char *path,
+                               json_t *object) {
+    size_t length = 0;
+    char *text = cli_json_text(object, &length);
+    if (!text) return CGP_ENOMEM;
+    const cgp_status status = cgp_file_replace_at(directory, name, path, text, length);
+    free(text);
+    return status;
+}

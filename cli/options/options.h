@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* options.h -- the run options of the program: one table for parsing, help and JSON.
+ *
+ * An option means the same in every command that takes it; only its default may differ. */
+#ifndef CGPIPE_CLI_OPTIONS_H
+#define CGPIPE_CLI_OPTIONS_H
+
+#include <cgpipe/base.h>
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Commands, as bits: an option lists those that take it. */
+enum {
+    CLI_TRAIN = 1 << 0,
+    CLI_SAMPLE = 1 << 1,
+    CLI_PLAN = 1 << 2,
+    CLI_BENCH = 1 << 3,
+    CLI_SCHEDULE = 1 << 4,
+    CLI_PROFILE = 1 << 5,
+    CLI_CHECK = 1 << 6,
+    CLI_TOKENIZE = 1 << 7,
+    CLI_CONVERT = 1 << 8,
+};
+
+typedef enum cli_option_id {
+    CLI_OPTION_DATA,
+    CLI_OPTION_VALIDATION,
+    CLI_OPTION_PLAIN,
+    CLI_OPTION_STRICT,
+    CLI_OPTION_WORKERS,
+    CLI_OPTION_RUN,
+    CLI_OPTION_OVERWRITE,
+    CLI_OPTION_RESUME,
+    CLI_OPTION_FROM_STEP,
+    CLI_OPTION_NEW_DATA,
+    CLI_OPTION_SAVE_EVERY,
+    CLI_OPTION_KEEP,
+    CLI_OPTION_MINUTES,
+    CLI_OPTION_EVALUATE_EVERY,
+    CLI_OPTION_TIMEOUT,
+    CLI_OPTION_INTERVAL,
+    CLI_OPTION_MODEL,
+    CLI_OPTION_GRID,
+    CLI_OPTION_OLD,
+    CLI_OPTION_PLAN_ONLY,
+    CLI_OPTION_STAGES,
+    CLI_OPTION_BALANCE,
+    CLI_OPTION_COSTS,
+    CLI_OPTION_COSTS_OUT,
+    CLI_OPTION_CHUNKS,
+    CLI_OPTION_SCHEDULE,
+    CLI_OPTION_VIRTUAL,
+    CLI_OPTION_GROUP,
+    CLI_OPTION_RECOMPUTE,
+    CLI_OPTION_PRECISION,
+    CLI_OPTION_DEFERRED_BATCH_NORM,
+    CLI_OPTION_BATCH,
+    CLI_OPTION_STEPS,
+    CLI_OPTION_EPOCHS,
+    CLI_OPTION_RECIPE,
+    CLI_OPTION_SEED,
+    CLI_OPTION_DROPOUT,
+    CLI_OPTION_OPTIMIZER,
+    CLI_OPTION_LR,
+    CLI_OPTION_WARMUP,
+    CLI_OPTION_LR_SCHEDULE,
+    CLI_OPTION_MIN_LR_RATIO,
+    CLI_OPTION_LR_STEP_SIZE,
+    CLI_OPTION_LR_GAMMA,
+    CLI_OPTION_MOMENTUM,
+    CLI_OPTION_NESTEROV,
+    CLI_OPTION_BETA1,
+    CLI_OPTION_BETA2,
+    CLI_OPTION_ALPHA,
+    CLI_OPTION_EPS,
+    CLI_OPTION_WEIGHT_DECAY,
+    CLI_OPTION_DECAY_ALL,
+    CLI_OPTION_CLIP,
+    CLI_OPTION_DEVICES,
+    CLI_OPTION_THREADS_PER_DEVICE,
+    CLI_OPTION_MEMORY_LIMIT,
+    CLI_OPTION_SAMPLE,
+    CLI_OPTION_WEIGHTS,
+    CLI_OPTION_LENGTH,
+    CLI_OPTION_PROMPT,
+    CLI_OPTION_TEMPERATURE,
+    CLI_OPTION_TOP_K,
+    CLI_OPTION_TOKENIZER,
+    CLI_OPTION_OUT,
+    CLI_OPTION_DECODE,
+    CLI_OPTION_END_OF_TEXT,
+    CLI_OPTION_LIST,
+    CLI_OPTION_CHECK,
+    CLI_OPTION_COMPARE,
+    CLI_OPTION_COST_F,
+    CLI_OPTION_COST_I,
+    CLI_OPTION_COST_W,
+    CLI_OPTION_LATENCY,
+    CLI_OPTION_TRANSFER,
+    CLI_OPTION_BLOCKING,
+    CLI_OPTION_REPEATS,
+    CLI_OPTION_PEAK,
+    CLI_OPTION_CSV,
+    CLI_OPTION_CSV_TRANSFERS,
+    CLI_OPTION_SVG,
+    CLI_OPTION_TRACE_JSON,
+    CLI_OPTION_TRACE,
+    CLI_OPTION_JSON,
+    CLI_OPTION_VERBOSE,
+    CLI_OPTION_QUIET,
+    CLI_OPTION_HELP,
+    CLI_OPTION_COUNT
+} cli_option_id;
+
+/* "5,3,3,5" */
+typedef struct cli_counts {
+    const int *values;
+    int count;
+} cli_counts;
+
+/* "5,3,3,5", or the rule that finds it: `by` is "flops", "time" or "size", and there are no layers. With neither: by flops. */
+typedef struct cli_balance {
+    cli_counts layers;
+    const char *by;
+} cli_balance;
+
+/* "cpu,cpu", or the paths after --data, or those of tokenize. */
+typedef struct cli_names {
+    const char *const *values;
+    int count;
+} cli_names;
+
+#define CLI_OWNED 64
+
+/* The command line with defaults filled in. A plain value: a copy may be changed. */
+typedef struct cli_run_options {
+    unsigned command;
+    bool given[CLI_OPTION_COUNT]; /* on the command line */
+    bool inherited;               /* options that are not given are those of a run */
+    bool stages_by_devices;       /* --devices says how many stages there are */
+    const char *operand;          /* MODEL, RUN, NAME or FROM; NULL: missing */
+    const char *target;           /* TO of convert; NULL: missing */
+
+    cli_names data, devices, trace;
+    cli_balance balance;
+    const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
+    const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *recipe;
+    const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
+    bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
+        help, verbose, quiet;
+    bool deferred_batch_norm, decode, end_of_text;
+    int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
+    int64_t from_step, save_every, keep, evaluate_every, warmup, lr_step_size, epochs;
+    int64_t sample, length, top_k, workers, virtual_stages, group, repeats;
+    double dropout, lr, min_lr_ratio, lr_gamma, momentum, beta1, beta2, alpha, eps;
+    double weight_decay, clip, minutes, timeout, temperature;
+    double cost_f, cost_i, cost_w, latency, transfer, peak;
+    bool list, blocking, csv, csv_transfers;
+    double validation_fraction; /* NaN: `validation` is a path */
+
+    /* Memory that the lists above point to; freed by cli_run_options_release(). */
+    void *owned[CLI_OWNED];
+    int n_owned;
+} cli_run_options;
+
+/* Parse argv[0 .. argc-1], the arguments after the command, and resolve them; with --resume the caller then calls
+ * cli_run_options_inherit() and cli_run_options_resolve(). Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_run_options_parse(cli_run_options *run_options, unsigned command,
+                                                int argc, char **argv);
+
+/* Take over from `options`, as cli_options_json() made them, every option that is not given. `options` is borrowed from here
+ * on. Fails with CGP_EFORMAT. */
+CGP_MUST_CHECK cgp_status cli_run_options_inherit(cli_run_options *run_options,
+                                                  const json_t *options);
+
+/* Fill in the defaults that depend on other options. Fails with CGP_EINVAL. */
+CGP_MUST_CHECK cgp_status cli_run_options_resolve(cli_run_options *run_options);
+
+void cli_run_options_release(cli_run_options *run_options);
+
+/* Keep memory until cli_run_options_release(). Returns it. */
+void *cli_run_options_keep(cli_run_options *run_options, void *memory);
+
+bool cli_option_given(const cli_run_options *run_options, cli_option_id id);
+
+/* Return the name of the option that gives `id`: its own, or "devices" where --devices says how many --stages there are. NULL:
+ * it is not given. */
+const char *cli_option_given_as(const cli_run_options *run_options, cli_option_id id);
+
+/* Write the options of a command to `out`, by groups, one a line, with their defaults. */
+void cli_options_help(FILE *out, unsigned command);
+
+/* The options that cli_options_json() lists. */
+typedef enum cli_listing {
+    CLI_LIST_REPORTED, /* those of a report */
+    CLI_LIST_RUN,      /* those that --resume takes over */
+    CLI_LIST_GIVEN,    /* those of the command line */
+} cli_listing;
+
+/* Add the values of options to `object`, named as on the command line with _ for -; an option without a value is null. */
+void cli_options_json(json_t *object, const cli_run_options *run_options, cli_listing listing);
+
+/* Write a line with each option given anew, "changed      --stages 1 -> 2, --seed 0 -> 1"; no line if there is none.
+ * `before`: as made by cli_options_json(). */
+void cli_options_print_changes(FILE *out, const cli_run_options *run_options,
+                               const json_t *before);
+
+/* The values in `now` that differ from `before` or are on the command line; both as made by cli_options_json(). */
+json_t *cli_options_changes(const cli_run_options *run_options, const json_t *before,
+                            const json_t *now);
+
+/* Refuse `options` of a run that are others than `expected`, but for those that the command line gives anew. CGP_EINVAL: the
+ * message names the first and the option that says the same. */
+CGP_MUST_CHECK cgp_status cli_options_check(const cli_run_options *run_options,
+                                            const json_t *options, const json_t *expected);
+
+/* Rename the keys of cgpipe 0.1.0 in an object that cli_options_json() made then: rate is lr now, and so on. A key of today
+ * that is there already stays. */
+void cli_options_translate(json_t *options);
+
+/* Write the option's key in JSON to `key` and return it. */
+const char *cli_option_key(cli_option_id id, char key[32]);
+
+/* The formats of --trace, by the end of a file's name: .json, .svg, .txt; NONE: another. */
+typedef enum cli_trace_format {
+    CLI_TRACE_NONE = -1,
+    CLI_TRACE_JSON,
+    CLI_TRACE_SVG,
+    CLI_TRACE_TXT
+} cli_trace_format;
+
+cli_trace_format cli_trace_format_of(const char *path);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* parse.c -- the arguments of a command, and help. */
+#include "options/table.h"
+
+#include "common.h"
+
+#include <getopt.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+bool cli_option_given(const cli_run_options *options, cli_option_id id) {
+    return options->given[id];
+}
+
+const char *cli_option_given_as(const cli_run_options *options, cli_option_id id) {
+    if (!options->given[id]) return NULL;
+    const bool devices = id == CLI_OPTION_STAGES && options->stages_by_devices;
+    return cli_options[devices ? CLI_OPTION_DEVICES : id].name;
+}
+
+void *cli_run_options_keep(cli_run_options *options, void *memory) {
+    if (options->n_owned == CLI_OWNED) abort(); /* lists check for a free entry first */
+    options->owned[options->n_owned++] = memory;
+    return memory;
+}
+
+/* --- parsing --- */
+
+static cgp_status set_presets(cli_run_options *options) {
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const cli_kind kind = cli_options[id].kind;
+        if (kind == CLI_REAL || kind == CLI_FRACTION)
+            *(double *)cli_option_field(options, id) = NAN;
+        if (kind == CLI_WHOLE) *(int64_t *)cli_option_field(options, id) = -1;
+        const char *preset = cli_option_preset(options->command, id);
+        if (preset && cli_option_taken(id, options->command))
+            CGP_TRY(cli_option_set(options, id, preset));
+    }
+    return CGP_OK;
+}
+
+/* Copy the option as it was written, without "=value". */
+static void written_name(char name[64], const char *argument) {
+    snprintf(name, 64, "%.*s", (int)strcspn(argument, "="), argument);
+}
+
+static cgp_status unknown_option(const cli_run_options *options, const char *argument) {
+    char name[64];
+    written_name(name, argument);
+    const char *near = name[1] == '-' ? cli_option_nearest(name + 2, options->command) : NULL;
+    return cgp_fail(CGP_EINVAL, "%s: unknown option%s%s%s", name,
+                    near ? " (did you mean --" : "", near ? near : "", near ? "?)" : "");
+}
+
+/* getopt_long() takes abbreviations. One that is another program's name of an option (--min-lr, --device) may mean something
+ * else there, an absolute value or an index, so it is unknown. */
+static cgp_status check_abbreviation(const cli_run_options *options, int id,
+                                     const char *argument) {
+    char name[64];
+    written_name(name, argument);
+    if (strcmp(name + 2, cli_options[id].name) == 0) return CGP_OK;
+    if (!cli_option_by_meaning(name + 2, options->command)) return CGP_OK;
+    return unknown_option(options, argument);
+}
+
+/* An argument that is no option: the operand, the model of `bench memory`, the target of convert, one more path after --data,
+ * or one of the files of tokenize. */
+static cgp_status take_argument(cli_run_options *options, const char *argument,
+                                bool after_data) {
+    if (after_data || options->command == CLI_TOKENIZE)
+        return cli_option_set(options, CLI_OPTION_DATA, argument);
+    const bool takes_model = options->command == CLI_BENCH && options->operand &&
+                             strcmp(options->operand, "memory") == 0;
+    const bool takes_target = options->command == CLI_CONVERT && options->operand;
+    const char **second = takes_model    ? &options->model
+                          : takes_target ? &options->target
+                                         : NULL;
+    if (second && !*second) {
+        *second = argument;
+        return CGP_OK;
+    }
+    if (options->operand)
+        return cgp_fail(CGP_EINVAL, "%s: unexpected argument after %s", argument,
+                        options->operand);
+    options->operand = argument;
+    return CGP_OK;
+}
+
+static cgp_status parse_arguments(cli_run_options *options, int argc, char **argv) {
+    struct option longs[CLI_OPTION_COUNT + 1] = {{0}};
+    int count = 0;
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const int takes = cli_options[id].argument ? required_argument : no_argument;
+        if (cli_option_taken(id, options->command))
+            longs[count++] = (struct option){cli_options[id].name, takes, NULL, 256 + id};
+    }
+    bool after_data = false;
+    opterr = 0;
+    /* 0, not 1: getopt forgets a command line that was refused half-way. */
+    for (optind = 0;;) {
+        const int at = optind > 0 ? optind : 1;
+        /* '-': other arguments come in order, as option 1; ':': a missing value has a code; -h. */
+        const int found = getopt_long(argc, argv, "-:h", longs, NULL);
+        if (found == -1) break;
+        if (found == 1) {
+            CGP_TRY(take_argument(options, optarg, after_data));
+            continue;
+        }
+        if (found == 'h') options->help = true;
+        if (found == 'h') continue;
+        if (found == ':') return cgp_fail(CGP_EINVAL, "%s: needs a value", argv[optind - 1]);
+        if (found == '?' && optopt >= 256)
+            return cgp_fail(CGP_EINVAL, "--%s: takes no value", cli_options[optopt - 256].name);
+        if (found == '?' && optopt) return cgp_fail(CGP_EINVAL, "-%c: unknown option", optopt);
+        if (found == '?') return unknown_option(options, argv[optind - 1]);
+        CGP_TRY(check_abbreviation(options, found - 256, argv[at]));
+        after_data = found - 256 == CLI_OPTION_DATA;
+        options->given[found - 256] = true;
+        CGP_TRY(cli_option_set(options, found - 256, optarg));
+    }
+    for (; optind < argc; optind++)
+        CGP_TRY(take_argument(options, argv[optind], after_data));
+    return CGP_OK;
+}
+
+/* --devices 4 is --stages 4, and so is a list of 4 names. A number stands for cpu devices. */
+static cgp_status take_devices(cli_run_options *options) {
+    static const char *const cpu[] = {"cpu"};
+    cli_names *devices = &options->devices;
+    if (!options->given[CLI_OPTION_DEVICES]) return CGP_OK;
+    const char *first = devices->values[0];
+    const bool number = devices->count == 1 && !first[strspn(first, "0123456789")];
+    int64_t count = devices->count;
+    if (number && !cli_parse_whole(first, 1, INT_MAX, &count))
+        return cgp_fail(CGP_EINVAL,
+                        "--devices %s: expected a number from 1 to %d, or cpu or ref", first,
+                        INT_MAX);
+    if (count == 1 && !number) return CGP_OK; /* one name for all */
+    if (options->command == CLI_PROFILE && count > 1)
+        return cgp_fail(CGP_EINVAL, "--devices: expected one device to measure on, got %lld",
+                        (long long)count);
+    if (number) *devices = (cli_names){cpu, 1};
+    if (!cli_option_taken(CLI_OPTION_STAGES, options->command)) return CGP_OK;
+    if (number && options->given[CLI_OPTION_STAGES] && options->stages != count)
+        return cgp_fail(CGP_EINVAL,
+                        "--devices %lld: expected %lld, one a stage of --stages (leave out one "
+                        "of the two)",
+                        (long long)count, (long long)options->stages);
+    if (options->given[CLI_OPTION_STAGES]) return CGP_OK;
+    options->stages = count;
+    options->given[CLI_OPTION_STAGES] = options->stages_by_devices = true;
+    return CGP_OK;
+}
+
+cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int argc,
+                                 char **argv) {
+    *options = (cli_run_options){.command = command};
+    const char **paths =
+        cli_run_options_keep(options, cli_calloc((size_t)argc + 1, sizeof *paths));
+    options->data.values = paths;
+    CGP_TRY(set_presets(options));
+    CGP_TRY(parse_arguments(options, argc, argv));
+    if (options->help) return CGP_OK;
+    CGP_TRY(take_devices(options));
+    if (options->resume) return CGP_OK;
+    return cli_run_options_resolve(options);
+}
+
+void cli_run_options_release(cli_run_options *options) {
+    for (int i = 0; i < options->n_owned; i++)
+        free(options->owned[i]);
+    options->n_owned = 0;
+}
+
+/* --- help --- */
+
+void cli_options_help(FILE *out, unsigned command) {
+    const char *group = NULL;
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        if (!cli_option_taken(id, command)) continue;
+        const char *preset = cli_option_shown_preset(command, id);
+        char left[40];
+        if (cli_option_group(id) != group)
+            fprintf(out, "%s%s:\n", group ? "\n" : "", cli_option_group(id));
+        group = cli_option_group(id);
+        snprintf(left, sizeof left, "--%s %s", cli_options[id].name,
+                 cli_options[id].argument ? cli_options[id].argument : "");
+        fprintf(out, "  %-24s %s", left, cli_options[id].help);
+        if (preset) fprintf(out, " [%s]", preset);
+        fputc('\n', out);
+    }
+}

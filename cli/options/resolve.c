@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resolve.c -- options that depend on each other: defaults, and combinations that are refused. */
+#include "options/table.h"
+
+#include "common.h"
+#include "options/recipe.h"
+#include "options/schedule_file.h"
+
+#include <cgpipe/optim.h>
+
+#include <math.h>
+#include <string.h>
+
+static bool is(const char *text, const char *name) {
+    return strcmp(text, name) == 0;
+}
+
+/* --- optimizer --- */
+
+/* The constants of each optimizer and their defaults; NaN: it has no such constant. */
+static const cli_option_id constant_ids[] = {
+    CLI_OPTION_LR,    CLI_OPTION_WEIGHT_DECAY, CLI_OPTION_MOMENTUM, CLI_OPTION_BETA1,
+    CLI_OPTION_BETA2, CLI_OPTION_EPS,          CLI_OPTION_ALPHA,
+};
+enum { CONSTANTS = sizeof constant_ids / sizeof constant_ids[0] };
+
+static const struct optimizer {
+    const char *name;
+    double values[CONSTANTS];
+} optimizers[] = {
+    {"sgd", {1e-2, 1e-4, 0.9, NAN, NAN, NAN, NAN}},
+    {"adamw", {1e-3, 1e-2, NAN, 0.9, 0.999, 1e-8, NAN}},
+    {"adam", {1e-3, 0, NAN, 0.9, 0.999, 1e-8, NAN}},
+    {"rmsprop", {1e-3, 0, 0, NAN, NAN, 1e-8, 0.99}},
+};
+enum { OPTIMIZERS = sizeof optimizers / sizeof optimizers[0] };
+
+/* "--alpha: expected --optimizer rmsprop, got adamw" */
+static cgp_status not_of(cli_option_id id, int constant, const char *optimizer) {
+    char names[64] = "";
+    for (int i = 0; i < OPTIMIZERS; i++) {
+        const size_t used = strlen(names);
+        if (!isnan(optimizers[i].values[constant]))
+            snprintf(names + used, sizeof names - used, "%s%s", used ? " or " : "",
+                     optimizers[i].name);
+    }
+    return cgp_fail(CGP_EINVAL, "--%s: expected --optimizer %s, got %s", cli_options[id].name,
+                    names, optimizer);
+}
+
+static cgp_status resolve_optimizer(cli_run_options *options) {
+    cgp_optim_kind kind = CGP_OPTIM_SGD;
+    CGP_TRY(cgp_optim_kind_parse(&kind, options->optimizer));
+    const struct optimizer *optimizer = optimizers;
+    while (!is(optimizer->name, options->optimizer))
+        optimizer++; /* the library has the same names */
+    for (int i = 0; i < CONSTANTS; i++) {
+        double *value = cli_option_field(options, constant_ids[i]);
+        if (!isnan(*value) && isnan(optimizer->values[i]))
+            return not_of(constant_ids[i], i, options->optimizer);
+        if (isnan(*value)) *value = optimizer->values[i];
+    }
+    if (options->nesterov && kind != CGP_OPTIM_SGD)
+        return cgp_fail(CGP_EINVAL, "--nesterov: expected --optimizer sgd, got %s",
+                        options->optimizer);
+    if (options->command != CLI_BENCH) return CGP_OK;
+    /* Weight decay as in PyTorch, momentum as in torchgpipe. */
+    options->decay_all = true;
+    if (kind == CGP_OPTIM_SGD && options->momentum > 0) options->nesterov = true;
+    return CGP_OK;
+}
+
+/* --- learning rate --- */
+
+static cgp_status lr_needs(cli_option_id id, const char *expected, const char *got) {
+    return cgp_fail(CGP_EINVAL, "--%s: expected --lr-schedule %s, got %s", cli_options[id].name,
+                    expected, got);
+}
+
+static cgp_status resolve_lr(cli_run_options *options) {
+    cgp_lr_kind kind = CGP_LR_CONSTANT;
+    const char *name = options->lr_schedule;
+    CGP_TRY(cgp_lr_kind_parse(&kind, name));
+    if (kind == CGP_LR_MILESTONES)
+        return cgp_fail(CGP_EINVAL,
+                        "--lr-schedule milestones: comes with --recipe (or step, for equal "
+                        "intervals)");
+    if (kind != CGP_LR_COSINE && !isnan(options->min_lr_ratio))
+        return lr_needs(CLI_OPTION_MIN_LR_RATIO, "cosine", name);
+    if (kind != CGP_LR_STEP && options->lr_step_size > 0)
+        return lr_needs(CLI_OPTION_LR_STEP_SIZE, "step", name);
+    if (kind != CGP_LR_STEP && !isnan(options->lr_gamma))
+        return lr_needs(CLI_OPTION_LR_GAMMA, "step", name);
+    if (kind == CGP_LR_COSINE && options->epochs == 0 && options->warmup >= options->steps)
+        return cgp_fail(CGP_EINVAL,
+                        "--warmup %lld: expected fewer than the %lld --steps with cosine",
+                        (long long)options->warmup, (long long)options->steps);
+    if (kind == CGP_LR_STEP && options->lr_step_size == 0)
+        return cgp_fail(CGP_EINVAL, "--lr-schedule step: needs --lr-step-size N");
+    if (kind == CGP_LR_COSINE && isnan(options->min_lr_ratio)) options->min_lr_ratio = 0.1;
+    if (kind == CGP_LR_STEP && isnan(options->lr_gamma)) options->lr_gamma = 0.1;
+    return CGP_OK;
+}
+
+/* --- traces --- */
+
+cli_trace_format cli_trace_format_of(const char *path) {
+    static const char *const ends[] = {
+        [CLI_TRACE_JSON] = ".json", [CLI_TRACE_SVG] = ".svg", [CLI_TRACE_TXT] = ".txt"};
+    const size_t length = strlen(path);
+    for (size_t i = 0; i < sizeof ends / sizeof ends[0]; i++) {
+        const size_t end = strlen(ends[i]);
+        if (length > end && strcmp(path + length - end, ends[i]) == 0)
+            return (cli_trace_format)i;
+    }
+    return CLI_TRACE_NONE;
+}
+
+static cgp_status resolve_trace(const cli_run_options *options) {
+    const bool one = !options->grid && !options->plan_only;
+    if (options->trace.count > 0 && !one)
+        return cgp_fail(CGP_EINVAL, "--trace: expected one run to trace, got --%s",
+                        options->grid ? "grid" : "plan-only");
+    if (options->costs_out && !one)
+        return cgp_fail(CGP_EINVAL, "--costs-out: expected one run to measure, got --%s",
+                        options->grid ? "grid" : "plan-only");
+    for (int i = 0; i < options->trace.count; i++) {
+        if (cli_trace_format_of(options->trace.values[i]) != CLI_TRACE_NONE) continue;
+        return cgp_fail(CGP_EINVAL,
+                        "--trace %s: expected a name that ends in .json, .svg or .txt",
+                        options->trace.values[i]);
+    }
+    return CGP_OK;
+}
+
+/* The file determines the step: nothing but outputs may be given beside it. */
+static cgp_status resolve_compare(const cli_run_options *options) {
+    if (!options->compare) return CGP_OK;
+    if (options->operand)
+        return cgp_fail(CGP_EINVAL, "--compare: expected no NAME beside the file, got %s",
+                        options->operand);
+    for (int id = 0; id < CLI_OPTION_COUNT; id++) {
+        const bool fits =
+            id == CLI_OPTION_COMPARE || id == CLI_OPTION_SVG || id == CLI_OPTION_JSON;
+        if (cli_option_given(options, (cli_option_id)id) && !fits)
+            return cgp_fail(CGP_EINVAL, "--%s: cannot be with --compare (leave out one)",
+                            cli_options[id].name);
+    }
+    return CGP_OK;
+}
+
+/* --- all --- */
+
+/* A file determines the number of devices and micro-batches. */
+static cgp_status resolve_table(cli_run_options *options) {
+    cgp_schedule *table = NULL;
+    CGP_TRY(cli_schedule_read(&table, options->schedule));
+    const int devices = cgp_schedule_devices(table), chunks = cgp_schedule_chunks(table);
+    cgp_schedule_destroy(table);
+    if (options->grid || options->virtual_stages > 0 || options->group > 0)
+        return cgp_fail(CGP_EINVAL, "--%s: expected --schedule NAME, got %s",
+                        options->grid                 ? "grid"
+                        : options->virtual_stages > 0 ? "virtual"
+                                                      : "group",
+                        options->schedule);
+    if ((cli_option_given(options, CLI_OPTION_STAGES) && options->stages != devices) ||
+        (cli_option_given(options, CLI_OPTION_CHUNKS) && options->chunks != chunks))
+        return cgp_fail(
+            CGP_EINVAL,
+            "--schedule %s: has %d devices and %d micro-batches (leave out --%s and --chunks)",
+            options->schedule, devices, chunks,
+            options->stages_by_devices ? "devices" : "stages");
+    options->stages = devices;
+    options->chunks = chunks;
+    return CGP_OK;
+}
+
+/* A balance in numbers determines the number of stages, unless --stages does. */
+static cgp_status resolve_stages(cli_run_options *options) {
+    /* A run that goes on with another schedule drops the shape of the old one. */
+    const bool changed = options->inherited && cli_option_given(options, CLI_OPTION_SCHEDULE);
+    if (changed && !cli_option_given(options, CLI_OPTION_VIRTUAL)) options->virtual_stages = 0;
+    if (changed && !cli_option_given(options, CLI_OPTION_GROUP)) options->group = 0;
+    if (cli_schedule_is_file(options->schedule)) return resolve_table(options);
+    const cgp_schedule_info *info = cgp_schedule_info_find(options->schedule);
+    const int count = options->balance.layers.count;
+    if (options->virtual_stages == 0) options->virtual_stages = info ? info->virtual_stages : 1;
+    if (count >= options->virtual_stages && !cli_option_given(options, CLI_OPTION_STAGES))
+        options->stages = count / options->virtual_stages;
+    return CGP_OK;
+}
+
+static cgp_status resolve_balance(const cli_run_options *options) {
+    const bool by_time = options->balance.by && is(options->balance.by, "time");
+    if (options->costs && !by_time && options->command == CLI_TRAIN)
+        return cgp_fail(CGP_EINVAL, "--costs: expected --balance time");
+    return CGP_OK;
+}
+
+/* A number is a fraction, anything else a path. */
+static cgp_status resolve_validation(cli_run_options *options) {
+    const char *text = options->validation;
+    options->validation_fraction = NAN;
+    if (text[strspn(text, "0123456789.eE+-")]) return CGP_OK;
+    if (cli_parse_real(text, 0, 1, &options->validation_fraction)) return CGP_OK;
+    return cgp_fail(
+        CGP_EINVAL,
+        "--validation %s: expected a number >= 0 and < 1, or a file or directory, got "
+        "\"%s\"",
+        text, text);
+}
+
+static cgp_status resolve_start(const cli_run_options *options) {
+    if (options->resume && options->overwrite)
+        return cgp_fail(CGP_EINVAL, "--overwrite: cannot be with --resume (leave out one)");
+    if (!options->resume && options->new_data)
+        return cgp_fail(CGP_EINVAL, "--new-data: expected --resume");
+    if (!options->resume && options->from_step >= 0)
+        return cgp_fail(CGP_EINVAL, "--from-step: expected --resume");
+    return CGP_OK;
+}
+
+cgp_status cli_run_options_resolve(cli_run_options *options) {
+    if (options->quiet && options->verbose)
+        return cgp_fail(CGP_EINVAL, "--quiet: cannot be with --verbose (leave out one)");
+    if (options->command == CLI_TRAIN) CGP_TRY(cli_recipe_resolve(options));
+    CGP_TRY(resolve_trace(options));
+    CGP_TRY(resolve_compare(options));
+    if (options->chunks == 0)
+        options->chunks = options->batch == 0 || options->batch > 8 ? 8 : options->batch;
+    if (options->command == CLI_TRAIN) CGP_TRY(resolve_start(options));
+    if (options->command == CLI_TRAIN) CGP_TRY(resolve_validation(options));
+    if (!cli_option_taken(CLI_OPTION_OPTIMIZER, options->command)) return CGP_OK;
+    CGP_TRY(resolve_stages(options));
+    CGP_TRY(resolve_balance(options));
+    CGP_TRY(resolve_optimizer(options));
+    return resolve_lr(options);
+}

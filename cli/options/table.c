@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* table.c -- every option: name, kind, default, help. */
+#include "options/table.h"
+
+#include <stddef.h>
+
+#define AT(field) offsetof(cli_run_options, field)
+#define TRAIN CLI_TRAIN
+#define PLANNED (CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_CHECK)
+#define SAMPLING (CLI_TRAIN | CLI_SAMPLE)
+#define COSTED (PLANNED | CLI_PROFILE)
+#define ALL (COSTED | CLI_SAMPLE | CLI_SCHEDULE | CLI_TOKENIZE | CLI_CONVERT)
+#define REPORTED CLI_REPORTED
+#define ONCE CLI_ONCE
+
+/* clang-format off */
+const cli_option cli_options[CLI_OPTION_COUNT] = {
+    [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
+        NULL, "text files and directories, read as bytes; token files (.bin); or \"random\";\n"
+        "                           for images shapes[:size=S,masks=0|1,validation=N],\n"
+        "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR"},
+    [CLI_OPTION_VALIDATION] = {"validation", "FRACTION", CLI_TEXT, AT(validation), TRAIN, 0,
+        "0.1", "fraction of the data kept for validation; or a file or directory"},
+    [CLI_OPTION_PLAIN] = {"plain", NULL, CLI_FLAG, AT(plain), TRAIN, 0,
+        NULL, "training images as they are, not cut, shifted and mirrored at random"},
+    [CLI_OPTION_STRICT] = {"strict", NULL, CLI_FLAG, AT(strict), TRAIN, 0,
+        NULL, "stop at a broken image instead of leaving it out"},
+    [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
+        "2", "threads that prepare images ahead; 0: none"},
+    [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
+        "run", "directory of checkpoints, metrics and options; made if missing"},
+    [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite),
+        TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
+    [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
+        NULL, "go on with the run; what is not given anew stays as it was"},
+    [CLI_OPTION_FROM_STEP] = {"from-step", "N", CLI_WHOLE, AT(from_step),
+        SAMPLING | CLI_CONVERT, ONCE,
+        NULL, "checkpoint to go on from (train: deletes later ones) [the latest]"},
+    [CLI_OPTION_NEW_DATA] = {"new-data", NULL, CLI_FLAG, AT(new_data), TRAIN, ONCE,
+        NULL, "resume with other data, from their beginning"},
+    [CLI_OPTION_SAVE_EVERY] = {"save-every", "N", CLI_WHOLE, AT(save_every), TRAIN, 0,
+        NULL, "steps between checkpoints; 0: only at the end [steps / 10]"},
+    [CLI_OPTION_KEEP] = {"keep", "N", CLI_WHOLE, AT(keep), TRAIN, 0,
+        "2", "newest checkpoints to keep; 0: all"},
+    [CLI_OPTION_MINUTES] = {"minutes", "X", CLI_REAL, AT(minutes), TRAIN, ONCE,
+        "0", "save and stop after so long; 0: no limit"},
+    [CLI_OPTION_EVALUATE_EVERY] = {"evaluate-every", "N", CLI_WHOLE, AT(evaluate_every), TRAIN, 0,
+        "0", "steps between validation losses; 0: only at the end"},
+    [CLI_OPTION_TIMEOUT] = {"timeout", "S", CLI_REAL, AT(timeout), TRAIN, 0,
+        "1800", "give up when nothing moves for so many seconds; 0: never"},
+    [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
+        NULL, "steps from one progress line to the next [steps / 20]"},
+    [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
+        NULL, "bench: another size than the benchmark's; convert: whose weights\n"
+        "                           a file has"},
+    [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
+        NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
+    [CLI_OPTION_OLD] = {"old", NULL, CLI_FLAG, AT(old), CLI_BENCH, 0,
+        NULL, "amoebanetd-memory: the models of torchgpipe before v0.0.5"},
+    [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
+        NULL, "memory only: nothing runs"},
+    [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE, REPORTED,
+        "1", "devices of the pipeline, one stage each but for --virtual"},
+    [CLI_OPTION_BALANCE] = {"balance", "5,3,3,5", CLI_BALANCE, AT(balance), PLANNED, 0,
+        NULL, "layers of each stage; or flops, time or size: the best for these [flops]"},
+    [CLI_OPTION_COSTS] = {"costs", "FILE", CLI_TEXT, AT(costs), PLANNED, 0,
+        NULL, "layer times, of cgpipe profile --json or --costs-out, instead of measured\n"
+        "                           ones; plan simulates a step with them"},
+    [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
+        NULL, "gpt2, memory: write the layer times of the run, for --costs"},
+    [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), COSTED | CLI_SCHEDULE, REPORTED,
+        NULL, "micro-batches of a mini-batch [8, at most the batch]"},
+    [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,
+        "1f1b", "a name of cgpipe schedule --list; or a file: PyTorch's CSV"},
+    [CLI_OPTION_VIRTUAL] = {"virtual", "V", CLI_COUNT, AT(virtual_stages), PLANNED | CLI_SCHEDULE,
+        REPORTED, NULL, "stages on each of the K devices [as the schedule has]"},
+    [CLI_OPTION_GROUP] = {"group", "G", CLI_COUNT, AT(group), PLANNED | CLI_SCHEDULE, 0,
+        NULL, "interleaved: micro-batches that go round together [K]"},
+    [CLI_OPTION_RECOMPUTE] = {"recompute", "R", CLI_TEXT, AT(recompute), PLANNED | CLI_SCHEDULE,
+        REPORTED, "never", "never, always or except_last, each with or without +selective"},
+    [CLI_OPTION_PRECISION] = {"precision", "P", CLI_TEXT, AT(precision), COSTED, REPORTED,
+        "f32", "how activations are kept: f32, or bf16 in half the bytes"},
+    [CLI_OPTION_DEFERRED_BATCH_NORM] = {"deferred-batch-norm", NULL, CLI_FLAG,
+        AT(deferred_batch_norm), PLANNED, REPORTED,
+        NULL, "batch norms' running statistics once a step, of the whole mini-batch"},
+    [CLI_OPTION_BATCH] = {"batch", "B", CLI_COUNT, AT(batch), COSTED, REPORTED,
+        "32", "samples of a mini-batch"},
+    [CLI_OPTION_STEPS] = {"steps", "N", CLI_COUNT, AT(steps), PLANNED, REPORTED,
+        "300", "updates"},
+    [CLI_OPTION_EPOCHS] = {"epochs", "N", CLI_COUNT, AT(epochs), TRAIN, REPORTED,
+        NULL, "passes over the data, instead of --steps"},
+    [CLI_OPTION_RECIPE] = {"recipe", "NAME", CLI_TEXT, AT(recipe), TRAIN, REPORTED,
+        NULL, "imagenet-90: its optimizer, learning rates and epochs"},
+    [CLI_OPTION_SEED] = {"seed", "N", CLI_WHOLE, AT(seed), PLANNED | CLI_SAMPLE, REPORTED,
+        "0", "of weights, dropout, data and sampling"},
+    [CLI_OPTION_DROPOUT] = {"dropout", "P", CLI_FRACTION, AT(dropout), COSTED, REPORTED,
+        NULL, "probability in training [gpt2 0, bench 0.1; unet 0.1; others have none]"},
+    [CLI_OPTION_OPTIMIZER] = {"optimizer", "O", CLI_TEXT, AT(optimizer), PLANNED, REPORTED,
+        "adamw", "sgd, adamw, adam or rmsprop"},
+    [CLI_OPTION_LR] = {"lr", "X", CLI_REAL, AT(lr), PLANNED, REPORTED,
+        NULL, "learning rate [0.001; sgd 0.01]"},
+    [CLI_OPTION_WARMUP] = {"warmup", "N", CLI_WHOLE, AT(warmup), PLANNED, REPORTED,
+        "0", "steps in which the learning rate rises to --lr"},
+    [CLI_OPTION_LR_SCHEDULE] = {"lr-schedule", "S", CLI_TEXT, AT(lr_schedule), PLANNED,
+        REPORTED, "constant", "afterwards: constant, cosine or step"},
+    [CLI_OPTION_MIN_LR_RATIO] = {"min-lr-ratio", "X", CLI_REAL, AT(min_lr_ratio), PLANNED, REPORTED,
+        NULL, "cosine ends with this times --lr [0.1]"},
+    [CLI_OPTION_LR_STEP_SIZE] = {"lr-step-size", "N", CLI_COUNT, AT(lr_step_size), PLANNED,
+        REPORTED, NULL, "step: steps from one cut to the next"},
+    [CLI_OPTION_LR_GAMMA] = {"lr-gamma", "X", CLI_REAL, AT(lr_gamma), PLANNED, REPORTED,
+        NULL, "step: factor of a cut [0.1]"},
+    [CLI_OPTION_MOMENTUM] = {"momentum", "X", CLI_FRACTION, AT(momentum), PLANNED, REPORTED,
+        NULL, "of sgd [0.9] and rmsprop [0]"},
+    [CLI_OPTION_NESTEROV] = {"nesterov", NULL, CLI_FLAG, AT(nesterov), PLANNED, REPORTED,
+        NULL, "Nesterov's form of sgd's momentum [bench: on]"},
+    [CLI_OPTION_BETA1] = {"beta1", "X", CLI_FRACTION, AT(beta1), PLANNED, REPORTED,
+        NULL, "decay of the first moment, adamw and adam [0.9]"},
+    [CLI_OPTION_BETA2] = {"beta2", "X", CLI_FRACTION, AT(beta2), PLANNED, REPORTED,
+        NULL, "decay of the second moment, adamw and adam [0.999]"},
+    [CLI_OPTION_ALPHA] = {"alpha", "X", CLI_FRACTION, AT(alpha), PLANNED, REPORTED,
+        NULL, "decay of rmsprop's mean square [0.99]"},
+    [CLI_OPTION_EPS] = {"eps", "X", CLI_REAL, AT(eps), PLANNED, REPORTED,
+        NULL, "added to the root, adamw, adam and rmsprop [1e-8]"},
+    [CLI_OPTION_WEIGHT_DECAY] = {"weight-decay", "X", CLI_REAL, AT(weight_decay), PLANNED,
+        REPORTED, NULL, "decay of weights, times --lr [adamw 0.01, sgd 0.0001, others 0]"},
+    [CLI_OPTION_DECAY_ALL] = {"decay-all", NULL, CLI_FLAG, AT(decay_all), PLANNED, REPORTED,
+        NULL, "weight decay of norms and biases too [bench: on]"},
+    [CLI_OPTION_CLIP] = {"clip", "X", CLI_REAL, AT(clip), PLANNED, REPORTED,
+        "0", "largest norm of all gradients together; 0: any"},
+    [CLI_OPTION_DEVICES] = {"devices", "K or LIST", CLI_NAMES, AT(devices), COSTED, 0,
+        NULL, "K cpu devices; or cpu or ref, one for all or one a device [cpu]"},
+    [CLI_OPTION_THREADS_PER_DEVICE] = {"threads-per-device", "T", CLI_COUNT,
+        AT(threads_per_device), COSTED | CLI_SAMPLE, REPORTED, "1", "threads of each device"},
+    [CLI_OPTION_MEMORY_LIMIT] = {"memory-limit", "BYTES", CLI_BYTES, AT(memory_limit), PLANNED,
+        0, NULL, "largest memory of a device; K, M, G for KiB .. [no limit]"},
+    [CLI_OPTION_SAMPLE] = {"sample", "N", CLI_WHOLE, AT(sample), TRAIN, 0,
+        "0", "characters to sample at the end"},
+    [CLI_OPTION_WEIGHTS] = {"weights", "FILE", CLI_TEXT, AT(weights), CLI_SAMPLE, 0,
+        NULL, "a file or directory of weights to use instead of a checkpoint"},
+    [CLI_OPTION_LENGTH] = {"length", "N", CLI_WHOLE, AT(length), CLI_SAMPLE, 0,
+        "200", "characters to sample; with --tokenizer tokens"},
+    [CLI_OPTION_PROMPT] = {"prompt", "TEXT", CLI_TEXT, AT(prompt), SAMPLING, 0,
+        "\n", "text to go on from; not repeated [a line break]"},
+    [CLI_OPTION_TEMPERATURE] = {"temperature", "X", CLI_REAL, AT(temperature), SAMPLING, 0,
+        "0.8", "0 takes the likeliest, 1 samples as trained"},
+    [CLI_OPTION_TOP_K] = {"top-k", "K", CLI_COUNT, AT(top_k), SAMPLING, 0,
+        NULL, "sample among the K likeliest [all]"},
+    [CLI_OPTION_TOKENIZER] = {"tokenizer", "DIR", CLI_TEXT, AT(tokenizer),
+        CLI_TOKENIZE | CLI_SAMPLE, 0,
+        NULL, "directory with vocab.json and merges.txt, as published with GPT-2"},
+    [CLI_OPTION_OUT] = {"out", "FILE", CLI_TEXT, AT(out), CLI_TOKENIZE, 0,
+        NULL, "write tokens, 2 bytes each, to FILE.bin for --data; with --decode bytes\n"
+        "                           [ids as numbers, or bytes, to standard output]"},
+    [CLI_OPTION_DECODE] = {"decode", NULL, CLI_FLAG, AT(decode), CLI_TOKENIZE, 0,
+        NULL, "tokens back to bytes: FILE is a token file (.bin), or ids as numbers"},
+    [CLI_OPTION_END_OF_TEXT] = {"end-of-text", NULL, CLI_FLAG, AT(end_of_text), CLI_TOKENIZE, 0,
+        NULL, "end each FILE with the token <|endoftext|>"},
+    [CLI_OPTION_LIST] = {"list", NULL, CLI_FLAG, AT(list), CLI_SCHEDULE, 0,
+        NULL, "name all schedules, and when to use each"},
+    [CLI_OPTION_CHECK] = {"check", "FILE", CLI_TEXT, AT(check), CLI_SCHEDULE, 0,
+        NULL, "a schedule of your own instead of NAME: PyTorch's CSV, either dialect"},
+    [CLI_OPTION_COMPARE] = {"compare", "FILE", CLI_TEXT, AT(compare), CLI_SCHEDULE, 0,
+        NULL, "a step of --trace FILE.json beside its plan: where its time went"},
+    [CLI_OPTION_COST_F] = {"cost-f", "X", CLI_REAL, AT(cost_f), CLI_SCHEDULE, 0,
+        NULL, "time of F, forward, on a stage [1 / the stages on its device]"},
+    [CLI_OPTION_COST_I] = {"cost-i", "X", CLI_REAL, AT(cost_i), CLI_SCHEDULE, 0,
+        NULL, "time of I, input gradient [as --cost-f]; B takes I + W"},
+    [CLI_OPTION_COST_W] = {"cost-w", "X", CLI_REAL, AT(cost_w), CLI_SCHEDULE, 0,
+        NULL, "time of W, weight gradient [as --cost-f]"},
+    [CLI_OPTION_LATENCY] = {"latency", "X", CLI_REAL, AT(latency), CLI_SCHEDULE, 0,
+        "0", "time from the end of an action until its message is there"},
+    [CLI_OPTION_TRANSFER] = {"transfer", "X", CLI_REAL, AT(transfer), CLI_SCHEDULE, 0,
+        "0", "bytes / bandwidth of a message, one at a time on a link"},
+    [CLI_OPTION_BLOCKING] = {"blocking", NULL, CLI_FLAG, AT(blocking), CLI_SCHEDULE, 0,
+        NULL, "transfers take the receiver's time instead"},
+    [CLI_OPTION_CSV] = {"csv", NULL, CLI_FLAG, AT(csv), CLI_SCHEDULE, 0,
+        NULL, "print PyTorch's CSV instead, compute actions only"},
+    [CLI_OPTION_CSV_TRANSFERS] = {"csv-transfers", NULL, CLI_FLAG, AT(csv_transfers), CLI_SCHEDULE, 0,
+        NULL, "print PyTorch's CSV instead, with transfers"},
+    [CLI_OPTION_SVG] = {"svg", "FILE", CLI_TEXT, AT(svg), CLI_SCHEDULE, 0,
+        NULL, "draw the simulated step as SVG, with --compare the measured too"},
+    [CLI_OPTION_TRACE_JSON] = {"trace-json", "FILE", CLI_TEXT, AT(trace_json), CLI_SCHEDULE, 0,
+        NULL, "write the simulated step for ui.perfetto.dev; a unit is 1 ms there"},
+    [CLI_OPTION_TRACE] = {"trace", "FILE,..", CLI_NAMES, AT(trace), CLI_TRAIN | CLI_BENCH, ONCE,
+        NULL, "the last step as measured: .json for ui.perfetto.dev and for\n"
+        "                           cgpipe schedule --compare, .svg or .txt for people"},
+    [CLI_OPTION_REPEATS] = {"repeats", "N", CLI_COUNT, AT(repeats), CLI_PROFILE, 0,
+        "5", "times that each kernel is measured, after one to warm up"},
+    [CLI_OPTION_PEAK] = {"peak", "GFLOPS", CLI_REAL, AT(peak), CLI_PROFILE, 0,
+        NULL, "peak of one core [measured]"},
+    [CLI_OPTION_JSON] = {"json", "FILE", CLI_TEXT, AT(json), COSTED | CLI_SCHEDULE, ONCE,
+        NULL, "write the results as JSON; - is standard output"},
+    [CLI_OPTION_VERBOSE] = {"verbose", NULL, CLI_FLAG, AT(verbose), TRAIN, ONCE,
+        NULL, "the whole plan before the first step, all measurements after the last"},
+    [CLI_OPTION_QUIET] = {"quiet", NULL, CLI_FLAG, AT(quiet),
+        CLI_TRAIN | CLI_PLAN | CLI_BENCH | CLI_PROFILE, ONCE,
+        NULL, "nothing but errors and results: a sample, --json -"},
+    [CLI_OPTION_HELP] = {"help", NULL, CLI_FLAG, AT(help), ALL, ONCE,
+        NULL, "this text; -h is the same"},
+};
+/* clang-format on */
+
+static const struct {
+    cli_option_id first;
+    const char *heading;
+} groups[] = {
+    {CLI_OPTION_DATA, "data"},
+    {CLI_OPTION_RUN, "run"},
+    {CLI_OPTION_MODEL, "model and benchmark"},
+    {CLI_OPTION_STAGES, "pipeline"},
+    {CLI_OPTION_BATCH, "training"},
+    {CLI_OPTION_OPTIMIZER, "optimizer"},
+    {CLI_OPTION_DEVICES, "devices"},
+    {CLI_OPTION_SAMPLE, "sampling"},
+    {CLI_OPTION_TOKENIZER, "tokens"},
+    {CLI_OPTION_LIST, "schedules"},
+    {CLI_OPTION_COST_F, "costs"},
+    {CLI_OPTION_CSV, "output"},
+};
+
+const char *cli_option_group(int id) {
+    const char *heading = groups[0].heading;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        if ((int)groups[i].first <= id) heading = groups[i].heading;
+    }
+    return heading;
+}
+
+/* Defaults that differ between commands. */
+static const struct {
+    unsigned command;
+    cli_option_id option;
+    const char *preset;
+} command_presets[] = {
+    {CLI_BENCH, CLI_OPTION_SCHEDULE, "gpipe"}, {CLI_BENCH, CLI_OPTION_BATCH, "64"},
+    {CLI_BENCH, CLI_OPTION_STEPS, "10"},       {CLI_BENCH, CLI_OPTION_OPTIMIZER, "sgd"},
+    {CLI_SCHEDULE, CLI_OPTION_STAGES, "4"},    {CLI_PROFILE, CLI_OPTION_BATCH, "8"},
+    {CLI_PROFILE, CLI_OPTION_CHUNKS, "1"},
+};
+
+const char *cli_option_preset(unsigned command, int id) {
+    for (size_t i = 0; i < sizeof command_presets / sizeof command_presets[0]; i++) {
+        if (command_presets[i].command == command && (int)command_presets[i].option == id)
+            return command_presets[i].preset;
+    }
+    return cli_options[id].preset;
+}
+
+const char *cli_option_shown_preset(unsigned command, int id) {
+    const char *preset = cli_option_preset(command, id);
+    return preset && *preset == '\n' ? NULL : preset; /* help spells it out */
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* values.c -- the argument of an option, from text. */
+#include "options/table.h"
+
+#include "common.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WHOLE ((int64_t)1 << 53) /* exact in double, so in every reader of JSON */
+
+static const char *const expected[] = {
+    [CLI_TEXT] = "at least one character",
+    [CLI_COUNT] = "a whole number >= 1",
+    [CLI_WHOLE] = "a whole number >= 0",
+    [CLI_BYTES] = "a whole number >= 1, with or without K, M or G",
+    [CLI_REAL] = "a number >= 0",
+    [CLI_FRACTION] = "a number >= 0 and < 1",
+    [CLI_BALANCE] = "whole numbers >= 1 with commas between, or flops, time or size",
+    [CLI_NAMES] = "names with commas between",
+    [CLI_PATHS] = "at least one character",
+};
+
+static cgp_status unexpected(int id, const char *text) {
+    const cli_option *option = &cli_options[id];
+    const cli_kind k = option->kind;
+    if ((k == CLI_COUNT || k == CLI_WHOLE) && strlen(text) > 9 &&
+        !text[strspn(text, "0123456789")])
+        return cgp_fail(CGP_EINVAL, "--%s %s: expected at most %lld", option->name, text,
+                        k == CLI_COUNT ? (long long)INT_MAX : (long long)MAX_WHOLE);
+    return cgp_fail(CGP_EINVAL, "--%s %s: expected %s, got \"%s\"", option->name, text,
+                    expected[k], text);
+}
+
+/* --- lists --- */
+
+static int count_items(const char *text) {
+    int count = 1;
+    for (const char *c = text; *c; c++)
+        count += *c == ',';
+    return count;
+}
+
+/* Split a copy of `text` at its commas. */
+static char **split(cli_run_options *options, const char *text, int count) {
+    char *copy = cli_run_options_keep(options, cli_calloc(strlen(text) + 1, 1));
+    char **items = cli_run_options_keep(options, cli_calloc((size_t)count, sizeof *items));
+    strcpy(copy, text);
+    for (int i = 0; i < count; i++) {
+        items[i] = copy;
+        copy += strcspn(copy, ",");
+        *copy++ = '\0';
+    }
+    return items;
+}
+
+/* Write to a cli_counts, or cli_names, at `value`. */
+static cgp_status parse_list(cli_run_options *options, int id, const char *text, void *value) {
+    if (options->n_owned + 8 > CLI_OWNED)
+        return cgp_fail(CGP_EINVAL, "--%s: is given too often", cli_options[id].name);
+    const int count = count_items(text);
+    char **items = split(options, text, count);
+    for (int i = 0; i < count; i++) {
+        if (!*items[i]) return unexpected(id, text);
+    }
+    if (cli_options[id].kind == CLI_NAMES) {
+        *(cli_names *)value = (cli_names){(const char *const *)items, count};
+        return CGP_OK;
+    }
+    int *values = cli_run_options_keep(options, cli_calloc((size_t)count, sizeof *values));
+    for (int i = 0; i < count; i++) {
+        int64_t whole = 0;
+        if (!cli_parse_whole(items[i], 1, INT_MAX, &whole)) return unexpected(id, text);
+        values[i] = (int)whole;
+    }
+    *(cli_counts *)value = (cli_counts){values, count};
+    return CGP_OK;
+}
+
+static cgp_status parse_balance(cli_run_options *options, int id, const char *text) {
+    static const char *const rules[] = {"flops", "time", "size"};
+    cli_balance *balance = cli_option_field(options, id);
+    *balance = (cli_balance){0};
+    if (!isalpha((unsigned char)*text)) return parse_list(options, id, text, &balance->layers);
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(text, rules[i]) == 0) balance->by = rules[i];
+    }
+    const char *near = cgp_nearest(text, rules, 3);
+    if (!balance->by && near)
+        return cgp_fail(CGP_EINVAL, "--balance %s: expected %s, got \"%s\" (did you mean %s?)",
+                        text, expected[CLI_BALANCE], text, near);
+    return balance->by ? CGP_OK : unexpected(id, text);
+}
+
+/* --- one value --- */
+
+cgp_status cli_option_set(cli_run_options *options, int id, const char *text) {
+    void *value = cli_option_field(options, id);
+    bool good = true;
+    switch (cli_options[id].kind) {
+    case CLI_FLAG:
+        *(bool *)value = true;
+        break;
+    case CLI_TEXT:
+        *(const char **)value = text;
+        good = *text != '\0';
+        break;
+    case CLI_COUNT:
+        good = cli_parse_whole(text, 1, INT_MAX, value);
+        break;
+    case CLI_WHOLE:
+        good = cli_parse_whole(text, 0, MAX_WHOLE, value);
+        break;
+    case CLI_BYTES:
+        good = cli_parse_bytes(text, 1, MAX_WHOLE, value);
+        break;
+    case CLI_REAL:
+        good = cli_parse_real(text, 0, INFINITY, value);
+        break;
+    case CLI_FRACTION:
+        good = cli_parse_real(text, 0, 1, value);
+        break;
+    case CLI_BALANCE:
+        return parse_balance(options, id, text);
+    case CLI_NAMES:
+        return parse_list(options, id, text, value);
+    case CLI_PATHS:
+        good = *text != '\0';
+        ((const char **)((cli_names *)value)->values)[((cli_names *)value)->count++] = text;
+        break;
+    }
+    return good ? CGP_OK : unexpected(id, text);
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* json.c -- plans and results as JSON, with the keys of the design's section "The program". */
+#include "report/report.h"
+
+#include "files.h"
+
+/* --- devices --- */
+
+static json_t *stage_list(const cgp_plan *plan, const cgp_plan_device *device,
+                          int64_t (*value)(const cgp_plan_stage *)) {
+    json_t *list = json_array();
+    for (int k = 0; k < device->stages; k++)
+        json_array_append_new(
+            list, json_integer(value(cgp_plan_stage_at(plan, device->stage_list[k]))));
+    return list;
+}
+
+static int64_t layers(const cgp_plan_stage *stage) {
+    return stage->layers;
+}
+
+static int64_t input_slots(const cgp_plan_stage *stage) {
+    return stage->input_slots;
+}
+
+static int64_t input_slot_bytes(const cgp_plan_stage *stage) {
+    return stage->input_slot_bytes;
+}
+
+static int64_t saved_slots(const cgp_plan_stage *stage) {
+    return stage->saved_slots;
+}
+
+static int64_t saved_slot_bytes(const cgp_plan_stage *stage) {
+    return stage->saved_slot_bytes;
+}
+
+static void put_integer(json_t *object, const char *key, int64_t value) {
+    json_object_set_new(object, key, json_integer(value));
+}
+
+static void put_real(json_t *object, const char *key, double value) {
+    json_object_set_new(object, key, cli_real_json(value));
+}
+
+static json_t *device_json(const cgp_plan *plan, int d) {
+    const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+    json_t *o = json_object();
+    json_object_set_new(o, "name", json_string(device->name));
+    json_object_set_new(o, "stage_layers", stage_list(plan, device, layers));
+    put_integer(o, "parameter_bytes", device->parameter_bytes);
+    put_integer(o, "gradient_bytes", device->gradient_bytes);
+    put_integer(o, "optimizer_bytes", device->optimizer_bytes);
+    put_integer(o, "state_bytes", device->state_bytes);
+    json_object_set_new(o, "input_slots", stage_list(plan, device, input_slots));
+    json_object_set_new(o, "input_slot_bytes", stage_list(plan, device, input_slot_bytes));
+    json_object_set_new(o, "saved_slots", stage_list(plan, device, saved_slots));
+    json_object_set_new(o, "saved_slot_bytes", stage_list(plan, device, saved_slot_bytes));
+    put_integer(o, "workspace_bytes", device->workspace_bytes);
+    put_integer(o, "transfer_bytes", device->transfer_bytes);
+    put_integer(o, "activation_bytes", device->activation_bytes);
+    put_integer(o, "planned_bytes", device->planned_bytes);
+    return o;
+}
+
+/* --- plan and run --- */
+
+/* The arithmetic of the model: recomputation and the loss are not counted. */
+static double flops_per_step(const cli_session *session) {
+    double flops = 0;
+    for (int i = 0; i < cgp_model_layers(session->model); i++)
+        flops += cgp_layer_flops(session->model, i);
+    return flops * (double)session->options->batch;
+}
+
+json_t *cli_plan_json(const cli_session *session) {
+    const cgp_plan *plan = session->plan;
+    const int *balance = cgp_plan_balance(plan);
+    json_t *o = json_object(), *layers_of_stages = json_array(), *devices = json_array();
+    json_object_set_new(o, "version", json_string(CGP_VERSION));
+    json_object_set_new(o, "model", json_string(session->model_spec));
+    put_integer(o, "parameters", cgp_model_parameter_count(session->model));
+    put_integer(o, "layers", cgp_model_layers(session->model));
+    cli_options_json(o, session->options, CLI_LIST_REPORTED);
+    put_integer(o, "microbatch", cgp_plan_microbatch(plan));
+    put_integer(o, "microbatches", cgp_plan_chunks(plan));
+    for (int j = 0; j < cgp_plan_stages(plan); j++)
+        json_array_append_new(layers_of_stages, json_integer(balance[j]));
+    json_object_set_new(o, "balance", layers_of_stages);
+    put_real(o, "flops_per_step", flops_per_step(session));
+    put_real(o, "bubble_simulated", cgp_plan_timeline(plan)->bubble_makespan);
+    put_integer(o, "activation_bytes_total", cli_activation_bytes(plan));
+    put_integer(o, "planned_bytes_total", cli_planned_bytes(plan));
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        json_array_append_new(devices, device_json(plan, d));
+    json_object_set_new(o, "devices", devices);
+    return o;
+}
+
+cgp_status cli_run_json(const cli_session *session, json_t **out) {
+    const cli_measures *m = &session->measures;
+    const double step = cli_measured(session, m->step);
+    char sha256[65], state_sha256[65];
+    CGP_TRY(cgp_pipeline_weights_sha256(session->pipeline, sha256));
+    CGP_TRY(cgp_pipeline_state_sha256(session->pipeline, state_sha256));
+    json_t *o = cli_plan_json(session), *devices = json_object_get(o, "devices");
+    put_real(o, "step_seconds", step);
+    put_real(o, "samples_per_second", (double)session->options->batch / step);
+    put_real(o, "run_seconds", cli_measured(session, m->run));
+    put_real(o, "forward_seconds", cli_measured(session, m->forward));
+    put_real(o, "backward_seconds", cli_measured(session, m->backward));
+    put_real(o, "bubble_measured", cli_measured(session, m->bubble));
+    put_real(o, "gap_median_seconds", cli_measured(session, m->gap));
+    put_real(o, "wake_median_seconds", cli_measured(session, m->wakeup));
+    put_real(o, "loss_first", m->loss_first);
+    put_real(o, "loss_last", m->loss_last);
+    put_integer(o, "updates", cgp_pipeline_updates(session->pipeline));
+    json_object_set_new(o, "weights_sha256", json_string(sha256));
+    json_object_set_new(o, "state_sha256",
+                        cgp_model_states(session->model) > 0 ? json_string(state_sha256)
+                                                             : json_null());
+    put_integer(o, "allocated_bytes_total", cli_allocated_bytes(session));
+    put_integer(o, "resident_growth_bytes", session->resident_growth);
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
+        json_t *device = json_array_get(devices, (size_t)d);
+        put_integer(device, "allocated_bytes",
+                    cgp_pipeline_allocated_bytes(session->pipeline, d));
+        put_real(device, "busy", cli_measured_busy(session, d));
+    }
+    *out = o;
+    return CGP_OK;
+}

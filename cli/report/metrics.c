@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* metrics.c -- see metrics.h. */
+#include "report/metrics.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static cgp_status unwritable(const cli_metrics *metrics) {
+    return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
+}
+
+/* The step of a line of `length` bytes; 0: it is none of ours, torn, or has the zeros that a machine leaves in it which went
+ * down before the line was on the disk. */
+static int64_t step_of(const char *line, ssize_t length) {
+    int64_t step = 0;
+    if (length < 3 || memchr(line, 0, (size_t)length)) return 0;
+    if (strcmp(line + length - 2, "}\n") != 0) return 0;
+    return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
+}
+
+/* Find the last line to keep: steps ascend, up to `step`. Returns where it ends. */
+static off_t kept(cli_metrics *metrics, int64_t step) {
+    char *line = NULL;
+    size_t capacity = 0;
+    off_t end = 0;
+    for (ssize_t length; (length = getline(&line, &capacity, metrics->file)) > 0;) {
+        const int64_t found = step_of(line, length);
+        if (found <= metrics->last || found > step) break;
+        metrics->last = found;
+        end += length;
+    }
+    free(line);
+    return end;
+}
+
+cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *directory,
+                            int64_t step) {
+    int fd = -1;
+    *metrics = (cli_metrics){.path = directory->metrics};
+    CGP_TRY(cli_run_directory_open(directory, CLI_METRICS, O_RDWR | O_APPEND | O_CREAT, &fd));
+    metrics->file = fdopen(fd, "a+");
+    if (!metrics->file) {
+        const cgp_status status = unwritable(metrics);
+        close(fd);
+        return status;
+    }
+    rewind(metrics->file);
+    /* What is kept stays where it is, so that cutting is one change of the file's length. */
+    if (ftruncate(fileno(metrics->file), kept(metrics, step)) != 0 ||
+        fseek(metrics->file, 0, SEEK_END) != 0)
+        return unwritable(metrics);
+    return cli_metrics_sync(metrics);
+}
+
+cgp_status cli_metrics_log(cli_metrics *metrics, int64_t step, json_t *values) {
+    json_t *line = json_object();
+    json_object_set_new(line, "step", json_integer(step));
+    json_object_update(line, values);
+    json_decref(values);
+    const bool good = json_dumpf(line, metrics->file, JSON_COMPACT) == 0 &&
+                      fputc('\n', metrics->file) != EOF && fflush(metrics->file) == 0;
+    json_decref(line);
+    metrics->last = step;
+    return good ? CGP_OK : unwritable(metrics);
+}
+
+cgp_status cli_metrics_sync(cli_metrics *metrics) {
+    if (fflush(metrics->file) == 0 && fsync(fileno(metrics->file)) == 0) return CGP_OK;
+    return unwritable(metrics);
+}
+
+void cli_metrics_close(cli_metrics *metrics) {
+    if (metrics->file) fclose(metrics->file);
+    *metrics = (cli_metrics){0};
+}

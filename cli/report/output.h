@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* output.h -- the streams of a command's text, and its --json. */
+#ifndef CGPIPE_CLI_OUTPUT_H
+#define CGPIPE_CLI_OUTPUT_H
+
+#include "options/options.h"
+
+/* The stream of text that is a result (a sample): standard error if standard output carries the JSON. */
+FILE *cli_result_stream(const cli_run_options *options);
+
+/* The stream of other text for people: likewise, and nowhere with --quiet. */
+FILE *cli_info_stream(const cli_run_options *options);
+
+/* Fail early if the directory of the JSON file cannot be written. */
+CGP_MUST_CHECK cgp_status cli_json_check(const cli_run_options *options);
+
+/* Write to --json FILE, whole or not at all, or to standard output; nothing without --json. Takes `object` over. */
+CGP_MUST_CHECK cgp_status cli_json_write(const cli_run_options *options, json_t *object);
+
+#endif

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* report.c -- plans and results as text for people. */
+#include "report/report.h"
+
+#include "common.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PAGE_WIDTH 100
+
+/* --- configuration --- */
+
+static void print_lr_schedule(FILE *out, const cgp_lr_schedule *schedule) {
+    if (schedule->warmup > 0) fprintf(out, ", warm-up of %" PRId64 " steps", schedule->warmup);
+    if (schedule->kind == CGP_LR_COSINE)
+        fprintf(out, ", cosine to %g of it at step %" PRId64, schedule->min_ratio,
+                schedule->steps);
+    for (int i = 0; i < schedule->n_milestones; i++) {
+        if (i == 0) fprintf(out, ", times %g after steps", schedule->gamma);
+        fprintf(out, "%s %" PRId64, i ? "," : "", schedule->milestones[i]);
+    }
+    if (schedule->kind == CGP_LR_STEP)
+        fprintf(out, ", times %g every %" PRId64 " steps", schedule->gamma,
+                schedule->step_size);
+}
+
+static void print_optimizer(FILE *out, const cgp_optim *optim) {
+    fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->lr);
+    print_lr_schedule(out, &optim->schedule);
+    fputc('\n', out);
+}
+
+static void print_constants(FILE *out, const cgp_optim *optim) {
+    const bool adam = optim->kind == CGP_OPTIM_ADAM || optim->kind == CGP_OPTIM_ADAMW;
+    fprintf(out, "             weight decay %g%s", optim->weight_decay,
+            optim->decay_all ? " (norms and biases too)" : "");
+    if (adam) fprintf(out, ", betas %g and %g", optim->beta1, optim->beta2);
+    if (optim->kind == CGP_OPTIM_RMSPROP) fprintf(out, ", alpha %g", optim->alpha);
+    if (!adam)
+        fprintf(out, ", momentum %g%s", optim->momentum, optim->nesterov ? " (Nesterov)" : "");
+    if (optim->kind != CGP_OPTIM_SGD) fprintf(out, ", eps %g", optim->eps);
+    if (optim->clip_norm > 0) fprintf(out, ", gradients clipped to norm %g", optim->clip_norm);
+    fputc('\n', out);
+}
+
+static void print_model(FILE *out, const cli_session *session) {
+    char parameters[CLI_NUMBER];
+    fprintf(out, "model        %s\n", session->model_spec);
+    fprintf(out, "             %d layers, %s parameters\n", cgp_model_layers(session->model),
+            cli_grouped(cgp_model_parameter_count(session->model), parameters));
+}
+
+static void print_batch(FILE *out, const cli_session *session) {
+    const cli_run_options *options = session->options;
+    const int chunks = cgp_plan_chunks(session->plan);
+    fprintf(out, "mini-batch   %" PRId64 " samples, %d micro-batches of %" PRId64,
+            options->batch, chunks, cgp_plan_microbatch(session->plan));
+    if (chunks < options->chunks)
+        fprintf(out, " (fewer than --chunks %" PRId64 ")", options->chunks);
+    fputc('\n', out);
+}
+
+/* One thread a device goes without saying where it is to fit into a line. */
+static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
+    const cli_run_options *options = session->options;
+    const int *balance = cgp_plan_balance(session->plan);
+    const int stages = cgp_plan_stages(session->plan);
+    fprintf(out, "pipeline     %d %s", stages, stages == 1 ? "stage" : "stages");
+    if (stages != cgp_plan_devices(session->plan))
+        fprintf(out, " on %d devices", cgp_plan_devices(session->plan));
+    fprintf(out, ", balance ");
+    for (int j = 0; j < stages; j++)
+        fprintf(out, "%s%d", j ? "," : "", balance[j]);
+    fprintf(out, ", schedule %s, recompute %s, precision %s%s", cli_shown(options->schedule),
+            options->recompute, options->precision,
+            options->deferred_batch_norm ? ", deferred batch norm" : "");
+    if (!brief || options->threads_per_device > 1)
+        fprintf(out, ", %" PRId64 " %s per device", options->threads_per_device,
+                options->threads_per_device == 1 ? "thread" : "threads");
+    fputc('\n', out);
+}
+
+static void print_idle_cores(FILE *out, const cli_session *session) {
+    const cli_run_options *options = session->options;
+    const int64_t cores = sysconf(_SC_NPROCESSORS_ONLN),
+                  used = cgp_plan_devices(session->plan) * options->threads_per_device;
+    if (used < cores)
+        fprintf(out,
+                "             %" PRId64 " of %" PRId64
+                " cores idle (more --stages or --threads-per-device would use them)\n",
+                cores - used, cores);
+}
+
+void cli_print_configuration(FILE *out, const cli_session *session) {
+    print_model(out, session);
+    print_batch(out, session);
+    print_pipeline(out, session, false);
+    print_idle_cores(out, session);
+    print_optimizer(out, &session->optim);
+    print_constants(out, &session->optim);
+    fprintf(out, "             dropout %g, seed %" PRId64 "\n", session->options->dropout,
+            session->options->seed);
+}
+
+/* "memory       6.49 MiB planned, 3.62 MiB on the largest of 2 devices" */
+static void print_memory_line(FILE *out, const cgp_plan *plan) {
+    char text[CLI_NUMBER];
+    int64_t max = 0;
+    const int devices = cgp_plan_devices(plan);
+    for (int d = 0; d < devices; d++) {
+        const int64_t bytes = cgp_plan_device_at(plan, d)->planned_bytes;
+        max = bytes > max ? bytes : max;
+    }
+    fprintf(out, "memory       %s planned",
+            cgp_bytes_text(cli_planned_bytes(plan), text, sizeof text));
+    if (devices > 1)
+        fprintf(out, ", %s on the largest of %d devices",
+                cgp_bytes_text(max, text, sizeof text), devices);
+    fputc('\n', out);
+}
+
+void cli_print_summary(FILE *out, const cli_session *session, bool known) {
+    if (!known) print_model(out, session);
+    if (!known) print_batch(out, session);
+    print_pipeline(out, session, true);
+    if (!known) print_idle_cores(out, session);
+    if (!known) print_optimizer(out, &session->optim);
+    print_memory_line(out, session->plan);
+}
+
+/* --- memory --- */
+
+enum { PARTS = 8 };
+
+/* In the order of the sum; the total is the last. */
+static void parts_of(const cgp_plan_device *device, int64_t parts[PARTS]) {
+    const int64_t values[PARTS] = {
+        device->parameter_bytes, device->gradient_bytes, device->optimizer_bytes,
+        device->state_bytes,     device->slot_bytes,     device->workspace_bytes,
+        device->transfer_bytes,  device->planned_bytes,
+    };
+    memcpy(parts, values, sizeof values);
+}
+
+static void print_parts(FILE *out, const char *name, const int64_t parts[PARTS],
+                        const char *layers) {
+    char bytes[CLI_NUMBER];
+    fprintf(out, "%-7s", name);
+    for (int k = 0; k < PARTS; k++)
+        fprintf(out, " %10s", cgp_bytes_text(parts[k], bytes, sizeof bytes));
+    fprintf(out, " %16s%s%s\n", cli_grouped(parts[PARTS - 1], bytes), *layers ? "  " : "",
+            layers);
+}
+
+/* "h.3 .. h.5" */
+static void layers_of(const cgp_plan *plan, const cgp_model *model,
+                      const cgp_plan_device *device, char *text, size_t size) {
+    *text = '\0';
+    for (int k = 0; k < device->stages; k++) {
+        const int j = device->stage_list[k];
+        const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
+        const int last = stage->first_layer + stage->layers - 1;
+        const size_t used = strlen(text);
+        snprintf(text + used, size - used, "%s%s%s%s", used ? ", " : "",
+                 cgp_model_layer_name(model, stage->first_layer),
+                 stage->layers > 1 ? " .. " : "",
+                 stage->layers > 1 ? cgp_model_layer_name(model, last) : "");
+    }
+}
+
+void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
+    static const char *const headings[PARTS] = {"parameters", "gradients", "optimizer",
+                                                "state",      "slots",     "workspace",
+                                                "transfer",   "total"};
+    int64_t sum[PARTS] = {0};
+    fprintf(out, "%-7s", "");
+    for (int k = 0; k < PARTS; k++)
+        fprintf(out, " %10s", headings[k]);
+    fprintf(out, " %16s  layers\n", "bytes");
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(plan, d);
+        int64_t parts[PARTS];
+        char layers[256];
+        parts_of(device, parts);
+        layers_of(plan, model, device, layers, sizeof layers);
+        print_parts(out, device->name, parts, layers);
+        for (int k = 0; k < PARTS; k++)
+            sum[k] += parts[k];
+    }
+    print_parts(out, "all", sum, "");
+}
+
+/* By the same rule as a pipeline's creation, which would say the same. */
+static void print_fit(FILE *out, const cgp_plan *plan) {
+    int64_t available = 0;
+    char needed[CLI_NUMBER], text[CLI_NUMBER];
+    if (cgp_pipeline_check_memory(plan, &available) != CGP_OK)
+        fprintf(out, "does not fit this machine now: %s\n", cgp_message());
+    else if (available < INT64_MAX)
+        fprintf(out, "fits this machine now: %s of %s available\n",
+                cgp_bytes_text(cli_planned_bytes(plan), needed, sizeof needed),
+                cgp_bytes_text(available, text, sizeof text));
+}
+
+/* --- schedule --- */
+
+/* Tell whether column `c` is blank in all rows of a picture. */
+static bool blank_column(const char *picture, size_t row, size_t c) {
+    for (const char *line = picture; *line; line += row + 1) {
+        if (line[c] != ' ') return false;
+    }
+    return true;
+}
+
+cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule, const char *name) {
+    char *picture = cgp_schedule_draw(schedule);
+    if (!picture) return cgp_fail(CGP_ENOMEM, "schedule: could not be drawn");
+    const size_t row = strcspn(picture, "\n"); /* all rows are of one length */
+    size_t width = row;
+    if (row > PAGE_WIDTH) {
+        width = PAGE_WIDTH - 4;
+        while (width > 0 && !blank_column(picture, row, width))
+            width--;
+    }
+    int number = 0;
+    for (const char *line = picture; *line; line += row + 1)
+        fprintf(out, "%s:%-3d %.*s%s\n", name, number++, (int)width, line,
+                width < row ? " ..." : "");
+    free(picture);
+    return CGP_OK;
+}
+
+double cli_timeline_column(double until) {
+    return until / PAGE_WIDTH;
+}
+
+cgp_status cli_print_timeline(FILE *out, const cgp_schedule *schedule,
+                              const cgp_schedule_timeline *timeline, double until) {
+    char *rows = NULL;
+    CGP_TRY(cgp_schedule_draw_timeline(schedule, timeline, until, PAGE_WIDTH, &rows));
+    int number = 0;
+    for (const char *line = rows; *line; line += PAGE_WIDTH + 1)
+        fprintf(out, "device:%-3d %.*s\n", number++, PAGE_WIDTH, line);
+    free(rows);
+    return CGP_OK;
+}
+
+cgp_status cli_print_plan(FILE *out, const cli_session *session) {
+    const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
+    cli_print_configuration(out, session);
+    fprintf(out, "\nmemory per device\n");
+    cli_print_memory(out, session->plan, session->model);
+    print_fit(out, session->plan);
+    fprintf(out,
+            "\nschedule %s, one column a tick (F forward, B backward, I and W its halves, R "
+            "recompute)\n",
+            cli_shown(session->options->schedule));
+    CGP_TRY(cli_print_picture(out, schedule, "device"));
+    fprintf(out, "simulated bubble %.1f %% (costs in FLOPs)\n",
+            100 * cgp_plan_timeline(session->plan)->bubble_makespan);
+    return CGP_OK;
+}
+
+/* --- results --- */
+
+static void print_overhead(FILE *out, double gap, double wakeup) {
+    fprintf(out, "overhead     %.2f us from an action to the next, ", 1e6 * gap);
+    if (isnan(wakeup))
+        fprintf(out, "no stage waited for another (median)\n");
+    else
+        fprintf(out, "%.1f us from a message to the stage that waits (medians)\n",
+                1e6 * wakeup);
+}
+
+void cli_print_result(FILE *out, const cli_session *session) {
+    const cli_measures *m = &session->measures;
+    const double step = cli_measured(session, m->step),
+                 forward = cli_measured(session, m->forward);
+    const int64_t planned = cli_planned_bytes(session->plan),
+                  allocated = cli_allocated_bytes(session);
+    char text[CLI_NUMBER], other[CLI_NUMBER];
+    fprintf(out, "loss         %.6f at step %" PRId64 ", %.6f at step %" PRId64 "\n",
+            m->loss_first, session->steps_before + 1, m->loss_last,
+            session->steps_before + m->steps);
+    fprintf(out, "step         %.4f s with the optimizer, %.2f samples/s (medians%s)\n", step,
+            (double)session->options->batch / step,
+            m->steps > 2 ? " without the first two steps" : "");
+    if (isnan(forward))
+        fprintf(out, "             forward and backward are not apart in this schedule\n");
+    else
+        fprintf(out, "             forward %.4f s, backward %.4f s\n", forward,
+                cli_measured(session, m->backward));
+    fprintf(out, "bubble       %.1f %% measured, %.1f %% simulated\n",
+            100 * cli_measured(session, m->bubble),
+            100 * cgp_plan_timeline(session->plan)->bubble_makespan);
+    print_overhead(out, cli_measured(session, m->gap), cli_measured(session, m->wakeup));
+    fprintf(out, "busy        ");
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++)
+        fprintf(out, " %s %.1f %%", cgp_plan_device_at(session->plan, d)->name,
+                100 * cli_measured_busy(session, d));
+    fprintf(out, "\nmemory       planned %s, allocated %s%s\n",
+            cgp_bytes_text(planned, text, sizeof text),
+            cgp_bytes_text(allocated, other, sizeof other),
+            planned == allocated ? " (the same to the byte)" : "");
+    fprintf(out, "             resident: grew by %s\n",
+            cgp_bytes_text(session->resident_growth, text, sizeof text));
+}
+
+void cli_print_result_line(FILE *out, const cli_session *session) {
+    const double step = cli_measured(session, session->measures.step);
+    fprintf(out, "step         %.4f s, %.2f samples/s, bubble %.1f %% (medians)\n", step,
+            (double)session->options->batch / step,
+            100 * cli_measured(session, session->measures.bubble));
+}

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* trace.c -- see trace.h. */
+#include "report/trace.h"
+
+#include "common.h"
+#include "files.h"
+#include "report/report.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- formats --- */
+
+static cgp_status write_json(const cli_session *session, char **out) {
+    return cgp_schedule_trace(cgp_plan_schedule(session->plan), &session->timeline, 1e6, out);
+}
+
+static cgp_status write_svg(const cli_session *session, char **out) {
+    return cgp_schedule_svg(cgp_plan_schedule(session->plan), &session->timeline, out);
+}
+
+static cgp_status write_txt(const cli_session *session, char **out) {
+    const cgp_schedule *schedule = cgp_plan_schedule(session->plan);
+    const cgp_schedule_timeline *t = &session->timeline;
+    size_t size = 0;
+    FILE *file = open_memstream(out, &size);
+    if (!file) return cgp_fail(CGP_ENOMEM, "trace: out of memory");
+    fprintf(file,
+            "%s, step %" PRId64 " as measured: %.6g s, bubble %.1f %%; a column is %.3g ms\n",
+            cli_shown(cgp_schedule_name(schedule)), cli_session_steps(session), t->makespan,
+            100 * t->bubble_makespan, 1e3 * cli_timeline_column(t->makespan));
+    cgp_status status = cli_print_timeline(file, schedule, t, t->makespan);
+    const bool failed = ferror(file);
+    if ((fclose(file) != 0 || failed) && status == CGP_OK)
+        status = cgp_fail(CGP_ENOMEM, "trace: out of memory");
+    if (status == CGP_OK) return CGP_OK;
+    free(*out);
+    return status;
+}
+
+static cgp_status (*const writers[])(const cli_session *session, char **out) = {
+    [CLI_TRACE_JSON] = write_json, [CLI_TRACE_SVG] = write_svg, [CLI_TRACE_TXT] = write_txt};
+
+/* --- files --- */
+
+cgp_status cli_trace_check_directories(const cli_run_options *options) {
+    for (int i = 0; i < options->trace.count; i++)
+        CGP_TRY(cli_file_check(options->trace.values[i]));
+    return CGP_OK;
+}
+
+cgp_status cli_trace_write(FILE *out, const cli_session *session) {
+    const cli_names *names = &session->options->trace;
+    if (names->count == 0) return CGP_OK;
+    if (session->measures.steps == 0) {
+        fprintf(out, "trace        none: no step was run\n");
+        return CGP_OK;
+    }
+    fprintf(out, "trace        step %" PRId64 " in", cli_session_steps(session));
+    for (int i = 0; i < names->count; i++) {
+        char *text = NULL;
+        CGP_TRY(writers[cli_trace_format_of(names->values[i])](session, &text));
+        CGP_TRY(cli_text_write(names->values[i], text));
+        fprintf(out, "%s %s", i ? "," : "", cli_shown(names->values[i]));
+    }
+    fputc('\n', out);
+    return CGP_OK;
+}

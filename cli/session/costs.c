@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* costs.c -- see costs.h. */
+#include "session/costs.h"
+
+#include "common.h"
+#include "files.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* --- measured --- */
+
+double cli_copy_bandwidth(void) {
+    enum { COPIES = 9 };
+    const size_t bytes = (size_t)128 << 20;
+    char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
+    double rates[COPIES];
+    memset(from, 1, bytes); /* pages of its own, not the one of zeros */
+    memset(to, 2, bytes);
+    for (int i = 0; i < COPIES; i++) {
+        const double start = cli_seconds();
+        memcpy(to, from, bytes);
+        __asm__ volatile("" : : "r"(to) : "memory"); /* the copy counts as used */
+        rates[i] = (double)bytes / (cli_seconds() - start);
+    }
+    free(to);
+    free(from);
+    return cli_median(rates, COPIES, 1);
+}
+
+cgp_status cli_costs_measure(cli_costs *costs, const cgp_model *model, const char *model_spec,
+                             const cgp_profile_options *options) {
+    *costs = (cli_costs){.samples = options->samples,
+                         .threads = options->threads,
+                         .peak_flops = NAN,
+                         .bandwidth = NAN,
+                         .layers = cgp_model_layers(model)};
+    snprintf(costs->model, sizeof costs->model, "%s", model_spec);
+    snprintf(costs->precision, sizeof costs->precision, "%s", cgp_dtype_name(options->type));
+    costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
+    return cgp_profile(model, options, costs->layer);
+}
+
+void cli_costs_release(cli_costs *costs) {
+    free(costs->layer);
+    costs->layer = NULL;
+}
+
+cgp_profile_options cli_profile_options(const cgp_plan_options *plan) {
+    cgp_profile_options options = cgp_profile_options_default();
+    options.samples = (plan->batch + plan->chunks - 1) / plan->chunks;
+    options.device = plan->devices ? plan->devices[0] : NULL;
+    options.threads = plan->threads_per_device;
+    options.type = plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
+    return options;
+}
+
+/* --- file --- */
+
+/* The numbers of a layer, in the order of the file. */
+static const struct {
+    const char *key;
+    size_t offset;
+} reals[] = {
+    {"forward_seconds", offsetof(cgp_layer_cost, forward_seconds)},
+    {"input_seconds", offsetof(cgp_layer_cost, input_seconds)},
+    {"weight_seconds", offsetof(cgp_layer_cost, weight_seconds)},
+    {"recompute_seconds", offsetof(cgp_layer_cost, recompute_seconds)},
+    {"selective_seconds", offsetof(cgp_layer_cost, selective_seconds)},
+    {"forward_flops", offsetof(cgp_layer_cost, flops[0])},
+    {"input_flops", offsetof(cgp_layer_cost, flops[1])},
+    {"weight_flops", offsetof(cgp_layer_cost, flops[2])},
+};
+enum { REALS = sizeof reals / sizeof reals[0] };
+
+static json_t *layer_json(const cgp_layer_cost *cost, const char *name) {
+    json_t *o = json_object();
+    json_object_set_new(o, "name", json_string(name));
+    for (int k = 0; k < REALS; k++)
+        json_object_set_new(
+            o, reals[k].key,
+            cli_real_json(*(const double *)((const char *)cost + reals[k].offset)));
+    json_object_set_new(o, "parameter_bytes", json_integer(cost->parameter_bytes));
+    json_object_set_new(o, "saved_bytes", json_integer(cost->saved_bytes));
+    return o;
+}
+
+json_t *cli_costs_json(const cli_costs *costs, const cgp_model *model) {
+    json_t *o = json_object(), *layers = json_array();
+    json_object_set_new(o, "version", json_string(CGP_VERSION));
+    json_object_set_new(o, "command", json_string(costs->command));
+    json_object_set_new(o, "date", json_string(costs->date));
+    json_object_set_new(o, "model", json_string(costs->model));
+    json_object_set_new(o, "samples", json_integer(costs->samples));
+    json_object_set_new(o, "threads", json_integer(costs->threads));
+    json_object_set_new(o, "precision", json_string(costs->precision));
+    json_object_set_new(o, "peak_flops", cli_real_json(costs->peak_flops));
+    json_object_set_new(o, "copy_bytes_per_second", cli_real_json(costs->bandwidth));
+    for (int i = 0; i < costs->layers; i++)
+        json_array_append_new(layers,
+                              layer_json(&costs->layer[i], cgp_model_layer_name(model, i)));
+    json_object_set_new(o, "layers", layers);
+    return o;
+}
+
+static cgp_status read_layer(cgp_layer_cost *cost, const json_t *o, const char *path, int i) {
+    for (int k = 0; k < REALS; k++) {
+        const json_t *number = json_object_get(o, reals[k].key);
+        const double value = json_number_value(number);
+        if (!json_is_number(number) || !(value >= 0))
+            return cgp_fail(CGP_EFORMAT, "%s: layer %d: %s: expected a number >= 0", path, i,
+                            reals[k].key);
+        *(double *)((char *)cost + reals[k].offset) = value;
+    }
+    cost->parameter_bytes = json_integer_value(json_object_get(o, "parameter_bytes"));
+    cost->saved_bytes = json_integer_value(json_object_get(o, "saved_bytes"));
+    return CGP_OK;
+}
+
+static void read_text(char *to, size_t size, const json_t *o, const char *key) {
+    const char *text = json_string_value(json_object_get(o, key));
+    snprintf(to, size, "%s", text ? text : "");
+}
+
+static double read_real(const json_t *o, const char *key) {
+    const json_t *number = json_object_get(o, key);
+    return json_is_number(number) && json_number_value(number) > 0 ? json_number_value(number)
+                                                                   : NAN;
+}
+
+static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path,
+                             const cgp_model *model, const char *model_spec) {
+    const json_t *layers = json_object_get(o, "layers");
+    read_text(costs->model, sizeof costs->model, o, "model");
+    read_text(costs->precision, sizeof costs->precision, o, "precision");
+    read_text(costs->command, sizeof costs->command, o, "command");
+    read_text(costs->date, sizeof costs->date, o, "date");
+    costs->samples = json_integer_value(json_object_get(o, "samples"));
+    costs->threads = (int)json_integer_value(json_object_get(o, "threads"));
+    costs->peak_flops = read_real(o, "peak_flops");
+    costs->bandwidth = read_real(o, "copy_bytes_per_second");
+    if (strcmp(costs->model, model_spec) != 0)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: expected the costs of %s, got \"%s\" (cgpipe profile MODEL --json "
+                        "FILE makes them)",
+                        path, model_spec, costs->model);
+    if (costs->samples < 1 || (int)json_array_size(layers) != cgp_model_layers(model))
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: expected samples >= 1 and %d layers, got %" PRId64 " and %d", path,
+                        cgp_model_layers(model), costs->samples, (int)json_array_size(layers));
+    costs->layers = cgp_model_layers(model);
+    costs->layer = cli_calloc((size_t)costs->layers, sizeof *costs->layer);
+    for (int i = 0; i < costs->layers; i++)
+        CGP_TRY(read_layer(&costs->layer[i], json_array_get(layers, (size_t)i), path, i));
+    return CGP_OK;
+}
+
+/* A file of costs is as long as its model has layers; JSON that means harm takes 80 times its size. */
+static cgp_status check_size(const char *path, const cgp_model *model) {
+    struct stat info;
+    const int64_t max = 65536 + (int64_t)1024 * cgp_model_layers(model);
+    if (stat(path, &info) != 0) return cgp_fail(CGP_EIO, "%s: %s", path, strerror(errno));
+    if (!S_ISREG(info.st_mode))
+        return cgp_fail(CGP_EIO, "%s: is not a regular file, expected costs of layers", path);
+    if (info.st_size <= max) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT,
+                    "%s: expected the costs of %d layers in at most %" PRId64
+                    " bytes, got %" PRId64,
+                    path, cgp_model_layers(model), max, (int64_t)info.st_size);
+}
+
+cgp_status cli_costs_read(cli_costs *costs, const cli_run_options *options,
+                          const cgp_model *model, const char *model_spec) {
+    const char *path = options->costs;
+    json_error_t error;
+    *costs = (cli_costs){0};
+    CGP_TRY(check_size(path, model));
+    json_t *o = json_load_file(path, 0, &error);
+    if (!o) return cgp_fail(error.line < 1 ? CGP_EIO : CGP_EFORMAT, "%s: %s", path, error.text);
+    const cgp_status status = read_costs(costs, o, path, model, model_spec);
+    json_decref(o);
+    if (status == CGP_OK && strcmp(costs->precision, options->precision) != 0)
+        return cgp_fail(CGP_EFORMAT,
+                        "%s: expected costs in %s, got \"%s\" (--precision %s, or a profile of "
+                        "that precision)",
+                        path, options->precision, costs->precision, costs->precision);
+    return status;
+}
+
+/* --- balance --- */
+
+static cgp_status by_size(const cgp_model *model, const cgp_plan_options *options,
+                          int *balance) {
+    cgp_balance_size_options size = cgp_balance_size_options_default();
+    const bool gpipe = options->schedule && strcmp(options->schedule, "gpipe") == 0;
+    size.samples = (options->batch + options->chunks - 1) / options->chunks;
+    if (cgp_recompute_plain(options->recompute) == CGP_RECOMPUTE_NEVER)
+        size.in_flight =
+            gpipe || options->chunks < options->stages ? options->chunks : options->stages;
+    size.parameter_scale = 2 + cgp_optim_states(&options->optim);
+    return cgp_balance_by_size(model, &size, cgp_plan_options_stages(options), balance);
+}
+
+static cgp_status by_time(const cgp_model *model, const char *model_spec,
+                          const cli_run_options *run_options, const cgp_plan_options *options,
+                          int *balance) {
+    cli_costs costs;
+    const cgp_profile_options profile = cli_profile_options(options);
+    const bool recomputed = cgp_recompute_plain(options->recompute) != CGP_RECOMPUTE_NEVER;
+    cgp_status status = run_options->costs
+                            ? cli_costs_read(&costs, run_options, model, model_spec)
+                            : cli_costs_measure(&costs, model, model_spec, &profile);
+    if (status == CGP_OK)
+        status = cgp_balance_by_time(model, costs.layer, recomputed,
+                                     cgp_plan_options_stages(options), balance);
+    cli_costs_release(&costs);
+    return status;
+}
+
+cgp_status cli_balance_find(int **balance, const cgp_model *model, const char *model_spec,
+                            const cli_run_options *run_options,
+                            const cgp_plan_options *options) {
+    const char *by = run_options->balance.by;
+    *balance = NULL;
+    if (!by || strcmp(by, "flops") == 0) return CGP_OK;
+    *balance = cli_calloc((size_t)cgp_plan_options_stages(options), sizeof **balance);
+    return strcmp(by, "time") == 0 ? by_time(model, model_spec, run_options, options, *balance)
+                                   : by_size(model, options, *balance);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* data.h -- the data that --data and --validation name. */
+#ifndef CGPIPE_CLI_DATA_H
+#define CGPIPE_CLI_DATA_H
+
+#include <cgpipe/cgpipe.h>
+
+#include "options/options.h"
+
+/* Those of images come last. */
+typedef enum cli_data_kind {
+    CLI_DATA_TEXT,
+    CLI_DATA_TOKENS,
+    CLI_DATA_RANDOM,
+    CLI_DATA_SHAPES,
+    CLI_DATA_CIFAR10,
+    CLI_DATA_CIFAR100,
+    CLI_DATA_MNIST,
+    CLI_DATA_IMAGES
+} cli_data_kind;
+
+/* Tell the kind by the names: ".bin" ends a token file's. Fails with CGP_EINVAL if they mix, or if
+ * options do not go with the kind. */
+CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
+                                           cli_data_kind *kind);
+
+/* Open the data for what the model takes, and refuse data that it does not take. */
+CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
+                                        const cgp_model *model);
+
+/* Words for messages: what a sample is made of ("tokens", "images"; "tok", "img"), how many of them it is, what a
+ * sample is ("windows", "images"). */
+typedef struct cli_data_units {
+    const char *name, *short_name, *sample;
+    int64_t per_sample;
+} cli_data_units;
+
+cli_data_units cli_data_units_of(const cgp_model *model);
+
+/* Put the paths of --data and --validation into `options` as they are from anywhere. */
+void cli_data_json(json_t *options, const cli_run_options *run_options);
+
+#endif

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* eval_metrics.c -- see eval_metrics.h. */
+#include "session/eval_metrics.h"
+
+#include "common.h"
+#include "files.h"
+
+#include <math.h>
+#include <string.h>
+
+const cli_eval_metrics cli_no_eval_metrics = {0, NAN, NAN, NAN, NAN};
+
+/* --- kinds of models --- */
+
+static bool has_labels(const cgp_model *model) {
+    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape target = cgp_model_input_shape(model, 1);
+    return output.rank == 1 && cgp_model_input_dtype(model, 1) == CGP_I32 &&
+           cgp_shape_count(&target) == 1;
+}
+
+static bool has_masks(const cgp_model *model) {
+    const cgp_shape output = cgp_model_output_shape(model);
+    const cgp_shape target = cgp_model_input_shape(model, 1);
+    return cgp_model_input_dtype(model, 1) == CGP_F32 && cgp_shape_equal(&output, &target);
+}
+
+bool cli_has_eval_metrics(const cgp_model *model) {
+    if (cgp_model_inputs(model) != 2 || cgp_model_output_dtype(model) != CGP_F32) return false;
+    return has_labels(model) || has_masks(model);
+}
+
+/* --- counting --- */
+
+void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
+                       const void *targets, int64_t count) {
+    const cgp_shape shape = cgp_model_output_shape(model);
+    const int64_t each = cgp_shape_count(&shape);
+    if (has_labels(model))
+        cgp_topk_add(&sums->hits, output, targets, count, each);
+    else
+        cgp_iou_add(&sums->overlap, output, targets, count * each);
+}
+
+cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums) {
+    cli_eval_metrics scores = cli_no_eval_metrics;
+    const double n = (double)sums->samples, hits = (double)sums->hits.samples;
+    scores.samples = sums->samples;
+    if (sums->samples > 0) scores.loss = sums->loss / n;
+    if (sums->hits.samples > 0) {
+        scores.top1 = (double)sums->hits.top1 / hits;
+        scores.top5 = (double)sums->hits.top5 / hits;
+    }
+    if (sums->overlap.either > 0) scores.iou = cgp_iou_value(&sums->overlap);
+    return scores;
+}
+
+/* --- telling --- */
+
+void cli_eval_metrics_text(const cli_eval_metrics *scores, char *text, size_t size) {
+    *text = '\0';
+    if (scores->samples == 0) return;
+    snprintf(text, size, "  val %.4f", cli_plain(scores->loss));
+    const size_t used = strlen(text);
+    if (!isnan(scores->top1))
+        snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * scores->top1);
+    if (!isnan(scores->iou)) snprintf(text + used, size - used, "  IoU %.3f", scores->iou);
+}
+
+void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *scores) {
+    if (scores->samples == 0) return;
+    json_object_set_new(object, "validation_loss", cli_real_json(scores->loss));
+    if (!isnan(scores->top1)) {
+        json_object_set_new(object, "top1", cli_real_json(scores->top1));
+        json_object_set_new(object, "top5", cli_real_json(scores->top5));
+    }
+    if (!isnan(scores->iou)) json_object_set_new(object, "iou", cli_real_json(scores->iou));
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* eval_metrics.h -- how often a model is right on the validation split. */
+#ifndef CGPIPE_CLI_EVAL_METRICS_H
+#define CGPIPE_CLI_EVAL_METRICS_H
+
+#include <cgpipe/cgpipe.h>
+
+#include <jansson.h>
+#include <stdio.h>
+
+/* Means over the validation split; NaN: not known, not of this kind of model, or indeed no number. */
+typedef struct cli_eval_metrics {
+    int64_t samples; /* 0: there was no validation */
+    double loss;
+    double top1, top5; /* shares, of labelled images */
+    double iou;        /* of masks */
+} cli_eval_metrics;
+
+extern const cli_eval_metrics cli_no_eval_metrics;
+
+/* What is counted while batches are evaluated. */
+typedef struct cli_eval_sums {
+    int64_t samples;
+    double loss; /* sum over samples */
+    cgp_topk hits;
+    cgp_iou overlap;
+} cli_eval_sums;
+
+/* Tell whether predictions say more than the loss: the output is logits [classes] and the target
+ * labels [1], or the output is logits of a mask, of the target's shape. */
+bool cli_has_eval_metrics(const cgp_model *model);
+
+/* Add a batch of `count` samples: predictions and targets as the model has them. */
+void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
+                       const void *targets, int64_t count);
+
+cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums);
+
+/* "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */
+void cli_eval_metrics_text(const cli_eval_metrics *scores, char *text, size_t size);
+
+/* Add validation_loss (null where it is not finite), top1, top5, iou, as far as they are known. */
+void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *scores);
+
+#endif

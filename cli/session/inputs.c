@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* inputs.c -- see inputs.h. */
+#include "session/inputs.h"
+
+#include "common.h"
+
+#include <stdlib.h>
+
+/* SplitMix64 (Steele, Lea, Flood 2014): the top 24 bits of each number. */
+static uint32_t draw(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return (uint32_t)((z ^ (z >> 31)) >> 40);
+}
+
+static void *draw_data(cgp_dtype type, int64_t count, int64_t high, uint64_t *state) {
+    void *data = cli_calloc((size_t)count, cgp_dtype_bytes(type));
+    for (int64_t i = 0; i < count; i++) {
+        const uint32_t number = draw(state);
+        if (type == CGP_I32)
+            ((int32_t *)data)[i] = (int32_t)(number % (uint64_t)high);
+        else
+            ((float *)data)[i] = (float)number * 0x1p-24f;
+    }
+    return data;
+}
+
+void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
+                     uint64_t seed) {
+    const cgp_shape output = cgp_model_output_shape(model);
+    const int64_t high = output.rank > 0 ? output.dims[output.rank - 1] : 1;
+    uint64_t state = seed;
+    *inputs = (cli_inputs){0};
+    for (int k = 0; k < cgp_model_inputs(model) && k < CLI_INPUTS; k++) {
+        const cgp_shape shape = cgp_model_input_shape(model, k);
+        int64_t dims[CGP_MAX_RANK] = {samples};
+        for (int i = 0; i < shape.rank; i++)
+            dims[i + 1] = shape.dims[i];
+        cgp_tensor *tensor = &inputs->tensors[k];
+        tensor->dtype = cgp_model_input_dtype(model, k);
+        tensor->shape = cgp_shape_make(shape.rank + 1, dims);
+        tensor->data = draw_data(tensor->dtype, cgp_shape_count(&tensor->shape), high, &state);
+        inputs->pointers[inputs->count++] = tensor;
+    }
+}
+
+void cli_inputs_release(cli_inputs *inputs) {
+    for (int k = 0; k < inputs->count; k++)
+        free(inputs->tensors[k].data);
+    *inputs = (cli_inputs){0};
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* published.c -- see published.h. */
+#include "session/published.h"
+
+#include "common.h"
+
+#include <cgpipe/models/weights.h>
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static bool is_directory(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Owned. */
+static char *config_of(const char *directory) {
+    const size_t size = strlen(directory) + sizeof "/config.json";
+    char *path = cli_calloc(size, 1);
+    snprintf(path, size, "%s/config.json", directory);
+    return path;
+}
+
+static bool has_config(const char *directory) {
+    char *path = config_of(directory);
+    struct stat info;
+    const bool found = lstat(path, &info) == 0;
+    free(path);
+    return found;
+}
+
+char *cli_published_directory(const char *path) {
+    const char *slash = strrchr(path, '/');
+    size_t length = strlen(path);
+    if (!is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
+    if (slash == path && length == 0) length = 1; /* the slash of the root stays */
+    char *directory = cli_calloc(length + 2, 1);
+    if (length == 0) return strcpy(directory, ".");
+    return memcpy(directory, path, length);
+}
+
+cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
+    cgp_model_spec spec = cgp_model_spec_default();
+    char *directory = cli_published_directory(path);
+    cgp_status status = CGP_OK;
+    *text = '\0';
+    if (has_config(directory)) {
+        status = cgp_huggingface_read(&spec.gpt2, directory);
+        if (status == CGP_OK) status = cgp_model_spec_text(&spec, text, CLI_MODEL_SPEC);
+    }
+    free(directory);
+    return status;
+}
+
+bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
+    static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
+    double shares[3];
+    char *path = config_of(directory);
+    json_t *config = json_load_file(path, 0, NULL);
+    for (int i = 0; i < 3; i++) {
+        const json_t *share = json_object_get(config, keys[i]);
+        shares[i] = share ? json_number_value(share) : 0.1; /* as transformers has it */
+    }
+    snprintf(text, CLI_DROPOUTS_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
+             shares[1], keys[2], shares[2]);
+    json_decref(config);
+    free(path);
+    return shares[0] != shares[1] || shares[0] != shares[2];
+}

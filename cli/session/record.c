@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* record.c -- see record.h. */
+#include "session/record.h"
+
+#include "files.h"
+#include "session/data.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+#include <time.h>
+#include <unistd.h>
+
+/* In bytes. A start takes about a thousand and the names of its data, a note some hundreds and these names. */
+#define LARGEST_RECORD (16 << 20)
+#define LARGEST_NOTE 8000000
+
+/* --- reading --- */
+
+const char *cli_record_model(const json_t *record) {
+    return json_string_value(json_object_get(record, "model"));
+}
+
+int cli_record_starts(const json_t *record) {
+    return (int)json_array_size(json_object_get(record, "starts"));
+}
+
+/* Records and notes of cgpipe 0.1.0 have other keys for some options. */
+static void translate(json_t *record) {
+    const json_t *starts = json_object_get(record, "starts");
+    cli_options_translate(json_object_get(record, "options"));
+    for (size_t i = 0; i < json_array_size(starts); i++) {
+        const json_t *start = json_array_get(starts, i);
+        cli_options_translate(json_object_get(start, "given"));
+        cli_options_translate(json_object_get(start, "changed"));
+    }
+}
+
+/* Read an open file, and close it. */
+static cgp_status read_open(const char *path, int fd, json_t **record) {
+    json_error_t error;
+    struct stat info;
+    FILE *file = fdopen(fd, "r");
+    const int reason = !file || fstat(fd, &info) != 0 ? errno : 0;
+    if (reason == 0 && info.st_size <= LARGEST_RECORD) *record = json_loadf(file, 0, &error);
+    if (file)
+        fclose(file);
+    else
+        close(fd);
+    if (reason) return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(reason));
+    if (info.st_size > LARGEST_RECORD)
+        return cgp_fail(CGP_EFORMAT, "%s: expected at most %d bytes, got %lld", path,
+                        LARGEST_RECORD, (long long)info.st_size);
+    if (*record) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: line %d: %s", path, error.line, error.text);
+}
+
+cgp_status cli_record_read(const cli_run_directory *directory, json_t **record) {
+    int fd = -1;
+    if (directory->fd >= 0)
+        CGP_TRY(cli_run_directory_open(directory, CLI_RECORD, O_RDONLY, &fd));
+    else if (directory->reason == ENOENT)
+        return cgp_fail(CGP_EIO, "run directory %s: no such directory", directory->path);
+    if (fd < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory->record,
+                        strerror(directory->fd < 0 ? directory->reason : ENOENT));
+    CGP_TRY(read_open(directory->record, fd, record));
+    translate(*record);
+    if (cli_record_model(*record)) return CGP_OK;
+    return cgp_fail(CGP_EFORMAT, "%s: expected a text \"model\", got none", directory->record);
+}
+
+json_t *cli_note_read(const char *text) {
+    json_error_t error;
+    json_t *note = strlen(text) <= LARGEST_NOTE ? json_loads(text, 0, &error) : NULL;
+    translate(note);
+    return note;
+}
+
+/* --- writing --- */
+
+static json_t *versions_json(void) {
+    json_t *versions = json_object();
+    struct utsname system;
+    json_object_set_new(versions, "cgpipe", json_string(CGP_VERSION));
+    json_object_set_new(versions, "compiler", json_string(__VERSION__));
+    json_object_set_new(versions, "jansson", json_string(JANSSON_VERSION));
+    if (uname(&system) == 0)
+        json_object_set_new(
+            versions, "system",
+            json_sprintf("%s %s %s", system.sysname, system.release, system.machine));
+    return versions;
+}
+
+static json_t *devices_json(const cgp_plan *plan) {
+    json_t *devices = json_array();
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        json_array_append_new(devices, json_string(cgp_plan_device_at(plan, d)->name));
+    return devices;
+}
+
+/* `changed`: taken over; NULL at the first start. */
+static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
+    json_t *start = json_object(), *given = json_object();
+    char date[32] = "";
+    const time_t now = time(NULL);
+    struct tm utc;
+    if (gmtime_r(&now, &utc)) strftime(date, sizeof date, "%Y-%m-%dT%H:%M:%SZ", &utc);
+    cli_options_json(given, session->options, CLI_LIST_GIVEN);
+    json_object_set_new(start, "step", json_integer(step));
+    json_object_set_new(start, "date", json_string(date));
+    json_object_set_new(start, "version", json_string(CGP_VERSION));
+    json_object_set_new(start, "devices", devices_json(session->plan));
+    json_object_set_new(start, "given", given);
+    if (changed) json_object_set_new(start, "changed", changed);
+    return start;
+}
+
+cgp_status cli_record_write(const cli_run_directory *directory, const json_t *before,
+                            const cli_session *session, int64_t step, json_t **written) {
+    json_t *record = json_object(), *options = json_object();
+    json_t *starts = json_copy(json_object_get(before, "starts"));
+    if (!json_is_array(starts)) {
+        json_decref(starts);
+        starts = json_array();
+    }
+    cli_options_json(options, session->options, CLI_LIST_RUN);
+    cli_data_json(options, session->options);
+    json_t *changed = NULL;
+    if (before)
+        changed =
+            cli_options_changes(session->options, json_object_get(before, "options"), options);
+    json_array_append_new(starts, start_json(session, step, changed));
+    json_object_set_new(record, "model", json_string(session->model_spec));
+    json_object_set_new(record, "options", options);
+    json_object_set_new(record, "versions", versions_json());
+    json_object_set_new(record, "devices", devices_json(session->plan));
+    json_object_set_new(record, "starts", starts);
+    const size_t bytes = json_dumpb(record, NULL, 0, JSON_INDENT(2));
+    if (bytes > LARGEST_RECORD) {
+        json_decref(record);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: would have %zu bytes, at most %d are read again (--data: name a "
+                        "directory instead of its files)",
+                        directory->record, bytes, LARGEST_RECORD);
+    }
+    *written = json_incref(record);
+    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
+}
+
+cgp_status cli_record_write_converted(const cli_run_directory *directory,
+                                      const char *model_spec, double dropout) {
+    json_t *record = json_object(), *options = json_object();
+    if (dropout > 0) json_object_set_new(options, "dropout", json_real(dropout));
+    json_object_set_new(record, "model", json_string(model_spec));
+    json_object_set_new(record, "options", options);
+    json_object_set_new(record, "versions", versions_json());
+    json_object_set_new(record, "starts", json_array());
+    return cli_json_replace_at(directory->fd, CLI_RECORD, directory->record, record);
+}
+
+/* --- edited by hand --- */
+
+void cli_record_note(json_t *note, const json_t *record) {
+    json_t *options = json_copy(json_object_get(record, "options"));
+    json_object_del(options, "data");
+    json_object_del(options, "validation");
+    json_object_set_new(note, "options", options);
+    json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
+}
+
+/* The options of a checkpoint with those that later starts changed. NULL: one does not say what it changed. Owned. */
+static json_t *expected_options(const json_t *record, const json_t *note) {
+    json_t *expected = json_copy(json_object_get(note, "options"));
+    const json_t *starts = json_object_get(record, "starts");
+    const json_int_t n = json_integer_value(json_object_get(note, "starts"));
+    for (size_t i = n > 0 ? (size_t)n : 0; i < json_array_size(starts); i++) {
+        json_t *changed = json_object_get(json_array_get(starts, i), "changed");
+        if (json_object_update(expected, changed) == 0) continue;
+        json_decref(expected);
+        return NULL;
+    }
+    return expected;
+}
+
+cgp_status cli_record_check(const cli_run_directory *directory, const json_t *record,
+                            const json_t *note, const cli_run_options *run_options,
+                            bool *checked) {
+    const char *model = cli_record_model(record), *before = cli_record_model(note);
+    *checked = false;
+    if (!json_is_object(json_object_get(note, "options"))) return CGP_OK;
+    if (before && strcmp(model, before) != 0)
+        return cgp_fail(
+            CGP_EINVAL,
+            "%s: model is %s, the checkpoint was written with %s (put it back, a run "
+            "keeps its model; or another --run)",
+            directory->record, model, before);
+    json_t *expected = expected_options(record, note);
+    if (!expected) return CGP_OK;
+    *checked = true;
+    const cgp_status status =
+        cli_options_check(run_options, json_object_get(record, "options"), expected);
+    json_decref(expected);
+    return status == CGP_OK ? CGP_OK
+                            : cgp_fail(status, "%s: %s", directory->record, cgp_message());
+}

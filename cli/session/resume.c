@@ -1,0 +1,257 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resume.c -- a run that goes on: its options from run.json, its state from a checkpoint.
+ *
+ * A checkpoint carries a note, a JSON text of ours:
+ *
+ *     position            training samples read
+ *     data                their identity (cgp_data_identity)
+ *     batch, microbatch   samples
+ *     threads_per_device, devices, precision, steps      for the warnings below
+ *     model, options, starts                             of run.json, which may be edited since
+ *
+ * What would make other numbers than the run without a stop is refused, or said. */
+#include "session/resume.h"
+
+#include "common.h"
+#include "session/record.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- options --- */
+
+/* The checkpoint has its own seed and optimizer; data and dropout follow the seed. Weights that were
+ * converted have neither, nor are there options but dropout. */
+static cgp_status check_same(const cli_run *run, const json_t *options) {
+    const cli_run_options *run_options = &run->options;
+    const json_t *seed = json_object_get(options, "seed");
+    const char *optimizer = json_string_value(json_object_get(options, "optimizer"));
+    if (seed && cli_option_given(run_options, CLI_OPTION_SEED) &&
+        json_integer_value(seed) != run_options->seed)
+        return cgp_fail(CGP_EINVAL,
+                        "--seed %" PRId64 ": the run has seed %" JSON_INTEGER_FORMAT
+                        " and keeps it (leave it out, or another --run)",
+                        run_options->seed, json_integer_value(seed));
+    if (cli_option_given(run_options, CLI_OPTION_OPTIMIZER) && optimizer &&
+        strcmp(optimizer, run_options->optimizer) != 0)
+        return cgp_fail(CGP_EINVAL,
+                        "--optimizer %s: the run has %s and keeps it (leave it out, or another "
+                        "--run)",
+                        run_options->optimizer, optimizer);
+    return CGP_OK;
+}
+
+static cgp_status inherit(cli_run *run) {
+    const json_t *options = json_object_get(run->before, "options");
+    CGP_TRY(check_same(run, options));
+    if (cli_run_options_inherit(&run->options, options) != CGP_OK)
+        return cgp_fail(CGP_EFORMAT, "%s: %s", run->directory.record, cgp_message());
+    if (!run->options.operand) run->options.operand = cli_record_model(run->before);
+    return CGP_OK;
+}
+
+cgp_status cli_resume_options(cli_run *run) {
+    cli_run_options *options = &run->options;
+    if (!options->resume) return CGP_OK;
+    if (cli_run_directory_has_record(&run->directory)) {
+        CGP_TRY(cli_record_read(&run->directory, &run->before));
+        CGP_TRY(inherit(run));
+    } else if (cli_run_directory_has_run(&run->directory)) {
+        return cgp_fail(
+            CGP_EFORMAT,
+            "run directory %s: has parts of a run but no run.json (--overwrite deletes "
+            "them and starts anew)",
+            run->directory.path);
+    } else if (!options->operand || options->data.count == 0 || options->from_step >= 0) {
+        return cgp_fail(CGP_EINVAL,
+                        "--resume: %s has no run yet (MODEL and --data start one; or another "
+                        "--run)",
+                        run->directory.path);
+    }
+    return cli_run_options_resolve(options);
+}
+
+cgp_status cli_resume_check_model(const cli_run *run) {
+    const char *before = run->before ? cli_record_model(run->before) : run->session.model_spec;
+    if (strcmp(before, run->session.model_spec) == 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: the run has the model %s (leave it out, or another --run)",
+                    run->options.operand, before);
+}
+
+/* --- note --- */
+
+/* "cpu" for "cpu:0,cpu:1", "cpu,ref" for a mixture. */
+static void device_kinds(const cgp_plan *plan, char *text, size_t size) {
+    *text = '\0';
+    for (int d = 0; d < cgp_plan_devices(plan); d++) {
+        char kind[32];
+        const char *name = cgp_plan_device_at(plan, d)->name;
+        snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, ":"), name);
+        const size_t used = strlen(text);
+        if (!strstr(text, kind))
+            snprintf(text + used, size - used, "%s%s", used ? "," : "", kind);
+    }
+}
+
+static json_t *make_note(const cli_run *run) {
+    const cli_session *session = &run->session;
+    char kinds[64];
+    device_kinds(session->plan, kinds, sizeof kinds);
+    json_t *note = json_object();
+    json_object_set_new(note, "program", json_string("cgpipe " CGP_VERSION));
+    json_object_set_new(note, "model", json_string(session->model_spec));
+    json_object_set_new(note, "position", json_integer(session->position));
+    json_object_set_new(note, "data", json_string(run->identity));
+    json_object_set_new(note, "batch", json_integer(run->options.batch));
+    json_object_set_new(note, "microbatch", json_integer(cgp_plan_microbatch(session->plan)));
+    json_object_set_new(note, "threads_per_device",
+                        json_integer(run->options.threads_per_device));
+    json_object_set_new(note, "devices", json_string(kinds));
+    json_object_set_new(note, "precision", json_string(run->options.precision));
+    json_object_set_new(note, "steps", json_integer(run->options.steps));
+    if (run->record) cli_record_note(note, run->record);
+    return note;
+}
+
+cgp_status cli_resume_save(cli_run *run) {
+    json_t *note = make_note(run);
+    char *text = json_dumps(note, JSON_COMPACT);
+    const int64_t keep = run->options.keep < INT_MAX ? run->options.keep : INT_MAX;
+    cgp_save_options options = cgp_save_options_default();
+    options.keep = (int)keep;
+    options.note = text;
+    options.check_finite = true;
+    json_decref(note);
+    if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
+    cgp_status status =
+        cli_run_directory_save(&run->directory, run->session.pipeline, &options);
+    if (status == CGP_ESTATE) /* gradients do not wait, so it is the check */
+        status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
+                          cli_session_steps(&run->session), cgp_message());
+    if (status == CGP_OK) run->saved = cli_session_steps(&run->session);
+    free(text);
+    return status;
+}
+
+/* --- what is different --- */
+
+/* Rounding may differ, but nothing else does. */
+static void warn_rounding(const cli_run *run, const json_t *note, const json_t *now) {
+    const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
+    const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
+    const json_t *had = json_object_get(note, "devices"),
+                 *has = json_object_get(now, "devices");
+    const bool devices = !json_equal(had, has);
+    if (before == after && !devices) return;
+    fprintf(run->out, "warning      ");
+    if (devices)
+        fprintf(run->out, "devices: %s before, %s now%s",
+                json_is_string(had) ? cli_shown(json_string_value(had)) : "?",
+                json_string_value(has), before != after ? "; " : "");
+    if (before != after)
+        fprintf(run->out, "samples in a micro-batch: %lld before, %lld now", (long long)before,
+                (long long)after);
+    fprintf(run->out, ": equal up to rounding only\n");
+}
+
+static void warn_numbers(const cli_run *run, const json_t *note) {
+    const cli_run_options *options = &run->options;
+    const json_int_t batch = json_integer_value(json_object_get(note, "batch"));
+    const json_int_t steps = json_integer_value(json_object_get(note, "steps"));
+    const char *precision = json_string_value(json_object_get(note, "precision"));
+    if (batch != options->batch)
+        fprintf(run->out,
+                "warning      batch: %lld before, %lld now: other steps from here on\n",
+                (long long)batch, (long long)options->batch);
+    if (strcmp(precision ? precision : "f32", options->precision) !=
+        0) /* older notes are of f32 */
+        fprintf(run->out,
+                "warning      precision: %s before, %s now: other rounding from here on\n",
+                precision ? cli_shown(precision) : "f32", options->precision);
+    if (steps != options->steps && strcmp(options->lr_schedule, "cosine") == 0)
+        fprintf(run->out,
+                "warning      steps: %lld before, %lld now: the rate follows another cosine\n",
+                (long long)steps, (long long)options->steps);
+}
+
+/* --- loading --- */
+
+static cgp_status check_data(cli_run *run, const json_t *note) {
+    const char *before = json_string_value(json_object_get(note, "data"));
+    run->session.position = json_integer_value(json_object_get(note, "position"));
+    if (before && strcmp(before, run->identity) == 0) return CGP_OK;
+    if (run->options.new_data) {
+        fprintf(run->out,
+                "warning      data: not those of the run: read from their beginning\n");
+        run->session.position = 0;
+        return CGP_OK;
+    }
+    return cgp_fail(
+        CGP_EINVAL,
+        "data: not those of the run (identity %.8s, the run's %.8s; the same --data "
+        "and --validation, or --new-data to go on with these)",
+        run->identity, before ? before : "?");
+}
+
+/* Of cgpipe convert: weights that have seen no data yet. */
+static bool is_converted(const json_t *note) {
+    static const char ours[] = "cgpipe ";
+    const char *program = json_string_value(json_object_get(note, "program"));
+    return program && strncmp(program, ours, sizeof ours - 1) == 0 &&
+           !json_object_get(note, "data") &&
+           json_integer_value(json_object_get(note, "position")) == 0;
+}
+
+/* run.json is the one record of a run; each checkpoint knows what it said. */
+static cgp_status check_record(const cli_run *run, const json_t *note) {
+    bool checked = false;
+    CGP_TRY(cli_record_check(&run->directory, run->before, note, &run->options, &checked));
+    if (!checked)
+        fprintf(run->out,
+                "note         of an older cgpipe: run.json is taken as it is, edited or not\n");
+    return CGP_OK;
+}
+
+static cgp_status take_note(cli_run *run, const char *text) {
+    json_t *note = cli_note_read(text);
+    const json_t *position = json_object_get(note, "position");
+    if (!json_is_integer(position) || json_integer_value(position) < 0) {
+        json_decref(note);
+        return cgp_fail(
+            CGP_EFORMAT,
+            "run directory %s: the checkpoint has no note of cgpipe train (it was saved "
+            "by another program)",
+            run->directory.path);
+    }
+    const bool trained = !is_converted(note);
+    cgp_status status = trained ? check_record(run, note) : CGP_OK;
+    if (status == CGP_OK && trained) status = check_data(run, note);
+    if (status == CGP_OK && trained) {
+        json_t *now = make_note(run);
+        warn_rounding(run, note, now);
+        warn_numbers(run, note);
+        json_decref(now);
+    }
+    json_decref(note);
+    return status;
+}
+
+cgp_status cli_resume_load(cli_run *run) {
+    cli_session *session = &run->session;
+    const int64_t from = run->options.from_step;
+    char *note = NULL;
+    if (!run->options.resume || !run->before) return CGP_OK;
+    if (cli_record_starts(run->before) > 0)
+        cli_options_print_changes(run->out, &run->options,
+                                  json_object_get(run->before, "options"));
+    if (from < 0 && cli_run_directory_newest(&run->directory) == CLI_NO_STEP) return CGP_OK;
+    CGP_TRY(cli_run_directory_load(&run->directory, from, session->pipeline, &note));
+    session->steps_before = run->resumed = run->saved = cgp_pipeline_updates(session->pipeline);
+    fprintf(run->out, "resumed      after step %" PRId64 " of %" PRId64 "\n", run->resumed,
+            run->options.steps);
+    const cgp_status status = take_note(run, note);
+    free(note);
+    return status;
+}

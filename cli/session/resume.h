@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* resume.h -- a run in its directory: what a start takes over, loads and saves. */
+#ifndef CGPIPE_CLI_RESUME_H
+#define CGPIPE_CLI_RESUME_H
+
+#include <jansson.h>
+
+#include "session/run_directory.h"
+#include "session/session.h"
+
+typedef struct cli_run {
+    cli_run_options options;
+    FILE *out;
+    cli_run_directory directory;
+    cli_session session;
+    char identity[65]; /* of the data */
+    json_t *before;    /* run.json as the start found it; NULL: a new run */
+    json_t *record;    /* as this start wrote it; NULL: not yet */
+    int64_t resumed;   /* step of the checkpoint; 0: none */
+    int64_t saved;     /* step of the last checkpoint; 0: none */
+} cli_run;
+
+/* With --resume: read run.json and take over every option that the command line does not give; then resolve them. */
+CGP_MUST_CHECK cgp_status cli_resume_options(cli_run *run);
+
+/* Refuse another model than the run's. */
+CGP_MUST_CHECK cgp_status cli_resume_check_model(const cli_run *run);
+
+/* Load the checkpoint, if there is one, and print what differs from here on. */
+CGP_MUST_CHECK cgp_status cli_resume_load(cli_run *run);
+
+/* Save a checkpoint of this step. Its lines of metrics must be on the disk. */
+CGP_MUST_CHECK cgp_status cli_resume_save(cli_run *run);
+
+#endif

@@ -1,0 +1,462 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* run_directory.c -- see directory.h. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* O_PATH */
+#endif
+#include "session/run_directory.h"
+
+#include "common.h"
+
+#include <cgpipe/checkpoint.h>
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LATEST "latest"
+#define FRESH ".new"
+#define LARGEST_STEP INT64_C(999999999999999999) /* that the library names */
+
+/* --- names --- */
+
+static char *join(const char *directory, const char *name) {
+    const size_t size = strlen(directory) + strlen(name) + 2;
+    char *path = cli_calloc(size, 1);
+    snprintf(path, size, "%s/%s", directory, name);
+    return path;
+}
+
+/* Opened or not, the caller sees by `fd`. */
+static void name_files(cli_run_directory *directory, const char *path, int fd) {
+    *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
+    directory->record = join(path, CLI_RECORD);
+    directory->metrics = join(path, CLI_METRICS);
+    directory->latest = join(path, LATEST);
+    directory->weights = join(path, LATEST "/weights.safetensors");
+}
+
+/* A directory in which names may be looked up but not listed is opened all the same. */
+static int open_directory(const char *path) {
+    const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
+}
+
+/* NULL if the path is no link. */
+static char *target_of(const char *path) {
+    struct stat info;
+    char *plain = join(path, "");
+    for (size_t end = strlen(plain); end > 1 && plain[end - 1] == '/'; end--)
+        plain[end - 1] = '\0';
+    char *target =
+        lstat(plain, &info) == 0 && S_ISLNK(info.st_mode) ? realpath(plain, NULL) : NULL;
+    free(plain);
+    return target;
+}
+
+void cli_run_directory_name(cli_run_directory *directory, const char *path) {
+    char *target = target_of(path);
+    name_files(directory, path, open_directory(target ? target : path));
+    directory->target = target;
+}
+
+/* The path for the library, which opens the directory anew each time. */
+static const char *library_path(const cli_run_directory *directory) {
+    return directory->target ? directory->target : directory->path;
+}
+
+static cgp_status unwritable(const char *path) {
+    return cgp_fail(CGP_EIO, "run directory %s: cannot be written (%s)", path, strerror(errno));
+}
+
+/* --- what is there --- */
+
+/* The directory that `path` will be made in. */
+static cgp_status check_parent(const char *path) {
+    char *parent = strdup(path);
+    if (!parent) return cgp_fail(CGP_ENOMEM, "out of memory");
+    size_t length = strlen(parent);
+    while (length > 1 && parent[length - 1] == '/')
+        parent[--length] = '\0';
+    char *slash = strrchr(parent, '/');
+    if (slash) slash[slash == parent] = '\0'; /* keeps the slash of the root */
+    const char *name = slash ? parent : ".";
+    cgp_status status = CGP_OK;
+    struct stat info;
+    if (stat(name, &info) != 0)
+        status = cgp_fail(CGP_EIO, "run directory %s: cannot be made (%s: %s)", path, name,
+                          strerror(errno));
+    else if (!S_ISDIR(info.st_mode))
+        status = cgp_fail(CGP_EIO, "run directory %s: cannot be made (%s is no directory)",
+                          path, name);
+    else if (access(name, W_OK | X_OK) != 0)
+        status = unwritable(path);
+    free(parent);
+    return status;
+}
+
+/* Two processes in one run would undo each other's steps. Without locks (some network file
+ * systems) nobody is kept out. */
+static cgp_status lock(cli_run_directory *directory) {
+    if (directory->locked) return CGP_OK;
+    if (directory->fd < 0)
+        directory->fd = open(directory->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (directory->fd < 0) return unwritable(directory->path);
+    directory->locked = flock(directory->fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK;
+    if (directory->locked) return CGP_OK;
+    return cgp_fail(
+        CGP_EIO,
+        "run directory %s: another cgpipe train is at work in it (stop that one, or "
+        "another --run)",
+        directory->path);
+}
+
+/* An entry that cannot be looked at may well be there: opening it says why it cannot. */
+static bool exists(const cli_run_directory *directory, const char *name) {
+    struct stat info;
+    if (directory->fd < 0) return directory->reason != ENOENT && directory->reason != ENOTDIR;
+    return fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
+}
+
+/* O_NONBLOCK: a pipe must not make us wait for its other end. */
+cgp_status cli_run_directory_open(const cli_run_directory *directory, const char *name,
+                                  int flags, int *fd) {
+    struct stat info;
+    const int always = O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC;
+    *fd = openat(directory->fd, name, flags | always, 0666);
+    const int reason = *fd < 0 || fstat(*fd, &info) ? errno : 0;
+    if (reason == 0 && S_ISREG(info.st_mode)) return CGP_OK;
+    if (*fd >= 0) close(*fd);
+    *fd = -1;
+    if (reason == ENOENT && !(flags & O_CREAT)) return CGP_OK;
+    if (reason == ELOOP)
+        return cgp_fail(
+            CGP_EIO, "%s/%s: is a link, expected a file of the run (put the file itself there)",
+            directory->path, name);
+    if (reason == EISDIR || (reason == 0 && S_ISDIR(info.st_mode)))
+        return cgp_fail(CGP_EIO, "%s/%s: is a directory, expected a file of the run",
+                        directory->path, name);
+    if (reason == 0 || reason == ENXIO) /* a pipe without a reader, a socket */
+        return cgp_fail(CGP_EIO, "%s/%s: is not a regular file, expected a file of the run",
+                        directory->path, name);
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be %s (%s)", directory->path, name,
+                    flags & O_CREAT ? "written" : "read", strerror(reason));
+}
+
+static cgp_status check_file(const cli_run_directory *directory, const char *name) {
+    int fd = -1;
+    CGP_TRY(cli_run_directory_open(directory, name, O_RDONLY, &fd));
+    if (fd >= 0) close(fd);
+    return CGP_OK;
+}
+
+/* A copy that followed links has a directory there, which no save could replace. */
+static cgp_status check_latest(const cli_run_directory *directory) {
+    struct stat info;
+    if (fstatat(directory->fd, LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
+        S_ISLNK(info.st_mode))
+        return CGP_OK;
+    return cgp_fail(CGP_EIO,
+                    "%s: is no link, expected one to a checkpoint (delete it, or: ln -sfn "
+                    "step-NNNNNNNN latest)",
+                    directory->latest);
+}
+
+cgp_status cli_run_directory_check(cli_run_directory *directory) {
+    struct stat info;
+    if (stat(directory->path, &info) != 0) {
+        if (errno == ENOENT) return check_parent(directory->path);
+        return unwritable(directory->path);
+    }
+    if (!S_ISDIR(info.st_mode))
+        return cgp_fail(CGP_EIO, "run directory %s: is a file, expected a directory",
+                        directory->path);
+    if (access(directory->path, R_OK | W_OK | X_OK) != 0) return unwritable(directory->path);
+    CGP_TRY(lock(directory));
+    CGP_TRY(check_file(directory, CLI_RECORD));
+    CGP_TRY(check_file(directory, CLI_METRICS));
+    return check_latest(directory);
+}
+
+bool cli_run_directory_has_record(const cli_run_directory *directory) {
+    return exists(directory, CLI_RECORD);
+}
+
+bool cli_run_directory_has_run(const cli_run_directory *directory) {
+    return exists(directory, CLI_RECORD) || exists(directory, CLI_METRICS) ||
+           exists(directory, LATEST) || cli_run_directory_newest(directory) != CLI_NO_STEP;
+}
+
+/* The 42 of "step-00000042", as the library writes it; -1: another name. */
+static int64_t step_of(const char *name) {
+    static const char prefix[] = "step-";
+    int64_t step = 0;
+    char plain[32];
+    if (strncmp(name, prefix, sizeof prefix - 1) != 0) return -1;
+    if (!cli_parse_whole(name + sizeof prefix - 1, 0, LARGEST_STEP, &step)) return -1;
+    snprintf(plain, sizeof plain, "step-%08" PRId64, step);
+    return strcmp(name, plain) == 0 ? step : -1;
+}
+
+/* A list of its own, from the beginning. NULL: the directory cannot be read. */
+static DIR *open_list(const cli_run_directory *directory) {
+    const int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    if (!list && fd >= 0) close(fd);
+    return list;
+}
+
+/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+static struct dirent *next_entry(DIR *entries, int *reason) {
+    errno = 0;
+    struct dirent *entry = readdir(entries);
+    *reason = entry ? 0 : errno;
+    return entry;
+}
+
+int64_t cli_run_directory_newest(const cli_run_directory *directory) {
+    if (directory->fd < 0) return exists(directory, ".") ? CLI_STEP_UNKNOWN : CLI_NO_STEP;
+    DIR *entries = open_list(directory);
+    int64_t newest = CLI_NO_STEP;
+    int reason = 0;
+    if (!entries) return CLI_STEP_UNKNOWN;
+    for (struct dirent *entry; (entry = next_entry(entries, &reason));) {
+        const int64_t step = step_of(entry->d_name);
+        newest = step > newest ? step : newest;
+    }
+    closedir(entries);
+    errno = reason;
+    return reason ? CLI_STEP_UNKNOWN : newest;
+}
+
+/* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)".
+ * Here it is loaded by an option. */
+static cgp_status damaged(void) {
+    const char *message = cgp_message(), *other = strstr(message, "; step-");
+    const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
+    if (step < 0) return CGP_EFORMAT;
+    return cgp_fail(CGP_EFORMAT, "%.*s; step-%08" PRId64 " is whole (--from-step %" PRId64 ")",
+                    (int)(other - message), message, step, step);
+}
+
+cgp_status cli_run_directory_load(const cli_run_directory *directory, int64_t step,
+                                  cgp_pipeline *pipeline, char **note) {
+    char name[32];
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
+    char *path = step >= 0 ? join(library_path(directory), name) : NULL;
+    const cgp_status status =
+        cgp_pipeline_load(pipeline, path ? path : library_path(directory), note);
+    free(path);
+    return status == CGP_EFORMAT ? damaged() : status;
+}
+
+cgp_status cli_run_directory_save(const cli_run_directory *directory, cgp_pipeline *pipeline,
+                                  const cgp_save_options *options) {
+    return cgp_pipeline_save_with(pipeline, library_path(directory), options);
+}
+
+/* --- changes --- */
+
+cgp_status cli_run_directory_make(cli_run_directory *directory) {
+    if (mkdir(directory->path, 0777) == 0)
+        directory->made = true;
+    else if (errno != EEXIST)
+        return unwritable(directory->path);
+    return lock(directory);
+}
+
+static cgp_status undeletable(const cli_run_directory *directory, const char *name) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", directory->path, name,
+                    strerror(errno));
+}
+
+/* Of a link, the link. */
+static cgp_status delete_file(const cli_run_directory *directory, const char *name) {
+    if (unlinkat(directory->fd, name, 0) == 0 || errno == ENOENT) return CGP_OK;
+    return undeletable(directory, name);
+}
+
+/* Give an entry of `from` a name in `directory` that is no checkpoint's, one that cgp_checkpoint_clean() deletes, with what is in
+ * it: never half of a checkpoint under its name. */
+static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
+                       const char *name) {
+    static unsigned counter;
+    char hidden[64];
+    int result = -1;
+    for (int attempt = 0; result != 0 && attempt < 100; attempt++) {
+        snprintf(hidden, sizeof hidden, ".cgpipe-deleted-%ld-%u.gone", (long)getpid(),
+                 counter++);
+        result = renameat(from->fd, name, directory->fd, hidden);
+        if (result != 0 && errno != EEXIST && errno != ENOTEMPTY && errno != ENOTDIR &&
+            errno != EISDIR)
+            break;
+    }
+    return result == 0 ? CGP_OK : undeletable(from, name);
+}
+
+/* ".cgpipe-<something>.tmp" and the like: what the library writes or deletes under such a name. */
+static bool is_temporary(const char *name) {
+    static const char *const endings[] = {".tmp", ".old", ".gone"};
+    const char *dot = strrchr(name, '.');
+    if (strncmp(name, ".cgpipe-", strlen(".cgpipe-")) != 0) return false;
+    for (int i = 0; i < 3; i++) {
+        if (strcmp(dot, endings[i]) == 0) return true;
+    }
+    return false;
+}
+
+/* Hide the checkpoints above `step` of `from`, and, with `temporary`, what a killed process left there half done. */
+static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
+                             int64_t step, bool temporary) {
+    cgp_status status = CGP_OK;
+    DIR *entries = open_list(from);
+    int reason = 0;
+    if (!entries) return unwritable(from->path);
+    for (struct dirent *entry; status == CGP_OK && (entry = next_entry(entries, &reason));) {
+        if (step_of(entry->d_name) > step || (temporary && is_temporary(entry->d_name)))
+            status = hide(directory, from, entry->d_name);
+    }
+    closedir(entries);
+    errno = reason;
+    return status == CGP_OK && reason ? unwritable(from->path) : status;
+}
+
+/* Nothing under these names is in anybody's way. */
+static void delete_hidden(const cli_run_directory *directory) {
+    if (cgp_checkpoint_clean(library_path(directory)) != CGP_OK) cli_warn();
+}
+
+cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
+    CGP_TRY(hide_after(directory, directory, step, false));
+    if (fsync(directory->fd) != 0 && errno != EINVAL) return unwritable(directory->path);
+    delete_hidden(directory); /* never of a checkpoint whose name could come back */
+    return CGP_OK;
+}
+
+static cgp_status delete_run(const cli_run_directory *directory) {
+    CGP_TRY(delete_file(directory, CLI_RECORD));
+    CGP_TRY(delete_file(directory, LATEST));
+    CGP_TRY(cli_run_directory_drop_after(directory, -1));
+    return delete_file(directory, CLI_METRICS);
+}
+
+void cli_run_directory_undo(const cli_run_directory *directory) {
+    (void)unlinkat(directory->fd, CLI_RECORD, 0);
+    (void)unlinkat(directory->fd, CLI_METRICS, 0);
+}
+
+/* --- a run in place of another --- */
+
+static int open_fresh(const cli_run_directory *directory) {
+    return openat(directory->fd, FRESH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+}
+
+/* Delete what a conversion that was killed left in .new, by the names that it gives; others stay, and so does .new then. */
+static cgp_status empty_new(const cli_run_directory *directory,
+                            const cli_run_directory *fresh) {
+    CGP_TRY(delete_file(fresh, CLI_RECORD));
+    CGP_TRY(delete_file(fresh, LATEST));
+    CGP_TRY(hide_after(directory, fresh, -1, true));
+    if (unlinkat(directory->fd, FRESH, AT_REMOVEDIR) != 0) return undeletable(directory, FRESH);
+    delete_hidden(directory);
+    return CGP_OK;
+}
+
+static cgp_status delete_new(const cli_run_directory *directory) {
+    cli_run_directory fresh;
+    struct stat info;
+    const int fd = open_fresh(directory), reason = fd < 0 ? errno : 0;
+    if (reason == ENOENT) return CGP_OK;
+    if (fd < 0 && fstatat(directory->fd, FRESH, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+        S_ISLNK(info.st_mode))
+        return delete_file(directory, FRESH);
+    if (fd < 0)
+        return cgp_fail(CGP_EIO,
+                        "%s/" FRESH
+                        ": is in the way of a run that is being made (%s; move it away)",
+                        directory->path, strerror(reason));
+    char *path = join(directory->path, FRESH);
+    name_files(&fresh, path, fd);
+    const cgp_status status = empty_new(directory, &fresh);
+    cli_run_directory_close(&fresh);
+    free(path);
+    return status;
+}
+
+void cli_run_directory_clean(const cli_run_directory *directory) {
+    delete_hidden(directory);
+    if (delete_new(directory) != CGP_OK) cli_warn();
+}
+
+cgp_status cli_run_directory_clear(const cli_run_directory *directory) {
+    return delete_run(directory);
+}
+
+cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
+                                       cli_run_directory *fresh) {
+    CGP_TRY(delete_new(directory));
+    char *path = join(library_path(directory), FRESH);
+    const int fd = mkdirat(directory->fd, FRESH, 0777) == 0 ? open_fresh(directory) : -1;
+    name_files(fresh, path, fd);
+    errno = fresh->reason;
+    const cgp_status status = fd >= 0 ? lock(fresh) : unwritable(path);
+    if (status != CGP_OK) cli_run_directory_new_abandon(directory, fresh);
+    return status;
+}
+
+static cgp_status move(const cli_run_directory *from, const cli_run_directory *to,
+                       const char *name) {
+    if (renameat(from->fd, name, to->fd, name) == 0) return CGP_OK;
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be moved to %s (%s)", from->path, name, to->path,
+                    strerror(errno));
+}
+
+/* A run without run.json is none: that comes when all the rest is on the disk. */
+static cgp_status move_run(const cli_run_directory *from, const cli_run_directory *to) {
+    char name[32];
+    const int64_t step = cli_run_directory_newest(from);
+    if (step < 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", from->path,
+                        step == CLI_NO_STEP ? "it has no checkpoint" : strerror(errno));
+    snprintf(name, sizeof name, "step-%08" PRId64, step);
+    CGP_TRY(move(from, to, name));
+    CGP_TRY(move(from, to, LATEST));
+    if (fsync(to->fd) != 0) return unwritable(to->path);
+    CGP_TRY(move(from, to, CLI_RECORD));
+    return fsync(to->fd) == 0 ? CGP_OK : unwritable(to->path);
+}
+
+cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
+                                        cli_run_directory *fresh) {
+    cgp_status status = delete_run(directory);
+    if (status == CGP_OK) status = move_run(fresh, directory);
+    cli_run_directory_new_abandon(directory, fresh); /* it is empty */
+    return status;
+}
+
+/* Keeps the message of what failed before. */
+void cli_run_directory_new_abandon(const cli_run_directory *directory,
+                                   cli_run_directory *fresh) {
+    char *path = (char *)fresh->path, *message = strdup(cgp_message());
+    cli_run_directory_close(fresh);
+    free(path);
+    if (delete_new(directory) != CGP_OK && message && *message)
+        (void)cgp_fail(CGP_EIO, "%s", message);
+    free(message);
+}
+
+void cli_run_directory_close(cli_run_directory *directory) {
+    if (directory->made) rmdir(directory->path); /* if it is empty */
+    if (directory->fd >= 0) close(directory->fd);
+    free(directory->target);
+    free(directory->weights);
+    free(directory->latest);
+    free(directory->metrics);
+    free(directory->record);
+    *directory = (cli_run_directory){.fd = -1};
+}

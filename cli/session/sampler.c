@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sampler.c -- see sampler.h.
+ *
+ * The window holds the last T tokens at most. While there are fewer, the rest of it is zeros:
+ * attention is causal, so nothing after a position changes its logits. */
+#include "session/sampler.h"
+
+#include "common.h"
+#include "stop.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+cgp_status cli_sampling_check(const cli_sampling *sampling, const cgp_gpt2_options *gpt2,
+                              const cgp_tokenizer *tokenizer) {
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 0;
+    if (!*sampling->prompt)
+        return cgp_fail(CGP_EINVAL, "--prompt: expected at least one character, got none");
+    if (tokens > gpt2->vocab)
+        return cgp_fail(CGP_EINVAL,
+                        "--tokenizer: has %" PRId64
+                        " tokens, expected at most the vocabulary of the model, %" PRId64
+                        " (the tokenizer that its data were made with)",
+                        tokens, gpt2->vocab);
+    if (tokenizer) return CGP_OK;
+    for (const char *c = sampling->prompt; *c; c++) {
+        if ((unsigned char)*c >= gpt2->vocab)
+            return cgp_fail(CGP_EINVAL,
+                            "--prompt: byte %d is not in the vocabulary of %" PRId64
+                            " (another --prompt)",
+                            (unsigned char)*c, gpt2->vocab);
+    }
+    return CGP_OK;
+}
+
+cgp_status cli_sampler_plan(cli_sampler *s, const cgp_gpt2_options *gpt2,
+                            cgp_tokenizer *tokenizer, int threads) {
+    const int64_t tokens = tokenizer ? cgp_tokenizer_vocab_size(tokenizer) : 256;
+    *s =
+        (cli_sampler){.sequence = gpt2->sequence, .vocab = gpt2->vocab, .tokenizer = tokenizer};
+    s->choices = (int)(tokens < s->vocab ? tokens : s->vocab);
+    cgp_gpt2_options inference = *gpt2;
+    inference.loss = false;
+    inference.dropout = 0;
+    CGP_TRY(cgp_gpt2_create(&s->model, &inference));
+    cgp_plan_options options = cgp_plan_options_default();
+    options.inference = true;
+    options.threads_per_device = threads;
+    return cgp_plan_create(&s->plan, s->model, &options);
+}
+
+cgp_status cli_sampler_start(cli_sampler *s) {
+    s->tokens = cli_calloc((size_t)s->sequence, sizeof *s->tokens);
+    s->logits = cli_calloc((size_t)(s->sequence * s->vocab), sizeof *s->logits);
+    s->weights = cli_calloc((size_t)s->choices, 2 * sizeof *s->weights);
+    return cgp_pipeline_create(&s->pipeline, s->plan, 0);
+}
+
+/* Memory for the largest parameter. */
+static float *make_buffer(const cgp_model *model) {
+    int64_t max = 1;
+    for (int i = 0; i < cgp_model_parameters(model); i++) {
+        const int64_t count = cgp_shape_count(cgp_model_parameter_shape(model, i));
+        max = count > max ? count : max;
+    }
+    return cli_calloc((size_t)max, sizeof(float));
+}
+
+cgp_status cli_sampler_copy_weights(cli_sampler *s, cgp_pipeline *from) {
+    cgp_status status = CGP_OK;
+    float *data = make_buffer(s->model);
+    for (int i = 0; i < cgp_model_parameters(s->model) && status == CGP_OK; i++) {
+        status = cgp_pipeline_get_parameter(from, i, data);
+        if (status == CGP_OK) status = cgp_pipeline_set_parameter(s->pipeline, i, data);
+    }
+    free(data);
+    return status;
+}
+
+void cli_sampler_release(cli_sampler *s) {
+    cgp_pipeline_destroy(s->pipeline);
+    cgp_plan_destroy(s->plan);
+    cgp_model_destroy(s->model);
+    free(s->weights);
+    free(s->logits);
+    free(s->tokens);
+    *s = (cli_sampler){0};
+}
+
+/* splitmix64 (Steele, Lea and Flood 2014), the top 53 bits as a number in [0, 1). */
+static double next_uniform(uint64_t *state) {
+    uint64_t z = (*state += 0x9E3779B97F4A7C15u);
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EBu;
+    z ^= z >> 31;
+    return (double)(z >> 11) * 0x1p-53;
+}
+
+static int descending(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x < y) - (x > y);
+}
+
+/* Drop all but the k largest weights, and those equal to the k-th. */
+static void keep_largest(double *weights, double *sorted, int count, int64_t k) {
+    memcpy(sorted, weights, (size_t)count * sizeof *sorted);
+    qsort(sorted, (size_t)count, sizeof *sorted, descending);
+    for (int i = 0; i < count; i++) {
+        if (weights[i] < sorted[k - 1]) weights[i] = 0;
+    }
+}
+
+/* Choose a token from the logits [V] of one position; -1 if they are not finite. */
+static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampling,
+                  double uniform) {
+    int likeliest = 0;
+    for (int i = 0; i < s->choices; i++) {
+        if (!isfinite(logits[i])) return -1;
+        if (logits[i] > logits[likeliest]) likeliest = i;
+    }
+    if (sampling->temperature == 0) return likeliest;
+    for (int i = 0; i < s->choices; i++)
+        s->weights[i] =
+            exp(((double)logits[i] - (double)logits[likeliest]) / sampling->temperature);
+    if (sampling->top_k > 0 && sampling->top_k < s->choices)
+        keep_largest(s->weights, s->weights + s->choices, s->choices, sampling->top_k);
+    double sum = 0;
+    for (int i = 0; i < s->choices; i++)
+        sum += s->weights[i];
+    double left = uniform * sum;
+    for (int i = 0; i < s->choices; i++) {
+        left -= s->weights[i];
+        if (left < 0) return i;
+    }
+    return likeliest; /* rounding left something over */
+}
+
+static void write_byte(const cli_sampling *sampling, int byte) {
+    const bool plain = (byte >= 32 && byte < 127) || byte == '\n' || byte == '\t';
+    if (plain || !sampling->escape)
+        fputc(byte, sampling->out);
+    else
+        fprintf(sampling->out, "\\x%02x", (unsigned)byte);
+}
+
+static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling,
+                              int32_t token) {
+    char *bytes = NULL;
+    int64_t count = 0;
+    if (s->tokenizer)
+        CGP_TRY(cgp_tokenizer_decode(s->tokenizer, &token, 1, &bytes, &count));
+    else
+        write_byte(sampling, token);
+    for (int64_t i = 0; i < count; i++)
+        write_byte(sampling, (unsigned char)bytes[i]);
+    free(bytes);
+    fflush(sampling->out);
+    if (!ferror(sampling->out)) return CGP_OK;
+    return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
+}
+
+/* Add a token to the `used` of the window and return the new number; a full one slides. */
+static int64_t push(cli_sampler *s, int64_t used, int token) {
+    if (used == s->sequence) {
+        memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);
+        used--;
+    }
+    s->tokens[used] = token;
+    return used + 1;
+}
+
+/* Put the prompt into the window: *used of it. */
+static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used) {
+    cgp_token_list list = {0};
+    if (s->tokenizer)
+        CGP_TRY(cgp_tokenizer_encode(s->tokenizer, prompt, (int64_t)strlen(prompt), &list));
+    for (int64_t i = 0; i < list.count; i++)
+        *used = push(s, *used, list.ids[i]);
+    for (const char *c = prompt; !s->tokenizer && *c; c++)
+        *used = push(s, *used, (unsigned char)*c);
+    free(list.ids);
+    return CGP_OK;
+}
+
+cgp_status cli_sampler_run(cli_sampler *s, const cli_sampling *sampling) {
+    const cgp_tensor input = {CGP_I32, cgp_shape_make(2, (const int64_t[]){1, s->sequence}),
+                              s->tokens};
+    const cgp_tensor output = {
+        CGP_F32, cgp_shape_make(3, (const int64_t[]){1, s->sequence, s->vocab}), s->logits};
+    const cgp_tensor *const inputs[1] = {&input};
+    uint64_t state = sampling->seed;
+    int64_t used = 0;
+    memset(s->tokens, 0, (size_t)s->sequence * sizeof *s->tokens);
+    CGP_TRY(push_prompt(s, sampling->prompt, &used));
+    for (int64_t i = 0; i < sampling->length && !cli_stop_signal(); i++) {
+        CGP_TRY(cgp_pipeline_predict(s->pipeline, inputs, 1, &output));
+        const float *last = s->logits + (used - 1) * s->vocab;
+        const int token = choose(s, last, sampling, next_uniform(&state));
+        if (token < 0)
+            return cgp_fail(CGP_EDEVICE,
+                            "sample: token %" PRId64 ": the model's output is "
+                            "not finite (damaged weights)",
+                            i);
+        CGP_TRY(write_token(s, sampling, token));
+        used = push(s, used, token);
+    }
+    return CGP_OK;
+}

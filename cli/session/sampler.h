@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* sampler.h -- draws text from a GPT-2, one forward pass a token: a byte, or what a tokenizer makes of text. */
+#ifndef CGPIPE_CLI_SAMPLER_H
+#define CGPIPE_CLI_SAMPLER_H
+
+#include <cgpipe/cgpipe.h>
+#include <cgpipe/models/gpt2.h>
+#include <cgpipe/tokenizer.h>
+
+#include <stdio.h>
+
+/* An inference pipeline of one stage and one sample. */
+typedef struct cli_sampler {
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    int64_t sequence, vocab;
+    int32_t *tokens;          /* [1, T] */
+    float *logits;            /* [1, T, V] */
+    double *weights;          /* [2, choices]: weights, and room to sort them */
+    int choices;              /* tokens that have text */
+    cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
+} cli_sampler;
+
+typedef struct cli_sampling {
+    const char *prompt; /* one byte or more */
+    int64_t length;     /* tokens */
+    double temperature; /* 0: the likeliest */
+    int64_t top_k;      /* 0: all */
+    uint64_t seed;
+    FILE *out;
+    bool escape; /* write bytes that are not printable as \xHH */
+} cli_sampling;
+
+/* Check prompt and sizes before anything is made. `tokenizer`: as in cli_sampler. */
+CGP_MUST_CHECK cgp_status cli_sampling_check(const cli_sampling *sampling,
+                                             const cgp_gpt2_options *gpt2,
+                                             const cgp_tokenizer *tokenizer);
+
+/* Make model and plan. `*sampler` is cleared first; release it in any case. */
+CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_options *gpt2,
+                                           cgp_tokenizer *tokenizer, int threads);
+CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
+
+/* Copy all parameters from another pipeline of the same model. */
+CGP_MUST_CHECK cgp_status cli_sampler_copy_weights(cli_sampler *sampler, cgp_pipeline *from);
+
+/* Write `length` tokens that go on from the prompt, each as it comes; fewer if a signal asks. */
+CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
+
+void cli_sampler_release(cli_sampler *sampler);
+
+#endif

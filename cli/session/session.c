@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.c -- see session.h. */
+#include "session/session.h"
+
+#include "common.h"
+#include "options/recipe.h"
+#include "options/schedule_file.h"
+#include "session/costs.h"
+#include "stop.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* --- plan --- */
+
+static double or_zero(double value) {
+    return isnan(value) ? 0 : value;
+}
+
+/* What the optimizer or the schedule does not have is NaN in the settings. */
+static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
+    *optim = (cgp_optim){.lr = options->lr,
+                         .weight_decay = options->weight_decay,
+                         .momentum = or_zero(options->momentum),
+                         .nesterov = options->nesterov,
+                         .beta1 = or_zero(options->beta1),
+                         .beta2 = or_zero(options->beta2),
+                         .eps = or_zero(options->eps),
+                         .alpha = or_zero(options->alpha),
+                         .clip_norm = options->clip,
+                         .decay_all = options->decay_all,
+                         .schedule = {.warmup = options->warmup,
+                                      .steps = options->steps,
+                                      .min_ratio = or_zero(options->min_lr_ratio),
+                                      .step_size = options->lr_step_size,
+                                      .gamma = or_zero(options->lr_gamma)}};
+    CGP_TRY(cgp_optim_kind_parse(&optim->kind, options->optimizer));
+    CGP_TRY(cgp_lr_kind_parse(&optim->schedule.kind, options->lr_schedule));
+    cli_recipe_lr(options, &optim->schedule);
+    return cgp_optim_check(optim);
+}
+
+/* One name a device, from one for all or one each. The caller frees it; NULL: the default. */
+static cgp_status expand_devices(const cli_run_options *options, const char ***out) {
+    *out = NULL;
+    const int devices = (int)options->stages;
+    if (options->devices.count == 0) return CGP_OK;
+    if (options->devices.count != 1 && options->devices.count != devices)
+        return cgp_fail(CGP_EINVAL,
+                        "--devices: expected one name for all, or one for each of "
+                        "the %d, got %d",
+                        devices, options->devices.count);
+    *out = cli_calloc((size_t)devices, sizeof **out);
+    for (int d = 0; d < devices; d++)
+        (*out)[d] = options->devices.values[options->devices.count == 1 ? 0 : d];
+    return CGP_OK;
+}
+
+static cgp_status check_balance(const cli_session *session, const cgp_plan_options *options) {
+    const int count = session->options->balance.layers.count;
+    const int stages = cgp_plan_options_stages(options);
+    if (count == 0) return CGP_OK;
+    if (count != stages)
+        return cgp_fail(CGP_EINVAL, "--balance: expected %d numbers, one a stage, got %d",
+                        stages, count);
+    return cgp_balance_check(session->model, count, session->options->balance.layers.values);
+}
+
+cgp_status cli_session_make_plan(cli_session *session) {
+    const cli_run_options *run_options = session->options;
+    if (run_options->stages > cgp_model_layers(session->model))
+        return cgp_fail(CGP_EINVAL, "--stages %" PRId64 ": the model has %d layers (%s)",
+                        run_options->stages, cgp_model_layers(session->model),
+                        session->model_spec);
+    cgp_plan_options options = cgp_plan_options_default();
+    CGP_TRY(cgp_recompute_parse(&options.recompute, run_options->recompute));
+    CGP_TRY(cgp_precision_parse(&options.precision, run_options->precision));
+    CGP_TRY(make_optim(run_options, &session->optim));
+    const char **devices = NULL;
+    CGP_TRY(expand_devices(run_options, &devices));
+    options.stages = (int)run_options->stages;
+    options.batch = run_options->batch;
+    options.chunks = (int)run_options->chunks;
+    options.virtual_stages = (int)run_options->virtual_stages;
+    options.group = (int)run_options->group;
+    options.optim = session->optim;
+    options.devices = devices;
+    options.threads_per_device = (int)run_options->threads_per_device;
+    options.memory_limit = run_options->memory_limit;
+    options.deferred_batch_norm = run_options->deferred_batch_norm;
+    int *balance = NULL;
+    cgp_schedule *table = NULL;
+    cgp_status status = CGP_OK;
+    if (cli_schedule_is_file(run_options->schedule))
+        status = cli_schedule_read(&table, run_options->schedule);
+    else
+        options.schedule = run_options->schedule;
+    options.table = table;
+    if (status == CGP_OK) status = check_balance(session, &options);
+    if (status == CGP_OK)
+        status = cli_balance_find(&balance, session->model, session->model_spec, run_options,
+                                  &options);
+    options.balance = balance ? balance : run_options->balance.layers.values;
+    if (status == CGP_OK) status = cgp_plan_create(&session->plan, session->model, &options);
+    cgp_schedule_destroy(table);
+    free(balance);
+    free(devices);
+    return status;
+}
+
+cgp_status cli_session_model(cli_session *session, const cli_run_options *run_options,
+                             const cgp_model_spec *spec) {
+    *session = (cli_session){.options = run_options, .spec = *spec};
+    CGP_TRY(cgp_model_spec_text(spec, session->model_spec, sizeof session->model_spec));
+    return cgp_model_spec_create(&session->model, &session->spec);
+}
+
+cgp_status cli_session_plan(cli_session *session, const cli_run_options *run_options,
+                            const cgp_model_spec *spec) {
+    CGP_TRY(cli_session_model(session, run_options, spec));
+    return cli_session_make_plan(session);
+}
+
+/* --- run --- */
+
+static size_t input_bytes(const cgp_model *model, int input) {
+    const cgp_shape shape = cgp_model_input_shape(model, input);
+    return (size_t)cgp_shape_count(&shape) *
+           cgp_dtype_bytes(cgp_model_input_dtype(model, input));
+}
+
+cgp_status cli_session_start(cli_session *session) {
+    const size_t capacity = (size_t)session->options->steps;
+    const cgp_shape output = cgp_model_output_shape(session->model);
+    cli_measures *m = &session->measures;
+    m->capacity = session->options->steps;
+    m->step = cli_calloc(capacity, sizeof *m->step);
+    m->forward = cli_calloc(capacity, sizeof *m->forward);
+    m->backward = cli_calloc(capacity, sizeof *m->backward);
+    m->bubble = cli_calloc(capacity, sizeof *m->bubble);
+    m->run = cli_calloc(capacity, sizeof *m->run);
+    m->gap = cli_calloc(capacity, sizeof *m->gap);
+    m->wakeup = cli_calloc(capacity, sizeof *m->wakeup);
+    m->busy = cli_calloc(capacity * (size_t)cgp_plan_devices(session->plan), sizeof *m->busy);
+    m->loss_first = m->loss_last = NAN;
+    session->inputs =
+        cli_calloc((size_t)session->options->batch, input_bytes(session->model, 0));
+    session->targets =
+        cli_calloc((size_t)session->options->batch, input_bytes(session->model, 1));
+    if (cli_has_eval_metrics(session->model))
+        session->output =
+            cli_calloc((size_t)(session->options->batch * cgp_shape_count(&output)),
+                       sizeof *session->output);
+    cli_forget_peak_resident();
+    session->resident_before = cli_peak_resident_bytes();
+    CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan,
+                                (uint64_t)session->options->seed));
+    return session->options->costs_out ? cgp_pipeline_measure_layers(session->pipeline, true)
+                                       : CGP_OK;
+}
+
+/* N rows of a shape for one sample. */
+static cgp_shape batch_shape(cgp_shape sample, int64_t count) {
+    int64_t dims[CGP_MAX_RANK] = {count};
+    memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
+    return cgp_shape_make(sample.rank + 1, dims);
+}
+
+/* The first `count` samples of the buffers as the model's two inputs. */
+static void make_inputs(const cli_session *session, int64_t count, cgp_tensor inputs[2]) {
+    for (int i = 0; i < 2; i++)
+        inputs[i] = (cgp_tensor){cgp_model_input_dtype(session->model, i),
+                                 batch_shape(cgp_model_input_shape(session->model, i), count),
+                                 i == 0 ? session->inputs : session->targets};
+}
+
+static void measure(cli_session *session, double seconds, double loss) {
+    cli_measures *m = &session->measures;
+    const int devices = cgp_plan_devices(session->plan);
+    double *busy = cli_calloc((size_t)devices, sizeof *busy);
+    const cgp_pipeline_times times = cgp_pipeline_last_times(session->pipeline, busy);
+    const int64_t i = m->steps++;
+    m->step[i] = seconds;
+    m->forward[i] = times.forward_seconds;
+    m->backward[i] = times.backward_seconds;
+    m->bubble[i] = times.bubble;
+    m->run[i] = times.seconds;
+    m->gap[i] = times.gap_seconds;
+    m->wakeup[i] = times.wakeup_seconds;
+    for (int d = 0; d < devices; d++)
+        m->busy[d * m->capacity + i] = busy[d];
+    if (i == 0) m->loss_first = loss;
+    m->loss_last = loss;
+    session->resident_growth = cli_peak_resident_bytes() - session->resident_before;
+    free(busy);
+}
+
+/* The library's reason not to update, without the calls that it says are due. */
+static cgp_status explain_refusal(const cli_session *session) {
+    const char *reason = cgp_message(), *calls = NULL;
+    for (const char *at = reason; (at = strstr(at, " ("));
+         at++) /* the last one: a name may have some */
+        calls = at;
+    return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --lr or --clip may help)",
+                    cli_session_steps(session) + 1,
+                    calls ? (int)(calls - reason) : (int)strlen(reason), reason);
+}
+
+/* Keep the timeline of the step that has just run, for --trace. */
+static cgp_status keep_timeline(cli_session *session) {
+    if (session->options->trace.count == 0) return CGP_OK;
+    cgp_schedule_timeline_release(&session->timeline);
+    return cgp_pipeline_last_timeline(session->pipeline, &session->timeline);
+}
+
+cgp_status cli_session_step_on(cli_session *session, const cgp_tensor *const *inputs,
+                               int n_inputs, double *loss) {
+    double value = NAN;
+    const double start = cli_seconds();
+    CGP_TRY(cgp_pipeline_step(session->pipeline, inputs, n_inputs, &value));
+    const cgp_status updated = cgp_optim_step(session->pipeline);
+    if (updated == CGP_ESTATE) return explain_refusal(session);
+    CGP_TRY(updated);
+    measure(session, cli_seconds() - start, value);
+    if (session->options->costs_out && session->measures.steps == 2 &&
+        session->measures.capacity > 2)
+        CGP_TRY(cgp_pipeline_measure_layers(session->pipeline, true));
+    CGP_TRY(keep_timeline(session));
+    session->position += session->options->batch;
+    if (loss) *loss = value;
+    return CGP_OK;
+}
+
+cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss) {
+    const int64_t batch = session->options->batch, first = session->position;
+    cgp_tensor inputs[2];
+    make_inputs(session, batch, inputs);
+    CGP_TRY(
+        cgp_data_read(data, CGP_SPLIT_TRAIN, first, batch, session->inputs, session->targets));
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    return cli_session_step_on(session, pointers, 2, loss);
+}
+
+int64_t cli_session_steps(const cli_session *session) {
+    return session->steps_before + session->measures.steps;
+}
+
+/* Add what is to be known of `count` samples from `first` on, at most a mini-batch of them. */
+static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
+                           cli_eval_sums *sums) {
+    cgp_tensor inputs[2];
+    double loss = 0;
+    make_inputs(session, count, inputs);
+    const cgp_tensor *const pointers[2] = {&inputs[0], &inputs[1]};
+    CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, session->inputs,
+                          session->targets));
+    CGP_TRY(cgp_pipeline_evaluate(session->pipeline, pointers, 2, &loss));
+    sums->loss += loss * (double)count; /* each sample has as many targets */
+    sums->samples += count;
+    if (!session->output) return CGP_OK;
+    const cgp_tensor output = {
+        CGP_F32, batch_shape(cgp_model_output_shape(session->model), count), session->output};
+    CGP_TRY(cgp_pipeline_predict(session->pipeline, pointers, 2, &output));
+    cli_eval_sums_add(sums, session->model, session->output, session->targets, count);
+    return CGP_OK;
+}
+
+cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,
+                                cli_eval_metrics *scores) {
+    const int64_t batch = session->options->batch;
+    cli_eval_sums sums = {0};
+    *scores = cli_no_eval_metrics;
+    for (int64_t first = 0; first < samples; first += batch) {
+        const int64_t count = samples - first < batch ? samples - first : batch;
+        if (cli_stop_signal()) return CGP_OK;
+        CGP_TRY(evaluate(session, data, first, count, &sums));
+    }
+    *scores = cli_eval_metrics_of(&sums);
+    return CGP_OK;
+}
+
+void cli_session_release(cli_session *session) {
+    cgp_schedule_timeline_release(&session->timeline);
+    cgp_pipeline_destroy(session->pipeline);
+    cgp_plan_destroy(session->plan);
+    cgp_model_destroy(session->model);
+    free(session->output);
+    free(session->targets);
+    free(session->inputs);
+    free(session->measures.busy);
+    free(session->measures.wakeup);
+    free(session->measures.gap);
+    free(session->measures.run);
+    free(session->measures.bubble);
+    free(session->measures.backward);
+    free(session->measures.forward);
+    free(session->measures.step);
+    *session = (cli_session){0};
+}
+
+/* --- figures --- */
+
+int64_t cli_planned_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->planned_bytes;
+    return bytes;
+}
+
+int64_t cli_activation_bytes(const cgp_plan *plan) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(plan); d++)
+        bytes += cgp_plan_device_at(plan, d)->activation_bytes;
+    return bytes;
+}
+
+int64_t cli_allocated_bytes(const cli_session *session) {
+    int64_t bytes = 0;
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++)
+        bytes += cgp_pipeline_allocated_bytes(session->pipeline, d);
+    return bytes;
+}
+
+double cli_measured(const cli_session *session, const double *values) {
+    return cli_median(values, session->measures.steps, 2);
+}
+
+double cli_measured_busy(const cli_session *session, int device) {
+    return cli_measured(session, session->measures.busy + device * session->measures.capacity);
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* session.h -- a model, its plan and its pipeline, made from the settings; and what its
+ * steps measured. */
+#ifndef CGPIPE_CLI_SESSION_H
+#define CGPIPE_CLI_SESSION_H
+
+#include "session/eval_metrics.h"
+#include "session/model.h"
+
+/* One entry a step, room for all of them. */
+typedef struct cli_measures {
+    int64_t steps;
+    double *step, *forward, *backward, *bubble; /* seconds; share */
+    double *run;                                /* seconds, without the optimizer */
+    double *gap, *wakeup;                       /* seconds; NaN where there are none */
+    double *busy;                               /* [devices][room] share */
+    int64_t capacity;
+    double loss_first, loss_last;
+} cli_measures;
+
+typedef struct cli_session {
+    const cli_run_options *options; /* Borrowed. */
+    cgp_model_spec spec;
+    char model_spec[CLI_MODEL_SPEC]; /* all sizes written out */
+    cgp_model *model;
+    cgp_plan *plan;
+    cgp_pipeline *pipeline;
+    cgp_optim optim;
+    void *inputs, *targets; /* [batch, ...] of the model's two inputs */
+    float *output;          /* [batch, ...] of what it predicts, where that is scored */
+    cli_measures measures;
+    cgp_schedule_timeline timeline; /* of the last step, for --trace */
+    int64_t steps_before;           /* updates before this process */
+    int64_t position;               /* training samples read so far, over all processes */
+    int64_t resident_before;        /* VmHWM before the pipeline was made ... */
+    int64_t resident_growth;        /* ... and how much it grew until the last step */
+} cli_session;
+
+/* Make the model alone of what is settled, or the plan of that, or both. `*e` is cleared first;
+ * release it in any case. */
+CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session,
+                                            const cli_run_options *options,
+                                            const cgp_model_spec *spec);
+CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_options *options,
+                                           const cgp_model_spec *spec);
+CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
+
+/* Make the pipeline and room for `settings->steps` measures. With --costs-out its layers are measured, but
+ * for the first two steps. */
+CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
+
+/* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
+CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session,
+                                              const cgp_tensor *const *inputs, int n_inputs,
+                                              double *loss);
+
+/* Train on the next mini-batch of `data`, likewise. */
+CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
+
+/* Updates so far, over all processes. */
+int64_t cli_session_steps(const cli_session *session);
+
+/* Loss and scores over the first `samples` of the validation split; all NaN if a signal came. */
+CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *data,
+                                               int64_t samples, cli_eval_metrics *scores);
+
+void cli_session_release(cli_session *session);
+
+/* Bytes over all devices. */
+int64_t cli_planned_bytes(const cgp_plan *plan);
+int64_t cli_activation_bytes(const cgp_plan *plan);
+int64_t cli_allocated_bytes(const cli_session *session);
+
+/* Medians of all steps but the first two. */
+double cli_measured(const cli_session *session, const double *values);
+double cli_measured_busy(const cli_session *session, int device);
+
+#endif
