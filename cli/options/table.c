@@ -16,7 +16,7 @@
 /* clang-format off */
 const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_DATA] = {"data", "PATH...", CLI_PATHS, AT(data), TRAIN, 0,
-        NULL, "text files and directories, read as bytes; token files (.bin); or \"random\";\n"
+        NULL, "text files and directories, read as bytes; token files (.bin); \"random\";\n"
         "                           for images shapes[:size=S,masks=0|1,validation=N],\n"
         "                           cifar10:DIR, cifar100:DIR, mnist:DIR or images:DIR"},
     [CLI_OPTION_VALIDATION] = {"validation", "FRACTION", CLI_TEXT, AT(validation), TRAIN, 0,
@@ -28,7 +28,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_WORKERS] = {"workers", "N", CLI_WHOLE, AT(workers), TRAIN, 0,
         "2", "threads that prepare images ahead; 0: none"},
     [CLI_OPTION_RUN] = {"run", "DIR", CLI_TEXT, AT(run), TRAIN, ONCE,
-        "run", "directory of checkpoints, metrics and options; made if missing"},
+        "run", "directory for checkpoints, metrics and run options; made if missing"},
     [CLI_OPTION_OVERWRITE] = {"overwrite", NULL, CLI_FLAG, AT(overwrite),
         TRAIN | CLI_CONVERT, ONCE, NULL, "replace what is there; train: delete the run, and start anew"},
     [CLI_OPTION_RESUME] = {"resume", NULL, CLI_FLAG, AT(resume), TRAIN, ONCE,
