@@ -176,8 +176,9 @@ run train --resume --run old --data old.txt --lr 0.004
 check "0.1.0: a change" grep -qx "changed      --lr 0.003 -> 0.004" "$out"
 old
 edit old '0,/"rate": 0.003/s//"rate": 0.005/'
-fails 1 "old/run.json: lr is 0.005, the checkpoint was written with 0.003 (put it back; to change it on resume say --lr 0.005)" \
-    train --resume --run old --data old.txt
+run train --resume --run old --data old.txt
+check "0.1.0, edited: exit code 1" exits 1
+check "0.1.0, edited: refused under today's name" grep -q "^cgpipe: old/run.json: lr is 0.005.*, the checkpoint was written with 0.003" "$err"
 old
 run sample old --length 20 --temperature 0
 check "0.1.0: sample" exits 0
