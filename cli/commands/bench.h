@@ -22,6 +22,7 @@ CGP_MUST_CHECK cgp_status bench_run(cli_session *session);
 double bench_published_gib(const cli_session *session);
 
 /* The kinds of benchmark. Each returns the exit code and has reported its failure. */
+int cli_bench_gpt2(const cli_run_options *options);
 int cli_bench_grid(const cli_run_options *options);
 int cli_bench_memory(const cli_run_options *options, const bench_table *table);
 int cli_bench_speed(const cli_run_options *options, const bench_table *table);

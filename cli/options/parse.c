@@ -10,22 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-bool cli_option_given(const cli_run_options *options, cli_option_id id) {
-    return options->given[id];
-}
-
-const char *cli_option_given_as(const cli_run_options *options, cli_option_id id) {
-    if (!options->given[id]) return NULL;
-    const bool devices = id == CLI_OPTION_STAGES && options->stages_by_devices;
-    return cli_options[devices ? CLI_OPTION_DEVICES : id].name;
-}
-
-void *cli_run_options_keep(cli_run_options *options, void *memory) {
-    if (options->n_owned == CLI_OWNED) abort(); /* lists check for a free entry first */
-    options->owned[options->n_owned++] = memory;
-    return memory;
-}
-
 /* --- parsing --- */
 
 static cgp_status set_presets(cli_run_options *options) {
@@ -166,12 +150,6 @@ cgp_status cli_run_options_parse(cli_run_options *options, unsigned command, int
     CGP_TRY(take_devices(options));
     if (options->resume) return CGP_OK;
     return cli_run_options_resolve(options);
-}
-
-void cli_run_options_release(cli_run_options *options) {
-    for (int i = 0; i < options->n_owned; i++)
-        free(options->owned[i]);
-    options->n_owned = 0;
 }
 
 /* --- help --- */
