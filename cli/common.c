@@ -16,12 +16,12 @@ void cli_set_command(const char *name) {
     running = name;
 }
 
-/* Return what goes in front of an object of the library's that has another command's name ("schedule: expected ..", in
- * cgpipe train), so that it reads as the option that gave it, or as the thing. */
+/* A message of the library may begin with an object that has another command's name ("schedule: expected ..", in cgpipe train).
+ * Return a prefix that makes it the option, "--schedule", or the thing, "the plan". */
 static const char *article(cgp_status status, const char *message) {
     static const char *const objects[] = {"schedule", "plan", "profile"};
     const size_t length = strcspn(message, ":");
-    if (status != CGP_EINVAL || /* others may begin with the name of a file */
+    if (status != CGP_EINVAL || /* other messages may begin with a file's name */
         (running && strlen(running) == length && strncmp(message, running, length) == 0))
         return "";
     for (int i = 0; i < 3; i++) {
@@ -31,7 +31,7 @@ static const char *article(cgp_status status, const char *message) {
     return "";
 }
 
-/* One line, whatever a person typed: see cgp_escape(). */
+/* The message is one line: cgp_escape() has escaped the user's text in it. */
 static void print_message(cgp_status status) {
     fprintf(stderr, "%s%s\n", article(status, cgp_message()), cgp_message());
 }
@@ -101,7 +101,7 @@ int64_t cli_peak_resident_bytes(void) {
     return kib * 1024;
 }
 
-void cli_forget_peak_resident(void) {
+void cli_reset_peak_resident(void) {
     FILE *file = fopen("/proc/self/clear_refs", "w");
     if (!file) return;
     fputs("5", file);
@@ -127,7 +127,7 @@ double cli_median(const double *values, int64_t count, int64_t skip) {
 
 /* --- strict numbers --- */
 
-/* Digits only, `length` of them. */
+/* Parse `length` digits. */
 static bool parse_digits(const char *text, size_t length, int64_t *out) {
     int64_t value = 0;
     for (size_t i = 0; i < length; i++) {

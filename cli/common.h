@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* common.h -- what all commands share: errors, memory, numbers, the process' own figures. */
+/* common.h -- errors, memory, numbers, time and resident memory of the process, for all commands. */
 #ifndef CGPIPE_CLI_COMMON_H
 #define CGPIPE_CLI_COMMON_H
 
@@ -12,12 +12,12 @@ enum {
     CLI_OK = 0,
     CLI_FAILED = 1,
     CLI_USAGE = 2,
-    CLI_STOPPED = 130, /* train: by a signal, and what was trained is saved */
-    CLI_CLOSED =
-        141, /* standard output has no reader any more; train: what was trained is saved */
+    CLI_STOPPED = 130, /* train: by a signal, after a checkpoint */
+    CLI_CLOSED = 141,  /* standard output has no reader any more; train: after a checkpoint */
 };
 
-/* Say which command runs: its name may begin what cli_report() says, those of others may not. `name` is static. */
+/* Set the name of the command that runs: messages of cli_report() may begin with it, and with no other command's. `name` is
+ * static. */
 void cli_set_command(const char *name);
 
 /* Print "cgpipe: " and the message of a failure as one line on standard error and return the exit code:
@@ -27,35 +27,34 @@ int cli_report(cgp_status status, bool usage);
 /* Print the message of a failure that stops nothing, as one line. */
 void cli_warn(void);
 
-/* Zeroed memory. Ends the program if there is none: the program, unlike the library, may. */
+/* Return zeroed memory. Without any, end the program, which may do so, unlike the library. */
 void *cli_calloc(size_t count, size_t bytes);
 
 #define CLI_NUMBER 32
 
-/* A number for people: a NaN without its sign, which says nothing. */
+/* Return a number for people: a NaN without its sign, which means nothing. */
 double cli_plain(double value);
 
-/* "89,762,304". Returns `text`. */
+/* Write "89,762,304" to `text` and return it. */
 char *cli_grouped(int64_t value, char text[CLI_NUMBER]);
 
 double cli_mib(int64_t bytes);
 double cli_gib(int64_t bytes);
 
-/* A name from outside as a terminal may show it, "" for NULL: in one of four buffers in turn. */
+/* Return a name that a user gave as a terminal may show it, "" for NULL: in one of four buffers in turn. */
 const char *cli_shown(const char *text);
 
 double cli_seconds(void);
 
-/* Largest resident memory of the process so far (VmHWM), 0 if the system does not say; let it be what
- * is resident now. */
+/* Return the peak resident memory of the process (VmHWM), 0 if the system has no figure; reset it to the resident memory of
+ * now. */
 int64_t cli_peak_resident_bytes(void);
-void cli_forget_peak_resident(void);
+void cli_reset_peak_resident(void);
 
-/* Median of values[skip .. count-1], of all if there are no more than `skip`, less those that are
- * NaN; NaN if all are. */
+/* Return the median of values[skip .. count-1], of all if there are no more than `skip`. NaNs are left out; NaN if all are. */
 double cli_median(const double *values, int64_t count, int64_t skip);
 
-/* Strict numbers: no spaces, nothing left over, no overflow. */
+/* Parse strictly: no spaces, nothing left over, no overflow. */
 bool cli_parse_whole(const char *text, int64_t min, int64_t max, int64_t *out);
 bool cli_parse_real(const char *text, double min, double below, double *out);
 /* As cli_parse_whole(), with a suffix K, M, G or T for powers of 1024. */

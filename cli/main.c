@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* main.c -- the cgpipe program: finds the command, hands it its settings, returns its code.
- *
- * Exit codes: those of common.h. A failure is one line on standard
- * error; help goes to standard output. */
+/* main.c -- the cgpipe program: find the command, parse its options, run it, return its exit code (common.h). A failure is one
+ * line on standard error; help goes to standard output. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -30,7 +28,7 @@ static void print_command_help(const cli_command *c) {
     printf("\nexample: cgpipe %s %s\n", c->name, c->example);
 }
 
-/* The command, or option, that does what the name says elsewhere. NULL: none. */
+/* Return the command, or option, that other programs give this name. NULL: none. */
 static const char *command_by_meaning(const char *name) {
     static const char *const meanings[][2] = {
         {"version", "--version"},
@@ -56,7 +54,7 @@ static const char *command_by_meaning(const char *name) {
     return NULL;
 }
 
-/* NULL, with a message, if there is no such command. */
+/* Return NULL, with a message, if there is no such command. */
 static const cli_command *find_command(const char *name) {
     const char *names[CLI_COMMANDS + 3];
     for (int i = 0; i < CLI_COMMANDS; i++) {

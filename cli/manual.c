@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* manual.c -- writes the manual pages: cgpipe.1, and cgpipe-COMMAND.1 for each command.
+/* manual.c -- write the manual pages: cgpipe.1, and cgpipe-COMMAND.1 for each command.
  *
- *     cgpipe_manual FOLDER        made if missing
+ *     cgpipe_manual DIR        made if missing
  *
- * They say what --help says, from the same tables; this program is part of the build and is not installed. The text is roff
+ * They have the text of --help, from the same tables; this program is part of the build and is not installed. The text is roff
  * with the macros of man(7): lines that begin with a dot are requests, \fB and \fI change to bold and italics, \fR back. */
 #include "commands/commands.h"
 
@@ -15,7 +15,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* What roff would take as its own is escaped: `\`; `-`, `'`, `^`, `~` and the backquote, which it would print as other
+/* Escape the characters that roff interprets: `\`; `-`, `'`, `^`, `~` and the backquote, which it would print as other
  * characters; and dots, as one may begin a line. */
 static void put_char(FILE *out, char c) {
     switch (c) {
@@ -50,7 +50,7 @@ static void put(FILE *out, const char *text) {
         put_char(out, *text);
 }
 
-/* The same, but what is laid out in lines for --help is one line again. */
+/* Likewise, with the lines of --help joined to one. */
 static void put_flowing(FILE *out, const char *text) {
     for (; *text; text++) {
         if (*text != '\n') {
@@ -69,7 +69,7 @@ static void put_font(FILE *out, char font, const char *text) {
     fputs("\\fR", out);
 }
 
-/* TH takes name, section, date, source and title of the manual; no date, so that a build can be repeated. */
+/* TH takes name, section, date, source and title of the manual; without a date builds are reproducible. */
 static void put_head(FILE *out, const char *name, const char *summary) {
     fputs(".TH ", out);
     for (const char *c = name; *c; c++)
@@ -170,7 +170,7 @@ static void write_command_page(FILE *out, const cli_command *c) {
     fputs(".SH SEE ALSO\n\\fBcgpipe\\fR(1), which lists the models\n", out);
 }
 
-/* The page of a command, or that of the program if it is NULL. */
+/* Write the page of a command, or that of the program if it is NULL. */
 static int write_page(const char *directory, const cli_command *c) {
     char path[4096];
     snprintf(path, sizeof path, "%s/cgpipe%s%s.1", directory, c ? "-" : "", c ? c->name : "");
@@ -187,7 +187,7 @@ static int write_page(const char *directory, const cli_command *c) {
 
 int main(int argc, char **argv) {
     if (argc != 2) {
-        fprintf(stderr, "cgpipe_manual: expected a FOLDER\n");
+        fprintf(stderr, "cgpipe_manual: expected a DIR\n");
         return 2;
     }
     if (mkdir(argv[1], 0777) != 0 && errno != EEXIST) {

@@ -12,34 +12,33 @@
 static const struct {
     int number;
     const char *name;
-    bool repeated; /* a second one ends the process: a person asks for it */
+    bool repeated; /* a second one, which a person sends, ends the process */
 } signals[] = {
     {SIGINT, "SIGINT", true},
     {SIGTERM, "SIGTERM", true},
-    {SIGHUP, "SIGHUP", false},   /* a shell that ends sends one, and the system another */
-    {SIGPIPE, "SIGPIPE", false}, /* each write brings one */
+    {SIGHUP, "SIGHUP", false},   /* sent by a shell that ends, and by the system again */
+    {SIGPIPE, "SIGPIPE", false}, /* sent by each write */
 };
 enum { SIGNALS = sizeof signals / sizeof signals[0] };
 
-/* Index in the table of the first signal, and 1; 0: none. Any thread may be the one that a signal interrupts, two of
- * them at once too. */
+/* The first signal's index in the table plus 1; 0: none. A signal interrupts any thread, two signals two of them at once. */
 static atomic_int noted;
-static atomic_bool asked;
+static atomic_bool interrupted;
 
 static void note(int number) {
     int i = 0, none = 0;
     while (signals[i].number != number)
         i++;
     atomic_compare_exchange_strong(&noted, &none, i + 1);
-    if (signals[i].repeated && atomic_exchange(&asked, true)) _exit(CLI_STOPPED);
+    if (signals[i].repeated && atomic_exchange(&interrupted, true)) _exit(CLI_STOPPED);
 }
 
-/* Of SIGPIPE nothing is inherited: where it is ignored, a reader that has gone would go unnoticed. */
+/* SIGPIPE is caught even where it was ignored: otherwise a reader that has gone would go unnoticed. */
 static void install(int number) {
     struct sigaction before;
     struct sigaction action = {.sa_handler = note, .sa_flags = SA_RESTART};
     sigemptyset(&action.sa_mask);
-    /* They do not interrupt each other: one of them is the first. */
+    /* Signals do not interrupt each other, so that one of them is the first. */
     for (int i = 0; i < SIGNALS; i++)
         sigaddset(&action.sa_mask, signals[i].number);
     if (sigaction(number, NULL, &before) != 0) return;

@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* stop.h -- signals that end a training, with all that was trained saved: SIGINT and SIGTERM, of which a second one ends the
- * process; SIGHUP, of a terminal that was closed; SIGPIPE, of a reader of standard output that has gone (`| head`).
+/* stop.h -- signals that stop a training after a checkpoint: SIGINT and SIGTERM, of which a second one ends the process; SIGHUP,
+ * of a closed terminal; SIGPIPE, of a reader of standard output that has gone (`| head`).
  *
- * SIGINT, SIGTERM and SIGHUP that were ignored when the program started (nohup, a shell's background jobs) stay
- * ignored. */
+ * SIGINT, SIGTERM and SIGHUP that were ignored when the program started (nohup, a shell's background jobs) stay ignored. */
 #ifndef CGPIPE_CLI_STOP_H
 #define CGPIPE_CLI_STOP_H
 
 #include <stdbool.h>
 
-/* From here on these signals are only noted. A second SIGINT or SIGTERM ends the process with CLI_STOPPED, at once. */
+/* From here on only note these signals. A second SIGINT or SIGTERM ends the process with CLI_STOPPED at once. */
 void cli_stop_install(void);
 
-/* The name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
+/* Return the name of the first signal that came, "SIGINT", "SIGTERM", "SIGHUP" or "SIGPIPE"; NULL: none. */
 const char *cli_stop_signal(void);
 
 /* Tell whether that was SIGPIPE: the reader of the output has gone. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench gpt2: the seed experiment, its log's figures beside ours; and bench
- * memory MODEL: the same for any model, which the log has no figures for. */
+/* bench_gpt2.c -- cgpipe bench gpt2: the GPT-2 benchmark, its published figures beside ours; and bench memory MODEL: likewise for
+ * any model, without published figures. */
 #include "commands/bench.h"
 
 #include "common.h"
@@ -16,11 +16,11 @@
 #include <math.h>
 #include <string.h>
 
-/* --- the experiment --- */
+/* --- the benchmark --- */
 
-/* Peak activation memory of the log in GiB: [K 1, 2, 4][M 1, 2, 4 .. 64][never, except_last],
- * the better of its two implementations. */
-static const double published_gib[3][7][2] = {
+/* Published peak activation memory in GiB: [K 1, 2, 4][M 1, 2, 4 .. 64][never, except_last], the better of two
+ * implementations (bench/README.md). */
+static const double figures[3][7][2] = {
     {{6.44, 6.05},
      {6.06, 4.12},
      {5.88, 3.55},
@@ -57,10 +57,10 @@ double bench_published_gib(const cli_session *session) {
     const bool never = strcmp(options->recompute, "never") == 0;
     if (k < 0 || m < 0 || (!never && strcmp(options->recompute, "except_last") != 0))
         return NAN;
-    if (strcmp(options->precision, "f32") != 0) return NAN; /* the experiment's */
+    if (strcmp(options->precision, "f32") != 0) return NAN;
     if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0)
         return NAN;
-    return published_gib[k][m][never ? 0 : 1];
+    return figures[k][m][never ? 0 : 1];
 }
 
 cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec) {
@@ -89,7 +89,7 @@ static cgp_status run_on_tokens(cli_session *session) {
     return status;
 }
 
-/* One mini-batch again and again, as torchgpipe's benchmarks have it. */
+/* Every step takes the same mini-batch, as in torchgpipe's benchmarks. */
 static cgp_status run_on_images(cli_session *session, const cli_inputs *inputs) {
     for (int64_t i = 0; i < session->options->steps; i++)
         CGP_TRY(cli_session_step_on(session, inputs->pointers, inputs->count, NULL));
@@ -115,14 +115,14 @@ static int64_t parameter_memory(const cgp_plan_device *device) {
     return device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes;
 }
 
-static void print_log_row(FILE *out, const char *name, int64_t parameters, int64_t activation,
-                          int64_t total) {
+static void print_memory_row(FILE *out, const char *name, int64_t parameters,
+                             int64_t activation, int64_t total) {
     fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", name, cli_gib(parameters), cli_gib(activation),
             cli_gib(total));
 }
 
-/* What the log of the original experiment reports about memory. */
-static void print_log_memory(FILE *out, const cli_session *session) {
+/* Print memory in the parts of the published figures. */
+static void print_memory(FILE *out, const cli_session *session) {
     int64_t parameters = 0;
     static const char *const state_names[] = {"", ", momentum", ", two moments"};
     const int states = cgp_optim_states(&session->optim);
@@ -130,23 +130,23 @@ static void print_log_memory(FILE *out, const cli_session *session) {
     for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
         const cgp_plan_device *device = cgp_plan_device_at(session->plan, d);
         parameters += parameter_memory(device);
-        print_log_row(out, device->name, parameter_memory(device), device->activation_bytes,
-                      device->planned_bytes);
+        print_memory_row(out, device->name, parameter_memory(device), device->activation_bytes,
+                         device->planned_bytes);
     }
-    print_log_row(out, "all", parameters, cli_activation_bytes(session->plan),
-                  cli_planned_bytes(session->plan));
+    print_memory_row(out, "all", parameters, cli_activation_bytes(session->plan),
+                     cli_planned_bytes(session->plan));
     fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n",
             4 * (2 + states), state_names[states]);
     const double ours = cli_gib(cli_activation_bytes(session->plan)),
-                 log = bench_published_gib(session);
-    if (isnan(log))
-        fprintf(out, "the log has no figure for this setting\n");
+                 published = bench_published_gib(session);
+    if (isnan(published))
+        fprintf(out, "no figure is published for these options\n");
     else
-        fprintf(out, "peak activation: %.3f GiB here, %.2f GiB in the log, ours/log %.3f\n",
-                ours, log, ours / log);
+        fprintf(out, "peak activation: %.3f GiB here, %.2f GiB published, ratio %.3f\n", ours,
+                published, ours / published);
 }
 
-/* --costs-out */
+/* Write --costs-out. */
 static cgp_status write_costs(const cli_session *session) {
     const cli_run_options *options = session->options;
     cli_costs costs = {.samples = cgp_plan_microbatch(session->plan),
@@ -179,7 +179,7 @@ static cgp_status bench(cli_session *session) {
     if (options->costs_out) CGP_TRY(cli_file_check(options->costs_out));
     CGP_TRY(cli_print_plan(out, session));
     fputc('\n', out);
-    print_log_memory(out, session);
+    print_memory(out, session);
     fputc('\n', out);
     fflush(out);
     if (!options->plan_only) {
@@ -193,8 +193,8 @@ static cgp_status bench(cli_session *session) {
     } else {
         report = cli_plan_json(session);
     }
-    const double log = bench_published_gib(session);
-    json_object_set_new(report, "log_activation_gib", cli_real_json(log));
+    const double published = bench_published_gib(session);
+    json_object_set_new(report, "log_activation_gib", cli_real_json(published));
     if (status == CGP_OK) return cli_json_write(options, report);
     json_decref(report);
     return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* grid.c -- cgpipe bench gpt2 --grid, or bench memory MODEL --grid: the log's whole table, a row a
- * setting. */
+/* bench_grid.c -- cgpipe bench gpt2 --grid, or bench memory MODEL --grid: the whole published table, a row for each K, M and
+ * recomputation. */
 #include "commands/bench.h"
 
 #include "common.h"
@@ -15,15 +15,16 @@
 static void print_heading(FILE *out, const cli_run_options *options, const char *model) {
     fprintf(out, "model %s, batch %" PRId64 ", schedule %s, dropout %g, %s\n", model,
             options->batch, cli_shown(options->schedule), options->dropout, options->optimizer);
-    fprintf(out,
-            "activation: peak of all devices in GiB; log: the original experiment's, batch "
-            "%d; total: with parameters\n",
-            BENCH_BATCH);
+    fprintf(
+        out,
+        "activation: peak of all devices in GiB; published: that of the GPT-2 benchmark, batch "
+        "%d; total: with parameters\n",
+        BENCH_BATCH);
     if (!options->plan_only)
         fprintf(out,
-                "seconds and shares are medians of %" PRId64 " steps without the first two\n",
+                "seconds and bubbles are medians of %" PRId64 " steps without the first two\n",
                 options->steps);
-    fprintf(out, "\n K   M  recompute    activation   log  ours/log    total");
+    fprintf(out, "\n K   M  recompute    activation  published   ratio    total");
     if (!options->plan_only)
         fprintf(out, "  allocated  forward s  backward s  samples/s  bubble %%  simulated %%");
     fputc('\n', out);
@@ -40,11 +41,11 @@ static void print_row(FILE *out, const cli_session *session) {
     const cli_run_options *options = session->options;
     const cli_measures *m = &session->measures;
     const double ours = cli_gib(cli_activation_bytes(session->plan));
-    const double log = bench_published_gib(session);
+    const double published = bench_published_gib(session);
     fprintf(out, "%2" PRId64 " %3" PRId64 "  %-11s  %10.3f", options->stages, options->chunks,
             options->recompute, ours);
-    print_number(out, "%*.2f", 6, log);
-    print_number(out, "%*.3f", 10, ours / log);
+    print_number(out, "%*.2f", 11, published);
+    print_number(out, "%*.3f", 8, ours / published);
     fprintf(out, " %8.3f", cli_gib(cli_planned_bytes(session->plan)));
     if (!options->plan_only) {
         fprintf(out, " %10.3f", cli_gib(cli_allocated_bytes(session)));
@@ -59,7 +60,7 @@ static void print_row(FILE *out, const cli_session *session) {
     fflush(out);
 }
 
-/* A setting that no device can hold is a row of the table, not the end of it. */
+/* A cell that no device can hold is a row of the table, not the end of it. */
 static json_t *too_large(FILE *out, const cli_run_options *options) {
     json_t *cell = json_object();
     cli_options_json(cell, options, CLI_LIST_REPORTED);
@@ -90,7 +91,7 @@ static cgp_status one_cell(FILE *out, const cli_run_options *options,
     bench_resolve(&cell_options, spec);
     cgp_status status = cli_session_plan(&session, &cell_options, spec);
     if (status == CGP_OK) status = run_cell(out, &session, &cell);
-    if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over what the machine has */
+    if (status == CGP_ELIMIT) { /* planned over --memory-limit, or over the machine's memory */
         cell = too_large(out, &cell_options);
         status = CGP_OK;
     }
@@ -114,7 +115,7 @@ static cgp_status all_cells(FILE *out, const cli_run_options *options,
     return CGP_OK;
 }
 
-/* What the grid goes through cannot be given. */
+/* The options that the grid varies cannot be given. */
 static cgp_status check(const cli_run_options *options) {
     static const cli_option_id varied[] = {CLI_OPTION_STAGES, CLI_OPTION_BALANCE,
                                            CLI_OPTION_CHUNKS, CLI_OPTION_RECOMPUTE};
@@ -141,7 +142,7 @@ int cli_bench_grid(const cli_run_options *options) {
         code = cli_report(cgp_model_spec_text(&spec, model, sizeof model), true);
     if (code != CLI_OK) return code;
     print_heading(out, &cell_options, model);
-    /* M above the batch is a row like any other: no warnings between the rows. */
+    /* M above the batch is a row like any other, without warnings between the rows. */
     cgp_log_set_level(CGP_LOG_ERROR);
     json_t *report = json_object(), *cells = json_array();
     json_object_set_new(report, "benchmark", json_string(options->operand));

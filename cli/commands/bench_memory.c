@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_memory.c -- cgpipe bench amoebanetd-memory and unet-memory: the memory of each cell of a
- * published table, planned; and, at a smaller batch, run and held against its plan. */
+/* bench_memory.c -- cgpipe bench amoebanetd-memory and unet-memory: the memory of each cell of a published table, planned; and,
+ * at a smaller batch, run and compared with its plan. */
 #include "commands/bench.h"
 
 #include "common.h"
@@ -76,14 +76,14 @@ static void print_row(FILE *out, const bench_table *table, const bench_cell *cel
     fflush(out);
 }
 
-/* One plan of a cell: with the published balance, or with the best by size. */
+/* Plan a cell with the published balance, or with the best by size. */
 static cgp_status plan_cell(FILE *out, const cli_run_options *options, const bench_table *table,
                             const bench_cell *cell, bool published, json_t *plans) {
     cli_run_options cell_options;
     cli_session session;
     bench_cell_options(&cell_options, options, table, cell);
     cell_options.balance.by = "size";
-    cell_options.memory_limit = 0; /* is of the runs */
+    cell_options.memory_limit = 0; /* it limits the runs */
     if (published) bench_cell_balance(&cell_options, cell->balance, cell->stages);
     const cgp_status status = bench_cell_plan(&session, &cell_options, cell);
     if (status == CGP_OK) {
@@ -115,7 +115,7 @@ static void print_run(FILE *out, const bench_cell *cell, const cli_session *sess
     fflush(out);
 }
 
-/* The cell as published but for a batch of a few samples; it may not fit the machine. */
+/* Run a cell as published but for a batch of a few samples; it may not fit the machine. */
 static cgp_status run_cell(FILE *out, const cli_run_options *options, const bench_table *table,
                            const bench_cell *cell, json_t **report) {
     cli_run_options cell_options;
@@ -167,7 +167,7 @@ int cli_bench_memory(const cli_run_options *options, const bench_table *table) {
     const int code = cli_report(bench_table_check(options), true);
     if (code != CLI_OK) return code;
     json_t *cells = json_array(), *report = bench_table_json(table, cells);
-    cgp_log_set_level(CGP_LOG_ERROR); /* fewer micro-batches than asked are a row like others */
+    cgp_log_set_level(CGP_LOG_ERROR); /* no warnings of fewer micro-batches */
     const cgp_status status = all_cells(cli_info_stream(options), options, table, cells);
     if (status == CGP_OK) return cli_report(cli_json_write(options, report), false);
     json_decref(report);

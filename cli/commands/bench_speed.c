@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_speed.c -- cgpipe bench resnet101-speed, amoebanetd-speed and unet-speed: a published table of
- * speed-ups, simulated on as many cores as it has devices from costs of layers measured on one;
- * and measured at a small batch where this machine has the cores. */
+/* bench_speed.c -- cgpipe bench resnet101-speed, amoebanetd-speed and unet-speed: a published table of speed-ups, simulated on a
+ * core for each device from layer costs measured on one; and measured at a small batch where this machine has the cores. */
 #include "commands/bench.h"
 
 #include "common.h"
@@ -19,10 +18,10 @@
 #define RUN_STEPS 5
 #define LIMIT_GIB 22 /* of a device, for the best schedule */
 #define COST_SAMPLES 8
-#define MAX_VIRTUAL 2 /* stages on a device, of schedules as they come */
+#define MAX_VIRTUAL 2 /* stages on a device, in the schedules by name */
 
 typedef struct result {
-    double seconds; /* of a step; NaN: nothing */
+    double seconds; /* of a step; NaN: not simulated */
     int64_t largest_bytes;
     const char *schedule, *recompute;
     int balance[BENCH_STAGES * MAX_VIRTUAL];
@@ -34,7 +33,7 @@ typedef struct speed {
     FILE *out;
     cli_costs costs;
     double baseline; /* seconds a sample, simulated */
-    double measured; /* the same, measured; NaN: not */
+    double measured; /* likewise, measured; NaN: not yet */
 } speed;
 
 /* --- simulated --- */
@@ -48,7 +47,7 @@ static int64_t largest(const cgp_plan *plan) {
     return max;
 }
 
-/* Plan and simulate a cell with its settings. */
+/* Plan and simulate a cell. */
 static cgp_status simulate(const speed *t, const bench_cell *cell,
                            cli_run_options *cell_options, result *out) {
     cli_session session;
@@ -68,7 +67,7 @@ static cgp_status simulate(const speed *t, const bench_cell *cell,
     return status;
 }
 
-/* The best balance for our times. */
+/* Find the best balance for the measured layer costs. */
 static cgp_status balance_by_time(const speed *t, const bench_cell *cell, const char *recompute,
                                   int *balance) {
     cgp_model_spec spec;
@@ -82,7 +81,7 @@ static cgp_status balance_by_time(const speed *t, const bench_cell *cell, const 
     return status;
 }
 
-/* As published, but for our balance if `time_balance`. */
+/* Simulate a cell as published, but with our balance if `time_balance`. */
 static cgp_status simulate_published(const speed *t, const bench_cell *cell, bool time_balance,
                                      result *out) {
     cli_run_options cell_options;
@@ -94,8 +93,8 @@ static cgp_status simulate_published(const speed *t, const bench_cell *cell, boo
     return simulate(t, cell, &cell_options, out);
 }
 
-/* One of our schedules with one recomputation and our balance; seconds stay NaN if there is none for so
- * few micro-batches or layers. */
+/* Simulate one of our schedules with one recomputation and our balance; seconds stay NaN if it does not exist for this few
+ * micro-batches or layers. */
 static cgp_status simulate_ours(const speed *t, const bench_cell *cell,
                                 const cgp_schedule_info *info, const char *mode, result *out) {
     cli_run_options cell_options;
@@ -113,7 +112,7 @@ static cgp_status simulate_ours(const speed *t, const bench_cell *cell,
     return status == CGP_EINVAL ? CGP_OK : status;
 }
 
-/* The fastest of our schedules and recomputations whose devices stay under the limit. */
+/* Find the fastest of our schedules and recomputations whose devices stay under the limit. */
 static cgp_status simulate_best(const speed *t, const bench_cell *cell, result *best) {
     static const char *const modes[] = {"never", "never+selective", "except_last",
                                         "except_last+selective"};
@@ -135,7 +134,7 @@ static cgp_status simulate_best(const speed *t, const bench_cell *cell, result *
 
 /* --- measured --- */
 
-/* Seconds of a step, the median without the first. */
+/* Measure seconds of a step, the median without the first. */
 static cgp_status run(const bench_cell *cell, cli_run_options *cell_options, double *seconds) {
     cli_session session;
     cgp_status status = bench_cell_plan(&session, cell_options, cell);
@@ -146,14 +145,13 @@ static cgp_status run(const bench_cell *cell, cli_run_options *cell_options, dou
     return status;
 }
 
-/* A cell at a small batch with our balance. Without recomputation: the fastest of 1, 2, 4 and 8
- * micro-batches. */
+/* Measure a cell at a small batch with our balance; without recomputation the fastest of 1, 2, 4 and 8 micro-batches. */
 static cgp_status measure(const speed *t, const bench_cell *cell, int64_t batch,
                           int64_t *chunks, double *seconds) {
     cli_run_options cell_options;
     int balance[BENCH_STAGES] = {0};
     const bool never = strcmp(cell->recompute, "never") == 0;
-    const int64_t asked = cell->chunks < batch ? cell->chunks : batch;
+    const int64_t limited = cell->chunks < batch ? cell->chunks : batch;
     bench_cell_options(&cell_options, t->options, t->table, cell);
     CGP_TRY(balance_by_time(t, cell, cell->recompute, balance));
     bench_cell_balance(&cell_options, balance, cell->stages);
@@ -161,18 +159,18 @@ static cgp_status measure(const speed *t, const bench_cell *cell, int64_t batch,
     cell_options.steps =
         cli_option_given(t->options, CLI_OPTION_STEPS) ? t->options->steps : RUN_STEPS;
     *seconds = NAN;
-    for (int64_t m = never ? 1 : asked; m <= (never ? 8 : asked) && m <= batch; m *= 2) {
-        double took = NAN;
+    for (int64_t m = never ? 1 : limited; m <= (never ? 8 : limited) && m <= batch; m *= 2) {
+        double median = NAN;
         cell_options.chunks = m;
-        CGP_TRY(run(cell, &cell_options, &took));
-        if (took >= *seconds) continue;
-        *seconds = took;
+        CGP_TRY(run(cell, &cell_options, &median));
+        if (median >= *seconds) continue;
+        *seconds = median;
         *chunks = m;
     }
     return CGP_OK;
 }
 
-/* The same, simulated. */
+/* Simulate that cell. */
 static cgp_status simulate_measured(const speed *t, const bench_cell *cell, int64_t batch,
                                     int64_t chunks, double *seconds) {
     cli_run_options cell_options;
@@ -192,10 +190,10 @@ static cgp_status simulate_measured(const speed *t, const bench_cell *cell, int6
 
 static json_t *result_json(const speed *t, const bench_cell *cell, const result *r) {
     json_t *o = json_object(), *balance = json_array();
-    const double a_sample = r->seconds / (double)cell->batch;
+    const double per_sample = r->seconds / (double)cell->batch;
     json_object_set_new(o, "step_seconds", cli_real_json(r->seconds));
-    json_object_set_new(o, "samples_per_second", cli_real_json(1 / a_sample));
-    json_object_set_new(o, "speedup", cli_real_json(t->baseline / a_sample));
+    json_object_set_new(o, "samples_per_second", cli_real_json(1 / per_sample));
+    json_object_set_new(o, "speedup", cli_real_json(t->baseline / per_sample));
     json_object_set_new(o, "largest_device_bytes", json_integer(r->largest_bytes));
     json_object_set_new(o, "schedule", r->schedule ? json_string(r->schedule) : json_null());
     json_object_set_new(o, "recompute", r->recompute ? json_string(r->recompute) : json_null());
@@ -234,17 +232,17 @@ static void print_heading(const speed *t) {
 }
 
 static void print_pair(const speed *t, const bench_cell *cell, const result *r) {
-    const double a_sample = r->seconds / (double)cell->batch;
-    bench_print_number(t->out, 9, 3, 1 / a_sample);
-    bench_print_number(t->out, 7, 3, t->baseline / a_sample);
+    const double per_sample = r->seconds / (double)cell->batch;
+    bench_print_number(t->out, 9, 3, 1 / per_sample);
+    bench_print_number(t->out, 7, 3, t->baseline / per_sample);
     fprintf(t->out, " |");
 }
 
 static void print_row(const speed *t, const bench_cell *cell, const result *published,
-                      const result *own, const result *best) {
+                      const result *ours, const result *best) {
     fprintf(t->out, "%-11s %6" PRId64 " %6d |", cell->name, cell->batch, cell->chunks);
     print_pair(t, cell, published);
-    print_pair(t, cell, own);
+    print_pair(t, cell, ours);
     bench_print_number(t->out, 8, 3, t->baseline * (double)cell->batch / best->seconds);
     bench_print_number(t->out, 6, 2, isnan(best->seconds) ? NAN : cli_gib(best->largest_bytes));
     char how[48] = "-";
@@ -260,14 +258,14 @@ static void print_row(const speed *t, const bench_cell *cell, const result *publ
 
 static cgp_status simulated_row(speed *t, int i, json_t *o) {
     const bench_cell *cell = &t->table->cells[i];
-    result published, own, best;
+    result published, ours, best;
     CGP_TRY(simulate_published(t, cell, false, &published));
     if (i == 0) t->baseline = published.seconds / (double)cell->batch;
-    CGP_TRY(simulate_published(t, cell, true, &own));
+    CGP_TRY(simulate_published(t, cell, true, &ours));
     CGP_TRY(simulate_best(t, cell, &best));
-    print_row(t, cell, &published, &own, &best);
+    print_row(t, cell, &published, &ours, &best);
     json_object_set_new(o, "published_balance_simulated", result_json(t, cell, &published));
-    json_object_set_new(o, "own_balance_simulated", result_json(t, cell, &own));
+    json_object_set_new(o, "own_balance_simulated", result_json(t, cell, &ours));
     json_object_set_new(o, "best_simulated", result_json(t, cell, &best));
     return CGP_OK;
 }
@@ -324,7 +322,7 @@ static cgp_status all_rows(speed *t, json_t *cells) {
     return CGP_OK;
 }
 
-/* Costs from --costs, or measured now. All cells of a table are of one model. */
+/* Read --costs, or measure now. All cells of a table have one model. */
 static cgp_status find_costs(speed *t) {
     const cli_run_options *run_options = t->options;
     const bench_cell *cell = &t->table->cells[0];
@@ -338,7 +336,7 @@ static cgp_status find_costs(speed *t) {
     options.device = run_options->devices.count > 0 ? run_options->devices.values[0] : NULL;
     options.type = strcmp(run_options->precision, "bf16") == 0
                        ? CGP_BF16
-                       : CGP_F32; /* a plan has parsed it */
+                       : CGP_F32; /* the plan has checked it */
     if (status == CGP_OK)
         status =
             run_options->costs
@@ -357,7 +355,7 @@ int cli_bench_speed(const cli_run_options *run_options, const bench_table *table
                .measured = NAN};
     int code = cli_report(bench_table_check(run_options), true);
     if (code != CLI_OK) return code;
-    cgp_log_set_level(CGP_LOG_ERROR); /* fewer micro-batches than asked are a row like others */
+    cgp_log_set_level(CGP_LOG_ERROR); /* no warnings of fewer micro-batches */
     code = cli_report(find_costs(&t), true);
     if (code != CLI_OK) {
         cli_costs_release(&t.costs);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* check.c -- cgpipe check: the same batch in one stage and as asked for; loss, output, every gradient, states and updated weights
- * compared bit for bit.
+/* check.c -- cgpipe check: run the same batch in one stage and with the given options; compare loss, output, every gradient,
+ * states and updated weights bit for bit.
  *
- * Forward first: if the output differs, a kernel of forward does. If only gradients do, the one that backward makes first (that
- * of the last parameter) is where to look. */
+ * If the output differs, a kernel of forward does. If only gradients do, look at the one that backward computes first, of the
+ * last parameter. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -18,7 +18,7 @@
 typedef struct outcome {
     double loss;
     float **gradients; /* [parameters] */
-    float *output;     /* of the whole batch; NULL: none that can be compared */
+    float *output;     /* of the whole batch; NULL: it cannot be compared */
     int64_t numbers;   /* of the output */
     char weights[65], states[65];
 } outcome;
@@ -60,7 +60,7 @@ static cgp_status step(const cli_session *session, const cli_inputs *inputs, out
     return cgp_pipeline_state_sha256(session->pipeline, out->states);
 }
 
-/* One batch with these settings. */
+/* Run one batch with these options. */
 static cgp_status run(cli_session *session, const cli_run_options *options,
                       const cgp_model_spec *spec, outcome *out) {
     cli_inputs inputs = {0};
@@ -72,7 +72,7 @@ static cgp_status run(cli_session *session, const cli_run_options *options,
     return status;
 }
 
-/* Nothing cut, nothing run again, in the plainest order. */
+/* Options without a cut and without recomputation, in the plainest order. */
 static cli_run_options in_one_stage(const cli_run_options *options) {
     cli_run_options one = *options;
     one.stages = one.virtual_stages = 1;
@@ -86,7 +86,7 @@ static cli_run_options in_one_stage(const cli_run_options *options) {
 
 /* --- comparing --- */
 
-/* How many numbers differ in a bit, and the first. */
+/* Count the numbers that differ in a bit; *first: the first of them. */
 static int64_t differences(const float *a, const float *b, int64_t count, int64_t *first) {
     int64_t n = 0;
     for (int64_t i = 0; i < count; i++) {
@@ -107,7 +107,7 @@ static void print_differences(FILE *out, const char *what, const float *a, const
                 what, n, count, first, (double)a[first], (double)b[first]);
 }
 
-/* In the order in which backward makes them; how many parameters have another gradient. *first: its name. */
+/* Compare in the order of backward. Return the number of parameters whose gradients differ; *first: the name of the first. */
 static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a,
                              const outcome *b, const char **first) {
     int different = 0;
@@ -124,7 +124,7 @@ static int compare_gradients(FILE *out, const cgp_model *model, const outcome *a
     if (different > 0)
         fprintf(out,
                 "gradients: %d of %d parameters differ; the above is the first that backward "
-                "makes\n",
+                "computes\n",
                 different, cgp_model_parameters(model));
     return different;
 }

@@ -21,9 +21,8 @@ const cli_command cli_commands[CLI_COMMANDS] = {
     {"planning and measuring", "check", "MODEL",
      "compare a step in one stage and in several, bit for bit",
      "resnet20 --stages 3 --schedule zb-v --batch 8", CLI_CHECK, cli_check},
-    {"planning and measuring", "bench", "NAME",
-     "repeat a published experiment; or memory MODEL", "gpt2 --grid --plan-only", CLI_BENCH,
-     cli_bench},
+    {"planning and measuring", "bench", "NAME", "repeat a published benchmark; or memory MODEL",
+     "gpt2 --grid --plan-only", CLI_BENCH, cli_bench},
     {"planning and measuring", "schedule", "NAME", "check, draw and simulate a schedule",
      "zb-v --stages 4 --chunks 8 --svg zb-v.svg", CLI_SCHEDULE, cli_schedule},
 };
@@ -31,7 +30,7 @@ const cli_command cli_commands[CLI_COMMANDS] = {
 const char cli_summary[] = "pipeline-parallel training, planned before it runs";
 
 const char cli_models[] =
-    "MODEL is one of these; what is not named keeps the value here:\n"
+    "MODEL is one of these; keys that are left out keep the value here:\n"
     "  gpt2:layers=12,width=768,heads=12,vocab=50257,seq=1024,tied=0,gelu=erf\n"
     "    eps=1e-5 of the norms, inner=3072 (4 width); gelu=tanh for published weights\n"
     "  resnet:depth=101,classes=1000,image=224,width=64      resnet101 for short\n"

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a
- * run to published weights.
+/* convert.c -- cgpipe convert FROM TO: published weights to a run, which train and sample go on with, and a run to published
+ * weights.
  *
  *     FROM                                      TO
- *     a directory with config.json (GPT-2)         a run
+ *     a directory with config.json (GPT-2)      a run
  *     a safetensors file, and --model MODEL     a run
  *     a run of GPT-2                            a directory with config.json, model.safetensors
  *     a run of any model                        a file, NAME.safetensors
  *
- * Whoever is killed leaves no half of anything: run.json, or config.json, without which a directory is neither, comes last
- * and goes first. */
+ * A killed conversion leaves nothing half done: run.json or config.json, without which a directory is neither, is written last
+ * and deleted first. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -35,9 +35,9 @@ typedef struct conversion {
     const cli_run_options *options;
     source source;
     bool to_file;
-    cli_run_directory from, to; /* runs; one of them is */
-    json_t *record;             /* of the run that is converted */
-    char *config, *weights;     /* files of the directory that is made */
+    cli_run_directory from, to; /* one of them is a run */
+    json_t *record;             /* of the run, if FROM is one */
+    char *config, *weights;     /* files of the directory TO */
     cgp_model_spec spec;
     char model_spec[CLI_MODEL_SPEC];
     cgp_model *model;
@@ -45,7 +45,7 @@ typedef struct conversion {
     cgp_pipeline *pipeline;
 } conversion;
 
-/* --- what is there --- */
+/* --- source --- */
 
 static char *path_in(const char *directory, const char *name) {
     const size_t size = strlen(directory) + strlen(name) + 2;
@@ -54,7 +54,7 @@ static char *path_in(const char *directory, const char *name) {
     return path;
 }
 
-/* After an error of the disk an entry may well be there: opening it says why it cannot. */
+/* After EIO the entry may exist: opening it gives the reason. */
 static bool is_there(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 || errno == EIO;
@@ -92,7 +92,7 @@ static cgp_status find_source(conversion *c) {
     return CGP_OK;
 }
 
-/* --- what can be said before anything is read --- */
+/* --- checks before anything is read --- */
 
 static cgp_status check_arguments(const conversion *c) {
     const cli_run_options *options = c->options;
@@ -121,17 +121,17 @@ static cgp_status check_options(const conversion *c) {
     return CGP_OK;
 }
 
-/* A file's --model, which config.json beside it must not gainsay. */
+/* Take --model for a file; config.json beside it must agree. */
 static cgp_status find_model_of_file(conversion *c) {
     const cli_run_options *options = c->options;
-    char given[CLI_MODEL_SPEC], told[CLI_MODEL_SPEC];
+    char given[CLI_MODEL_SPEC], published[CLI_MODEL_SPEC];
     CGP_TRY(cli_model_parse(&c->spec, options->model, 0));
     if (c->spec.kind != CGP_MODEL_GPT2) return CGP_OK;
     CGP_TRY(cgp_model_spec_text(&c->spec, given, sizeof given));
-    CGP_TRY(cli_published_model(options->operand, told));
-    if (!*told || strcmp(given, told) == 0) return CGP_OK;
+    CGP_TRY(cli_published_model(options->operand, published));
+    if (!*published || strcmp(given, published) == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL, "--model: expected %s, as config.json beside %s says, got %s",
-                    told, options->operand, given);
+                    published, options->operand, given);
 }
 
 static cgp_status find_model(conversion *c) {
@@ -150,13 +150,13 @@ static cgp_status find_model(conversion *c) {
                     options->target, cgp_model_kind_name(c->spec.kind));
 }
 
-/* Whoever finds two kinds of thing in one directory takes it for the wrong one. */
+/* A directory that were two of run, checkpoint and published weights could be read as the wrong one. */
 static cgp_status check_not(const char *directory, const char *file, const char *what) {
     if (!has(directory, file)) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: %s, it has %s (take another name)", directory, what, file);
 }
 
-/* A checkpoint's files have their sums. */
+/* A checkpoint has checksums of its files. */
 static cgp_status check_not_in_checkpoint(const char *path) {
     char *directory = cli_published_directory(path);
     const bool inside = has(directory, "checkpoint.json");
@@ -168,7 +168,7 @@ static cgp_status check_not_in_checkpoint(const char *path) {
     return inside ? CGP_EIO : CGP_OK;
 }
 
-/* The directory that is made: its config.json goes first and comes last. */
+/* Check a directory or file of published weights that is to be made. */
 static cgp_status check_published(conversion *c) {
     const char *to = c->options->target;
     struct stat info;
@@ -206,7 +206,7 @@ static cgp_status check_target(conversion *c) {
                     to);
 }
 
-/* A pipeline of one stage and one sample, which holds weights. */
+/* Plan a pipeline of one stage and one sample, which holds the weights. */
 static cgp_status make_plan(conversion *c) {
     cgp_model_spec bare = c->spec;
     bare.gpt2.loss = bare.resnet.loss = bare.amoebanetd.loss = bare.unet.loss = false;
@@ -242,7 +242,7 @@ static cgp_status load(conversion *c) {
 
 /* --- writing --- */
 
-/* A note of cgpipe train, of a run that has read no data. Owned; NULL when short. */
+/* Make the note of a run that has read no data. Owned; NULL: out of memory. */
 static char *make_note(const conversion *c) {
     json_t *note = json_pack("{s:s, s:s, s:i}", "program", "cgpipe " CGP_VERSION, "model",
                              c->model_spec, "position", 0);
@@ -251,7 +251,7 @@ static char *make_note(const conversion *c) {
     return text;
 }
 
-/* Whole before it replaces what is there: no room for it leaves that as it was. */
+/* The run is whole before it replaces another: a full disk leaves that as it was. */
 static cgp_status write_run(conversion *c) {
     const double dropout = c->spec.kind == CGP_MODEL_GPT2 ? c->spec.gpt2.dropout : 0;
     cli_run_directory fresh;
@@ -276,7 +276,7 @@ static cgp_status write_run(conversion *c) {
     return status;
 }
 
-/* As the run was trained, if it says so. */
+/* Return the model with the dropout that the run was trained with, if run.json has it. */
 static cgp_gpt2_options with_dropout(const conversion *c) {
     cgp_gpt2_options options = c->spec.gpt2;
     const json_t *given = json_object_get(json_object_get(c->record, "options"), "dropout");
@@ -284,38 +284,39 @@ static cgp_gpt2_options with_dropout(const conversion *c) {
     return options;
 }
 
-/* Files that are written in a directory in the target and then moved out of it. Killed, the next conversion cleans it up:
- * its name is one of cgp_checkpoint_clean()'s, its lock tells that nobody is at work. */
-typedef struct aside {
-    char *path, *config, *weights, *before; /* before: the config.json that was there */
+/* Files that are written to a directory inside the target and then moved to it. After a kill the next conversion deletes them:
+ * the directory's name is one of cgp_checkpoint_clean()'s, its lock is free. */
+typedef struct staging {
+    char *path, *config, *weights;
+    char *before; /* the config.json that is replaced */
     int lock;
-} aside;
+} staging;
 
-static cgp_status aside_make(aside *a, const char *directory) {
+static cgp_status staging_make(staging *s, const char *directory) {
     char name[64];
     snprintf(name, sizeof name, ".cgpipe-convert-%ld-0.tmp", (long)getpid());
-    a->path = path_in(directory, name);
-    a->config = path_in(a->path, "config.json");
-    a->weights = path_in(a->path, "model" ENDING);
-    a->before = path_in(a->path, "before.json");
-    a->lock = -1;
-    if (mkdir(a->path, 0777) != 0)
-        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", a->path, strerror(errno));
-    a->lock = open(a->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (a->lock >= 0) (void)flock(a->lock, LOCK_EX | LOCK_NB);
+    s->path = path_in(directory, name);
+    s->config = path_in(s->path, "config.json");
+    s->weights = path_in(s->path, "model" ENDING);
+    s->before = path_in(s->path, "before.json");
+    s->lock = -1;
+    if (mkdir(s->path, 0777) != 0)
+        return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", s->path, strerror(errno));
+    s->lock = open(s->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (s->lock >= 0) (void)flock(s->lock, LOCK_EX | LOCK_NB);
     return CGP_OK;
 }
 
-static void aside_remove(aside *a) {
-    (void)unlink(a->before);
-    (void)unlink(a->config);
-    (void)unlink(a->weights);
-    (void)rmdir(a->path);
-    if (a->lock >= 0) close(a->lock);
-    free(a->before);
-    free(a->weights);
-    free(a->config);
-    free(a->path);
+static void staging_remove(staging *s) {
+    (void)unlink(s->before);
+    (void)unlink(s->config);
+    (void)unlink(s->weights);
+    (void)rmdir(s->path);
+    if (s->lock >= 0) close(s->lock);
+    free(s->before);
+    free(s->weights);
+    free(s->config);
+    free(s->path);
 }
 
 static cgp_status sync_directory(const char *path) {
@@ -332,31 +333,31 @@ static cgp_status move(const char *from, const char *to) {
     return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", to, strerror(errno));
 }
 
-/* config.json goes first and comes last. */
-static cgp_status put_in_place(const conversion *c, const aside *a) {
-    if (rename(c->config, a->before) != 0 && errno != ENOENT)
+/* Move config.json away first and to its place last. */
+static cgp_status move_into_place(const conversion *c, const staging *s) {
+    if (rename(c->config, s->before) != 0 && errno != ENOENT)
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", c->config, strerror(errno));
-    const cgp_status status = move(a->weights, c->weights);
-    if (status != CGP_OK) (void)rename(a->before, c->config); /* beside its own weights */
+    const cgp_status status = move(s->weights, c->weights);
+    if (status != CGP_OK) (void)rename(s->before, c->config); /* beside its weights */
     CGP_TRY(status);
     CGP_TRY(sync_directory(c->options->target));
-    CGP_TRY(move(a->config, c->config));
+    CGP_TRY(move(s->config, c->config));
     return sync_directory(c->options->target);
 }
 
 static cgp_status write_directory(conversion *c) {
     const char *to = c->options->target;
     const cgp_gpt2_options options = with_dropout(c);
-    aside a;
-    CGP_TRY(cgp_checkpoint_clean(to)); /* of one that was killed */
+    staging s;
+    CGP_TRY(cgp_checkpoint_clean(to)); /* after one that was killed */
     const bool made = mkdir(to, 0777) == 0;
     if (!made && errno != EEXIST)
         return cgp_fail(CGP_EIO, "%s: cannot be made (%s)", to, strerror(errno));
-    cgp_status status = aside_make(&a, to);
+    cgp_status status = staging_make(&s, to);
     if (status == CGP_OK)
-        status = cgp_huggingface_write(&options, c->pipeline, c->model, a.path);
-    if (status == CGP_OK) status = put_in_place(c, &a);
-    aside_remove(&a);
+        status = cgp_huggingface_write(&options, c->pipeline, c->model, s.path);
+    if (status == CGP_OK) status = move_into_place(c, &s);
+    staging_remove(&s);
     if (status != CGP_OK && made) (void)rmdir(to); /* if it is empty */
     return status;
 }
@@ -368,16 +369,16 @@ static cgp_status convert(conversion *c) {
     return write_directory(c);
 }
 
-/* Of GPT-2, which has one share for three places. */
+/* Print the dropout of a GPT-2, whose three dropouts have one probability here. */
 static void print_dropout(const conversion *c) {
-    char shares[CLI_DROPOUTS_TEXT];
+    char dropouts[CLI_DROPOUTS_TEXT];
     if (c->spec.kind != CGP_MODEL_GPT2) return;
     printf("dropout      %g\n", with_dropout(c).dropout);
     if (c->source == SOURCE_DIRECTORY &&
-        cli_published_dropouts_differ(c->options->operand, shares))
-        printf("warning      dropout: %s in config.json, there is one share here (train "
+        cli_published_dropouts_differ(c->options->operand, dropouts))
+        printf("warning      dropout: %s in config.json, there is one probability here (train "
                "--dropout P)\n",
-               shares);
+               dropouts);
 }
 
 static void print(const conversion *c) {

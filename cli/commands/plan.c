@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* plan.c -- cgpipe plan: memory and timeline before anything runs. */
+/* plan.c -- cgpipe plan: print memory and timeline before anything runs. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -19,7 +19,7 @@ static cgp_status make(cli_session *session, cli_run_options *options) {
     return cli_session_plan(session, options, &spec);
 }
 
-/* The step as it is by the layer times of --costs; NaN without. */
+/* Simulate a step with the layer times of --costs; NaN without. */
 static cgp_status simulate(const cli_session *session, const cli_run_options *options,
                            double *seconds, double *bubble) {
     cli_costs costs = {0};
@@ -34,7 +34,7 @@ static cgp_status simulate(const cli_session *session, const cli_run_options *op
     return status;
 }
 
-static cgp_status tell(const cli_session *session, const cli_run_options *options) {
+static cgp_status report(const cli_session *session, const cli_run_options *options) {
     double seconds, bubble;
     CGP_TRY(cli_json_check(options));
     CGP_TRY(simulate(session, options, &seconds, &bubble));
@@ -54,7 +54,7 @@ int cli_plan(const cli_run_options *options) {
     cli_run_options resolved = *options;
     cli_session session = {0};
     int code = cli_report(make(&session, &resolved), true);
-    if (code == CLI_OK) code = cli_report(tell(&session, &resolved), false);
+    if (code == CLI_OK) code = cli_report(report(&session, &resolved), false);
     cli_session_release(&session);
     return code;
 }

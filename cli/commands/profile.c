@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* profile.c -- cgpipe profile: what each layer costs on one device of this machine. */
+/* profile.c -- cgpipe profile: measure the cost of each layer on one device of this machine. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -58,12 +58,11 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
             costs->precision, costs->threads, costs->threads == 1 ? "thread" : "threads");
     fprintf(out, "peak         %.1f GFLOP/s a core; copies %.2f GB/s\n",
             1e-9 * costs->peak_flops, 1e-9 * costs->bandwidth);
-    fprintf(
-        out,
-        "times        medians in ms: F forward, I and W backward, R what recomputation runs "
-        "again, redo what +selective does\n\n");
+    fprintf(out,
+            "times        medians in ms: F forward, I and W backward, R recompute, selective: "
+            "recompute of +selective\n\n");
     fprintf(out, "%-26s %9s %9s %9s %9s %9s %10s %6s %10s %10s\n", "layer", "F", "I", "W", "R",
-            "redo", "GFLOP", "peak %", "params", "saved");
+            "selective", "GFLOP", "peak %", "params", "saved");
     for (int i = 0; i < costs->layers; i++)
         print_row(out, cgp_model_layer_name(model, i), &costs->layer[i], peak);
     print_row(out, "all", &sum, peak);
@@ -72,7 +71,7 @@ static void print(FILE *out, const cli_costs *costs, const cgp_model *model) {
             (double)costs->samples / (step_seconds(&sum) + sum.recompute_seconds));
 }
 
-/* What would give these costs again, and when it did. */
+/* Set the command that repeats the measurement, and its date. */
 static void sign(cli_costs *costs, const cli_run_options *options) {
     const time_t now = time(NULL);
     struct tm day;

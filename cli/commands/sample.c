@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sample.c -- cgpipe sample: text from a checkpoint of a run, the latest by default, whether
- * the run still goes on, was killed or is complete; or from a file of weights. */
+/* sample.c -- cgpipe sample: sample text from a checkpoint of a run, by default the latest of a run that still goes on, was
+ * killed or is complete; or from a file of weights. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -26,7 +26,7 @@ typedef struct sample {
     cli_sampling sampling;
 } sample;
 
-/* What can be said before weights are read. */
+/* Check the options and plan, before weights are read. */
 static cgp_status prepare(sample *s) {
     const cli_run_options *options = s->options;
     CGP_TRY(cli_record_read(&s->directory, &s->record));
@@ -46,7 +46,7 @@ static cgp_status prepare(sample *s) {
                             (int)options->threads_per_device);
 }
 
-/* The model that a note of cgpipe train tells; NULL if it is no such note. */
+/* Return the model in a note of cgpipe train; NULL: it is no such note. Owned. */
 static json_t *model_of_note(const char *note) {
     json_t *object = cli_note_read(note);
     json_t *model = json_incref(json_object_get(object, "model"));
@@ -59,11 +59,11 @@ static cgp_status other_model(const char *path, const char *expected, const char
                     got);
 }
 
-/* What a checkpoint in `directory` says of its model. */
+/* Refuse another model in the note of the checkpoint in `directory`, if there is one. */
 static cgp_status check_note(const char *path, const char *directory, const char *expected) {
     char *note = NULL;
     const cgp_status status = cgp_checkpoint_find(NULL, NULL, &note, directory);
-    if (status == CGP_EIO) return CGP_OK; /* no checkpoint's file */
+    if (status == CGP_EIO) return CGP_OK; /* no checkpoint */
     CGP_TRY(status);
     json_t *model = model_of_note(note);
     const char *got = json_string_value(model);
@@ -74,8 +74,8 @@ static cgp_status check_note(const char *path, const char *directory, const char
     return same ? CGP_OK : CGP_EFORMAT;
 }
 
-/* The shapes do not tell the number of heads, nor the form of GELU, but what is around the file does: config.json
- * in its directory, or the note of the checkpoint that it is in. A directory of weights is no checkpoint. */
+/* Shapes determine neither the number of heads nor the form of GELU: config.json beside the file does, or the note of its
+ * checkpoint. A directory of weights is no checkpoint. */
 static cgp_status check_model(const sample *s, const char *path) {
     char expected[CLI_MODEL_SPEC], got[CLI_MODEL_SPEC];
     CGP_TRY(cgp_model_spec_text(&s->spec, expected, sizeof expected));

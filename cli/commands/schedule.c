@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedule.c -- cgpipe schedule: a schedule checked, simulated and drawn without a model.
+/* schedule.c -- cgpipe schedule: check, simulate and draw a schedule without a model.
  *
- * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between
- * stages of one device a message takes no time. */
+ * Stages are a chain: each sends an activation to the next and a gradient to the one before. Between stages of one device a
+ * message takes no time. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -34,7 +34,7 @@ static double *repeat(double value, int count) {
     return values;
 }
 
-/* --- making --- */
+/* --- schedule --- */
 
 static bool is_stdout(const char *path) {
     return path && strcmp(path, "-") == 0;
@@ -69,14 +69,14 @@ static cgp_status check_options(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* The cost of an option on every stage, owned by the caller; NULL if it is not given, which stands for
- * what a device takes, shared out over its stages. */
+/* Return the cost of an option on every stage, owned by the caller; NULL if it is not given: the library divides a device's cost
+ * of 1 over its stages. */
 static double *cost_on(const cli_run_options *options, cli_option_id id, double value,
                        int stages) {
     return cli_option_given(options, id) ? repeat(value, stages) : NULL;
 }
 
-/* Take the three of them, where there are as many stages. */
+/* Set the costs of F, I and W for a number of stages. */
 static void take_costs(drawing *d, int stages) {
     const cli_run_options *options = d->options;
     free(d->forward);
@@ -87,7 +87,7 @@ static void take_costs(drawing *d, int stages) {
     d->weight = cost_on(options, CLI_OPTION_COST_W, options->cost_w, stages);
 }
 
-/* The greedy schedules take the costs that are simulated. */
+/* Heuristic schedules take the costs that are simulated. */
 static cgp_status generate(drawing *d) {
     const cli_run_options *run_options = d->options;
     const cgp_schedule_info *info = cgp_schedule_info_find(run_options->operand);
@@ -125,7 +125,7 @@ static cgp_status make(drawing *d) {
 
 /* --- checking and simulating --- */
 
-/* Draw where it is wrong; the message stays that of the check. */
+/* Check the schedule. Of a wrong one draw the diagnostic; the message stays that of the check. */
 static cgp_status check(drawing *d) {
     const cgp_status status = cgp_schedule_check(d->schedule, &d->report);
     char *grid = status == CGP_EINVAL ? cgp_schedule_draw_diagnostic(d->schedule) : NULL;
@@ -163,7 +163,7 @@ static cgp_status simulate(drawing *d) {
 
 /* --- output --- */
 
-/* Stages of the device that has most. */
+/* Return the number of stages of the device that has most. */
 static int max_stages(const cgp_schedule *schedule) {
     int max = 0;
     int *counts = cli_calloc((size_t)cgp_schedule_devices(schedule), sizeof *counts);
@@ -214,7 +214,7 @@ static void print_figures(const drawing *d, FILE *out) {
     fprintf(out, "\npeak slots  ");
     for (int i = 0; i < d->report.devices; i++)
         fprintf(out, " %d", d->report.peak_slots[i]);
-    fprintf(out, "\nbuffers      edge: least (no deadlock), free (no sender waits)\n");
+    fprintf(out, "\nbuffers      edge: minimum (no deadlock), free (no sender waits)\n");
     for (int i = 0; i < d->n_edges; i++)
         fprintf(out, "             %d->%d: %d, %d\n", d->edges[i].from, d->edges[i].to,
                 d->report.min_capacity[i], t->free_capacity[i]);
@@ -341,7 +341,7 @@ static cgp_status list_schedules(const cli_run_options *run_options) {
 int cli_schedule(const cli_run_options *run_options) {
     drawing d = {.options = run_options};
     if (run_options->list) return cli_report(list_schedules(run_options), false);
-    const bool spec = run_options->check == NULL; /* what is wrong is then the command line */
+    const bool spec = run_options->check == NULL; /* an error is then the command line's */
     int code = cli_report(check_outputs(run_options), true);
     if (code == CLI_OK && run_options->compare) return cli_schedule_compare(run_options);
     if (code == CLI_OK) code = cli_report(check_options(run_options), true);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* compare.c -- cgpipe schedule --compare FILE: a measured step below its plan, and where its time
- * went. FILE is one that --trace wrote. */
+/* schedule_compare.c -- cgpipe schedule --compare FILE: print a measured step below its plan, and the parts of its time. FILE is
+ * one that --trace wrote. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -32,7 +32,7 @@ static cgp_status read_step(compared *c) {
     return status;
 }
 
-/* The share of a part in the time of device `d`; of all devices for -1. */
+/* Return the fraction of a part in the time of device `d`; of all devices for -1. */
 static double fraction(const compared *c, int d, int part) {
     const cgp_schedule_comparison *x = &c->comparison;
     double sum = 0, total = 0;
@@ -69,7 +69,7 @@ static void print_table(FILE *out, const compared *c) {
             "imbalance    idle beyond that, as stages cost what they do (medians): --balance\n"
             "variation    idle beyond that, as single actions were slower than their median\n"
             "copy         messages are copied\n"
-            "wake-up      messages are there, and who waits for them is not awake yet\n"
+            "wake-up      a message is there, its receiver not awake yet\n"
             "other        waiting for copies and wake-ups elsewhere; between actions; start\n");
 }
 

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tokenize.c -- cgpipe tokenize: text to tokens, as numbers or as a file for --data, and back.
+/* tokenize.c -- cgpipe tokenize: turn text into tokens, as numbers or as a file for --data, and back.
  *
  *     book.txt ──► 464 3290 ..        book.txt ──► --out book.bin ──► cgpipe train --data book.bin
  *     464 3290 .., book.bin ──► --decode ──► bytes
  *
- * Text is read in pieces that end where no word goes on, so its length is not limited by memory; what
- * --out writes is kept until it is whole, 2 bytes a token. */
+ * Text is read in pieces that end between two pre-tokens, so memory does not limit its length; the output of --out is kept in
+ * memory until it is whole, 2 bytes a token. */
 #include "commands/commands.h"
 
 #include "common.h"
@@ -25,8 +25,8 @@ enum { PIECE = 1 << 20, LLM_C_HEADER = 1024, LLM_C_MAGIC = 20240520 };
 typedef struct work {
     const cli_run_options *options;
     cgp_tokenizer *tokenizer;
-    cgp_token_list tokens; /* of the piece at hand */
-    uint8_t *piece;        /* [room] */
+    cgp_token_list tokens; /* of the current piece */
+    uint8_t *piece;        /* [capacity] */
     size_t capacity;
     uint8_t *kept; /* [n_kept] for --out */
     size_t n_kept, kept_capacity;
@@ -57,7 +57,7 @@ static cgp_status check_stdout(void) {
     return cgp_fail(CGP_EIO, "standard output: cannot be written (%s)", strerror(errno));
 }
 
-/* Give out the tokens at hand: little-endian for --out, as numbers with spaces between elsewhere. */
+/* Write the current tokens: little-endian for --out, elsewhere as numbers with spaces between. */
 static cgp_status write_tokens(work *w) {
     for (int64_t i = 0; i < w->tokens.count; i++) {
         const int32_t id = w->tokens.ids[i];
@@ -129,7 +129,7 @@ static bool is_tokens(const char *path) {
     return length > 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-/* nanoGPT's tokens, or llm.c's behind their header. */
+/* Decode nanoGPT's tokens, or llm.c's, which have a header. */
 static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     uint8_t bytes[2 * LLM_C_HEADER];
     size_t got = 0;
@@ -148,7 +148,7 @@ static cgp_status decode_tokens(work *w, FILE *in, const char *name) {
     return CGP_OK;
 }
 
-/* Numbers with spaces and line breaks between. */
+/* Decode numbers with spaces and line breaks between. */
 static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
     int64_t id = -1; /* none begun */
     for (int64_t at = 0;; at++) {
@@ -174,18 +174,18 @@ static cgp_status decode_numbers(work *w, FILE *in, const char *name) {
 
 /* --- all --- */
 
-static cgp_status take_file(work *w, FILE *in, const char *name) {
+static cgp_status convert_file(work *w, FILE *in, const char *name) {
     const int64_t before = w->made;
     if (w->options->decode)
         return is_tokens(name) ? decode_tokens(w, in, name) : decode_numbers(w, in, name);
-    w->made = 0; /* each file has a line */
+    w->made = 0; /* each file is a line */
     CGP_TRY(encode(w, in, name));
     if (!w->options->out) putchar('\n');
     w->made += before;
     return CGP_OK;
 }
 
-static cgp_status take_path(work *w, const char *path) {
+static cgp_status convert_path(work *w, const char *path) {
     struct stat info;
     FILE *in = fopen(path, "re");
     if (!in)
@@ -195,12 +195,12 @@ static cgp_status take_path(work *w, const char *path) {
     cgp_status status = CGP_OK;
     if (fstat(fileno(in), &info) == 0 && S_ISDIR(info.st_mode))
         status = cgp_fail(CGP_EIO, "%s: is a directory, expected a file", path);
-    if (status == CGP_OK) status = take_file(w, in, path);
+    if (status == CGP_OK) status = convert_file(w, in, path);
     fclose(in);
     return status;
 }
 
-/* What can be said before the tokenizer is read. */
+/* Check the options before the tokenizer is read. */
 static cgp_status check(const cli_run_options *options) {
     if (!options->tokenizer)
         return cgp_fail(CGP_EINVAL, "tokenize: --tokenizer DIR is missing (a directory with "
@@ -236,9 +236,9 @@ static cgp_status run(work *w) {
     char read[CLI_NUMBER], made[CLI_NUMBER];
     CGP_TRY(open_tokenizer(w));
     const double start = cli_seconds();
-    if (options->data.count == 0) CGP_TRY(take_file(w, stdin, "standard input"));
+    if (options->data.count == 0) CGP_TRY(convert_file(w, stdin, "standard input"));
     for (int i = 0; i < options->data.count; i++)
-        CGP_TRY(take_path(w, options->data.values[i]));
+        CGP_TRY(convert_path(w, options->data.values[i]));
     if (!options->out) return CGP_OK;
     const double seconds = cli_seconds() - start;
     CGP_TRY(cgp_file_replace(options->out, w->kept, w->n_kept));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run
- * in its directory, where nothing changes before everything else is in place; steps; results.
+/* train.c -- cgpipe train, in this order: options and plan; data, pipeline, checkpoint; the run's directory, where nothing
+ * changes before everything else is in place; steps; results.
  *
- * Signals (stop.h) are looked at between these parts, after every step, and inside of the
- * long ones at the end. */
+ * It checks for signals (stop.h) between these parts, after every step, and inside the long parts at the end. */
 #include "commands/train.h"
 
 #include "commands/commands.h"
@@ -23,14 +22,14 @@
 
 /* --- before it starts --- */
 
-/* --data takes all that follows it, MODEL too: where that is missing, a last value that reads as a model is it. A run that
- * goes on has its own, so there a path of such a name is a path. */
+/* --data takes all arguments behind it, MODEL too: where that is missing, the last value is MODEL if it parses as one. A resumed
+ * run has its model, so there an existing path of such a name is a path. */
 static void find_model(cli_run_options *options) {
     cgp_model_spec spec;
     if (options->operand || options->data.count == 0) return;
     const char *last = options->data.values[options->data.count - 1];
     if (options->resume && access(last, F_OK) == 0) return;
-    char kind[32]; /* "gpt2:layrs=2" is a model, too, with a message of its own */
+    char kind[32]; /* "gpt2:layrs=2" is a model too, whose message comes later */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(last, ":"), last);
     if (cli_model_parse(&spec, kind, 0) != CGP_OK) return;
     options->operand = last;
@@ -49,7 +48,7 @@ static cgp_status check_arguments(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* What can be said of the command line alone, and of the run.json that it goes on with. */
+/* Resolve the command line and run.json, and plan. */
 static cgp_status prepare(training *t) {
     const cli_run_options *options = &t->run.options;
     cgp_model_spec spec;
@@ -90,7 +89,7 @@ static cgp_status check_free(const training *t) {
         t->run.directory.path);
 }
 
-/* Before the directory was locked another process may have begun a run in it, or gone on with the one that was read. */
+/* Refuse a directory in which another process began or resumed a run before it was locked. */
 static cgp_status check_meanwhile(const training *t) {
     json_t *now = NULL;
     CGP_TRY(check_free(t));
@@ -103,8 +102,7 @@ static cgp_status check_meanwhile(const training *t) {
                     t->run.directory.record);
 }
 
-/* What depends on files. The directory is made last, when nothing else is in the way, and goes
- * again if nothing comes into it. */
+/* Open and check files. The directory is made last, when nothing else can fail, and removed if it stays empty. */
 static cgp_status check_files(training *t) {
     const cli_run_options *options = &t->run.options;
     CGP_TRY(cli_run_directory_check(&t->run.directory));
@@ -117,7 +115,7 @@ static cgp_status check_files(training *t) {
     return check_meanwhile(t);
 }
 
-/* Of a run that goes on, what may be other than before. */
+/* Tell whether this start resumes a run, of which only changes are printed. */
 static bool continues(const training *t) {
     return t->run.before && cli_record_starts(t->run.before) > 0;
 }
@@ -134,7 +132,7 @@ static void print_data(const training *t) {
     else if (t->kind > CLI_DATA_SHAPES)
         fprintf(t->run.out, "data         %s images, %s for validation\n", train, validation);
     else
-        fprintf(t->run.out, "data         %s windows of %" PRId64 " %s, %s for validation\n",
+        fprintf(t->run.out, "data         %s sequences of %" PRId64 " %s, %s for validation\n",
                 train, cgp_data_sequence(t->data),
                 t->kind == CLI_DATA_TEXT ? "bytes" : "tokens", validation);
 }
@@ -161,7 +159,7 @@ static cgp_status make_pipeline(training *t) {
     return CGP_OK;
 }
 
-/* From here on the directory has this run. */
+/* Write run.json and open the metrics: from here on the directory has this run. */
 static cgp_status open_run(training *t) {
     cli_run_directory_clean(&t->run.directory);
     if (t->run.options.overwrite) CGP_TRY(cli_run_directory_clear(&t->run.directory));
@@ -176,7 +174,7 @@ static cgp_status open_run(training *t) {
     return CGP_OK;
 }
 
-/* --- all of it --- */
+/* --- the command --- */
 
 static bool stopped(training *t) {
     t->stopped = cli_stop_signal();
@@ -195,14 +193,14 @@ static cgp_status train(training *t) {
     return cli_train_end(t);
 }
 
-/* A run that hung has more to say than the one line of its failure. */
+/* A run that hung has a report beside the one line of its failure. */
 static void print_watchdog(const training *t) {
     const cgp_pipeline *pipeline = t->run.session.pipeline;
     fflush(t->run.out);
     if (pipeline) fputs(cgp_pipeline_report(pipeline), stderr);
 }
 
-/* A start that failed before its first checkpoint leaves no run behind, if it began one. */
+/* A new run that failed before its first checkpoint is deleted. */
 static void undo(const training *t) {
     if (t->run.record && !t->run.before && t->run.saved == 0 &&
         cli_run_directory_newest(&t->run.directory) == CLI_NO_STEP)
@@ -212,7 +210,7 @@ static void undo(const training *t) {
 int cli_train(const cli_run_options *options) {
     training t = {.run = {.options = *options, .out = cli_info_stream(options)},
                   .started = cli_seconds()};
-    t.run.options.n_owned = 0; /* what was owned so far is the caller's to free */
+    t.run.options.n_owned = 0; /* the caller frees its memory */
     t.validation = cli_no_eval_metrics;
     cli_run_directory_name(&t.run.directory, options->run);
     cli_stop_install();

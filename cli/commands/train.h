@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train.h -- what the parts of cgpipe train share: train.c has their order. */
+/* train.h -- the state of cgpipe train and its parts, in the order of train.c. */
 #ifndef CGPIPE_CLI_TRAIN_H
 #define CGPIPE_CLI_TRAIN_H
 
@@ -18,7 +18,7 @@ typedef struct training {
     /* A signal's name (stop.h) or "time"; NULL: the run was not stopped. */
     const char *stopped;
 
-    /* Of the progress line: the last step shown, seconds of steps since then, when a line was drawn and when the steps began
+    /* The progress line: the last step shown, seconds of steps since then, time of the last line and of the first step
      * (cli_seconds()). */
     int64_t steps_shown;
     double seconds_since;
@@ -31,15 +31,15 @@ typedef struct training {
 /* Train until the last step, the time or a signal, with progress, metrics and checkpoints. */
 CGP_MUST_CHECK cgp_status cli_train_steps(training *t);
 
-/* Set `validation`; of 0 samples if there is nothing to validate on, or a signal came. */
+/* Set `validation`; of 0 samples if the validation split is empty, or a signal came. */
 CGP_MUST_CHECK cgp_status cli_train_validate(training *t);
 
 /* --- train_end.c --- */
 
-/* Validate, tell, sample, as far as no signal comes; write the JSON. */
+/* Validate, print results, sample, until a signal comes; write the JSON. */
 CGP_MUST_CHECK cgp_status cli_train_end(training *t);
 
-/* Tell why the run ended before its last step, and how to go on. Returns the exit code. */
+/* Print why the run ended before its last step, and the command that resumes it. Return the exit code. */
 int cli_train_stopped(const training *t);
 
 #endif

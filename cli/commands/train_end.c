@@ -31,7 +31,7 @@ static cgp_status make_report(const training *t, json_t **report) {
                         cli_real_json(cgp_pipeline_gradient_norm(session->pipeline)));
     json_object_set_new(o, "validation_loss", json_null());
     cli_eval_metrics_json(o, &t->validation);
-    snprintf(key, sizeof key, "validation_%s", t->units.sample);
+    snprintf(key, sizeof key, "validation_%s", t->units.key);
     json_object_set_new(o, key, json_integer(t->validation.samples));
     json_object_set_new(o, "resumed_from",
                         t->run.resumed ? json_integer(t->run.resumed) : json_null());
@@ -116,7 +116,8 @@ cgp_status cli_train_end(training *t) {
     if (!t->stopped) t->stopped = cli_stop_signal();
     if (status == CGP_OK) status = cli_json_write(&t->run.options, json_incref(report));
     fflush(t->run.out);
-    if (!t->stopped) t->stopped = cli_stop_signal(); /* its end had no reader */
+    if (!t->stopped)
+        t->stopped = cli_stop_signal(); /* the last write may have raised SIGPIPE */
     json_decref(report);
     return status;
 }
@@ -126,7 +127,7 @@ int cli_train_stopped(const training *t) {
     const bool resumable = t->metrics.file || t->run.before;
     const char *signal = cli_stop_signal();
     FILE *out = signal ? stderr : t->run.out;
-    if (cli_stop_closed()) return CLI_CLOSED; /* this has none either */
+    if (cli_stop_closed()) return CLI_CLOSED; /* this line had no reader either */
     fflush(t->run.out);
     fprintf(out, "%s%s: stopped ", signal ? "cgpipe: " : "", signal ? signal : "--minutes");
     if (t->run.session.measures.steps > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it
- * is due, a line of metrics, progress, a checkpoint if it is due or the run stops here. So a
- * checkpoint never comes without the lines up to its step. */
+/* train_steps.c -- the steps of cgpipe train. After each one, in this order: validation if it is due, a line of metrics,
+ * progress, a checkpoint if it is due or the run stops here. So the lines up to its step are on the disk before a checkpoint
+ * is. */
 #include "commands/train.h"
 
 #include "common.h"
@@ -12,13 +12,13 @@
 #include <inttypes.h>
 #include <math.h>
 
-#define VALIDATION_WINDOWS 200
+#define VALIDATION_SEQUENCES 200
 #define DEFAULT_LINES 20
 #define DEFAULT_CHECKPOINTS 10
 #define REDRAW_SECONDS 0.1
 
-/* A share of the steps, at least 1. */
-static int64_t share(int64_t steps, int64_t parts) {
+/* Return steps / parts, at least 1. */
+static int64_t one_of(int64_t steps, int64_t parts) {
     return steps > parts ? steps / parts : 1;
 }
 
@@ -31,15 +31,15 @@ static bool due(int64_t step, int64_t every) {
 cgp_status cli_train_validate(training *t) {
     int64_t samples = cgp_data_samples(t->data, CGP_SPLIT_VALIDATION);
     const int64_t max = t->kind == CLI_DATA_RANDOM   ? t->run.options.batch
-                        : t->kind == CLI_DATA_TEXT   ? VALIDATION_WINDOWS
-                        : t->kind == CLI_DATA_TOKENS ? VALIDATION_WINDOWS
-                                                     : samples; /* accuracy is of all images */
+                        : t->kind == CLI_DATA_TEXT   ? VALIDATION_SEQUENCES
+                        : t->kind == CLI_DATA_TOKENS ? VALIDATION_SEQUENCES
+                                                     : samples; /* accuracy needs all images */
     samples = samples < max ? samples : max;
     t->validation = cli_no_eval_metrics;
     return cli_session_validate(&t->run.session, t->data, samples, &t->validation);
 }
 
-/* With --evaluate-every the last step is always one of them. */
+/* With --evaluate-every the last step is always evaluated. */
 static cgp_status validate_step(training *t, int64_t i) {
     const int64_t every = t->run.options.evaluate_every;
     t->validation = cli_no_eval_metrics;
@@ -49,7 +49,7 @@ static cgp_status validate_step(training *t, int64_t i) {
 
 /* --- progress --- */
 
-/* The line of step `i`. The rest of the steps is expected to take as long as those of this process did. */
+/* Print the line of step `i`. The eta takes the mean time of this process' steps. */
 static void print_line(training *t, int64_t i, double loss, bool last) {
     const cli_session *session = &t->run.session;
     const cli_measures *m = &session->measures;
@@ -78,18 +78,18 @@ static void print_line(training *t, int64_t i, double loss, bool last) {
     t->drawn = now;
 }
 
-/* On a terminal a step that is not due is shown all the same, but not more often than an eye follows. */
+/* On a terminal show steps that are not due too, at most every REDRAW_SECONDS. */
 static bool redraws(const training *t) {
     return cli_progress_rewrites(t->run.out) && cli_seconds() - t->drawn >= REDRAW_SECONDS;
 }
 
-/* The line of step `i`, counted from 1 over all processes. */
+/* Print the line of step `i`, counted from 1 over all processes, if it is due. */
 static void print_progress(training *t, int64_t i, double loss) {
     if (t->run.options.quiet) return;
     const cli_measures *m = &t->run.session.measures;
     const cli_run_options *options = &t->run.options;
     const int64_t interval =
-        options->interval ? options->interval : share(options->steps, DEFAULT_LINES);
+        options->interval ? options->interval : one_of(options->steps, DEFAULT_LINES);
     const bool last = i == options->steps || t->stopped;
     const bool shown = due(i, interval) || last || m->steps == 1 || t->validation.samples > 0;
     t->seconds_since += m->step[m->steps - 1];
@@ -124,7 +124,7 @@ static cgp_status log_step(training *t, int64_t i, double loss) {
 
 /* --- steps --- */
 
-/* Why the run ends after this step, though it is not the last: a signal's name or "time". */
+/* Return the reason to end after this step, though it is not the last: a signal's name or "time". NULL: none. */
 static const char *stop_reason(const training *t) {
     if (cli_stop_signal()) return cli_stop_signal();
     const double limit = 60 * t->run.options.minutes;
@@ -133,8 +133,9 @@ static const char *stop_reason(const training *t) {
 
 static cgp_status save_step(training *t, int64_t i) {
     const cli_run_options *options = &t->run.options;
-    const int64_t every = options->save_every >= 0 ? options->save_every
-                                                   : share(options->steps, DEFAULT_CHECKPOINTS);
+    const int64_t every = options->save_every >= 0
+                              ? options->save_every
+                              : one_of(options->steps, DEFAULT_CHECKPOINTS);
     if (!due(i, every) && i != options->steps && !t->stopped) return CGP_OK;
     CGP_TRY(cli_metrics_sync(&t->metrics));
     return cli_resume_save(&t->run);
@@ -158,7 +159,7 @@ cgp_status cli_train_steps(training *t) {
         if (status == CGP_OK) status = one_step(t, i);
         if (status != CGP_OK || t->stopped) break;
     }
-    /* The message of a failure does not follow the progress on its line. */
+    /* End the progress line before the message of a failure. */
     if (status != CGP_OK && t->run.session.measures.steps > 0 &&
         cli_progress_rewrites(t->run.out))
         fputc('\n', t->run.out);

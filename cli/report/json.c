@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.c -- plans and results as JSON, with the keys of the design's section "The program". */
+/* json.c -- plans and results as JSON. */
 #include "report/report.h"
 
 #include "files.h"
@@ -65,7 +65,7 @@ static json_t *device_json(const cgp_plan *plan, int d) {
 
 /* --- plan and run --- */
 
-/* The arithmetic of the model: recomputation and the loss are not counted. */
+/* Sum the FLOPs of the layers: recomputation and the loss are not counted. */
 static double flops_per_step(const cli_session *session) {
     double flops = 0;
     for (int i = 0; i < cgp_model_layers(session->model); i++)

@@ -13,8 +13,8 @@ static cgp_status unwritable(const cli_metrics *metrics) {
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", metrics->path, strerror(errno));
 }
 
-/* The step of a line of `length` bytes; 0: it is none of ours, torn, or has the zeros that a machine leaves in it which went
- * down before the line was on the disk. */
+/* Return the step of a line of `length` bytes; 0: it is foreign, torn, or has zeros because the machine went down before the line
+ * was on the disk. */
 static int64_t step_of(const char *line, ssize_t length) {
     int64_t step = 0;
     if (length < 3 || memchr(line, 0, (size_t)length)) return 0;
@@ -22,7 +22,7 @@ static int64_t step_of(const char *line, ssize_t length) {
     return sscanf(line, "{\"step\":%" SCNd64, &step) == 1 ? step : 0;
 }
 
-/* Find the last line to keep: steps ascend, up to `step`. Returns where it ends. */
+/* Find the last line to keep: steps ascend, up to `step`. Return the offset of its end. */
 static off_t kept(cli_metrics *metrics, int64_t step) {
     char *line = NULL;
     size_t capacity = 0;
@@ -49,7 +49,7 @@ cgp_status cli_metrics_open(cli_metrics *metrics, const cli_run_directory *direc
         return status;
     }
     rewind(metrics->file);
-    /* What is kept stays where it is, so that cutting is one change of the file's length. */
+    /* The kept lines do not move, so that cutting is one change of the file's length. */
     if (ftruncate(fileno(metrics->file), kept(metrics, step)) != 0 ||
         fseek(metrics->file, 0, SEEK_END) != 0)
         return unwritable(metrics);

@@ -5,10 +5,10 @@
 
 #include "options/options.h"
 
-/* The stream of text that is a result (a sample): standard error if standard output carries the JSON. */
+/* Return the stream of text that is a result (a sample): standard error if standard output carries the JSON. */
 FILE *cli_result_stream(const cli_run_options *options);
 
-/* The stream of other text for people: likewise, and nowhere with --quiet. */
+/* Return the stream of other text for people: likewise, and /dev/null with --quiet. */
 FILE *cli_info_stream(const cli_run_options *options);
 
 /* Fail early if the directory of the JSON file cannot be written. */

@@ -17,10 +17,10 @@
 #define FIELD 96
 #define UNKNOWN_WIDTH 80
 
-/* In the order in which they are shown. */
+/* Fields in the order of the line. */
 enum { STEP, LOSS, VALIDATION, LR, NORM, SPEED, ELAPSED, ETA, BUBBLE, PEAK, FIELDS };
 
-/* From the one that goes first where there is no room; STEP stays. */
+/* The order in which fields are dropped where a line is too short; STEP stays. */
 static const int dispensable[] = {PEAK, BUBBLE, ELAPSED,    NORM, SPEED,
                                   LR,   ETA,    VALIDATION, LOSS};
 
@@ -120,7 +120,7 @@ static void make_fields(const cli_progress *p, field fields[FIELDS]) {
                  cgp_bytes_text(p->peak_bytes, text, sizeof text));
 }
 
-/* One column less than there are: a terminal that has its last one written may begin a line. */
+/* Use one column less than there are: after the last one a terminal may begin a new line. */
 static void fit(field fields[FIELDS], int width) {
     size_t length = 0;
     for (int f = 0; f < FIELDS; f++)

@@ -29,7 +29,7 @@ static void print_lr_schedule(FILE *out, const cgp_lr_schedule *schedule) {
 }
 
 static void print_optimizer(FILE *out, const cgp_optim *optim) {
-    fprintf(out, "optimizer    %s, rate %g", cgp_optim_kind_name(optim->kind), optim->lr);
+    fprintf(out, "optimizer    %s, lr %g", cgp_optim_kind_name(optim->kind), optim->lr);
     print_lr_schedule(out, &optim->schedule);
     fputc('\n', out);
 }
@@ -64,7 +64,7 @@ static void print_batch(FILE *out, const cli_session *session) {
     fputc('\n', out);
 }
 
-/* One thread a device goes without saying where it is to fit into a line. */
+/* `brief` fits a line: it leaves out one thread a device. */
 static void print_pipeline(FILE *out, const cli_session *session, bool brief) {
     const cli_run_options *options = session->options;
     const int *balance = cgp_plan_balance(session->plan);
@@ -136,7 +136,7 @@ void cli_print_summary(FILE *out, const cli_session *session, bool known) {
 
 enum { PARTS = 8 };
 
-/* In the order of the sum; the total is the last. */
+/* Set the parts in the order of the table; the total is the last. */
 static void parts_of(const cgp_plan_device *device, int64_t parts[PARTS]) {
     const int64_t values[PARTS] = {
         device->parameter_bytes, device->gradient_bytes, device->optimizer_bytes,
@@ -194,7 +194,7 @@ void cli_print_memory(FILE *out, const cgp_plan *plan, const cgp_model *model) {
     print_parts(out, "all", sum, "");
 }
 
-/* By the same rule as a pipeline's creation, which would say the same. */
+/* Apply the rule of cgp_pipeline_create(), with its message. */
 static void print_fit(FILE *out, const cgp_plan *plan) {
     int64_t available = 0;
     char needed[CLI_NUMBER], text[CLI_NUMBER];
@@ -219,7 +219,7 @@ static bool blank_column(const char *picture, size_t row, size_t c) {
 cgp_status cli_print_picture(FILE *out, const cgp_schedule *schedule, const char *name) {
     char *picture = cgp_schedule_draw(schedule);
     if (!picture) return cgp_fail(CGP_ENOMEM, "schedule: could not be drawn");
-    const size_t row = strcspn(picture, "\n"); /* all rows are of one length */
+    const size_t row = strcspn(picture, "\n"); /* all rows have one length */
     size_t width = row;
     if (row > PAGE_WIDTH) {
         width = PAGE_WIDTH - 4;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables.c -- torchgpipe v0.0.7, benchmarks/ and docs/benchmarks.rst: settings and results, on eight
- * Tesla P40; Huang et al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them. */
+/* tables.c -- options and results of torchgpipe v0.0.7, benchmarks/ and docs/benchmarks.rst, on eight Tesla P40; and of Huang et
+ * al. (GPipe), arXiv:1811.06965, as torchgpipe quotes them. */
 #include "report/tables.h"
 
 #include <math.h>

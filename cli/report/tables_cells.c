@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* tables_cells.c -- a cell of a published table as an experiment of ours. */
+/* tables_cells.c -- a cell of a published table as a session. */
 #include "report/tables.h"
 
 #include "files.h"
@@ -16,7 +16,7 @@ void bench_cell_options(cli_run_options *cell_options, const cli_run_options *op
     cell_options->recompute = cell->recompute;
     cell_options->balance = (cli_balance){0};
     cell_options->optimizer =
-        table->optimizer; /* as torchgpipe's scripts: no momentum, no decay */
+        table->optimizer; /* as in torchgpipe's scripts: no momentum, no decay */
     cell_options->momentum = cell_options->weight_decay = 0;
     cell_options->nesterov = false;
     cell_options->alpha = 0.99;

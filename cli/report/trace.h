@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h -- --trace FILE,..: the last training step as it was measured, each file in the format that
- * its name ends in: .json for trace viewers and --compare, .svg, .txt. */
+/* trace.h -- --trace FILE,..: the measured timeline of the last training step, each file in the format of its ending: .json for
+ * trace viewers and --compare, .svg, .txt. */
 #ifndef CGPIPE_CLI_TRACE_H
 #define CGPIPE_CLI_TRACE_H
 
@@ -9,7 +9,7 @@
 /* Fail early if a directory of the files cannot be written. */
 CGP_MUST_CHECK cgp_status cli_trace_check_directories(const cli_run_options *options);
 
-/* Write the files, each whole or not at all, and tell so in a line. */
+/* Write the files, each whole or not at all, and print a line. */
 CGP_MUST_CHECK cgp_status cli_trace_write(FILE *out, const cli_session *session);
 
 #endif

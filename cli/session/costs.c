@@ -19,12 +19,12 @@ double cli_copy_bandwidth(void) {
     const size_t bytes = (size_t)128 << 20;
     char *from = cli_calloc(bytes, 1), *to = cli_calloc(bytes, 1);
     double rates[COPIES];
-    memset(from, 1, bytes); /* pages of its own, not the one of zeros */
+    memset(from, 1, bytes); /* distinct pages, not the shared page of zeros */
     memset(to, 2, bytes);
     for (int i = 0; i < COPIES; i++) {
         const double start = cli_seconds();
         memcpy(to, from, bytes);
-        __asm__ volatile("" : : "r"(to) : "memory"); /* the copy counts as used */
+        __asm__ volatile("" : : "r"(to) : "memory"); /* so the compiler keeps the copy */
         rates[i] = (double)bytes / (cli_seconds() - start);
     }
     free(to);
@@ -159,7 +159,7 @@ static cgp_status read_costs(cli_costs *costs, const json_t *o, const char *path
     return CGP_OK;
 }
 
-/* A file of costs is as long as its model has layers; JSON that means harm takes 80 times its size. */
+/* Limit the file by the number of layers: hostile JSON takes 80 times its size in memory. */
 static cgp_status check_size(const char *path, const cgp_model *model) {
     struct stat info;
     const int64_t max = 65536 + (int64_t)1024 * cgp_model_layers(model);

@@ -13,7 +13,7 @@ static bool is_tokens(const char *path) {
     return length > 4 && strcmp(path + length - 4, ".bin") == 0;
 }
 
-/* The path that --validation names; NULL if it is a share. */
+/* Return the path that --validation names; NULL if it is a fraction. */
 static const char *validation_path(const cli_run_options *options) {
     return isnan(options->validation_fraction) ? options->validation : NULL;
 }
@@ -21,7 +21,7 @@ static const char *validation_path(const cli_run_options *options) {
 cgp_status cli_data_kind_of(const cli_run_options *options, cli_data_kind *kind) {
     const char *first = options->data.values[0], *validation = validation_path(options);
     *kind = cli_images_kind_of(first);
-    CGP_TRY(cli_images_resolve(options, *kind));
+    CGP_TRY(cli_images_check(options, *kind));
     if (*kind >= CLI_DATA_SHAPES) return CGP_OK;
     if (is_tokens(first)) *kind = CLI_DATA_TOKENS;
     if (options->data.count == 1 && strcmp(first, "random") == 0) *kind = CLI_DATA_RANDOM;
@@ -53,7 +53,7 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
     const char *validation = validation_path(run_options);
     cgp_token_options options = cgp_token_options_default();
     options.sequence = sequence;
-    options.vocab = vocab < options.vocab ? vocab : options.vocab; /* 16 bits */
+    options.vocab = vocab < options.vocab ? vocab : options.vocab; /* of 16 bits */
     options.validation_fraction = validation ? 0 : run_options->validation_fraction;
     options.validation_paths = validation ? &validation : NULL;
     options.n_validation_paths = validation ? 1 : 0;
@@ -61,15 +61,15 @@ static cgp_status open_tokens(cgp_data **out, const cli_run_options *run_options
     return cgp_data_tokens(out, run_options->data.values, run_options->data.count, &options);
 }
 
-/* --- what the model takes --- */
+/* --- the model's inputs --- */
 
-/* The last size of the output: the vocabulary, or the classes. */
+/* Return the last dimension of the output: vocab, or classes. */
 static int64_t logits_of(const cgp_model *model) {
     const cgp_shape shape = cgp_model_output_shape(model);
     return shape.rank > 0 ? shape.dims[shape.rank - 1] : 0;
 }
 
-/* Refuse a model that takes no rows of tokens. */
+/* Refuse a model whose input is no sequence of tokens. */
 static cgp_status expect_tokens(const cli_run_options *options, const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     const cgp_dtype dtype = cgp_model_input_dtype(model, 0);
@@ -146,14 +146,14 @@ cgp_status cli_data_open(cgp_data **out, const cli_run_options *options,
 cli_data_units cli_data_units_of(const cgp_model *model) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     if (cgp_model_input_dtype(model, 0) == CGP_I32)
-        return (cli_data_units){"tokens", "tok", "windows", cgp_shape_count(&shape)};
-    return (cli_data_units){"images", "img", "images", 1};
+        return (cli_data_units){"tokens", "tok", "sequences", "windows",
+                                cgp_shape_count(&shape)};
+    return (cli_data_units){"images", "img", "images", "images", 1};
 }
 
 /* --- paths --- */
 
-/* With "images:" or the like in front of it as before. NULL if the path is no UTF-8, which JSON
- * cannot hold. */
+/* Make the path absolute, behind "images:" or the like. NULL if it is no UTF-8, which JSON cannot hold. */
 static json_t *absolute(const char *text) {
     const char *path =
         cli_images_kind_of(text) >= CLI_DATA_SHAPES ? cli_images_rest(text) : text;

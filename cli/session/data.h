@@ -7,7 +7,7 @@
 
 #include "options/options.h"
 
-/* Those of images come last. */
+/* Kinds of images come last. */
 typedef enum cli_data_kind {
     CLI_DATA_TEXT,
     CLI_DATA_TOKENS,
@@ -19,25 +19,26 @@ typedef enum cli_data_kind {
     CLI_DATA_IMAGES
 } cli_data_kind;
 
-/* Tell the kind by the names: ".bin" ends a token file's. Fails with CGP_EINVAL if they mix, or if
- * options do not go with the kind. */
+/* Find the kind by the names: a token file's ends in ".bin". Fails with CGP_EINVAL if kinds mix, or if options do not go with the
+ * kind. */
 CGP_MUST_CHECK cgp_status cli_data_kind_of(const cli_run_options *run_options,
                                            cli_data_kind *kind);
 
-/* Open the data for what the model takes, and refuse data that it does not take. */
+/* Open the data for the inputs of the model, and refuse data that they do not take. */
 CGP_MUST_CHECK cgp_status cli_data_open(cgp_data **out, const cli_run_options *run_options,
                                         const cgp_model *model);
 
-/* Words for messages: what a sample is made of ("tokens", "images"; "tok", "img"), how many of them it is, what a
- * sample is ("windows", "images"). */
+/* The units of messages: those in a sample ("tokens", "images"; "tok", "img"), their number, and the sample ("sequences",
+ * "images"). */
 typedef struct cli_data_units {
     const char *name, *short_name, *sample;
+    const char *key; /* of the sample in JSON */
     int64_t per_sample;
 } cli_data_units;
 
 cli_data_units cli_data_units_of(const cgp_model *model);
 
-/* Put the paths of --data and --validation into `options` as they are from anywhere. */
+/* Set the paths of --data and --validation in `options`, absolute. */
 void cli_data_json(json_t *options, const cli_run_options *run_options);
 
 #endif

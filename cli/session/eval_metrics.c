@@ -30,49 +30,49 @@ bool cli_has_eval_metrics(const cgp_model *model) {
     return has_labels(model) || has_masks(model);
 }
 
-/* --- counting --- */
+/* --- sums --- */
 
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count) {
     const cgp_shape shape = cgp_model_output_shape(model);
     const int64_t each = cgp_shape_count(&shape);
     if (has_labels(model))
-        cgp_topk_add(&sums->hits, output, targets, count, each);
+        cgp_topk_add(&sums->topk, output, targets, count, each);
     else
-        cgp_iou_add(&sums->overlap, output, targets, count * each);
+        cgp_iou_add(&sums->iou, output, targets, count * each);
 }
 
 cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums) {
-    cli_eval_metrics scores = cli_no_eval_metrics;
-    const double n = (double)sums->samples, hits = (double)sums->hits.samples;
-    scores.samples = sums->samples;
-    if (sums->samples > 0) scores.loss = sums->loss / n;
-    if (sums->hits.samples > 0) {
-        scores.top1 = (double)sums->hits.top1 / hits;
-        scores.top5 = (double)sums->hits.top5 / hits;
+    cli_eval_metrics metrics = cli_no_eval_metrics;
+    const double n = (double)sums->samples, labelled = (double)sums->topk.samples;
+    metrics.samples = sums->samples;
+    if (sums->samples > 0) metrics.loss = sums->loss / n;
+    if (sums->topk.samples > 0) {
+        metrics.top1 = (double)sums->topk.top1 / labelled;
+        metrics.top5 = (double)sums->topk.top5 / labelled;
     }
-    if (sums->overlap.either > 0) scores.iou = cgp_iou_value(&sums->overlap);
-    return scores;
+    if (sums->iou.either > 0) metrics.iou = cgp_iou_value(&sums->iou);
+    return metrics;
 }
 
-/* --- telling --- */
+/* --- output --- */
 
-void cli_eval_metrics_text(const cli_eval_metrics *scores, char *text, size_t size) {
+void cli_eval_metrics_text(const cli_eval_metrics *metrics, char *text, size_t size) {
     *text = '\0';
-    if (scores->samples == 0) return;
-    snprintf(text, size, "  val %.4f", cli_plain(scores->loss));
+    if (metrics->samples == 0) return;
+    snprintf(text, size, "  val %.4f", cli_plain(metrics->loss));
     const size_t used = strlen(text);
-    if (!isnan(scores->top1))
-        snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * scores->top1);
-    if (!isnan(scores->iou)) snprintf(text + used, size - used, "  IoU %.3f", scores->iou);
+    if (!isnan(metrics->top1))
+        snprintf(text + used, size - used, "  top-1 %.1f %%", 100 * metrics->top1);
+    if (!isnan(metrics->iou)) snprintf(text + used, size - used, "  IoU %.3f", metrics->iou);
 }
 
-void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *scores) {
-    if (scores->samples == 0) return;
-    json_object_set_new(object, "validation_loss", cli_real_json(scores->loss));
-    if (!isnan(scores->top1)) {
-        json_object_set_new(object, "top1", cli_real_json(scores->top1));
-        json_object_set_new(object, "top5", cli_real_json(scores->top5));
+void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *metrics) {
+    if (metrics->samples == 0) return;
+    json_object_set_new(object, "validation_loss", cli_real_json(metrics->loss));
+    if (!isnan(metrics->top1)) {
+        json_object_set_new(object, "top1", cli_real_json(metrics->top1));
+        json_object_set_new(object, "top5", cli_real_json(metrics->top5));
     }
-    if (!isnan(scores->iou)) json_object_set_new(object, "iou", cli_real_json(scores->iou));
+    if (!isnan(metrics->iou)) json_object_set_new(object, "iou", cli_real_json(metrics->iou));
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* eval_metrics.h -- how often a model is right on the validation split. */
+/* eval_metrics.h -- loss, top-k accuracy and IoU on the validation split. */
 #ifndef CGPIPE_CLI_EVAL_METRICS_H
 #define CGPIPE_CLI_EVAL_METRICS_H
 
@@ -8,38 +8,39 @@
 #include <jansson.h>
 #include <stdio.h>
 
-/* Means over the validation split; NaN: not known, not of this kind of model, or indeed no number. */
+/* Means over the validation split; NaN: unknown, not of this kind of model, or not finite. */
 typedef struct cli_eval_metrics {
     int64_t samples; /* 0: there was no validation */
     double loss;
-    double top1, top5; /* shares, of labelled images */
+    double top1, top5; /* fractions, of labelled images */
     double iou;        /* of masks */
 } cli_eval_metrics;
 
 extern const cli_eval_metrics cli_no_eval_metrics;
 
-/* What is counted while batches are evaluated. */
+/* Sums over the batches evaluated so far. */
 typedef struct cli_eval_sums {
     int64_t samples;
     double loss; /* sum over samples */
-    cgp_topk hits;
-    cgp_iou overlap;
+    cgp_topk topk;
+    cgp_iou iou;
 } cli_eval_sums;
 
-/* Tell whether predictions say more than the loss: the output is logits [classes] and the target
- * labels [1], or the output is logits of a mask, of the target's shape. */
+/* Tell whether a model has metrics beside the loss: the output is logits [classes] and the target labels [1], or the output is
+ * logits of a mask, of the target's shape. */
 bool cli_has_eval_metrics(const cgp_model *model);
 
-/* Add a batch of `count` samples: predictions and targets as the model has them. */
+/* Add a batch of `count` samples: the model's outputs and targets. */
 void cli_eval_sums_add(cli_eval_sums *sums, const cgp_model *model, const float *output,
                        const void *targets, int64_t count);
 
+/* Return the means. */
 cli_eval_metrics cli_eval_metrics_of(const cli_eval_sums *sums);
 
-/* "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */
-void cli_eval_metrics_text(const cli_eval_metrics *scores, char *text, size_t size);
+/* Write "  val 0.1234  top-1 95.2 %"; "" if there was no validation. */
+void cli_eval_metrics_text(const cli_eval_metrics *metrics, char *text, size_t size);
 
-/* Add validation_loss (null where it is not finite), top1, top5, iou, as far as they are known. */
-void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *scores);
+/* Add validation_loss (null where it is not finite), and top1, top5, iou if known. */
+void cli_eval_metrics_json(json_t *object, const cli_eval_metrics *metrics);
 
 #endif

@@ -2,7 +2,7 @@
 /* images.c -- see images.h.
  *
  *     shapes    shapes:size=64,masks=1,validation=500
- *     cifar10:FOLDER   cifar100:FOLDER   mnist:FOLDER   images:FOLDER */
+ *     cifar10:DIR   cifar100:DIR   mnist:DIR   images:DIR */
 #include "session/images.h"
 
 #include "common.h"
@@ -75,21 +75,21 @@ static cgp_status parse_shapes(cgp_shapes_options *options, const char *text) {
     return CGP_OK;
 }
 
-/* --- what does not go together --- */
+/* --- combinations --- */
 
 static cgp_status only_for_images(const char *option, const char *expected, const char *got) {
     return cgp_fail(CGP_EINVAL, "--%s: expected --data %s, got %s", option, expected, got);
 }
 
-cgp_status cli_images_resolve(const cli_run_options *options, cli_data_kind kind) {
+cgp_status cli_images_check(const cli_run_options *options, cli_data_kind kind) {
     const char *data = options->data.values[0];
     const bool cifar = kind == CLI_DATA_CIFAR10 || kind == CLI_DATA_CIFAR100;
     if (options->strict && kind != CLI_DATA_IMAGES)
-        return only_for_images("strict", "images:FOLDER", data);
+        return only_for_images("strict", "images:DIR", data);
     if (options->plain && kind != CLI_DATA_IMAGES && !cifar)
-        return only_for_images("plain", "images:FOLDER or cifar10:FOLDER", data);
+        return only_for_images("plain", "images:DIR or cifar10:DIR", data);
     if (cli_option_given(options, CLI_OPTION_WORKERS) && kind != CLI_DATA_IMAGES)
-        return only_for_images("workers", "images:FOLDER", data);
+        return only_for_images("workers", "images:DIR", data);
     if (kind < CLI_DATA_SHAPES) return CGP_OK;
     if (options->data.count > 1)
         return cgp_fail(CGP_EINVAL, "--data %s: stands alone, got %s too", data,
@@ -107,7 +107,7 @@ cgp_status cli_images_resolve(const cli_run_options *options, cli_data_kind kind
 
 /* --- opening --- */
 
-/* Side of the model's images; `otherwise` if it takes none. */
+/* Return the side of the model's images; `otherwise` if it takes none. */
 static int64_t side_of(const cgp_model *model, int64_t otherwise) {
     const cgp_shape shape = cgp_model_input_shape(model, 0);
     return shape.rank == 3 ? shape.dims[0] : otherwise;
@@ -138,7 +138,7 @@ static bool is_directory(const char *path) {
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
 }
 
-/* "root/name", owned by the settings. */
+/* Return "root/name", owned by the run options. */
 static char *inside(cli_run_options *options, const char *root, const char *name) {
     const size_t size = strlen(root) + strlen(name) + 2;
     char *path = cli_run_options_keep(options, cli_calloc(size, 1));
@@ -146,7 +146,7 @@ static char *inside(cli_run_options *options, const char *root, const char *name
     return path;
 }
 
-/* A directory with the directories train and val is ImageNet's: each is a directory of classes. */
+/* A directory with the directories train and val has ImageNet's layout: each is a directory of classes. */
 static cgp_status open_directory(cgp_data **out, const cli_run_options *run_options,
                                  const cgp_model *model) {
     cli_run_options resolved = {0};

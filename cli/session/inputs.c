@@ -14,12 +14,12 @@ static uint32_t draw(uint64_t *state) {
     return (uint32_t)((z ^ (z >> 31)) >> 40);
 }
 
-static void *draw_data(cgp_dtype type, int64_t count, int64_t high, uint64_t *state) {
+static void *draw_data(cgp_dtype type, int64_t count, int64_t upper_bound, uint64_t *state) {
     void *data = cli_calloc((size_t)count, cgp_dtype_bytes(type));
     for (int64_t i = 0; i < count; i++) {
         const uint32_t number = draw(state);
         if (type == CGP_I32)
-            ((int32_t *)data)[i] = (int32_t)(number % (uint64_t)high);
+            ((int32_t *)data)[i] = (int32_t)(number % (uint64_t)upper_bound);
         else
             ((float *)data)[i] = (float)number * 0x1p-24f;
     }
@@ -29,7 +29,7 @@ static void *draw_data(cgp_dtype type, int64_t count, int64_t high, uint64_t *st
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
                      uint64_t seed) {
     const cgp_shape output = cgp_model_output_shape(model);
-    const int64_t high = output.rank > 0 ? output.dims[output.rank - 1] : 1;
+    const int64_t upper_bound = output.rank > 0 ? output.dims[output.rank - 1] : 1;
     uint64_t state = seed;
     *inputs = (cli_inputs){0};
     for (int k = 0; k < cgp_model_inputs(model) && k < CLI_INPUTS; k++) {
@@ -40,7 +40,8 @@ void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples
         cgp_tensor *tensor = &inputs->tensors[k];
         tensor->dtype = cgp_model_input_dtype(model, k);
         tensor->shape = cgp_shape_make(shape.rank + 1, dims);
-        tensor->data = draw_data(tensor->dtype, cgp_shape_count(&tensor->shape), high, &state);
+        tensor->data =
+            draw_data(tensor->dtype, cgp_shape_count(&tensor->shape), upper_bound, &state);
         inputs->pointers[inputs->count++] = tensor;
     }
 }

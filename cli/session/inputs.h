@@ -13,8 +13,8 @@ typedef struct cli_inputs {
     int count;
 } cli_inputs;
 
-/* Draw every input of the model: numbers in 0 .. 1; integers below the last dimension of the
- * output, which is the classes of a classifier, or the vocabulary. Release it. */
+/* Draw every input of the model: numbers in 0 .. 1; integers below the last dimension of the output, which is the classes of a
+ * classifier, or the vocab. Release it. */
 void cli_inputs_draw(cli_inputs *inputs, const cgp_model *model, int64_t samples,
                      uint64_t seed);
 void cli_inputs_release(cli_inputs *inputs);

@@ -12,7 +12,7 @@ cgp_status cli_model_parse(cgp_model_spec *spec, const char *text, int64_t vocab
     return cgp_model_spec_parse(spec, text);
 }
 
-/* The field of the model's options, NULL if it has no dropout. */
+/* Return the dropout in the model's options, NULL if it has none. */
 static double *dropout_of(cgp_model_spec *spec) {
     if (spec->kind == CGP_MODEL_GPT2) return &spec->gpt2.dropout;
     return spec->kind == CGP_MODEL_UNET ? &spec->unet.dropout : NULL;

@@ -36,7 +36,7 @@ char *cli_published_directory(const char *path) {
     const char *slash = strrchr(path, '/');
     size_t length = strlen(path);
     if (!is_directory(path)) length = slash ? (size_t)(slash - path) : 0;
-    if (slash == path && length == 0) length = 1; /* the slash of the root stays */
+    if (slash == path && length == 0) length = 1; /* keep the slash of the root */
     char *directory = cli_calloc(length + 2, 1);
     if (length == 0) return strcpy(directory, ".");
     return memcpy(directory, path, length);
@@ -57,16 +57,17 @@ cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]) {
 
 bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-    double shares[3];
+    double dropouts[3];
     char *path = config_of(directory);
     json_t *config = json_load_file(path, 0, NULL);
     for (int i = 0; i < 3; i++) {
-        const json_t *share = json_object_get(config, keys[i]);
-        shares[i] = share ? json_number_value(share) : 0.1; /* as transformers has it */
+        const json_t *dropout = json_object_get(config, keys[i]);
+        dropouts[i] =
+            dropout ? json_number_value(dropout) : 0.1; /* the default of transformers */
     }
-    snprintf(text, CLI_DROPOUTS_TEXT, "%s %g, %s %g, %s %g", keys[0], shares[0], keys[1],
-             shares[1], keys[2], shares[2]);
+    snprintf(text, CLI_DROPOUTS_TEXT, "%s %g, %s %g, %s %g", keys[0], dropouts[0], keys[1],
+             dropouts[1], keys[2], dropouts[2]);
     json_decref(config);
     free(path);
-    return shares[0] != shares[1] || shares[0] != shares[2];
+    return dropouts[0] != dropouts[1] || dropouts[0] != dropouts[2];
 }

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* published.h -- what a directory tells of the published weights in it. Shapes tell neither the number of heads nor the
- * form of GELU; config.json does. */
+/* published.h -- the config.json beside published weights. Their shapes determine neither the number of heads nor the form of
+ * GELU; it does. */
 #ifndef CGPIPE_CLI_PUBLISHED_H
 #define CGPIPE_CLI_PUBLISHED_H
 
 #include "session/model.h"
 
-/* The directory of weights: `path` itself, or the one that the file `path` is in. Owned by the caller. */
+/* Return the directory of weights: `path` itself, or the one that has the file `path`. Owned by the caller. */
 char *cli_published_directory(const char *path);
 
-/* Write the text of the GPT-2 that config.json in the directory of `path` tells, "" if there is no config.json. */
+/* Write the spec of the GPT-2 in config.json in the directory of `path`, "" if there is no config.json. */
 CGP_MUST_CHECK cgp_status cli_published_model(const char *path, char text[CLI_MODEL_SPEC]);
 
 #define CLI_DROPOUTS_TEXT 128
 
-/* Tell whether the shares of dropout in a directory's config.json, which cgp_huggingface_read() took, are not all one; `text`
- * is then "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
+/* Tell whether the dropouts in a directory's config.json, which cgp_huggingface_read() accepted, differ; `text` is then
+ * "resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0". */
 bool cli_published_dropouts_differ(const char *directory, char text[CLI_DROPOUTS_TEXT]);
 
 #endif

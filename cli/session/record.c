@@ -101,7 +101,7 @@ static json_t *devices_json(const cgp_plan *plan) {
     return devices;
 }
 
-/* `changed`: taken over; NULL at the first start. */
+/* Make the entry of a start. Takes `changed` over; NULL at the first start. */
 static json_t *start_json(const cli_session *session, int64_t step, json_t *changed) {
     json_t *start = json_object(), *given = json_object();
     char date[32] = "";
@@ -171,7 +171,7 @@ void cli_record_note(json_t *note, const json_t *record) {
     json_object_set_new(note, "starts", json_integer(cli_record_starts(record)));
 }
 
-/* The options of a checkpoint with those that later starts changed. NULL: one does not say what it changed. Owned. */
+/* Return the options of a checkpoint with those that later starts changed. NULL: a start has no list of changes. Owned. */
 static json_t *expected_options(const json_t *record, const json_t *note) {
     json_t *expected = json_copy(json_object_get(note, "options"));
     const json_t *starts = json_object_get(record, "starts");

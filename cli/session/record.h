@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* record.h -- run.json: what a run is, so that it can go on without being told again:
+/* record.h -- run.json, from which --resume takes a run's options:
  *
- *     model      its text, all sizes written out
+ *     model      its spec, all sizes written out
  *     options    the value of every option that --resume takes over
- *     versions   of cgpipe and of what it ran on
+ *     versions   of cgpipe, the compiler, jansson and the system
  *     devices    their names
  *     starts     a list: step and date of each start, the options given, those that it changed, the devices
  *
- * A checkpoint's note holds model and options as well, and how many starts there were (cli_record_note()): what somebody edits
- * here afterwards is found, and what a later start was given is not taken for that. */
+ * A checkpoint's note has model and options as well, and the number of starts (cli_record_note()): so a later edit of run.json is
+ * found, and an option that a later start changed is no edit. */
 #ifndef CGPIPE_CLI_RECORD_H
 #define CGPIPE_CLI_RECORD_H
 
@@ -17,34 +17,34 @@
 #include "session/run_directory.h"
 #include "session/session.h"
 
-/* Read run.json. `*record` is the caller's. */
+/* Read run.json. The caller owns *record. */
 CGP_MUST_CHECK cgp_status cli_record_read(const cli_run_directory *directory, json_t **record);
 
 /* Parse a checkpoint's note. The caller owns it; NULL: it is no JSON, or too large for cgpipe's. */
 json_t *cli_note_read(const char *text);
 
-/* Return its model, borrowed from the record. */
+/* Return the model of a record or note, borrowed from it. */
 const char *cli_record_model(const json_t *record);
 
-/* How often it was started: 0 for weights that were converted. */
+/* Return the number of starts: 0 for converted weights. */
 int cli_record_starts(const json_t *record);
 
-/* Write it for a start from `step`; `before` is the record so far, NULL if there is none. *written: the new one, owned by the
- * caller. */
+/* Write run.json for a start from `step`; `before` is the record so far, NULL if there is none. The caller owns *written, the new
+ * one. */
 CGP_MUST_CHECK cgp_status cli_record_write(const cli_run_directory *directory,
                                            const json_t *before, const cli_session *session,
                                            int64_t step, json_t **written);
 
-/* Add what the record says of the options to a checkpoint's note. */
+/* Add the record's options and number of starts to a checkpoint's note. */
 void cli_record_note(json_t *note, const json_t *record);
 
-/* Refuse a record that was edited since the checkpoint with this note. *checked: false if that cannot be told, as an older
- * cgpipe wrote one of the two. */
+/* Refuse a record that was edited since the checkpoint with this note. *checked: false if an older cgpipe wrote one of the two,
+ * so that edits cannot be found. */
 CGP_MUST_CHECK cgp_status cli_record_check(const cli_run_directory *directory,
                                            const json_t *record, const json_t *note,
                                            const cli_run_options *options, bool *checked);
 
-/* Write it for weights of a model that nothing was trained with yet. `dropout` 0: that is left to --dropout. */
+/* Write run.json for converted weights, without training so far. `dropout` 0: --dropout determines it. */
 CGP_MUST_CHECK cgp_status cli_record_write_converted(const cli_run_directory *directory,
                                                      const char *model_spec, double dropout);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume.c -- a run that goes on: its options from run.json, its state from a checkpoint.
+/* resume.c -- resume a run: its options from run.json, its state from a checkpoint.
  *
- * A checkpoint carries a note, a JSON text of ours:
+ * A checkpoint carries a note, a JSON text:
  *
  *     position            training samples read
  *     data                their identity (cgp_data_identity)
@@ -9,7 +9,7 @@
  *     threads_per_device, devices, precision, steps      for the warnings below
  *     model, options, starts                             of run.json, which may be edited since
  *
- * What would make other numbers than the run without a stop is refused, or said. */
+ * A change that leads to other numbers than the run without a stop is refused, or printed. */
 #include "session/resume.h"
 
 #include "common.h"
@@ -22,8 +22,8 @@
 
 /* --- options --- */
 
-/* The checkpoint has its own seed and optimizer; data and dropout follow the seed. Weights that were
- * converted have neither, nor are there options but dropout. */
+/* The checkpoint has seed and optimizer; data and dropout follow the seed. Converted weights have neither, and no option but
+ * dropout. */
 static cgp_status check_same(const cli_run *run, const json_t *options) {
     const cli_run_options *run_options = &run->options;
     const json_t *seed = json_object_get(options, "seed");
@@ -127,7 +127,7 @@ cgp_status cli_resume_save(cli_run *run) {
     if (!text) return cgp_fail(CGP_ENOMEM, "checkpoint: out of memory");
     cgp_status status =
         cli_run_directory_save(&run->directory, run->session.pipeline, &options);
-    if (status == CGP_ESTATE) /* gradients do not wait, so it is the check */
+    if (status == CGP_ESTATE) /* from check_finite: no gradients wait for an update */
         status = cgp_fail(status, "step %" PRId64 ": %s; a smaller --lr or --clip may help",
                           cli_session_steps(&run->session), cgp_message());
     if (status == CGP_OK) run->saved = cli_session_steps(&run->session);
@@ -135,9 +135,9 @@ cgp_status cli_resume_save(cli_run *run) {
     return status;
 }
 
-/* --- what is different --- */
+/* --- differences --- */
 
-/* Rounding may differ, but nothing else does. */
+/* These change rounding and nothing else. */
 static void warn_rounding(const cli_run *run, const json_t *note, const json_t *now) {
     const json_int_t before = json_integer_value(json_object_get(note, "microbatch"));
     const json_int_t after = json_integer_value(json_object_get(now, "microbatch"));
@@ -166,13 +166,14 @@ static void warn_numbers(const cli_run *run, const json_t *note) {
                 "warning      batch: %lld before, %lld now: other steps from here on\n",
                 (long long)batch, (long long)options->batch);
     if (strcmp(precision ? precision : "f32", options->precision) !=
-        0) /* older notes are of f32 */
+        0) /* older notes have none: f32 */
         fprintf(run->out,
                 "warning      precision: %s before, %s now: other rounding from here on\n",
                 precision ? cli_shown(precision) : "f32", options->precision);
     if (steps != options->steps && strcmp(options->lr_schedule, "cosine") == 0)
         fprintf(run->out,
-                "warning      steps: %lld before, %lld now: the rate follows another cosine\n",
+                "warning      steps: %lld before, %lld now: the learning rate follows another "
+                "cosine\n",
                 (long long)steps, (long long)options->steps);
 }
 
@@ -195,7 +196,7 @@ static cgp_status check_data(cli_run *run, const json_t *note) {
         run->identity, before ? before : "?");
 }
 
-/* Of cgpipe convert: weights that have seen no data yet. */
+/* Tell whether cgpipe convert wrote the note: no data were read yet. */
 static bool is_converted(const json_t *note) {
     static const char ours[] = "cgpipe ";
     const char *program = json_string_value(json_object_get(note, "program"));
@@ -204,7 +205,7 @@ static bool is_converted(const json_t *note) {
            json_integer_value(json_object_get(note, "position")) == 0;
 }
 
-/* run.json is the one record of a run; each checkpoint knows what it said. */
+/* Each checkpoint has a copy of run.json's options. */
 static cgp_status check_record(const cli_run *run, const json_t *note) {
     bool checked = false;
     CGP_TRY(cli_record_check(&run->directory, run->before, note, &run->options, &checked));

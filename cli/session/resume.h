@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* resume.h -- a run in its directory: what a start takes over, loads and saves. */
+/* resume.h -- a run in its directory: take options over, load and save checkpoints. */
 #ifndef CGPIPE_CLI_RESUME_H
 #define CGPIPE_CLI_RESUME_H
 

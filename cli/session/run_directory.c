@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run_directory.c -- see directory.h. */
+/* run_directory.c -- see run_directory.h. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* O_PATH */
 #endif
@@ -21,7 +21,7 @@
 
 #define LATEST "latest"
 #define FRESH ".new"
-#define LARGEST_STEP INT64_C(999999999999999999) /* that the library names */
+#define LARGEST_STEP INT64_C(999999999999999999) /* the library's limit */
 
 /* --- names --- */
 
@@ -32,7 +32,7 @@ static char *join(const char *directory, const char *name) {
     return path;
 }
 
-/* Opened or not, the caller sees by `fd`. */
+/* Set the names; `fd` is the directory's, or -1 with errno. */
 static void name_files(cli_run_directory *directory, const char *path, int fd) {
     *directory = (cli_run_directory){.path = path, .fd = fd, .reason = fd < 0 ? errno : 0};
     directory->record = join(path, CLI_RECORD);
@@ -41,13 +41,13 @@ static void name_files(cli_run_directory *directory, const char *path, int fd) {
     directory->weights = join(path, LATEST "/weights.safetensors");
 }
 
-/* A directory in which names may be looked up but not listed is opened all the same. */
+/* Open a directory, also one whose names can be looked up but not listed. */
 static int open_directory(const char *path) {
     const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 && errno == EACCES ? open(path, O_PATH | O_DIRECTORY | O_CLOEXEC) : fd;
 }
 
-/* NULL if the path is no link. */
+/* Return the target of a link; NULL if the path is none. */
 static char *target_of(const char *path) {
     struct stat info;
     char *plain = join(path, "");
@@ -65,7 +65,7 @@ void cli_run_directory_name(cli_run_directory *directory, const char *path) {
     directory->target = target;
 }
 
-/* The path for the library, which opens the directory anew each time. */
+/* Return the path for the library, which opens the directory at each call. */
 static const char *library_path(const cli_run_directory *directory) {
     return directory->target ? directory->target : directory->path;
 }
@@ -74,9 +74,9 @@ static cgp_status unwritable(const char *path) {
     return cgp_fail(CGP_EIO, "run directory %s: cannot be written (%s)", path, strerror(errno));
 }
 
-/* --- what is there --- */
+/* --- state --- */
 
-/* The directory that `path` will be made in. */
+/* Check the directory that `path` will be made in. */
 static cgp_status check_parent(const char *path) {
     char *parent = strdup(path);
     if (!parent) return cgp_fail(CGP_ENOMEM, "out of memory");
@@ -84,7 +84,7 @@ static cgp_status check_parent(const char *path) {
     while (length > 1 && parent[length - 1] == '/')
         parent[--length] = '\0';
     char *slash = strrchr(parent, '/');
-    if (slash) slash[slash == parent] = '\0'; /* keeps the slash of the root */
+    if (slash) slash[slash == parent] = '\0'; /* keep the slash of the root */
     const char *name = slash ? parent : ".";
     cgp_status status = CGP_OK;
     struct stat info;
@@ -100,8 +100,7 @@ static cgp_status check_parent(const char *path) {
     return status;
 }
 
-/* Two processes in one run would undo each other's steps. Without locks (some network file
- * systems) nobody is kept out. */
+/* Two processes in one run would undo each other's steps. File systems without locks (some network ones) keep no process out. */
 static cgp_status lock(cli_run_directory *directory) {
     if (directory->locked) return CGP_OK;
     if (directory->fd < 0)
@@ -116,14 +115,14 @@ static cgp_status lock(cli_run_directory *directory) {
         directory->path);
 }
 
-/* An entry that cannot be looked at may well be there: opening it says why it cannot. */
+/* An entry whose stat fails may exist: opening it gives the reason. */
 static bool exists(const cli_run_directory *directory, const char *name) {
     struct stat info;
     if (directory->fd < 0) return directory->reason != ENOENT && directory->reason != ENOTDIR;
     return fstatat(directory->fd, name, &info, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT;
 }
 
-/* O_NONBLOCK: a pipe must not make us wait for its other end. */
+/* O_NONBLOCK: do not wait for the other end of a pipe. */
 cgp_status cli_run_directory_open(const cli_run_directory *directory, const char *name,
                                   int flags, int *fd) {
     struct stat info;
@@ -155,7 +154,7 @@ static cgp_status check_file(const cli_run_directory *directory, const char *nam
     return CGP_OK;
 }
 
-/* A copy that followed links has a directory there, which no save could replace. */
+/* A copy of a run that followed links has a directory there, which a save cannot replace. */
 static cgp_status check_latest(const cli_run_directory *directory) {
     struct stat info;
     if (fstatat(directory->fd, LATEST, &info, AT_SYMLINK_NOFOLLOW) != 0 ||
@@ -192,7 +191,7 @@ bool cli_run_directory_has_run(const cli_run_directory *directory) {
            exists(directory, LATEST) || cli_run_directory_newest(directory) != CLI_NO_STEP;
 }
 
-/* The 42 of "step-00000042", as the library writes it; -1: another name. */
+/* Return the 42 of "step-00000042", as the library writes it; -1: another name. */
 static int64_t step_of(const char *name) {
     static const char prefix[] = "step-";
     int64_t step = 0;
@@ -203,7 +202,7 @@ static int64_t step_of(const char *name) {
     return strcmp(name, plain) == 0 ? step : -1;
 }
 
-/* A list of its own, from the beginning. NULL: the directory cannot be read. */
+/* Open a new list of the entries. NULL: the directory cannot be read. */
 static DIR *open_list(const cli_run_directory *directory) {
     const int fd = openat(directory->fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
@@ -211,7 +210,7 @@ static DIR *open_list(const cli_run_directory *directory) {
     return list;
 }
 
-/* The next entry, or NULL at the end and for an error alike: *reason is 0 or errno. */
+/* Return the next entry, NULL at the end and for an error: *reason is 0 or errno. */
 static struct dirent *next_entry(DIR *entries, int *reason) {
     errno = 0;
     struct dirent *entry = readdir(entries);
@@ -234,8 +233,7 @@ int64_t cli_run_directory_newest(const cli_run_directory *directory) {
     return reason ? CLI_STEP_UNKNOWN : newest;
 }
 
-/* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)".
- * Here it is loaded by an option. */
+/* The library names the whole checkpoint before a damaged one, "; step-00000008 is whole (..)". Here --from-step loads it. */
 static cgp_status damaged(void) {
     const char *message = cgp_message(), *other = strstr(message, "; step-");
     const int64_t step = other ? strtoll(other + strlen("; step-"), NULL, 10) : -1;
@@ -275,14 +273,14 @@ static cgp_status undeletable(const cli_run_directory *directory, const char *na
                     strerror(errno));
 }
 
-/* Of a link, the link. */
+/* Delete a file, or a link itself. */
 static cgp_status delete_file(const cli_run_directory *directory, const char *name) {
     if (unlinkat(directory->fd, name, 0) == 0 || errno == ENOENT) return CGP_OK;
     return undeletable(directory, name);
 }
 
-/* Give an entry of `from` a name in `directory` that is no checkpoint's, one that cgp_checkpoint_clean() deletes, with what is in
- * it: never half of a checkpoint under its name. */
+/* Rename an entry of `from` to a name in `directory` that cgp_checkpoint_clean() deletes, so that half of a checkpoint never has
+ * a checkpoint's name. */
 static cgp_status hide(const cli_run_directory *directory, const cli_run_directory *from,
                        const char *name) {
     static unsigned counter;
@@ -299,7 +297,7 @@ static cgp_status hide(const cli_run_directory *directory, const cli_run_directo
     return result == 0 ? CGP_OK : undeletable(from, name);
 }
 
-/* ".cgpipe-<something>.tmp" and the like: what the library writes or deletes under such a name. */
+/* Tell whether the library gives such a name, ".cgpipe-*.tmp" and the like, to entries that it writes or deletes. */
 static bool is_temporary(const char *name) {
     static const char *const endings[] = {".tmp", ".old", ".gone"};
     const char *dot = strrchr(name, '.');
@@ -310,7 +308,7 @@ static bool is_temporary(const char *name) {
     return false;
 }
 
-/* Hide the checkpoints above `step` of `from`, and, with `temporary`, what a killed process left there half done. */
+/* Hide the checkpoints above `step` of `from`, and, with `temporary`, half-done entries of a killed process. */
 static cgp_status hide_after(const cli_run_directory *directory, const cli_run_directory *from,
                              int64_t step, bool temporary) {
     cgp_status status = CGP_OK;
@@ -326,7 +324,7 @@ static cgp_status hide_after(const cli_run_directory *directory, const cli_run_d
     return status == CGP_OK && reason ? unwritable(from->path) : status;
 }
 
-/* Nothing under these names is in anybody's way. */
+/* Entries under these names do no harm, so a failure is a warning. */
 static void delete_hidden(const cli_run_directory *directory) {
     if (cgp_checkpoint_clean(library_path(directory)) != CGP_OK) cli_warn();
 }
@@ -334,7 +332,7 @@ static void delete_hidden(const cli_run_directory *directory) {
 cgp_status cli_run_directory_drop_after(const cli_run_directory *directory, int64_t step) {
     CGP_TRY(hide_after(directory, directory, step, false));
     if (fsync(directory->fd) != 0 && errno != EINVAL) return unwritable(directory->path);
-    delete_hidden(directory); /* never of a checkpoint whose name could come back */
+    delete_hidden(directory); /* after fsync(): no checkpoint gets its name back */
     return CGP_OK;
 }
 
@@ -356,7 +354,7 @@ static int open_fresh(const cli_run_directory *directory) {
     return openat(directory->fd, FRESH, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 }
 
-/* Delete what a conversion that was killed left in .new, by the names that it gives; others stay, and so does .new then. */
+/* Delete the entries of a killed conversion in .new, by the names that it gives; others stay, and .new with them. */
 static cgp_status empty_new(const cli_run_directory *directory,
                             const cli_run_directory *fresh) {
     CGP_TRY(delete_file(fresh, CLI_RECORD));
@@ -416,7 +414,7 @@ static cgp_status move(const cli_run_directory *from, const cli_run_directory *t
                     strerror(errno));
 }
 
-/* A run without run.json is none: that comes when all the rest is on the disk. */
+/* Move run.json, without which the rest is no run, when the rest is on the disk. */
 static cgp_status move_run(const cli_run_directory *from, const cli_run_directory *to) {
     char name[32];
     const int64_t step = cli_run_directory_newest(from);
@@ -439,7 +437,7 @@ cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
     return status;
 }
 
-/* Keeps the message of what failed before. */
+/* Keep the message of an earlier failure. */
 void cli_run_directory_new_abandon(const cli_run_directory *directory,
                                    cli_run_directory *fresh) {
     char *path = (char *)fresh->path, *message = strdup(cgp_message());

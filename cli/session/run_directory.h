@@ -1,17 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* directory.h -- the directory of a run:
+/* run_directory.h -- the directory of a run:
  *
  *     run.json         model, options, versions, devices, starts; at each start (record.h)
  *     metrics.jsonl    one object a step (metrics.h)
- *     step-00000042/   a checkpoint: weights, optimizer state, the place in the data
- *     latest           leads to the newest checkpoint
+ *     step-00000042/   a checkpoint: weights, optimizer state, position in the data
+ *     latest           a link to the newest checkpoint
  *     .new/            a whole run that is about to replace this one
  *
- * One process at a time writes to it: it holds a lock (flock) on the directory, which ends with
- * the process.
+ * One process at a time writes to it, the one that holds a lock (flock) on it; the lock ends with the process.
  *
- * The directory is opened once and may be reached by a link. What is in it is read, written and deleted relative to the
- * descriptor and without following a link, so that nothing outside of it changes; only names that cgpipe gives are deleted. */
+ * The directory is opened once and may be reached by a link. Its entries are read, written and deleted relative to the descriptor
+ * and without following a link, so that nothing outside of it changes; only names that cgpipe gives are deleted. */
 #ifndef CGPIPE_CLI_DIRECTORY_H
 #define CGPIPE_CLI_DIRECTORY_H
 
@@ -19,10 +18,11 @@
 
 typedef struct cli_run_directory {
     const char *path; /* Borrowed, but for a new one. */
-    char *target;     /* where `path` leads as a link, so that this stays one run; else NULL */
-    char *record, *metrics, *latest,
-        *weights;      /* paths in it, for messages; weights: the latest ones */
-    int fd;            /* of the directory; -1: it is not there, or not readable */
+    /* The target of `path` if it is a link, so that a change of the link does not change the run; else NULL. */
+    char *target;
+    /* Paths in it, for messages; weights: of the latest checkpoint. */
+    char *record, *metrics, *latest, *weights;
+    int fd;            /* of the directory; -1: it does not exist or cannot be read */
     int reason;        /* errno of that */
     bool locked, made; /* by this process */
 } cli_run_directory;
@@ -33,8 +33,8 @@ typedef struct cli_run_directory {
 /* Name the files, and open the directory if it is there; changes nothing. Close it in any case. */
 void cli_run_directory_name(cli_run_directory *directory, const char *path);
 
-/* Tell whether a run can be written here, and lock the directory if it exists. Refuses a run.json and a metrics.jsonl that are
- * no regular files. Changes nothing. */
+/* Check that a run can be written here, and lock the directory if it exists. Refuses a run.json and a metrics.jsonl that are no
+ * regular files. Changes nothing. */
 CGP_MUST_CHECK cgp_status cli_run_directory_check(cli_run_directory *directory);
 
 /* Open a regular file of the directory: `flags` of open(). Refuses a link, and waits for no pipe. Without O_CREAT, *fd is -1 if
@@ -46,17 +46,17 @@ CGP_MUST_CHECK cgp_status cli_run_directory_open(const cli_run_directory *direct
 bool cli_run_directory_has_record(const cli_run_directory *directory);
 bool cli_run_directory_has_run(const cli_run_directory *directory);
 
-/* The step of the newest checkpoint by name, whole or not. Step 0 is what cgpipe convert makes. UNKNOWN: the directory cannot be
- * read, errno says why. */
+/* Return the step of the newest checkpoint by name, whole or not; cgpipe convert makes step 0. UNKNOWN: the directory cannot be
+ * read, see errno. */
 enum { CLI_NO_STEP = -1, CLI_STEP_UNKNOWN = -2 };
 int64_t cli_run_directory_newest(const cli_run_directory *directory);
 
-/* cgp_pipeline_load() of a checkpoint; `step` -1: the latest. */
+/* Load a checkpoint with cgp_pipeline_load(); `step` -1: the latest. */
 CGP_MUST_CHECK cgp_status cli_run_directory_load(const cli_run_directory *directory,
                                                  int64_t step, cgp_pipeline *pipeline,
                                                  char **note);
 
-/* cgp_pipeline_save_with() in it. */
+/* Save a checkpoint with cgp_pipeline_save_with(). */
 CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *directory,
                                                  cgp_pipeline *pipeline,
                                                  const cgp_save_options *options);
@@ -64,23 +64,22 @@ CGP_MUST_CHECK cgp_status cli_run_directory_save(const cli_run_directory *direct
 /* Make the directory if it is missing, and lock it. */
 CGP_MUST_CHECK cgp_status cli_run_directory_make(cli_run_directory *directory);
 
-/* Delete the checkpoints of later steps. A process that is killed leaves whole ones only. What has no checkpoint's name any
- * more and still cannot be deleted is a warning. */
+/* Delete the checkpoints of later steps: each is renamed first, so a killed process leaves whole ones only. A renamed one that
+ * cannot be deleted is a warning. */
 CGP_MUST_CHECK cgp_status cli_run_directory_drop_after(const cli_run_directory *directory,
                                                        int64_t step);
 
-/* Delete what killed processes left half done, as far as that goes; the rest is a warning. The directory is locked. */
+/* Delete half-done entries of killed processes; one that cannot be deleted is a warning. The directory is locked. */
 void cli_run_directory_clean(const cli_run_directory *directory);
 
-/* Delete the run: run.json first, without which no process takes the rest for a run. */
+/* Delete the run: run.json first, without which the rest is no run. */
 CGP_MUST_CHECK cgp_status cli_run_directory_clear(const cli_run_directory *directory);
 
-/* Delete run.json and metrics.jsonl of a run that has no checkpoint, as far as that goes; keeps the message of what failed. */
+/* Try to delete run.json and metrics.jsonl of a run without a checkpoint; keeps the message of an earlier failure. */
 void cli_run_directory_undo(const cli_run_directory *directory);
 
-/* A run that is written whole before it takes the place of the one that is there. Begin: name a directory in this one, which
- * is empty and locked. Commit: delete the run and move the new one here, run.json last. Abandon: delete the new one.
- * Commit and abandon close it. */
+/* Write a whole run before it replaces the one that is there. Begin: make a directory inside this one, empty and locked.
+ * Commit: delete the run and move the new one here, run.json last. Abandon: delete the new one. Commit and abandon close it. */
 CGP_MUST_CHECK cgp_status cli_run_directory_new_begin(const cli_run_directory *directory,
                                                       cli_run_directory *fresh);
 CGP_MUST_CHECK cgp_status cli_run_directory_new_commit(const cli_run_directory *directory,
@@ -88,7 +87,7 @@ CGP_MUST_CHECK cgp_status cli_run_directory_new_commit(const cli_run_directory *
 void cli_run_directory_new_abandon(const cli_run_directory *directory,
                                    cli_run_directory *fresh);
 
-/* Close; a directory made in vain is removed. */
+/* Close; an empty directory that this process made is removed. */
 void cli_run_directory_close(cli_run_directory *directory);
 
 #endif

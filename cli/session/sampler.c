@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* sampler.c -- see sampler.h.
  *
- * The window holds the last T tokens at most. While there are fewer, the rest of it is zeros:
- * attention is causal, so nothing after a position changes its logits. */
+ * The input is the last T tokens. While there are fewer, the rest of it is zeros: attention is causal, so later positions do not
+ * change a position's logits. */
 #include "session/sampler.h"
 
 #include "common.h"
@@ -90,7 +90,7 @@ void cli_sampler_release(cli_sampler *s) {
     *s = (cli_sampler){0};
 }
 
-/* splitmix64 (Steele, Lea and Flood 2014), the top 53 bits as a number in [0, 1). */
+/* SplitMix64 (Steele, Lea and Flood 2014), the top 53 bits as a number in [0, 1). */
 static double next_uniform(uint64_t *state) {
     uint64_t z = (*state += 0x9E3779B97F4A7C15u);
     z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9u;
@@ -135,7 +135,7 @@ static int choose(cli_sampler *s, const float *logits, const cli_sampling *sampl
         left -= s->weights[i];
         if (left < 0) return i;
     }
-    return likeliest; /* rounding left something over */
+    return likeliest; /* rounding left a rest */
 }
 
 static void write_byte(const cli_sampling *sampling, int byte) {
@@ -162,7 +162,7 @@ static cgp_status write_token(const cli_sampler *s, const cli_sampling *sampling
     return cgp_fail(CGP_EIO, "sample: the text cannot be written (%s)", strerror(errno));
 }
 
-/* Add a token to the `used` of the window and return the new number; a full one slides. */
+/* Append a token to the `used` ones of the input and return the new number; a full input slides. */
 static int64_t push(cli_sampler *s, int64_t used, int token) {
     if (used == s->sequence) {
         memmove(s->tokens, s->tokens + 1, (size_t)(used - 1) * sizeof *s->tokens);
@@ -172,7 +172,7 @@ static int64_t push(cli_sampler *s, int64_t used, int token) {
     return used + 1;
 }
 
-/* Put the prompt into the window: *used of it. */
+/* Write the prompt to the input: *used tokens of it. */
 static cgp_status push_prompt(cli_sampler *s, const char *prompt, int64_t *used) {
     cgp_token_list list = {0};
     if (s->tokenizer)

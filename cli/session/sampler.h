@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* sampler.h -- draws text from a GPT-2, one forward pass a token: a byte, or what a tokenizer makes of text. */
+/* sampler.h -- sample text from a GPT-2, one forward pass a token: a byte, or a tokenizer's. */
 #ifndef CGPIPE_CLI_SAMPLER_H
 #define CGPIPE_CLI_SAMPLER_H
 
@@ -17,7 +17,7 @@ typedef struct cli_sampler {
     int64_t sequence, vocab;
     int32_t *tokens;          /* [1, T] */
     float *logits;            /* [1, T, V] */
-    double *weights;          /* [2, choices]: weights, and room to sort them */
+    double *weights;          /* [2, choices]: weights, and a copy to sort */
     int choices;              /* tokens that have text */
     cgp_tokenizer *tokenizer; /* Borrowed; NULL: tokens are bytes */
 } cli_sampler;
@@ -32,12 +32,12 @@ typedef struct cli_sampling {
     bool escape; /* write bytes that are not printable as \xHH */
 } cli_sampling;
 
-/* Check prompt and sizes before anything is made. `tokenizer`: as in cli_sampler. */
+/* Check prompt and sizes. `tokenizer`: as in cli_sampler. */
 CGP_MUST_CHECK cgp_status cli_sampling_check(const cli_sampling *sampling,
                                              const cgp_gpt2_options *gpt2,
                                              const cgp_tokenizer *tokenizer);
 
-/* Make model and plan. `*sampler` is cleared first; release it in any case. */
+/* Make model and plan. Clears *sampler first; release it in any case. */
 CGP_MUST_CHECK cgp_status cli_sampler_plan(cli_sampler *sampler, const cgp_gpt2_options *gpt2,
                                            cgp_tokenizer *tokenizer, int threads);
 CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
@@ -45,7 +45,7 @@ CGP_MUST_CHECK cgp_status cli_sampler_start(cli_sampler *sampler);
 /* Copy all parameters from another pipeline of the same model. */
 CGP_MUST_CHECK cgp_status cli_sampler_copy_weights(cli_sampler *sampler, cgp_pipeline *from);
 
-/* Write `length` tokens that go on from the prompt, each as it comes; fewer if a signal asks. */
+/* Write `length` tokens behind the prompt, each as it comes; fewer if a signal comes. */
 CGP_MUST_CHECK cgp_status cli_sampler_run(cli_sampler *sampler, const cli_sampling *sampling);
 
 void cli_sampler_release(cli_sampler *sampler);

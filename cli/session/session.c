@@ -19,7 +19,7 @@ static double or_zero(double value) {
     return isnan(value) ? 0 : value;
 }
 
-/* What the optimizer or the schedule does not have is NaN in the settings. */
+/* Constants that the optimizer or the schedule does not have are NaN in the options. */
 static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     *optim = (cgp_optim){.lr = options->lr,
                          .weight_decay = options->weight_decay,
@@ -42,7 +42,7 @@ static cgp_status make_optim(const cli_run_options *options, cgp_optim *optim) {
     return cgp_optim_check(optim);
 }
 
-/* One name a device, from one for all or one each. The caller frees it; NULL: the default. */
+/* Make a list of one name a device from one name for all or one each. The caller frees it; NULL: the default. */
 static cgp_status expand_devices(const cli_run_options *options, const char ***out) {
     *out = NULL;
     const int devices = (int)options->stages;
@@ -153,7 +153,7 @@ cgp_status cli_session_start(cli_session *session) {
         session->output =
             cli_calloc((size_t)(session->options->batch * cgp_shape_count(&output)),
                        sizeof *session->output);
-    cli_forget_peak_resident();
+    cli_reset_peak_resident();
     session->resident_before = cli_peak_resident_bytes();
     CGP_TRY(cgp_pipeline_create(&session->pipeline, session->plan,
                                 (uint64_t)session->options->seed));
@@ -161,14 +161,14 @@ cgp_status cli_session_start(cli_session *session) {
                                        : CGP_OK;
 }
 
-/* N rows of a shape for one sample. */
+/* Return the shape [count, ...] of a batch. */
 static cgp_shape batch_shape(cgp_shape sample, int64_t count) {
     int64_t dims[CGP_MAX_RANK] = {count};
     memcpy(dims + 1, sample.dims, (CGP_MAX_RANK - 1) * sizeof dims[0]);
     return cgp_shape_make(sample.rank + 1, dims);
 }
 
-/* The first `count` samples of the buffers as the model's two inputs. */
+/* Make the model's two inputs from the first `count` samples of the buffers. */
 static void make_inputs(const cli_session *session, int64_t count, cgp_tensor inputs[2]) {
     for (int i = 0; i < 2; i++)
         inputs[i] = (cgp_tensor){cgp_model_input_dtype(session->model, i),
@@ -197,11 +197,11 @@ static void measure(cli_session *session, double seconds, double loss) {
     free(busy);
 }
 
-/* The library's reason not to update, without the calls that it says are due. */
+/* Return the library's reason to refuse an update, without the calls that it suggests. */
 static cgp_status explain_refusal(const cli_session *session) {
     const char *reason = cgp_message(), *calls = NULL;
     for (const char *at = reason; (at = strstr(at, " ("));
-         at++) /* the last one: a name may have some */
+         at++) /* the last one: names may contain others */
         calls = at;
     return cgp_fail(CGP_ESTATE, "step %" PRId64 ": %.*s (a smaller --lr or --clip may help)",
                     cli_session_steps(session) + 1,
@@ -247,7 +247,7 @@ int64_t cli_session_steps(const cli_session *session) {
     return session->steps_before + session->measures.steps;
 }
 
-/* Add what is to be known of `count` samples from `first` on, at most a mini-batch of them. */
+/* Evaluate `count` samples from `first` on, at most a mini-batch. */
 static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, int64_t count,
                            cli_eval_sums *sums) {
     cgp_tensor inputs[2];
@@ -257,7 +257,7 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, first, count, session->inputs,
                           session->targets));
     CGP_TRY(cgp_pipeline_evaluate(session->pipeline, pointers, 2, &loss));
-    sums->loss += loss * (double)count; /* each sample has as many targets */
+    sums->loss += loss * (double)count; /* all samples have the same number of targets */
     sums->samples += count;
     if (!session->output) return CGP_OK;
     const cgp_tensor output = {
@@ -268,16 +268,16 @@ static cgp_status evaluate(cli_session *session, cgp_data *data, int64_t first, 
 }
 
 cgp_status cli_session_validate(cli_session *session, cgp_data *data, int64_t samples,
-                                cli_eval_metrics *scores) {
+                                cli_eval_metrics *metrics) {
     const int64_t batch = session->options->batch;
     cli_eval_sums sums = {0};
-    *scores = cli_no_eval_metrics;
+    *metrics = cli_no_eval_metrics;
     for (int64_t first = 0; first < samples; first += batch) {
         const int64_t count = samples - first < batch ? samples - first : batch;
         if (cli_stop_signal()) return CGP_OK;
         CGP_TRY(evaluate(session, data, first, count, &sums));
     }
-    *scores = cli_eval_metrics_of(&sums);
+    *metrics = cli_eval_metrics_of(&sums);
     return CGP_OK;
 }
 

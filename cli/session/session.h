@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* session.h -- a model, its plan and its pipeline, made from the settings; and what its
- * steps measured. */
+/* session.h -- a model, its plan and its pipeline, made from the run options; and the measures of its steps. */
 #ifndef CGPIPE_CLI_SESSION_H
 #define CGPIPE_CLI_SESSION_H
 
 #include "session/eval_metrics.h"
 #include "session/model.h"
 
-/* One entry a step, room for all of them. */
+/* One entry a step, for `capacity` steps. */
 typedef struct cli_measures {
     int64_t steps;
-    double *step, *forward, *backward, *bubble; /* seconds; share */
-    double *run;                                /* seconds, without the optimizer */
-    double *gap, *wakeup;                       /* seconds; NaN where there are none */
-    double *busy;                               /* [devices][room] share */
+    double *step, *forward, *backward; /* seconds */
+    double *run;                       /* seconds, without the optimizer */
+    double *gap, *wakeup;              /* seconds; NaN where there are none */
+    double *bubble;                    /* fraction */
+    double *busy;                      /* [devices][capacity] fraction */
     int64_t capacity;
     double loss_first, loss_last;
 } cli_measures;
@@ -27,16 +27,16 @@ typedef struct cli_session {
     cgp_pipeline *pipeline;
     cgp_optim optim;
     void *inputs, *targets; /* [batch, ...] of the model's two inputs */
-    float *output;          /* [batch, ...] of what it predicts, where that is scored */
+    float *output;          /* [batch, ...] of the model's output, if it has eval metrics */
     cli_measures measures;
     cgp_schedule_timeline timeline; /* of the last step, for --trace */
     int64_t steps_before;           /* updates before this process */
     int64_t position;               /* training samples read so far, over all processes */
-    int64_t resident_before;        /* VmHWM before the pipeline was made ... */
-    int64_t resident_growth;        /* ... and how much it grew until the last step */
+    int64_t resident_before;        /* VmHWM before the pipeline was made */
+    int64_t resident_growth;        /* its growth until the last step */
 } cli_session;
 
-/* Make the model alone of what is settled, or the plan of that, or both. `*e` is cleared first;
+/* Make the model of a spec; make model and plan; make the plan of the model made before. The first two clear *session first;
  * release it in any case. */
 CGP_MUST_CHECK cgp_status cli_session_model(cli_session *session,
                                             const cli_run_options *options,
@@ -45,8 +45,8 @@ CGP_MUST_CHECK cgp_status cli_session_plan(cli_session *session, const cli_run_o
                                            const cgp_model_spec *spec);
 CGP_MUST_CHECK cgp_status cli_session_make_plan(cli_session *session);
 
-/* Make the pipeline and room for `settings->steps` measures. With --costs-out its layers are measured, but
- * for the first two steps. */
+/* Make the pipeline, and memory for the measures of --steps. With --costs-out its layers are measured, except in the first two
+ * steps. */
 CGP_MUST_CHECK cgp_status cli_session_start(cli_session *session);
 
 /* Train on a mini-batch: step, update, measure. `loss` may be NULL. */
@@ -57,21 +57,21 @@ CGP_MUST_CHECK cgp_status cli_session_step_on(cli_session *session,
 /* Train on the next mini-batch of `data`, likewise. */
 CGP_MUST_CHECK cgp_status cli_session_step(cli_session *session, cgp_data *data, double *loss);
 
-/* Updates so far, over all processes. */
+/* Return the number of updates, over all processes. */
 int64_t cli_session_steps(const cli_session *session);
 
-/* Loss and scores over the first `samples` of the validation split; all NaN if a signal came. */
+/* Evaluate the first `samples` of the validation split; all NaN if a signal came. */
 CGP_MUST_CHECK cgp_status cli_session_validate(cli_session *session, cgp_data *data,
-                                               int64_t samples, cli_eval_metrics *scores);
+                                               int64_t samples, cli_eval_metrics *metrics);
 
 void cli_session_release(cli_session *session);
 
-/* Bytes over all devices. */
+/* Sum bytes over all devices. */
 int64_t cli_planned_bytes(const cgp_plan *plan);
 int64_t cli_activation_bytes(const cgp_plan *plan);
 int64_t cli_allocated_bytes(const cli_session *session);
 
-/* Medians of all steps but the first two. */
+/* Return medians of all steps but the first two. */
 double cli_measured(const cli_session *session, const double *values);
 double cli_measured_busy(const cli_session *session, int device);
 

@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* [stages] of F, I, W, R in one block. */
+/* Return the costs of F, I, W, R, [4][stages]. */
 static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
                            const cli_costs *costs) {
     const int n = cgp_plan_stages(plan);
@@ -17,10 +17,10 @@ static double *stage_costs(const cgp_plan *plan, cgp_recompute recompute,
         const cgp_plan_stage *stage = cgp_plan_stage_at(plan, j);
         for (int i = stage->first_layer; i < stage->first_layer + stage->layers; i++) {
             const cgp_layer_cost *c = &costs->layer[i];
-            const double redo =
+            const double selective =
                 cgp_recompute_is_selective(recompute) ? c->selective_seconds : 0;
             times[j] += scale * c->forward_seconds;
-            times[n + j] += scale * (c->input_seconds + redo);
+            times[n + j] += scale * (c->input_seconds + selective);
             times[2 * n + j] += scale * c->weight_seconds;
             times[3 * n + j] += scale * c->recompute_seconds;
         }
@@ -35,13 +35,13 @@ cgp_status cli_simulate(const cgp_plan *plan, cgp_recompute recompute, const cli
     double *latency = cli_calloc((size_t)edges, sizeof *latency);
     for (int e = 0; e < edges && costs->bandwidth > 0; e++)
         latency[e] = (double)cgp_plan_edge_at(plan, e).bytes / costs->bandwidth;
-    const cgp_schedule_costs given = {.forward = times,
+    const cgp_schedule_costs stage = {.forward = times,
                                       .backward_input = times + n,
                                       .backward_weight = times + 2 * n,
                                       .recompute = times + 3 * n,
                                       .latency = latency};
     cgp_schedule_timeline timeline = {0};
-    const cgp_status status = cgp_schedule_simulate(cgp_plan_schedule(plan), &given, &timeline);
+    const cgp_status status = cgp_schedule_simulate(cgp_plan_schedule(plan), &stage, &timeline);
     if (status == CGP_OK) *seconds = timeline.makespan;
     if (status == CGP_OK && bubble) *bubble = timeline.bubble_makespan;
     cgp_schedule_timeline_release(&timeline);

@@ -66,7 +66,7 @@ run sample run --prompt '#$' --length 20 --temperature 0
 check "sample: exit code 0" exits 0
 cp "$out" sampled
 run sample run-gpt2-bf16 --weights "$weights/gpt2" --prompt '#$' --length 20 --temperature 0
-check "sample --weights FOLDER: the same text" cmp -s "$out" sampled
+check "sample --weights DIR: the same text" cmp -s "$out" sampled
 
 cp -R "$weights/gpt2" erf && sed -i 's/gelu_new/gelu/' erf/config.json
 fails 1 "erf: expected the model $gpt2 of the run, got ${gpt2%,gelu=tanh}" sample run --weights erf --prompt '#'
@@ -79,7 +79,7 @@ check "sample --weights FILE beside its config.json: the same text" cmp -s "$out
 run train $model --data text.txt --batch 4 --steps 1 --run another
 cp -R "$weights/gpt2" another/latest/published
 run sample run --weights another/latest/published --prompt '#$' --length 20 --temperature 0
-check "sample --weights FOLDER in a checkpoint of another model: the same text" cmp -s "$out" sampled
+check "sample --weights DIR in a checkpoint of another model: the same text" cmp -s "$out" sampled
 rm -r another
 fails 2 "--model: expected ${gpt2%,gelu=tanh}, as config.json beside erf/model.safetensors says, got $gpt2" \
     convert erf/model.safetensors to --model $gpt2
@@ -92,7 +92,7 @@ cp -R "$weights/gpt2" shares && sed -i 's/"attn_pdrop": 0.1/"attn_pdrop": 0.25/'
 run convert shares shares-run
 check "shares of dropout that differ: none is taken" has "dropout      0" "$out"
 check "shares of dropout that differ: told, with the way out" \
-    has "warning      dropout: resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25 in config.json, there is one share here (train --dropout P)" "$out"
+    has "warning      dropout: resid_pdrop 0.1, embd_pdrop 0.1, attn_pdrop 0.25 in config.json, there is one probability here (train --dropout P)" "$out"
 
 LC_ALL=C awk 'BEGIN { for (i = 0; i < 600; i++) { printf "%c", 1 + i * 7 % 52; printf "%c", 0 } }' >tokens.bin
 train() { run train --resume --run "$1" --data tokens.bin --validation 0.2 --steps 3 --batch 4 --chunks 2 --json "$1.json" "${@:2}"; }

@@ -197,13 +197,13 @@ check "resumed --devices 3" grep -qx 'changed      --stages 2 -> 3, --steps 2 ->
 
 cp text.txt second.txt
 size() { jq -r '.options.data | length' "$1/run.json"; }
-windows() { sed -n 's/^data  *\([0-9,]*\) windows.*/\1/p' "$out" | tr -d ,; }
+sequences() { sed -n 's/^data  *\([0-9,]*\) sequences.*/\1/p' "$out" | tr -d ,; }
 run train $model --data text.txt $small --validation 0 --run d1
-one=$(windows)
+one=$(sequences)
 for words in "--data text.txt second.txt" "--data text.txt --data second.txt" "--data=text.txt second.txt" \
     "--data text.txt --steps 2 --data=second.txt"; do
     run train $model $words $small --validation 0 --run d2 --overwrite
-    check "$words: both" test "$(windows)" -ge $((2 * one))
+    check "$words: both" test "$(sequences)" -ge $((2 * one))
     check "$words: both are the run's" test "$(size d2)" = 2
     run train --resume --run d2 --steps 3
     check "$words: resumed with both" test "$code$(size d2)" = 02

@@ -16,9 +16,9 @@ fails 2 "--validation: cannot be with shapes, which has its own (shapes:validati
     train $model --data shapes --validation 0.2
 fails 2 "--validation: cannot be with mnist:d, which has its own (the files of its test set)" \
     train $model --data mnist:d --validation text.txt
-fails 2 "--strict: expected --data images:FOLDER, got text.txt" train $model --data text.txt --strict
-fails 2 "--workers: expected --data images:FOLDER, got shapes" train $model --data shapes --workers 3
-fails 2 "--plain: expected --data images:FOLDER or cifar10:FOLDER, got mnist:d" \
+fails 2 "--strict: expected --data images:DIR, got text.txt" train $model --data text.txt --strict
+fails 2 "--workers: expected --data images:DIR, got shapes" train $model --data shapes --workers 3
+fails 2 "--plain: expected --data images:DIR or cifar10:DIR, got mnist:d" \
     train $model --data mnist:d --plain
 
 # --- files that are not there ---

@@ -31,7 +31,7 @@ check "... and training goes on from it with a smaller rate" exits 0
 
 run train $small --optimizer sgd --lr 1e5 --steps 3 --evaluate-every 3 --run lost --json lost.json
 check "weights that are finite and useless: exit code 0" exits 0
-check "... their validation is printed" grep -q "^validation   loss nan over 2 windows" "$out"
+check "... their validation is printed" grep -q "^validation   loss nan over 2 sequences" "$out"
 check "... and null in the JSON" grep -q '"validation_loss": null' lost.json
 check "... and in the metrics" has '"validation_loss":null}' lost/metrics.jsonl
 

@@ -352,13 +352,13 @@ check "--overwrite: new weights" test "$before" != "$(find one -type f -exec sha
 
 run train $model,vocab=300 --data random --batch 4 --steps 2 --run random
 check "train --data random: exit code 0" exits 0
-windows() { sed -n 's/^data  *\([0-9,]*\) windows.*/\1/p' "$out" | tr -d ,; }
+sequences() { sed -n 's/^data  *\([0-9,]*\) sequences.*/\1/p' "$out" | tr -d ,; }
 run train $model --data text.txt --batch 8 --steps 1 --run joined --validation 0
-single=$(windows)
+single=$(sequences)
 run train $model --data text.txt text.txt --data text.txt --batch 8 --steps 1 --run joined \
     --validation 0 --overwrite
-check "train: several texts are joined" test "$(windows)" -ge $((3 * single))
-check "train: nothing is added between them" test "$(windows)" -le $((3 * single + 3))
+check "train: several texts are joined" test "$(sequences)" -ge $((3 * single))
+check "train: nothing is added between them" test "$(sequences)" -le $((3 * single + 3))
 run train $model --data text.txt --batch 8 --steps 1 --run noval --validation 0 --sample 40
 check "train --validation 0: no validation" test -z "$(grep "^validation" "$out")"
 check "train --sample 40" has "sample of 40 characters" "$out"
@@ -502,7 +502,7 @@ check "bench memory: its model" \
 run bench memory resnet20 --batch 4 --steps 3 --stages 2 --chunks 2 --balance size --json bench.json
 check "bench memory runs a model of images" exits 0
 check "bench memory --json: all keys" keys bench.json $plan_keys $run_keys state_sha256
-check "bench memory --grid: the log has no figures for it" \
+check "bench memory --grid: no figures are published for it" \
     test "$(grep -c '"log_activation_gib": null' grid.json)" -eq 42
 
 # --- schedule ---

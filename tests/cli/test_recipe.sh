@@ -27,7 +27,7 @@ common="--data images:images --validation 0.2 --recipe imagenet-90 --epochs 9 --
 run train $resnet $common --run whole --json whole.json --verbose
 check "the recipe: exit code 0" exits 0
 check "the recipe: steps of 9 epochs" grep -q '"steps": 45,' whole.json
-check "the recipe: a tenth after epochs 3, 6 and 8" has "rate 0.1, warm-up of 5 steps, times 0.1 after steps 15, 30, 40" "$out"
+check "the recipe: a tenth after epochs 3, 6 and 8" has "lr 0.1, warm-up of 5 steps, times 0.1 after steps 15, 30, 40" "$out"
 check "the recipe: weight decay of everything, Nesterov" has "0.0001 (norms and biases too), momentum 0.9 (Nesterov)" "$out"
 rates_of() { sed -n 's/.*"lr": *\([0-9.e-]*\).*/\1/p' "$1/metrics.jsonl"; }
 rates=$(rates_of whole | uniq | tr '\n' ' ')

@@ -355,7 +355,7 @@ bytes=$(sha)
 iconv -f LATIN1 -t UTF-16LE text.txt >tokens.bin # a 16-bit token each
 run train $model,vocab=256 --data tokens.bin $plain --run tokens
 check "a token file: exit code 0" exits 0
-check "a token file: tokens, not bytes" has "windows of 16 tokens" "$out"
+check "a token file: tokens, not bytes" has "sequences of 16 tokens" "$out"
 check "bytes as tokens: the same weights" test "$(sha)" = "$bytes"
 run train --resume --run tokens --steps 6
 check "a token file: resumed" has "step 6/6" "$out"
@@ -378,10 +378,10 @@ mkdir -p directory/below && head -n 200 text.txt >directory/a.txt && tail -n 200
 run train $model --data directory $plain --run directory-run
 check "a directory: its files, joined" test "$(sha)" = "$bytes"
 run train $model --data directory/a.txt --validation directory/below $plain --run apart --json apart.json
-check "--validation FOLDER: exit code 0" exits 0
-check "--validation FOLDER: its windows" test "$(value validation_windows apart.json)" -gt 100
+check "--validation DIR: exit code 0" exits 0
+check "--validation DIR: its windows" test "$(value validation_windows apart.json)" -gt 100
 run train --resume --run apart --steps 6
-check "--validation FOLDER: resumed" exits 0
+check "--validation DIR: resumed" exits 0
 run train $model --data directory/a.txt --validation directory/below/b.txt $plain --run apart2 --json apart2.json
 check "--validation FILE: the same" \
     test "$(value validation_loss apart.json)" = "$(value validation_loss apart2.json)"

@@ -1,28 +1,30 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_options.c -- the command line against anything: it is refused with a message, or its options, told to JSON and
- * taken over from there by another start, are the same.
+/* test_fuzz_options.c -- any command line is refused with a message, or its options, written to JSON and inherited from there by
+ * another start, are equal.
  *
- * An input is a command's name and the words after it, a line each. As a test it drives itself; with CGP_LIBFUZZER it is a
+ * An input is a command's name and its arguments, a line each. As a test it drives itself; with CGP_LIBFUZZER it is a
  * target of libFuzzer (make fuzz READERS=options). */
 #include "fuzz.h"
 
 #include "commands/commands.h"
 #include "options/options.h"
 
-enum { MAX_WORDS = 40 };
+enum { MAX_ARGUMENTS = 40 };
 
-/* The words of a text, each in memory of its own. Returns how many. */
-static int cut_words(const uint8_t *bytes, size_t size, char *words[MAX_WORDS + 2]) {
+/* Cut a text into arguments, each allocated exactly. Return their number. */
+static int cut_arguments(const uint8_t *bytes, size_t size,
+                         char *arguments[MAX_ARGUMENTS + 2]) {
     int count = 0;
-    for (size_t at = 0; at <= size && count < MAX_WORDS;) {
+    for (size_t at = 0; at <= size && count < MAX_ARGUMENTS;) {
         const uint8_t *end = at < size ? memchr(bytes + at, '\n', size - at) : NULL;
         const size_t length = end ? (size_t)(end - bytes) - at : size - at;
-        words[count] = fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
-        words[count] = realloc(words[count], length + 1);
-        words[count++][length] = '\0';
+        arguments[count] =
+            fuzz_exact(bytes + at, length + 1 <= size - at ? length + 1 : length);
+        arguments[count] = realloc(arguments[count], length + 1);
+        arguments[count++][length] = '\0';
         at += length + 1;
     }
-    words[count] = NULL;
+    arguments[count] = NULL;
     return count;
 }
 
@@ -33,13 +35,13 @@ static unsigned command_of(const char *name) {
     return CLI_TRAIN;
 }
 
-/* --resume makes the same options of those of another start. */
-static void check_taken_over(const cli_run_options *settings) {
-    char *words[] = {"train", "--resume", NULL};
+/* --resume inherits equal options. */
+static void check_inherited(const cli_run_options *run_options) {
+    char *arguments[] = {"train", "--resume", NULL};
     cli_run_options later;
     json_t *options = json_object(), *again = json_object();
-    cli_options_json(options, settings, CLI_LIST_RUN);
-    REQUIRE(cli_run_options_parse(&later, CLI_TRAIN, 2, words) == CGP_OK);
+    cli_options_json(options, run_options, CLI_LIST_RUN);
+    REQUIRE(cli_run_options_parse(&later, CLI_TRAIN, 2, arguments) == CGP_OK);
     REQUIRE(cli_run_options_inherit(&later, options) == CGP_OK);
     REQUIRE(cli_run_options_resolve(&later) == CGP_OK);
     cli_options_json(again, &later, CLI_LIST_RUN);
@@ -49,13 +51,13 @@ static void check_taken_over(const cli_run_options *settings) {
     json_decref(options);
 }
 
-/* A plan refuses a balance that is not of so many stages: such options are no run's. */
-static bool fits(const cli_run_options *settings) {
-    const int64_t count = settings->balance.layers.count;
-    return count == 0 || count == settings->stages * settings->virtual_stages;
+/* A plan refuses a balance for another number of stages: no run has such options. */
+static bool fits(const cli_run_options *run_options) {
+    const int64_t count = run_options->balance.layers.count;
+    return count == 0 || count == run_options->stages * run_options->virtual_stages;
 }
 
-/* JSON holds UTF-8 only, and tells the rest as null. */
+/* JSON holds UTF-8 only; other text becomes null. */
 static bool is_ascii(const uint8_t *bytes, size_t size) {
     for (size_t i = 0; i < size; i++) {
         if (bytes[i] >= 0x80) return false;
@@ -64,25 +66,25 @@ static bool is_ascii(const uint8_t *bytes, size_t size) {
 }
 
 static bool try_input(const uint8_t *bytes, size_t size) {
-    char *words[MAX_WORDS + 2], *kept[MAX_WORDS + 2];
-    cli_run_options settings;
-    const int count = cut_words(bytes, size, words);
-    const unsigned command = command_of(words[0]);
-    memcpy(kept, words, sizeof kept); /* getopt puts them in another order */
-    const cgp_status status = cli_run_options_parse(&settings, command, count, words);
+    char *arguments[MAX_ARGUMENTS + 2], *kept[MAX_ARGUMENTS + 2];
+    cli_run_options run_options;
+    const int count = cut_arguments(bytes, size, arguments);
+    const unsigned command = command_of(arguments[0]);
+    memcpy(kept, arguments, sizeof kept); /* getopt reorders the arguments */
+    const cgp_status status = cli_run_options_parse(&run_options, command, count, arguments);
     if (status == CGP_OK) {
         json_t *options = json_object();
-        cli_options_json(options, &settings, CLI_LIST_GIVEN);
-        cli_options_json(options, &settings, CLI_LIST_REPORTED);
-        if (command == CLI_TRAIN && !settings.resume && !settings.help && fits(&settings) &&
-            is_ascii(bytes, size))
-            check_taken_over(&settings);
+        cli_options_json(options, &run_options, CLI_LIST_GIVEN);
+        cli_options_json(options, &run_options, CLI_LIST_REPORTED);
+        if (command == CLI_TRAIN && !run_options.resume && !run_options.help &&
+            fits(&run_options) && is_ascii(bytes, size))
+            check_inherited(&run_options);
         json_decref(options);
     } else {
         REQUIRE(status == CGP_EINVAL || status == CGP_EIO || status == CGP_EFORMAT);
         REQUIRE(*cgp_message());
     }
-    cli_run_options_release(&settings);
+    cli_run_options_release(&run_options);
     for (int i = 0; i < count; i++)
         free(kept[i]);
     return status == CGP_OK;
@@ -160,20 +162,20 @@ static const char *const words[] = {
 static const fuzz_reader reader = {"options", try_input, words, sizeof words / sizeof words[0],
                                    20000};
 
-static void mutated_words_are_refused_or_taken_over(void **state) {
+static void mutated_arguments_are_refused_or_inherited(void **state) {
     (void)state;
     fuzz_run(&reader);
 }
 
-static void the_corpus_is_refused_or_taken_over(void **state) {
+static void the_corpus_is_refused_or_inherited(void **state) {
     (void)state;
     assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) > 8);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_words_are_refused_or_taken_over),
-        cmocka_unit_test(the_corpus_is_refused_or_taken_over),
+        cmocka_unit_test(mutated_arguments_are_refused_or_inherited),
+        cmocka_unit_test(the_corpus_is_refused_or_inherited),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_record.c -- run.json against anything: what cgpipe train --resume reads of it is refused, with its path or the
- * option that is wrong, or goes through every check that the command line goes through.
+/* test_fuzz_record.c -- cgpipe train --resume refuses any run.json, with its path or the option that is wrong, or its options
+ * pass every check of the command line.
  *
  * As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer (make fuzz READERS=record). */
 #include "fuzz_files.h"
@@ -9,24 +9,25 @@
 #include "options/options.h"
 #include "session/record.h"
 
-/* As resume.c does it, without loading anything. */
-static cgp_status take_over(const json_t *record) {
-    char *words[] = {"train", "--resume", NULL};
-    cli_run_options settings;
+/* Inherit the options as resume.c does, without loading anything. */
+static cgp_status inherit(const json_t *record) {
+    char *arguments[] = {"train", "--resume", NULL};
+    cli_run_options run_options;
     cgp_model_spec spec;
-    REQUIRE(cli_run_options_parse(&settings, CLI_TRAIN, 2, words) == CGP_OK);
-    cgp_status status = cli_run_options_inherit(&settings, json_object_get(record, "options"));
+    REQUIRE(cli_run_options_parse(&run_options, CLI_TRAIN, 2, arguments) == CGP_OK);
+    cgp_status status =
+        cli_run_options_inherit(&run_options, json_object_get(record, "options"));
     if (status != CGP_OK)
         REQUIRE(status == CGP_EFORMAT && strncmp(cgp_message(), "options: ", 9) == 0);
-    if (status == CGP_OK) status = cli_run_options_resolve(&settings);
+    if (status == CGP_OK) status = cli_run_options_resolve(&run_options);
     if (status == CGP_OK) status = cli_model_parse(&spec, cli_record_model(record), 256);
     if (status == CGP_OK) {
         json_t *options = json_object();
-        cli_options_json(options, &settings, CLI_LIST_RUN);
+        cli_options_json(options, &run_options, CLI_LIST_RUN);
         REQUIRE(json_object_size(options) > 0);
         json_decref(options);
     }
-    cli_run_options_release(&settings);
+    cli_run_options_release(&run_options);
     return status;
 }
 
@@ -41,7 +42,7 @@ static bool try_input(const uint8_t *bytes, size_t size) {
         REQUIRE(strncmp(cgp_message(), directory.record, strlen(directory.record)) == 0);
     if (status == CGP_OK) {
         REQUIRE(cli_record_starts(record) >= 0);
-        status = take_over(record);
+        status = inherit(record);
     }
     REQUIRE(status == CGP_OK || *cgp_message());
     json_decref(record);
@@ -90,6 +91,7 @@ static const char *const words[] = {
     "\"schedule\":",
     "\"data\":",
     "\"devices\":",
+    "\"lr\":",
     "\"rate\":",
     "\"starts\":",
     "{}",
@@ -100,20 +102,20 @@ static const char *const words[] = {
 static const fuzz_reader reader = {"record", try_input, words, sizeof words / sizeof words[0],
                                    15000};
 
-static void mutated_records_are_refused_or_taken_over(void **state) {
+static void mutated_records_are_refused_or_inherited(void **state) {
     (void)state;
     fuzz_run(&reader);
 }
 
-static void the_corpus_is_refused_or_taken_over(void **state) {
+static void the_corpus_is_refused_or_inherited(void **state) {
     (void)state;
     assert_true(fuzz_corpus(reader.name, FUZZ_CAPACITY, try_input) >= 3);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(mutated_records_are_refused_or_taken_over),
-        cmocka_unit_test(the_corpus_is_refused_or_taken_over),
+        cmocka_unit_test(mutated_records_are_refused_or_inherited),
+        cmocka_unit_test(the_corpus_is_refused_or_inherited),
     };
     return cmocka_run_group_tests(tests, fuzz_make_directory, fuzz_remove_directory);
 }

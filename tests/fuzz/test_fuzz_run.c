@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_run.c -- the directory of a run, with anything in it: what cgpipe train --resume and --overwrite do there is
- * refused, or leaves whole lines of metrics that ascend, no half-done entry, and what is not a run's as it was.
+/* test_fuzz_run.c -- the directory of a run with any contents: cgpipe train --resume and --overwrite refuse it, or leave whole
+ * lines of metrics whose steps ascend, no half-done entry, and foreign files as they were.
  *
  * An input is the bytes of metrics.jsonl, and a list of entries, a line each: "name/" is a directory with a file in it,
  * "name@target" a link, "name" a file. As a test it drives itself; with CGP_LIBFUZZER it is a target of libFuzzer
@@ -18,7 +18,7 @@ enum { LAST = 3, MAX_ENTRIES = 24 };
 
 static const fuzz_part file = {(const uint8_t *)"mine\n", 5};
 
-/* --- what is there --- */
+/* --- contents --- */
 
 static bool is_plain(const char *name) {
     return *name && strlen(name) < 200 && !strchr(name, '/') && strcmp(name, ".") != 0 &&
@@ -56,7 +56,7 @@ static void make_run(const fuzz_part parts[2]) {
 
 /* --- properties --- */
 
-/* Whole lines whose steps ascend up to `last`. */
+/* Expect whole lines whose steps ascend up to `last`. */
 static void check_metrics(int64_t last) {
     char line[1 << 14];
     int64_t before = 0;
@@ -65,7 +65,7 @@ static void check_metrics(int64_t last) {
     while (fgets(line, sizeof line, in)) {
         long long step = 0;
         REQUIRE(strchr(line, '\n') || strlen(line) == sizeof line - 1);
-        if (!strchr(line, '\n')) break; /* longer than a line of ours may be */
+        if (!strchr(line, '\n')) break; /* longer than any line of metrics */
         REQUIRE(sscanf(line, "{\"step\":%lld", &step) == 1 && step > before && step <= last);
         before = step;
     }
@@ -98,7 +98,7 @@ static void check_clean(void) {
     closedir(list);
 }
 
-/* Links led there. */
+/* Links of the input lead to thesis/. */
 static void check_foreign(void) {
     char text[8] = "";
     const int fd = open(fuzz_path("thesis/work"), O_RDONLY);
@@ -106,7 +106,7 @@ static void check_foreign(void) {
     close(fd);
 }
 
-/* In the order of train.c. Returns whether all of it was done. */
+/* Call in the order of train.c. */
 static cgp_status use_run(cli_run_directory *directory) {
     char *path = NULL, *note = NULL;
     int64_t step = -1;
