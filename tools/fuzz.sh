@@ -77,7 +77,7 @@ for target in "$@"; do
     tokens | tokenizer | images | arrays) build_target "$target" src/data src/tensor src/base ;;
     models) build_target models models src/model src/plan src/partition src/op src/schedule src/tensor src/base ;;
     huggingface) build_target huggingface models src/checkpoint src/tensor src/base ;;
-    options | record | run) build_target "$target" cli models src/checkpoint src/base ;;
+    options | record | run) build_target "$target" cli cli/options cli/session cli/report cli/commands models src/checkpoint src/base ;;
     *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
     esac
     run_target "$target"
