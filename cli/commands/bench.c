@@ -1,48 +1,224 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.c -- cgpipe bench NAME: the benchmarks by name. */
+/* bench.c -- cgpipe bench MODEL: memory and speed of any model; `gpt2` alone is the GPT-2 benchmark, its published figures beside
+ * ours. */
 #include "commands/bench.h"
 
 #include "commands/commands.h"
 #include "common.h"
+#include "files.h"
+#include "options/schedule_file.h"
+#include "report/output.h"
+#include "report/report.h"
+#include "report/trace.h"
+#include "session/costs.h"
+#include "session/inputs.h"
 
+#include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
-#define BENCHMARKS                                                                             \
-    "gpt2 memory amoebanetd-memory unet-memory resnet101-speed amoebanetd-speed unet-speed"
+/* --- the benchmark --- */
 
-static const char *const names[] = {"gpt2",        "memory",          "amoebanetd-memory",
-                                    "unet-memory", "resnet101-speed", "amoebanetd-speed",
-                                    "unet-speed"};
-enum { NAMES = sizeof names / sizeof names[0] };
+/* Published peak activation memory in GiB: [K 1, 2, 4][M 1, 2, 4 .. 64][never, except_last], the better of two
+ * implementations (bench/README.md). */
+static const double figures[3][7][2] = {
+    {{6.44, 6.05},
+     {6.06, 4.12},
+     {5.88, 3.55},
+     {6.08, 3.13},
+     {5.89, 2.72},
+     {6.92, 2.84},
+     {6.07, 2.36}},
+    {{6.83, 6.42},
+     {6.31, 3.65},
+     {6.14, 2.16},
+     {6.42, 1.65},
+     {6.53, 1.63},
+     {7.06, 1.12},
+     {6.25, 0.94}},
+    {{7.28, 7.19},
+     {6.79, 4.20},
+     {6.58, 2.69},
+     {6.80, 2.21},
+     {7.19, 2.49},
+     {7.28, 1.45},
+     {6.43, 1.36}},
+};
 
-static cgp_status check_name(const cli_run_options *options) {
+static int power_of_two(int64_t value, int max) {
+    for (int i = 0; i <= max; i++) {
+        if (value == (int64_t)1 << i) return i;
+    }
+    return -1;
+}
+
+double bench_published_gib(const cli_session *session) {
+    const cli_run_options *options = session->options;
+    const int k = power_of_two(options->stages, 2), m = power_of_two(options->chunks, 6);
+    const bool never = strcmp(options->recompute, "never") == 0;
+    if (k < 0 || m < 0 || (!never && strcmp(options->recompute, "except_last") != 0))
+        return NAN;
+    if (strcmp(options->precision, "f32") != 0) return NAN;
+    if (options->batch != BENCH_BATCH || strcmp(session->model_spec, BENCH_MODEL) != 0)
+        return NAN;
+    return figures[k][m][never ? 0 : 1];
+}
+
+cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec) {
     if (!options->operand)
-        return cgp_fail(CGP_EINVAL, "bench: NAME is missing (benchmarks: %s)", BENCHMARKS);
-    bool known = false;
-    for (int i = 0; i < NAMES; i++)
-        known = known || strcmp(options->operand, names[i]) == 0;
-    const char *near = cgp_nearest(options->operand, names, NAMES);
-    if (!known)
-        return cgp_fail(CGP_EINVAL, "%s: unknown benchmark (%s%s%s)", options->operand,
-                        near ? "did you mean " : "benchmarks: ", near ? near : BENCHMARKS,
-                        near ? "?" : "");
-    if (strcmp(options->operand, "memory") == 0 && !options->model)
-        return cgp_fail(CGP_EINVAL, "bench memory: MODEL is missing "
-                                    "(cgpipe bench memory resnet101)");
-    if (options->old && strcmp(options->operand, "amoebanetd-memory") != 0)
-        return cgp_fail(CGP_EINVAL, "--old: expected bench amoebanetd-memory, got %s",
+        return cgp_fail(CGP_EINVAL, "bench: MODEL is missing (cgpipe bench gpt2)");
+    const bool benchmark = strcmp(options->operand, "gpt2") == 0;
+    if (options->model && !benchmark)
+        return cgp_fail(CGP_EINVAL, "--model: expected bench gpt2, got bench %s (leave it out)",
                         options->operand);
-    if ((options->trace.count > 0 || options->costs_out) &&
-        bench_table_find(options->operand, options->old))
-        return cgp_fail(CGP_EINVAL, "--%s: expected bench gpt2 or memory, got %s",
-                        options->trace.count > 0 ? "trace" : "costs-out", options->operand);
+    if (!benchmark) return cli_model_parse(spec, options->operand, 0);
+    return cli_model_parse(spec, options->model ? options->model : BENCH_MODEL, 0);
+}
+
+void bench_resolve(cli_run_options *options, const cgp_model_spec *spec) {
+    static const int one[] = {16}, two[] = {8, 8}, four[] = {5, 3, 3, 5};
+    static const int *const published[] = {NULL, one, two, NULL, four};
+    if (options->balance.layers.count > 0 || options->balance.by || options->stages > 4) return;
+    if (options->virtual_stages > 1 || cli_schedule_is_file(options->schedule)) return;
+    if (spec->kind != CGP_MODEL_GPT2 || spec->gpt2.layers != 12) return;
+    if (published[options->stages])
+        options->balance.layers =
+            (cli_counts){published[options->stages], (int)options->stages};
+}
+
+static cgp_status run_on_tokens(cli_session *session) {
+    cgp_data *data = NULL;
+    cgp_status status =
+        cgp_data_random(&data, session->spec.gpt2.vocab, session->spec.gpt2.sequence,
+                        (uint64_t)session->options->seed);
+    for (int64_t i = 0; i < session->options->steps && status == CGP_OK; i++)
+        status = cli_session_step(session, data, NULL);
+    cgp_data_destroy(data);
+    return status;
+}
+
+/* Every step takes the same mini-batch, as in torchgpipe's benchmarks. */
+static cgp_status run_on_images(cli_session *session, const cli_inputs *inputs) {
+    for (int64_t i = 0; i < session->options->steps; i++)
+        CGP_TRY(cli_session_step_on(session, inputs->pointers, inputs->count, NULL));
     return CGP_OK;
 }
 
+cgp_status bench_run(cli_session *session) {
+    cli_inputs inputs = {0};
+    const bool tokens = session->spec.kind == CGP_MODEL_GPT2;
+    if (!tokens)
+        cli_inputs_draw(&inputs, session->model, session->options->batch,
+                        (uint64_t)session->options->seed);
+    cgp_status status = cli_session_start(session);
+    if (status == CGP_OK)
+        status = tokens ? run_on_tokens(session) : run_on_images(session, &inputs);
+    cli_inputs_release(&inputs);
+    return status;
+}
+
+/* --- report --- */
+
+static int64_t parameter_memory(const cgp_plan_device *device) {
+    return device->parameter_bytes + device->gradient_bytes + device->optimizer_bytes;
+}
+
+static void print_memory_row(FILE *out, const char *name, int64_t parameters,
+                             int64_t activation, int64_t total) {
+    fprintf(out, "%-7s %18.3f %18.3f %12.3f\n", name, cli_gib(parameters), cli_gib(activation),
+            cli_gib(total));
+}
+
+/* Print memory in the parts of the published figures. */
+static void print_memory(FILE *out, const cli_session *session) {
+    int64_t parameters = 0;
+    static const char *const state_names[] = {"", ", momentum", ", two moments"};
+    const int states = cgp_optim_states(&session->optim);
+    fprintf(out, "GiB       parameter memory    peak activation        total\n");
+    for (int d = 0; d < cgp_plan_devices(session->plan); d++) {
+        const cgp_plan_device *device = cgp_plan_device_at(session->plan, d);
+        parameters += parameter_memory(device);
+        print_memory_row(out, device->name, parameter_memory(device), device->activation_bytes,
+                         device->planned_bytes);
+    }
+    print_memory_row(out, "all", parameters, cli_activation_bytes(session->plan),
+                     cli_planned_bytes(session->plan));
+    fprintf(out, "parameter memory: %d bytes a parameter (weight, gradient%s)\n",
+            4 * (2 + states), state_names[states]);
+    const double ours = cli_gib(cli_activation_bytes(session->plan)),
+                 published = bench_published_gib(session);
+    if (isnan(published))
+        fprintf(out, "no figure is published for these options\n");
+    else
+        fprintf(out, "peak activation: %.3f GiB here, %.2f GiB published, ratio %.3f\n", ours,
+                published, ours / published);
+}
+
+/* Write --costs-out. */
+static cgp_status write_costs(const cli_session *session) {
+    const cli_run_options *options = session->options;
+    cli_costs costs = {.samples = cgp_plan_microbatch(session->plan),
+                       .threads = (int)options->threads_per_device,
+                       .peak_flops = NAN,
+                       .layers = cgp_model_layers(session->model)};
+    snprintf(costs.model, sizeof costs.model, "%s", session->model_spec);
+    snprintf(costs.precision, sizeof costs.precision, "%s", options->precision);
+    snprintf(costs.command, sizeof costs.command,
+             "cgpipe bench %s --stages %" PRId64
+             " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
+             session->model_spec, options->stages, options->schedule, options->batch,
+             options->chunks);
+    costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);
+    cgp_status status = cgp_pipeline_layer_costs(session->pipeline, costs.layer);
+    if (status == CGP_OK) costs.bandwidth = cli_copy_bandwidth();
+    if (status == CGP_OK)
+        status = cli_json_replace(options->costs_out, cli_costs_json(&costs, session->model));
+    cli_costs_release(&costs);
+    return status;
+}
+
+static cgp_status bench(cli_session *session) {
+    const cli_run_options *options = session->options;
+    FILE *out = cli_info_stream(options);
+    json_t *report = NULL;
+    cgp_status status = CGP_OK;
+    CGP_TRY(cli_json_check(options));
+    CGP_TRY(cli_trace_check_directories(options));
+    if (options->costs_out) CGP_TRY(cli_file_check(options->costs_out));
+    CGP_TRY(cli_print_plan(out, session));
+    fputc('\n', out);
+    print_memory(out, session);
+    fputc('\n', out);
+    fflush(out);
+    if (!options->plan_only) {
+        CGP_TRY(bench_run(session));
+        if (options->costs_out) CGP_TRY(write_costs(session));
+        CGP_TRY(cli_run_json(session, &report));
+        cli_print_result(out, session);
+        fprintf(out, "weights_sha256 %s\n",
+                json_string_value(json_object_get(report, "weights_sha256")));
+        status = cli_trace_write(out, session);
+    } else {
+        report = cli_plan_json(session);
+    }
+    const double published = bench_published_gib(session);
+    json_object_set_new(report, "log_activation_gib", cli_real_json(published));
+    if (status == CGP_OK) return cli_json_write(options, report);
+    json_decref(report);
+    return status;
+}
+
 int cli_bench(const cli_run_options *options) {
-    const int code = cli_report(check_name(options), true);
+    if (options->grid) return cli_bench_grid(options);
+    cli_run_options resolved = *options;
+    cli_session session = {0};
+    cgp_model_spec spec;
+    int code = cli_report(bench_model(options, &spec), true);
+    if (code == CLI_OK) code = cli_report(cli_model_resolve(&spec, &resolved), true);
     if (code != CLI_OK) return code;
-    const bench_table *table = bench_table_find(options->operand, options->old);
-    if (!table) return options->grid ? cli_bench_grid(options) : cli_bench_gpt2(options);
-    return table->speed ? cli_bench_speed(options, table) : cli_bench_memory(options, table);
+    bench_resolve(&resolved, &spec);
+    code = cli_report(cli_session_plan(&session, &resolved, &spec), true);
+    if (code == CLI_OK) code = cli_report(bench(&session), false);
+    cli_session_release(&session);
+    return code;
 }

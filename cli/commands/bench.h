@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench.h -- the benchmarks; and the GPT-2 benchmark, of 16 layers, with its published figures. */
+/* bench.h -- cgpipe bench, one setting or a grid of them; and the GPT-2 benchmark, of 16 layers, with its published figures. */
 #ifndef CGPIPE_CLI_BENCH_H
 #define CGPIPE_CLI_BENCH_H
 
-#include "report/tables.h"
+#include "session/session.h"
 
 #define BENCH_MODEL "gpt2:layers=12,width=768,heads=12,vocab=3000,seq=128"
 #define BENCH_BATCH 64
 
-/* Parse the model of the GPT-2 benchmark, or --model. */
+/* Parse the operand; of `gpt2` alone, the model of the benchmark or --model. */
 CGP_MUST_CHECK cgp_status bench_model(const cli_run_options *options, cgp_model_spec *spec);
 
 /* Set the published balance of its 16 layers, unless one is given. */
@@ -21,10 +21,7 @@ CGP_MUST_CHECK cgp_status bench_run(cli_session *session);
  * K 1, 2, 4, M 1, 2, 4 .. 64, never and except_last, all at batch 64 and one model. */
 double bench_published_gib(const cli_session *session);
 
-/* The kinds of benchmark. Each returns the exit code and has reported its failure. */
-int cli_bench_gpt2(const cli_run_options *options);
+/* Run all settings of --grid. Returns the exit code and has reported its failure. */
 int cli_bench_grid(const cli_run_options *options);
-int cli_bench_memory(const cli_run_options *options, const bench_table *table);
-int cli_bench_speed(const cli_run_options *options, const bench_table *table);
 
 #endif

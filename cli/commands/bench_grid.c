@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* bench_grid.c -- cgpipe bench gpt2 --grid, or bench memory MODEL --grid: the whole published table, a row for each K, M and
- * recomputation. */
+/* bench_grid.c -- cgpipe bench MODEL --grid: a row for each K, M and recomputation of the GPT-2 benchmark. */
 #include "commands/bench.h"
 
 #include "common.h"

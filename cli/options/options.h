@@ -42,7 +42,6 @@ typedef enum cli_option_id {
     CLI_OPTION_INTERVAL,
     CLI_OPTION_MODEL,
     CLI_OPTION_GRID,
-    CLI_OPTION_OLD,
     CLI_OPTION_PLAN_ONLY,
     CLI_OPTION_STAGES,
     CLI_OPTION_BALANCE,
@@ -147,7 +146,7 @@ typedef struct cli_run_options {
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *recipe;
     const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
-    bool overwrite, resume, new_data, plain, strict, grid, old, plan_only, nesterov, decay_all,
+    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all,
         help, verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;

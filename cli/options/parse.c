@@ -49,20 +49,14 @@ static cgp_status check_abbreviation(const cli_run_options *options, int id,
     return unknown_option(options, argument);
 }
 
-/* An argument that is no option: the operand, the model of `bench memory`, the target of convert, one more path after --data,
+/* An argument that is no option: the operand, the target of convert, one more path after --data,
  * or one of the files of tokenize. */
 static cgp_status take_argument(cli_run_options *options, const char *argument,
                                 bool after_data) {
     if (after_data || options->command == CLI_TOKENIZE)
         return cli_option_set(options, CLI_OPTION_DATA, argument);
-    const bool takes_model = options->command == CLI_BENCH && options->operand &&
-                             strcmp(options->operand, "memory") == 0;
-    const bool takes_target = options->command == CLI_CONVERT && options->operand;
-    const char **second = takes_model    ? &options->model
-                          : takes_target ? &options->target
-                                         : NULL;
-    if (second && !*second) {
-        *second = argument;
+    if (options->command == CLI_CONVERT && options->operand && !options->target) {
+        options->target = argument;
         return CGP_OK;
     }
     if (options->operand)

@@ -51,12 +51,10 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
     [CLI_OPTION_INTERVAL] = {"interval", "N", CLI_COUNT, AT(interval), TRAIN, 0,
         NULL, "steps from one progress line to the next [steps / 20]"},
     [CLI_OPTION_MODEL] = {"model", "MODEL", CLI_TEXT, AT(model), CLI_BENCH | CLI_CONVERT, 0,
-        NULL, "bench: another size than the benchmark's; convert: whose weights\n"
+        NULL, "bench gpt2: another size; convert: whose weights\n"
         "                           a file has"},
     [CLI_OPTION_GRID] = {"grid", NULL, CLI_FLAG, AT(grid), CLI_BENCH, 0,
         NULL, "all of K 1 2 4, M 1 2 4 .. 64, never and except_last"},
-    [CLI_OPTION_OLD] = {"old", NULL, CLI_FLAG, AT(old), CLI_BENCH, 0,
-        NULL, "amoebanetd-memory: the models of torchgpipe before v0.0.5"},
     [CLI_OPTION_PLAN_ONLY] = {"plan-only", NULL, CLI_FLAG, AT(plan_only), CLI_BENCH, 0,
         NULL, "memory only: nothing runs"},
     [CLI_OPTION_STAGES] = {"stages", "K", CLI_COUNT, AT(stages), PLANNED | CLI_SCHEDULE, REPORTED,
@@ -67,7 +65,7 @@ const cli_option cli_options[CLI_OPTION_COUNT] = {
         NULL, "layer times, of cgpipe profile --json or --costs-out, instead of measured\n"
         "                           ones; plan simulates a step with them"},
     [CLI_OPTION_COSTS_OUT] = {"costs-out", "FILE", CLI_TEXT, AT(costs_out), CLI_BENCH, 0,
-        NULL, "gpt2, memory: write the layer times of the run, for --costs"},
+        NULL, "write the layer times of the run, for --costs"},
     [CLI_OPTION_CHUNKS] = {"chunks", "M", CLI_COUNT, AT(chunks), COSTED | CLI_SCHEDULE, REPORTED,
         NULL, "micro-batches of a mini-batch [8, at most the batch]"},
     [CLI_OPTION_SCHEDULE] = {"schedule", "S", CLI_TEXT, AT(schedule), PLANNED, REPORTED,

@@ -65,8 +65,7 @@ fails 2 '--schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (di
     train $model --data text.txt --schedule 1f1c
 printf '0F0,0F0\n' >twice.csv
 for command in plan check bench; do
-    [ $command = bench ] && words="memory $model" || words=$model
-    fails 2 "--schedule: device 0, ..." $command $words --schedule twice.csv
+    fails 2 "--schedule: device 0, ..." $command $model --schedule twice.csv
 done
 fails 1 "memory: the plan needs ..." train gpt2 --data random --batch 1000000 --run large
 CGP_LOG=info run plan $model --batch 2 --chunks 8
@@ -187,7 +186,6 @@ fails 2 "--stages 2147483647: the model has 5 layers ..." plan $model --devices 
 fails 2 "--balance: expected 2 numbers, one a stage, got 3" plan $model --devices 2 --balance 1,2,2
 fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices 2
 fails 2 "--devices: goes through all its values with --grid (leave out one of the two)" bench gpt2 --grid --devices 2
-fails 2 "--devices: is as published in each row of unet-memory (leave it out)" bench unet-memory --devices 2
 run train $model --data text.txt $small --run n --devices 2
 check "train --devices 2: a run of two stages" test "$code$(jq -c '[.options.stages, .options.devices]' n/run.json)" = '0[2,["cpu"]]'
 run train --resume --run n --steps 3 --devices 3

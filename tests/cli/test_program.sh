@@ -44,7 +44,6 @@ fails 2 "convert: FROM is missing (cgpipe convert FROM TO)" convert
 fails 2 "plan: MODEL is missing ..." plan
 fails 2 "profile: MODEL is missing ..." profile
 fails 2 "--devices: expected one device to measure on, got 2" profile $model --devices cpu,ref
-fails 2 "bench: NAME is missing ..." bench
 fails 2 "schedule: NAME is missing ..." schedule
 fails 2 "--shedule: unknown option (did you mean --schedule?)" train $model --shedule gpipe
 fails 2 "--shedule: unknown option (did you mean --schedule?)" plan $model --shedule=gpipe
@@ -53,7 +52,7 @@ fails 2 "virtual: expected 1 as 1f1b has 1 on each device, got 2" plan $model --
 fails 2 "--stages: needs a value" plan $model --stages
 fails 2 "--overwrite: takes no value" train $model --overwrite=yes
 fails 2 "surprise: unexpected argument after $model" plan $model surprise
-fails 2 "gpt: unknown benchmark (did you mean gpt2?)" bench gpt
+fails 2 "gpt: unknown model (did you mean gpt2?)" bench gpt
 
 fails 2 '--chunks abc: expected a whole number >= 1, got "abc"' plan $model --chunks abc
 fails 2 '--chunks 0: expected a whole number >= 1, got "0"' plan $model --chunks 0
@@ -141,12 +140,10 @@ fails 2 "unet: image: expected at least 64 for depth=5, got 32 ..." plan unet:im
 fails 2 "--dropout 0.1: resnet has none (leave it out)" plan resnet20 --dropout 0.1
 fails 1 '--data random: gives tokens, expected f32 [192, 192, 3], the input "images" of unet ...' \
     train unet --data random
-fails 2 "bench memory: MODEL is missing ..." bench memory
-fails 2 "vgg: unknown model ..." bench memory vgg
-fails 2 "surprise: unexpected argument after memory" bench memory resnet20 surprise
-fails 2 "--old: expected bench amoebanetd-memory, got unet-memory" bench unet-memory --old
-fails 2 "--stages: is as published in each row of unet-speed (leave it out)" \
-    bench unet-speed --stages 2
+fails 2 "bench: MODEL is missing ..." bench
+fails 2 "vgg: unknown model ..." bench vgg
+fails 2 "surprise: unexpected argument after resnet20" bench resnet20 surprise
+fails 2 "--model: expected bench gpt2, got bench resnet20 (leave it out)" bench resnet20 --model gpt2
 fails 2 "gpt3: unknown model (did you mean gpt2?)" plan gpt3:layers=1
 fails 2 "gpt2: layrs: unknown key (did you mean layers?)" plan gpt2:layrs=1
 fails 2 "gpt2: layers: expected a whole number ..." plan gpt2:layers=two
@@ -493,16 +490,16 @@ run plan unet --batch 4 --devices ref --dropout 0 --json plan.json
 check "plan: --dropout 0 is not the model's own" test "$(value dropout plan.json)" = 0.0
 run plan gpt2:seq=8 --batch 4 --json plan.json
 check "plan: gpt2 has no dropout of its own" test "$(value dropout plan.json)" = 0.0
-run bench memory resnet20 --grid --plan-only --devices ref --json grid.json
-check "bench memory: exit code 0" exits 0
-check "bench memory: 42 rows" \
+run bench resnet20 --grid --plan-only --devices ref --json grid.json
+check "bench MODEL: exit code 0" exits 0
+check "bench MODEL: 42 rows" \
     test "$(grep -cE '^ [124] +[0-9]+  (never|except_last) ' "$out")" -eq 42
-check "bench memory: its model" \
+check "bench MODEL: its model" \
     has '"model": "resnet:depth=20,classes=10,image=32,width=16"' grid.json
-run bench memory resnet20 --batch 4 --steps 3 --stages 2 --chunks 2 --balance size --json bench.json
-check "bench memory runs a model of images" exits 0
-check "bench memory --json: all keys" keys bench.json $plan_keys $run_keys state_sha256
-check "bench memory --grid: no figures are published for it" \
+run bench resnet20 --batch 4 --steps 3 --stages 2 --chunks 2 --balance size --json bench.json
+check "bench MODEL runs a model of images" exits 0
+check "bench MODEL --json: all keys" keys bench.json $plan_keys $run_keys state_sha256
+check "bench MODEL --grid: no figures are published for it" \
     test "$(grep -c '"log_activation_gib": null' grid.json)" -eq 42
 
 # --- schedule ---

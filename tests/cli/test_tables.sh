@@ -1,19 +1,27 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables: what is planned stays below what was
-# published, and simulated speed-ups are what the bubble and the balance allow.
+# test_tables.sh SOURCE_DIR BUILD_DIR -- the published tables (bench/tables.py): planned memory stays below the published, and
+# simulated speed-ups are those that bubble and balance allow.
 source "$(dirname "$0")/support.sh"
-command -v jq >/dev/null || { echo "skip: needs jq"; exit 77; }
+for needed in jq python3; do
+    command -v $needed >/dev/null || { echo "skip: needs $needed"; exit 77; }
+done
 
-# largest KEY CELL FILE: the most of a figure over the plans of a cell, in GiB.
+# table NAME FILE: plan and simulate a table; its cells in FILE.
+table() {
+    BUILD=${program%/*} PLAN_ONLY=1 RESULTS=. PYTHONDONTWRITEBYTECODE=1 python3 "$source_dir/bench/tables.py" "$1" >"$out" 2>"$err"
+    check "$1: exit code 0" test $? = 0
+    mv results*.json "$2"
+}
+
+# largest KEY CELL FILE: the largest figure over the plans of a cell, in GiB.
 largest() { jq "[.cells[$2].plans[].$1] | max / 1073741824" "$3"; }
 at_max() { jq -en "$1 <= $2" >/dev/null; }
 about() { jq -en "($1 - $2) | fabs <= $3" >/dev/null; }
 
 # --- memory ---
 
-run bench amoebanetd-memory --plan-only --json memory.json
-check "amoebanetd-memory: exit code 0" exits 0
+table amoebanetd-memory memory.json
 cell=0
 for limits in "baseline 100 0.91" "pipeline-1 0.75 3.57" "pipeline-2 2.1 6.07" "pipeline-4 4.5 11.80" \
     "pipeline-8 8.5 20.62"; do
@@ -24,16 +32,14 @@ for limits in "baseline 100 0.91" "pipeline-1 0.75 3.57" "pipeline-2 2.1 6.07" "
         about "$(largest model_bytes $cell memory.json)" "$parameters" 0.01
     cell=$((cell + 1))
 done
-check "amoebanetd-memory: published figures beside ours" has "15.21" "$out"
+check "amoebanetd-memory: published figures beside ours" test "$(jq '.cells[3].published["Huang activation GB"]' memory.json)" = 15.21
 
-run bench amoebanetd-memory --old --plan-only --json old.json
-check "amoebanetd-memory --old: exit code 0" exits 0
-check "amoebanetd-memory --old: parameters" \
+table amoebanetd-memory-old old.json
+check "amoebanetd-memory-old: parameters" \
     test "$(jq -c '[.cells[].plans[0].parameters]' old.json)" = \
     "[89745302,358456186,612770042,1163292602,2005905418]"
 
-run bench unet-memory --plan-only --json unet.json
-check "unet-memory: exit code 0" exits 0
+table unet-memory unet.json
 cell=0
 for total in 20.3 20.5 43.4 79.1 154.1; do
     check "unet-memory, row $cell: less than the published $total GiB" \
@@ -43,16 +49,14 @@ done
 
 # --- speed ---
 
-# A ResNet whose layers take as long as they have operations, at 10 GFLOP/s; what is recomputed is
-# all of forward.
+# A ResNet whose layers take as long as they have operations, at 10 GFLOP/s; all of forward is recomputed.
 run profile resnet101 --batch 1 --repeats 1 --peak 10 --json costs.json
 check "profile resnet101: exit code 0" exits 0
 jq '.copy_bytes_per_second = 1e10
     | .layers |= map(.forward_seconds = .forward_flops / 1e10 | .input_seconds = .input_flops / 1e10
                    | .weight_seconds = .weight_flops / 1e10 | .recompute_seconds = .forward_seconds)' \
     costs.json >even.json
-run bench resnet101-speed --plan-only --costs even.json --json speed.json
-check "resnet101-speed: exit code 0" exits 0
+COSTS=even.json table resnet101-speed speed.json
 speedup() { jq ".cells[$1].$2.speedup" speed.json; }
 check "resnet101-speed: naive-1 is the unit" about "$(speedup 0 own_balance_simulated)" 1 1e-9
 # F + I + W of 3 nearly equal parts, and R for one of two micro-batches: 6 / 7
@@ -68,10 +72,10 @@ check "resnet101-speed: without recomputation and bubble two fifths faster" \
     about "$(speedup 4 best_simulated) / $(speedup 4 own_balance_simulated)" 1.365 0.05
 check "resnet101-speed: under 22 GiB a device" \
     at_max "$(jq '.cells[4].best_simulated.largest_device_bytes' speed.json)" 23622320128
-check "resnet101-speed: published figures beside ours" has "411.662" "$out"
+check "resnet101-speed: published figures beside ours" test "$(jq '.cells[4].published["samples/s"]' speed.json)" = 411.662
 fast=$(speedup 4 own_balance_simulated)
 jq '.copy_bytes_per_second = 1e6' even.json >slow.json
-run bench resnet101-speed --plan-only --costs slow.json --json speed.json
+COSTS=slow.json table resnet101-speed speed.json
 check "resnet101-speed: transfers count" at_max "$(speedup 4 own_balance_simulated)" "$fast - 0.5"
 
 finish

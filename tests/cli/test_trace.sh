@@ -67,9 +67,9 @@ for schedule in zb-v dualpipe-v "interleaved --virtual 2"; do
     check "$schedule: several stages on a device" test "$(value stages other-c.json)" -eq 4
     check "$schedule: each row is 100 %" adds_up "$out"
 done
-run bench memory resnet:depth=8,classes=10,image=16 --batch 2 --chunks 2 --steps 1 --stages 2 --trace m.json
-check "bench memory --trace" exits 0
-check "bench memory --trace: the file" test -s m.json
+run bench resnet:depth=8,classes=10,image=16 --batch 2 --chunks 2 --steps 1 --stages 2 --trace m.json
+check "bench MODEL --trace" exits 0
+check "bench MODEL --trace: the file" test -s m.json
 run train $model --data text.txt --batch 4 --steps 3 --stages 2 --trace train.json
 check "train --trace: exit code 0" exits 0
 check "train --trace: says so" has "trace        step 3 in train.json" "$out"
@@ -89,7 +89,6 @@ fails 2 "--trace t.png: expected a name that ends in .json, .svg or .txt" $tiny 
 fails 2 "--trace -: expected a name that ends in ..." $tiny --trace -
 fails 2 "--trace: expected one run to trace, got --plan-only" $tiny --plan-only --trace t.json
 fails 2 "--trace: expected one run to trace, got --grid" bench gpt2 --grid --trace t.json
-fails 2 "--trace: expected bench gpt2 or memory, got unet-speed" bench unet-speed --trace t.json
 fails 1 "missing/t.svg: cannot be written (missing/: No such file or directory)" \
     $tiny --trace missing/t.svg
 fails 1 "missing/t.svg: cannot be written ..." \
