@@ -3,7 +3,8 @@
 #
 #     bin/cgpipe                              finds ../lib/libcgpipe.so by itself
 #     lib/libcgpipe.so -> .so.0.1 -> .so.0.1.0        lib/libcgpipe.a
-#     lib/pkgconfig/cgpipe.pc                 lib/cmake/cgpipe/cgpipeConfig.cmake
+#     lib/libcgpipe_data.so, .a               the same, unless CGP_DATA is OFF; and without bin/, man1/
+#     lib/pkgconfig/cgpipe.pc, cgpipe_data.pc lib/cmake/cgpipe/cgpipeConfig.cmake
 #     include/cgpipe/                         share/man/man1/cgpipe*.1
 #     share/doc/cgpipe/examples/
 include(GNUInstallDirs)
@@ -12,16 +13,24 @@ include(CMakePackageConfigHelpers)
 # The program is linked once more, with the path that it has there. Otherwise CMake would keep room for that path in the
 # program of the build, by an empty element, and the loader reads one as the current directory.
 file(RELATIVE_PATH CGP_LIB_FROM_BIN ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
-add_executable(cgpipe_installed cli/main.c)
-target_link_libraries(cgpipe_installed PRIVATE cgpipe_cli)
-set_target_properties(cgpipe_installed PROPERTIES
-  OUTPUT_NAME cgpipe RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/installed
-  INSTALL_RPATH "\$ORIGIN/${CGP_LIB_FROM_BIN}" BUILD_WITH_INSTALL_RPATH ON)
-install(TARGETS cgpipe_installed)
+if(CGP_DATA)
+  add_executable(cgpipe_installed cli/main.c)
+  target_link_libraries(cgpipe_installed PRIVATE cgpipe_cli)
+  set_target_properties(cgpipe_installed PROPERTIES
+    OUTPUT_NAME cgpipe RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/installed
+    INSTALL_RPATH "\$ORIGIN/${CGP_LIB_FROM_BIN}" BUILD_WITH_INSTALL_RPATH ON)
+  install(TARGETS cgpipe_installed)
+  install(TARGETS cgpipe_data EXPORT cgpipe-shared INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(TARGETS cgpipe_data_static EXPORT cgpipe-static INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+  set_target_properties(cgpipe_data PROPERTIES INSTALL_RPATH "\$ORIGIN")
+  set(DATA_HEADERS "")
+else()
+  set(DATA_HEADERS REGEX "/(data|images|tokenizer)\\.h$" EXCLUDE)
+endif()
 install(TARGETS cgpipe EXPORT cgpipe-shared INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(TARGETS cgpipe_static EXPORT cgpipe-static INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(DIRECTORY include/cgpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
-install(DIRECTORY ${PROJECT_BINARY_DIR}/man/ DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 FILES_MATCHING PATTERN "*.1")
+install(DIRECTORY include/cgpipe DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" ${DATA_HEADERS})
 install(DIRECTORY examples DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
@@ -29,21 +38,32 @@ install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 set(CGP_CMAKE_DIR ${CMAKE_INSTALL_LIBDIR}/cmake/cgpipe)
 install(EXPORT cgpipe-shared NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})
 install(EXPORT cgpipe-static NAMESPACE cgpipe:: DESTINATION ${CGP_CMAKE_DIR})
+list(JOIN CGP_DATA_PACKAGES " " CGP_DATA_PACKAGES_WORDS)
 configure_package_config_file(cmake/cgpipeConfig.cmake.in package/cgpipeConfig.cmake INSTALL_DESTINATION ${CGP_CMAKE_DIR})
 write_basic_package_version_file(package/cgpipeConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 install(FILES ${PROJECT_BINARY_DIR}/package/cgpipeConfig.cmake ${PROJECT_BINARY_DIR}/package/cgpipeConfigVersion.cmake
         DESTINATION ${CGP_CMAKE_DIR})
 
-# pkg-config's file. What only the static library needs is for `pkg-config --static`: each once, behind all that need it.
+# pkg-config's files. What only the static libraries need is for `pkg-config --static`.
 file(RELATIVE_PATH CGP_UP_FROM_PC ${CMAKE_INSTALL_FULL_LIBDIR}/pkgconfig ${CMAKE_INSTALL_PREFIX})
 string(REGEX REPLACE "/$" "" CGP_UP_FROM_PC ${CGP_UP_FROM_PC})
-set(CGP_STATIC_LIBS ${LIBRARY_STATIC_FLAGS} ${OPENMP_LIBRARY} -lm -pthread)
-foreach(directory ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
-  list(REMOVE_ITEM CGP_STATIC_LIBS -L${directory})
+function(static_libs out) # each once, behind all that need it
+  foreach(directory ${CMAKE_C_IMPLICIT_LINK_DIRECTORIES}) # every linker looks there
+    list(REMOVE_ITEM ARGN -L${directory})
+  endforeach()
+  list(REVERSE ARGN)
+  list(REMOVE_DUPLICATES ARGN)
+  list(REVERSE ARGN)
+  list(JOIN ARGN " " libs)
+  set(${out} ${libs} PARENT_SCOPE)
+endfunction()
+static_libs(CGP_STATIC_LIBS ${LIBRARY_PACKAGES_STATIC} ${OPENMP_LIBRARY} -lm -pthread)
+static_libs(CGP_DATA_STATIC_LIBS ${DATA_PACKAGES_STATIC} ${LIBRARY_PACKAGES_STATIC} -lm -pthread)
+set(CGP_PC_FILES cgpipe)
+if(CGP_DATA)
+  list(APPEND CGP_PC_FILES cgpipe_data)
+endif()
+foreach(name ${CGP_PC_FILES})
+  configure_file(cmake/${name}.pc.in package/${name}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/package/${name}.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 endforeach()
-list(REVERSE CGP_STATIC_LIBS)
-list(REMOVE_DUPLICATES CGP_STATIC_LIBS)
-list(REVERSE CGP_STATIC_LIBS)
-list(JOIN CGP_STATIC_LIBS " " CGP_STATIC_LIBS)
-configure_file(cmake/cgpipe.pc.in package/cgpipe.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/package/cgpipe.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

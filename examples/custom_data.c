@@ -8,6 +8,8 @@
  * A spiral has three arms; the model learns to tell on which of them a point is. The points are in no file:
  * a function makes point number i, two threads call it ahead of the training, and the library shuffles. */
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 #include <math.h>
 #include <stdio.h>

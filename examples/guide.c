@@ -3,6 +3,8 @@
  *
  *     guide FOLDER STAGES LAST [resume]        train in STAGES stages until update LAST; FOLDER gets the checkpoint */
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -12,6 +12,8 @@
  * to bring back is where the data stand. Data sets of the library are read by position, and the position follows from the
  * number of updates; what does not can be kept as the checkpoint's note. */
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -10,6 +10,7 @@
 #include "session/tokenizer.h"
 
 #include <cgpipe/models/weights.h>
+#include <cgpipe/tokenizer.h>
 
 #include <stdlib.h>
 #include <string.h>

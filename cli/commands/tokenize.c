@@ -13,6 +13,7 @@
 #include "session/tokenizer.h"
 
 #include <cgpipe/checkpoint.h>
+#include <cgpipe/tokenizer.h>
 
 #include <errno.h>
 #include <inttypes.h>

@@ -5,6 +5,8 @@
  * It checks for signals (stop.h) between these parts, after every step, and inside the long parts at the end. */
 #include "commands/train.h"
 
+#include <cgpipe/data.h>
+
 #include "commands/commands.h"
 #include "common.h"
 #include "options/recipe.h"

@@ -4,6 +4,8 @@
 #define CGPIPE_CLI_TRAIN_H
 
 #include "report/metrics.h"
+
+#include <cgpipe/data.h>
 #include "session/data.h"
 #include "session/resume.h"
 

@@ -4,6 +4,8 @@
  * is. */
 #include "commands/train.h"
 
+#include <cgpipe/data.h>
+
 #include "common.h"
 #include "files.h"
 #include "report/progress.h"

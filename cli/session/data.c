@@ -2,6 +2,8 @@
 /* data.c -- see data.h. */
 #include "session/data.h"
 
+#include <cgpipe/data.h>
+
 #include "session/images.h"
 
 #include <math.h>

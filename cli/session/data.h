@@ -4,6 +4,7 @@
 #define CGPIPE_CLI_DATA_H
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
 
 #include "options/options.h"
 

@@ -2,6 +2,8 @@
 /* eval_metrics.c -- see eval_metrics.h. */
 #include "session/eval_metrics.h"
 
+#include <cgpipe/images.h>
+
 #include "common.h"
 #include "files.h"
 

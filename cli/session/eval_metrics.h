@@ -4,6 +4,7 @@
 #define CGPIPE_CLI_EVAL_METRICS_H
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/images.h>
 
 #include <jansson.h>
 #include <stdio.h>

@@ -5,6 +5,8 @@
  * change a position's logits. */
 #include "session/sampler.h"
 
+#include <cgpipe/tokenizer.h>
+
 #include "common.h"
 #include "stop.h"
 

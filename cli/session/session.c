@@ -2,6 +2,8 @@
 /* session.c -- see session.h. */
 #include "session/session.h"
 
+#include <cgpipe/data.h>
+
 #include "common.h"
 #include "options/recipe.h"
 #include "options/schedule_file.h"

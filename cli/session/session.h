@@ -4,6 +4,8 @@
 #define CGPIPE_CLI_SESSION_H
 
 #include "session/eval_metrics.h"
+
+#include <cgpipe/data.h>
 #include "session/model.h"
 
 /* One entry a step, for `capacity` steps. */

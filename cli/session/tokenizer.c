@@ -2,6 +2,8 @@
 /* tokenizer.c -- see tokenizer.h. */
 #include "session/tokenizer.h"
 
+#include <cgpipe/tokenizer.h>
+
 #include "common.h"
 
 #include <stdlib.h>

@@ -20,7 +20,9 @@ extern "C" {
 
 #define CGP_VERSION "0.1.0"
 
+#ifndef CGP_API
 #define CGP_API __attribute__((visibility("default")))
+#endif
 #define CGP_MUST_CHECK __attribute__((warn_unused_result))
 #define CGP_PRINTF(text, first) __attribute__((format(printf, text, first)))
 
@@ -103,6 +105,11 @@ typedef enum cgp_log_level {
 
 /** Set the log level of the process. Default CGP_LOG_WARN, or what the environment variable CGP_LOG says. Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
+
+/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that is set; a warning says so. The library
+ *  writes nowhere else. @param[in] module In brackets, as "data". Borrowed. Threads: any. */
+CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
+    CGP_PRINTF(3, 4);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cgpipe.h -- everything, in learning order. */
+/* cgpipe.h -- the core, in learning order. Data sets, images and the tokenizer are a library of their own, libcgpipe_data:
+ * <cgpipe/data.h>, <cgpipe/images.h>, <cgpipe/tokenizer.h>. */
 #ifndef CGPIPE_CGPIPE_H
 #define CGPIPE_CGPIPE_H
 
@@ -11,9 +12,6 @@
 #include <cgpipe/optim.h>
 #include <cgpipe/plan.h>
 #include <cgpipe/pipeline.h>
-#include <cgpipe/data.h>
-#include <cgpipe/images.h>
-#include <cgpipe/tokenizer.h>
 #include <cgpipe/checkpoint.h>
 #include <cgpipe/ext/op.h>
 

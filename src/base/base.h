@@ -29,11 +29,6 @@ cgp_status cgp__missing(const char *function, const char *argument);
 
 #define CGP__ALIGN 64 /* bytes: every offset in a plan is a multiple of it */
 
-/* --- log: one line on standard error; the library never writes to standard output --- */
-
-void cgp__log(cgp_log_level level, const char *module, const char *format, ...)
-    CGP_PRINTF(3, 4);
-
 /* --- memory: zeroed, NULL when short (the caller reports with cgp__no_memory) --- */
 
 void *cgp__calloc(size_t count, size_t bytes);

@@ -70,6 +70,14 @@ int64_t cgp__memory_available(void) {
     return left < machine ? (left > 0 ? left : 0) : machine;
 }
 
+cgp_status cgp__missing(const char *function, const char *argument) {
+    return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", function, argument);
+}
+
+cgp_status cgp__no_memory(const char *what, size_t bytes) {
+    return cgp_fail(CGP_ENOMEM, "%s: out of memory (%zu bytes)", what, bytes);
+}
+
 char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {
     CGP__NEED_OR(text, NULL);
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};

@@ -33,14 +33,6 @@ cgp_status cgp_fail(cgp_status status, const char *format, ...) {
     return status;
 }
 
-cgp_status cgp__missing(const char *function, const char *argument) {
-    return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", function, argument);
-}
-
-cgp_status cgp__no_memory(const char *what, size_t bytes) {
-    return cgp_fail(CGP_ENOMEM, "%s: out of memory (%zu bytes)", what, bytes);
-}
-
 void cgp_log_set_level(cgp_log_level level) {
     atomic_store(&log_level, (int)level);
 }
@@ -59,7 +51,9 @@ static int current_log_level(void) {
     return level;
 }
 
-void cgp__log(cgp_log_level level, const char *module, const char *format, ...) {
+void cgp_log(cgp_log_level level, const char *module, const char *format, ...) {
+    CGP__NEED_OR(module, );
+    CGP__NEED_OR(format, );
     if ((int)level > current_log_level()) return;
     char text[1024];
     va_list args;

@@ -237,7 +237,7 @@ static cgp_status open_newest(cgp__checkpoint **out, const run_directory *run, i
         if (steps[i] >= below) continue;
         status = open_in(out, run, cgp__step_name_of(steps[i]).text, &moved);
         if (status == CGP_OK) break;
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
         unread += status == CGP_EIO && !moved;
         if (first != CGP_OK) continue;
         first = status;
@@ -321,7 +321,7 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, b
     }
     if (!name.text[0]) {
         CGP_TRY(open_newest(out, run, INT64_MAX, &all_read));
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s",
+        cgp_log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s",
                  run->path, (*out)->path);
         return CGP_OK;
     }

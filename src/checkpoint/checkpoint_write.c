@@ -42,7 +42,7 @@ struct cgp__checkpoint_writer {
 static void release(cgp__checkpoint_writer *writer) {
     if (writer->temporary &&
         cgp__entry_remove(writer->run, writer->directory, writer->temporary) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
     if (writer->made) (void)rmdir(writer->directory); /* fails if not empty */
@@ -164,7 +164,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
                             : cgp__no_memory(directory, strlen(directory));
     if (status == CGP_OK) status = check_latest(writer);
     if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
+        cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
         *out = writer;
@@ -339,7 +339,7 @@ static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
 
 /* The new checkpoint is saved: an old one that stays is a warning, not a failure. */
 static void warn_kept(int64_t step) {
-    cgp__log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
+    cgp_log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
              cgp_message());
 }
 
@@ -386,9 +386,9 @@ cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
         return status;
     }
     writer->made = false;
-    cgp__log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->directory, writer->final.text);
+    cgp_log(CGP_LOG_INFO, "checkpoint", "saved %s/%s", writer->directory, writer->final.text);
     if (delete_older(writer, keep) != CGP_OK)
-        cgp__log(CGP_LOG_WARN, "checkpoint", "old checkpoints stay: %s", cgp_message());
+        cgp_log(CGP_LOG_WARN, "checkpoint", "old checkpoints stay: %s", cgp_message());
     release(writer);
     return CGP_OK;
 }

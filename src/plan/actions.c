@@ -40,7 +40,7 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
         return cgp_fail(CGP_EINVAL, "schedule %s: expected a backward to train with, got none",
                         table->name);
     if (!cgp__schedule_ascends(table))
-        cgp__log(CGP_LOG_WARN, "plan",
+        cgp_log(CGP_LOG_WARN, "plan",
                  "schedule %s does not run the micro-batches of each stage in ascending order: "
                  "its results equal those of others up to rounding only",
                  table->name);

@@ -82,7 +82,7 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
     plan->microbatch = (o->batch + o->chunks - 1) / o->chunks;
     plan->chunks = (int)((o->batch + plan->microbatch - 1) / plan->microbatch);
     if (plan->chunks < o->chunks)
-        cgp__log(CGP_LOG_WARN, "plan",
+        cgp_log(CGP_LOG_WARN, "plan",
                  "%lld samples give %d micro-batches of %lld, not the requested %d",
                  (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
 }

@@ -7,6 +7,7 @@
 #include "fuzz_files.h"
 
 #include <cgpipe/images.h>
+#include <cgpipe/data.h>
 
 enum { PARTS = 5, VALUES = 32 * 32 * 3, SAMPLES = 8 };
 

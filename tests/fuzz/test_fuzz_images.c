@@ -53,6 +53,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
 #include "directory.h"
 
 #include <cgpipe/images.h>
+#include <cgpipe/data.h>
 
 #include <png.h>
 

@@ -54,7 +54,7 @@ while IFS= read -r file; do
     headers "$file" | sed "s#^#${file#"$work/stage"}: #"
 done <"$work/files" >"$work/wrong"
 count=$(wc -l <"$work/files")
-for name in cgpipe libcgpipe.so. example_resume bench_peak tests/test_base /usr/local/bin/cgpipe libcgpipe.so; do
+for name in cgpipe libcgpipe.so. example_resume bench_peak tests/test_base /usr/local/bin/cgpipe libcgpipe.so libcgpipe_data.so; do
     check "among the files: $name" grep -qF -- "$name" "$work/files"
 done
 check "$count programs and libraries are hardened, and look for libraries beside themselves only" \
@@ -75,7 +75,7 @@ fi
 # --- the same bytes wherever they are built: no path of this machine. A test program has that of its data. ---
 
 grep -vF "$build_dir/tests/" "$work/files" >"$work/no-tests"
-echo "$build_dir/libcgpipe.a" >>"$work/no-tests"
+printf '%s\n' "$build_dir"/libcgpipe{,_data}.a >>"$work/no-tests"
 check "none but tests names the source or the build directory" \
     test -z "$(xargs -d '\n' grep -lF -e "$source_dir" -e "$build_dir" <"$work/no-tests")"
 finish

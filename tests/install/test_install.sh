@@ -6,7 +6,7 @@ set -u
 source "$(dirname "$0")/support.sh"
 source_dir=$(cd "$1" && pwd)
 build_dir=$(cd "$2" && pwd)
-rooms=$source_dir/tests/repo
+lists=$source_dir/tests/repo
 version=$(sed -n 's/^#define CGP_VERSION "\(.*\)"/\1/p' "$source_dir/include/cgpipe/base.h")
 minor=${version%.*}
 unset PKG_CONFIG_PATH LD_LIBRARY_PATH CMAKE_PREFIX_PATH DESTDIR
@@ -38,7 +38,8 @@ expect_files() {
         share/doc/cgpipe/LICENSE share/doc/cgpipe/examples/hello_pipeline.c share/doc/cgpipe/examples/custom_schedule.csv; do
         [ -s "$prefix/$file" ] || { echo "missing: $file"; missing=1; }
     done
-    for file in libcgpipe.so.$version libcgpipe.so.$minor libcgpipe.a pkgconfig/cgpipe.pc cmake/cgpipe/cgpipeConfig.cmake; do
+    for file in libcgpipe.so.$version libcgpipe.so.$minor libcgpipe.a pkgconfig/cgpipe.pc libcgpipe_data.so.$version libcgpipe_data.a \
+        pkgconfig/cgpipe_data.pc cmake/cgpipe/cgpipeConfig.cmake; do
         [ -s "$lib/$file" ] || { echo "missing: $file"; missing=1; }
     done
     return $missing
@@ -53,9 +54,14 @@ check "the program looks beside itself" grep -qx '\$ORIGIN/\.\./lib.*' <(dynamic
 check "the program runs where it was moved to" test "$("$prefix/bin/cgpipe" --version)" = "cgpipe $version"
 
 exports() { nm "$@" | awk '$2 ~ /^[TDBRVW]$/ {print $3}' | LC_ALL=C sort -u; }
-check "the shared library exports what the list says" diff "$rooms/exports.txt" <(exports -D --defined-only "$lib/libcgpipe.so")
-check "the static library has them too" test -z "$(comm -23 "$rooms/exports.txt" <(exports --defined-only "$lib/libcgpipe.a"))"
-check "all names of the static library begin with cgp_" test -z "$(exports --defined-only "$lib/libcgpipe.a" | grep -v '^cgp_')"
+for list in exports:libcgpipe exports_data:libcgpipe_data; do
+    names=$lists/${list%:*}.txt library=$lib/${list#*:}
+    check "$library.so exports what the list says" diff "$names" <(exports -D --defined-only "$library.so")
+    check "$library.a has them too" test -z "$(comm -23 "$names" <(exports --defined-only "$library.a"))"
+    check "all names of $library.a begin with cgp_" test -z "$(exports --defined-only "$library.a" | grep -v '^cgp_')"
+done
+check "the core needs libc, libm, OpenMP, jansson and libcrypto alone" \
+    test -z "$(dynamic "$lib/libcgpipe.so" NEEDED | grep -vE '^(libc|libm|libg?omp|libjansson|libcrypto|ld-linux-x86-64|libpthread)\.so')"
 
 strange() { # the text files that name a directory of this machine
     grep -rIlF -e "$source_dir" -e "$build_dir" -e "$work" "$prefix"
@@ -100,24 +106,24 @@ compile_all() { # compile_all PREFIX COMPILER_FLAGS... -- LIBRARIES...
     shift
     for name in $names; do
         # shellcheck disable=SC2086
-        cc $flags "${options[@]}" $(pkg-config --cflags cgpipe) "$name.c" -o "$to$name" "$@" -lm || return 1
+        cc $flags "${options[@]}" $(pkg-config --cflags cgpipe_data) "$name.c" -o "$to$name" "$@" -lm || return 1
     done
 }
 
 check "pkg-config knows the version" test "$(pkg-config --modversion cgpipe)" = "$version"
 # shellcheck disable=SC2046
-check "C by pkg-config, shared" compile_all "$work/shared_" -- $(pkg-config --libs cgpipe)
+check "C by pkg-config, shared" compile_all "$work/shared_" -- $(pkg-config --libs cgpipe_data)
 export LD_LIBRARY_PATH=$lib
 run_examples "$work/examples" "$work/shared_" "C by pkg-config, shared"
 unset LD_LIBRARY_PATH
 
 # LLVM's OpenMP may be there as a shared library only.
-omp=$(pkg-config --static --libs cgpipe | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r directory; do find "$directory" -name libomp.so; done)
+omp=$(pkg-config --static --libs cgpipe_data | tr ' ' '\n' | sed -n 's/^-L\(.*\)/\1/p' | while IFS= read -r directory; do find "$directory" -name libomp.so; done)
 if [ -n "$omp" ] && [ ! -e "${omp%.so}.a" ]; then
     echo "skip: static programs (libomp has no static library)"
 else
     # shellcheck disable=SC2046
-    check "C by pkg-config, static" compile_all "$work/static_" -static -- $(pkg-config --static --libs cgpipe)
+    check "C by pkg-config, static" compile_all "$work/static_" -static -- $(pkg-config --static --libs cgpipe_data)
     run_examples "$work/examples" "$work/static_" "C by pkg-config, static"
     check "static programs need no library" test -z "$(dynamic "$work/static_resume" NEEDED)"
 fi
@@ -135,10 +141,10 @@ project(examples LANGUAGES $cxx)
 find_package(cgpipe $minor REQUIRED COMPONENTS static)
 foreach(name $(echo $names))
   add_executable(cmake_\${name} \${name}.c)
-  target_link_libraries(cmake_\${name} PRIVATE cgpipe::cgpipe m)
+  target_link_libraries(cmake_\${name} PRIVATE cgpipe::cgpipe_data m)
 endforeach()
 add_executable(with_archive resume.c)
-target_link_libraries(with_archive PRIVATE cgpipe::cgpipe_static)
+target_link_libraries(with_archive PRIVATE cgpipe::cgpipe_data_static)
 if(CMAKE_CXX_COMPILER)
   add_executable(hello_in_cxx hello_in_cxx.cc)
   target_link_libraries(hello_in_cxx PRIVATE cgpipe::cgpipe)

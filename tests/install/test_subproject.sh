@@ -74,9 +74,9 @@ cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES C)
 $lines
 add_executable(consumer consumer.c)
-target_link_libraries(consumer PRIVATE cgpipe::cgpipe m)
+target_link_libraries(consumer PRIVATE cgpipe::cgpipe_data m)
 add_executable(consumer_static consumer.c)
-target_link_libraries(consumer_static PRIVATE cgpipe::cgpipe_static m)
+target_link_libraries(consumer_static PRIVATE cgpipe::cgpipe_data_static m)
 END
     check "$name: configure" cmake -S "$project" -B "$project/build" -G Ninja "$@" -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
         -DCMAKE_C_COMPILER="$(cached CMAKE_C_COMPILER)" -DCMAKE_C_COMPILER_LAUNCHER="$work/launch" \
@@ -85,8 +85,9 @@ END
     check "$name: every file of the library was compiled as in the build" sh -c 'cat "$1"; test ! -s "$1"' sh "$work/differ"
     check "$name: no test, no example, no benchmark, no cmocka" \
         test -z "$(cd "$project/build" && cmake --build . --target help | grep -E 'test_|example_|bench_'; grep -i '^[^/].*cmocka' CMakeCache.txt)"
-    check "$name: the library has the bytes of the build's" \
-        cmp "$build_dir/libcgpipe.so" "$(find "$project/build" -name libcgpipe.so)"
+    for library in libcgpipe.so libcgpipe_data.so; do
+        check "$name: $library has the bytes of the build's" cmp "$build_dir/$library" "$(find "$project/build" -name $library)"
+    done
     jq -r '.[] | select(.file | endswith("/consumer.c")) | .command' "$project/build/compile_commands.json" >"$work/own"
     check "$name: no flag of the library's is the project's" test "$(grep -cE -- ' -(O|g|W|f|std|D)' "$work/own")" = 0 -a -s "$work/own"
     for program in consumer consumer_static; do

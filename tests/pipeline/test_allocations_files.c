@@ -10,6 +10,9 @@
 
 #include <cgpipe/models/spec.h>
 #include <cgpipe/models/weights.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
+#include <cgpipe/tokenizer.h>
 
 #include <png.h>
 

@@ -5,6 +5,7 @@
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
 
 #include <signal.h>
 #include <sys/stat.h>

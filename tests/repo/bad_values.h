@@ -6,6 +6,7 @@
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
 #include <cgpipe/models/spec.h>
 
 #include <limits.h>

@@ -3,6 +3,9 @@
  * in the enum. Each is CGP_EINVAL, and the message has the value or names what is wrong. Then NULL in lists of paths and devices. */
 #include "bad_values.h"
 
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
+
 /* --- plans --- */
 
 static cgp_status plan(const void *options) {

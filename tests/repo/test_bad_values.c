@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_bad_values.c -- the same for the calls of the builder, custom ops, pipelines and files; and names that are not UTF-8. */
 #include "bad_values.h"
+
+#include <cgpipe/data.h>
 #include "directory.h"
 
 /* --- the builder --- */

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# Public headers compile alone, as C11 and as C++; the library exports exactly the names in tests/repo/exports.txt.
+# Public headers compile alone, as C11 and as C++; libraries export exactly the names in tests/repo/exports*.txt.
 #
 #     bash test_headers.sh SOURCE_DIR BUILD_DIR
 set -u
@@ -36,9 +36,12 @@ while IFS= read -r header; do
     fi
 done < <(find "$source_dir/include" -name '*.h' | sort)
 
-nm -D --defined-only "$build_dir/libcgpipe.so" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^__\|^_init$\|^_fini$' |
-    LC_ALL=C sort >"$temp/exports"
-check "exports (a new public name belongs into tests/repo/exports.txt)" diff "$source_dir/tests/repo/exports.txt" "$temp/exports"
+for list in exports:libcgpipe exports_data:libcgpipe_data; do
+    file=$source_dir/tests/repo/${list%:*}.txt library=$build_dir/${list#*:}.so
+    nm -D --defined-only "$library" | awk '$2 ~ /[TDBR]/ {print $3}' | grep -v '^__\|^_init$\|^_fini$' |
+        LC_ALL=C sort >"$temp/exports"
+    check "exports (a new public name belongs into $file)" diff "$file" "$temp/exports"
+done
 
 echo "$passed passed, $failed failed"
 [ "$failed" = 0 ]

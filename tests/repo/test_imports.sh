@@ -27,7 +27,7 @@ harmless='
 # code is in memory of the system's: without it the pattern is interpreted); libjpeg asks the system, and its message for want of
 # memory becomes CGP_ENOMEM.
 
-nm -u "$build_dir/libcgpipe.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
+nm -u "$build_dir/libcgpipe.a" "$build_dir/libcgpipe_data.a" | awk '$1 == "U" { print $2 }' | grep -vE '^(_|cgp_)' | LC_ALL=C sort -u \
     >"$temp/taken"
 count=$(wc -l <"$temp/taken")
 if [ "$count" -lt 50 ]; then

@@ -7,6 +7,9 @@
 #include "directory.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
+#include <cgpipe/tokenizer.h>
 #include <cgpipe/models/spec.h>
 #include <cgpipe/models/weights.h>
 

@@ -3,6 +3,8 @@
  *
  *     draw_directory FOLDER IMAGES_A_CLASS SIZE */
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 #include <png.h>
 #include <stdio.h>

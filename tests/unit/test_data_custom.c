@@ -6,6 +6,7 @@
 #include "data/prefetch.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
 
 #include <stdatomic.h>
 

@@ -6,6 +6,7 @@
 #include "pictures.h"
 
 #include <cgpipe/images.h>
+#include <cgpipe/data.h>
 
 #include <png.h>
 

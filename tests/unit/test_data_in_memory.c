@@ -4,6 +4,7 @@
 #include "directory.h"
 
 #include <cgpipe/images.h>
+#include <cgpipe/data.h>
 
 #include <unistd.h>
 

@@ -3,6 +3,8 @@
 #include "support.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 enum { SIZE = 32, PIXELS = SIZE * SIZE, VALUES = 3 * PIXELS, CLASSES = 10 };
 

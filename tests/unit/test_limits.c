@@ -7,6 +7,8 @@
 #include "pictures.h"
 
 #include <cgpipe/cgpipe.h>
+#include <cgpipe/data.h>
+#include <cgpipe/images.h>
 
 #include "data/image.h"
 

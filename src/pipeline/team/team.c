@@ -204,7 +204,7 @@ bool cgp__team_release(cgp__team *team) {
     const int stuck = count_stuck(team);
     pthread_mutex_unlock(&team->lock);
     if (stuck > 0)
-        cgp__log(CGP_LOG_WARN, "pipeline",
+        cgp_log(CGP_LOG_WARN, "pipeline",
                  "%d of %d workers hang and are left behind with what they may still touch "
                  "(memory of %s included)",
                  stuck, team->n, team->stuck_shares_memory ? "all devices" : "their devices");

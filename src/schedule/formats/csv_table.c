@@ -52,7 +52,7 @@ static void count_from_zero(cgp__csv *r) {
         cgp_action *a = &r->cells[k].action;
         if (a->stage == r->stages - 1 && a->kind == CGP_ACTION_F) a->microbatch--;
     }
-    cgp__log(
+    cgp_log(
         CGP_LOG_WARN, "schedule",
         "%s: stage %d numbers its forwards from 1 to %d, as PyTorch's Schedule1F1B does for "
         "its last stage; they are read as 0 to %d",
@@ -125,7 +125,7 @@ static cgp_status translate_letters(cgp__csv *r) {
     }
     free(weights);
     if (status == CGP_OK && r->older)
-        cgp__log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B",
+        cgp_log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B",
                  r->name);
     return status;
 }

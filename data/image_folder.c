@@ -94,7 +94,7 @@ static void mark_broken(image_folder *data, uint32_t file) {
     data->broken[file] = true;
     pthread_mutex_unlock(&data->lock);
     if (!known)
-        cgp__log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
+        cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
                  cgp_message());
 }
 
