@@ -1,14 +1,14 @@
 #!/bin/bash
 # SPDX-License-Identifier: Apache-2.0
-# test_arrows.sh -- every include in src/ is an arrow of the design's table of modules ("Rooms" in design.md), and
-# models/, cli/, examples/ and bench/ include public headers only; and models/ base/json.h.
+# test_arrows.sh -- every include in src/ and data/ is an arrow of the table of modules below, and models/, cli/, examples/ and bench/
+# include public headers only; and models/ base/json.h.
 #
 #     bash test_arrows.sh SOURCE_DIR BUILD_DIR
 #
-# A header has an owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> to base, <cgpipe/images.h> and <cgpipe/tokenizer.h> to data. A module may
-# include what it owns and what is owned by the modules in its row. <cgpipe/cgpipe.h> and <cgpipe/models/...> are for
-# programs. Exit code 1 if there is a forbidden arrow (printed as file:line) or if the check itself does not find one
-# that it is shown.
+# A header has an owner: "module/x.h" belongs to module/, <cgpipe/X.h> to module X; <cgpipe/tensor.h> to base, <cgpipe/images.h> and
+# <cgpipe/tokenizer.h> to data. A module may include what it owns and what the modules in its row own. <cgpipe/cgpipe.h> and
+# <cgpipe/models/...> are for programs. Exit code 1 if there is a forbidden arrow (printed as file:line) or if the check itself does
+# not find one that it is shown.
 set -u
 export LC_ALL=C
 
