@@ -38,7 +38,8 @@ static cgp_value block_linear(cgp_model *model, cgp_value x, int block, const ch
     char full[NAME_SIZE];
     snprintf(full, sizeof full, "transformer.h.%d.%s", block, name);
     const cgp_init init = {CGP_INIT_NORMAL, deviation};
-    const cgp_linear_options options = {.out = out, .bias = true, .transposed = true, .init = init};
+    const cgp_linear_options options = {
+        .out = out, .bias = true, .transposed = true, .init = init};
     return cgp_linear(model, x, full, options);
 }
 

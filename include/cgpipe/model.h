@@ -78,10 +78,10 @@ CGP_API cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b);
 
 /** Passed by value; a field left out is zero. */
 typedef struct cgp_linear_options {
-    int64_t out;   /**< Columns of the result, >= 1. */
-    bool bias;     /**< Parameter `<name>.bias` [out]. */
-    bool transposed;   /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
-    cgp_init init; /**< Of the weight. */
+    int64_t out;     /**< Columns of the result, >= 1. */
+    bool bias;       /**< Parameter `<name>.bias` [out]. */
+    bool transposed; /**< `<name>.weight` is [in, out] (GPT-2's Conv1D); otherwise [out, in]. */
+    cgp_init init;   /**< Of the weight. */
     cgp_init bias_init; /**< Of the bias. */
 } cgp_linear_options;
 

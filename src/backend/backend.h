@@ -39,12 +39,11 @@
  * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
  * ATTENTION is causal. BCE's targets are of the spec's type.
  *
- * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u - top, j
- * stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always
- * has a pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is
- * [kernel_height,kernel_width,in,C]. UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i -
- * top, j - left), or zero. BATCH_NORM's mean and variance are over all samples and rows of the run, INSTANCE_NORM's over
- * the rows of a sample, both per channel.
+ * Images: R = out_height x out_width. Element (u, v) of the window of output pixel (i, j) is input pixel (i stride_height + u -
+ * top, j stride_width + v - left), if it exists: elsewhere CONV2D has zero and the pools have nothing (a window always has a
+ * pixel; the first of equals is the maximum, a NaN is larger than all). CONV2D's weight is [kernel_height,kernel_width,in,C].
+ * UPSAMPLE's pixel (i, j) is pixel (i / stride_height, j / stride_width); PAD's is (i - top, j - left), or zero. BATCH_NORM's
+ * mean and variance are over all samples and rows of the run, INSTANCE_NORM's over the rows of a sample, both per channel.
  *
  * BATCH_NORM's state is its running statistics. In `training` forward collects them in `accumulator` (running_stats.h), if it is
  * not NULL, and commit() moves them to the state. Outside training forward normalises with the state and saves nothing, and
@@ -53,9 +52,9 @@
  * Every op has FORWARD; all but EMBEDDING and ARGMAX have BACKWARD_INPUT; EMBEDDING, POSITION, LINEAR and CONV2D have
  * BACKWARD_WEIGHT. There is no other pair.
  *
- * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in place; the
- * dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one value: dx is
- * made from the last input to the first). Nothing else overlaps. */
+ * Operands that may share memory: y with x[k] where the op allows it (op.h, `overwrites`); dx[0] with dy where `dx` is in
+ * place; the dx[0] of CROSS_ENTROPY and BCE with its x[0]; a dx[k] that is added to with a dx[l], l > k (both inputs are one
+ * value: dx is made from the last input to the first). Nothing else overlaps. */
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
@@ -201,10 +200,10 @@ typedef struct cgp__kernel_args {
     int n_prefetch;
 } cgp__kernel_args;
 
-/* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column of group
- * 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number e = key of
- * group head * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4, group, sample low,
- * sample high}) is >= p * 2^32. */
+/* The dropout rule, the same in every backend. DROPOUT's element (row, column) of a sample is number e = row * out + column of
+ * group 0; all elements of DROPOUT2D's channel e are number e of group 0; ATTENTION's probability (head, query, key) is number
+ * e = key of group head * rows + query. Element e keeps its value, times 1 / (1 - p), if word e % 4 of Philox(key, {e / 4,
+ * group, sample low, sample high}) is >= p * 2^32. */
 static inline uint32_t cgp__dropout_threshold(float p) {
     return (uint32_t)((double)p * 4294967296.0);
 }

@@ -17,8 +17,8 @@
 
 #include "backend/backend.h"
 
-/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel; then of each the future variance
- * or, deferred, the sum of squared differences from the mean. */
+/* Bytes of the accumulator, in doubles: rows and micro-batches collected; the mean of each channel; then of each the future
+ * variance or, deferred, the sum of squared differences from the mean. */
 int64_t cgp__running_stats_bytes(int64_t channels);
 
 /* args->state: running_mean [C] f32, running_var [C] f32, num_batches_tracked [1] i32. `variance` is biased. args->first: the

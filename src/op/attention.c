@@ -44,8 +44,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     return CGP_OK;
 }
 
-/* The T (T + 1) / 2 pairs of the causal triangle count. Per pair, each GEMM is C multiply-adds: forward q k and p v; backward I q k
- * recomputed, dy v, dq, dk, dv. An exp and the sums around it count 12 per pair and head. */
+/* The T (T + 1) / 2 pairs of the causal triangle count. Per pair, each GEMM is C multiply-adds: forward q k and p v; backward I
+ * q k recomputed, dy v, dq, dk, dv. An exp and the sums around it count 12 per pair and head. */
 static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
     const double rows = (double)attributes->rows, pairs = rows * (rows + 1.0) / 2.0;
     const double gemms[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};

@@ -110,7 +110,8 @@ typedef struct cgp__op {
 
     /* Check `count` integers of input k on the host before a step; NULL: all are valid. `bad` gets the index of the first one out
      * of range: 0 <= data[i] < *upper_bound. */
-    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data, int64_t count, int64_t *bad, int64_t *upper_bound);
+    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data,
+                  int64_t count, int64_t *bad, int64_t *upper_bound);
 
     /* Losses: the number of `count` targets that count. CUSTOM: `count` is the samples. */
     int64_t (*count)(const cgp__op_attributes *attributes, const void *targets, int64_t count);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes layer and op. Shapes are without
- * the leading dimension N, so a value has at most 5 dims. */
+/* rules.h -- checks of the shape rules. Messages begin with the expectation; the builder prefixes layer and op. Shapes are
+ * without the leading dimension N, so a value has at most 5 dims. */
 #ifndef CGP_SRC_OP_RULES_H
 #define CGP_SRC_OP_RULES_H
 

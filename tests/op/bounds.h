@@ -6,8 +6,8 @@
  * many elements is some 5 times that, so u k bounds it. Functions (exp, erf, rsqrt) are good to a few u of their result.
  * bound_of() widens the bound where a division by a deviation or a softmax follows.
  *
- * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16, one of
- * d and half a unit of bf16 each, 2^-8 of the value.
+ * In bf16 both backends begin with equal numbers and compute as in f32; a difference of d becomes, after both round to bf16,
+ * one of d and half a unit of bf16 each, 2^-8 of the value.
  *
  * On tiles (AMX) GEMMs in bf16 also round their f32 operands, by 2^-8 at most: weights, which the tests round to bf16 first
  * (round_weights), and attention's P and dS, for which the bounds are wider. */

@@ -6,8 +6,8 @@
  *     operands_create(&o, &c, &seed);
  *     op_run(&on, &o, CGP__FORWARD); // on a runner, a device of a backend
  *
- * Every operand is host memory of its own (both backends run on the host), `shift` floats after
- * a multiple of 64 bytes and between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
+ * Every operand is host memory of its own (both backends run on the host), `shift` floats after a multiple of 64 bytes and
+ * between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
  * with x[k], only where a test calls operands_share.
  *
  * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared and guarded likewise, and
@@ -36,8 +36,8 @@ enum {
 };
 
 #define GUARD 16 /* floats on either side of an operand: one vector */
-/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the kernel copies a NaN. The workspace
- * is slot SLOTS. */
+/* Another NaN for each slot: a read outside shows in the results, a write in the guard, also if the kernel copies a NaN. The
+ * workspace is slot SLOTS. */
 #define GUARD_BITS(slot) (0x7FC0BAD0u + (uint32_t)(slot))
 
 typedef struct operands {
@@ -188,14 +188,14 @@ static inline int slot_shift(int slot, int shift) {
     return slot >= SLOT_STATE ? 0 : shift;
 }
 
-static inline float *guarded(float **capacity, int64_t count, int shift, int slot) {
+static inline float *guarded(float **memory, int64_t count, int shift, int slot) {
     const size_t floats = (size_t)(count + shift + 2 * GUARD + 15) / 16 * 16;
     const uint32_t bits = GUARD_BITS(slot);
-    *capacity = aligned_alloc(CGP__ALIGN, floats * sizeof **capacity);
-    assert_non_null(*capacity);
+    *memory = aligned_alloc(CGP__ALIGN, floats * sizeof **memory);
+    assert_non_null(*memory);
     for (size_t i = 0; i < floats; i++)
-        memcpy(*capacity + i, &bits, sizeof bits);
-    return *capacity + GUARD + shift;
+        memcpy(*memory + i, &bits, sizeof bits);
+    return *memory + GUARD + shift;
 }
 
 static inline void operands_create(operands *o, const op_case *c, uint64_t *seed) {
@@ -310,12 +310,12 @@ static inline void halves_create(operands *out, const operands *o) {
 
 /* Nothing around the halves of a slot has changed. */
 static inline void check_half_guards(const operands *halves, int slot) {
-    const uint16_t *capacity = (uint16_t *)(void *)halves->memory[slot];
+    const uint16_t *memory = (uint16_t *)(void *)halves->memory[slot];
     const int64_t begin = 2 * GUARD + halves->c.shift, end = begin + halves->count[slot];
     for (int64_t i = 0; i < end + 2 * GUARD; i++) {
         if (i == begin) i = end;
         const uint16_t guard = (uint16_t)(GUARD_BITS(slot) >> (i % 2 ? 16 : 0));
-        if (capacity[i] != guard)
+        if (memory[i] != guard)
             fail_msg("%s wrote element %" PRId64 " of slot %d", case_text(&halves->c),
                      i - begin, slot);
     }
@@ -417,7 +417,7 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
                                    o->c.n,  o->c.add,  o->c.type};
     const uint32_t bits = GUARD_BITS(SLOTS);
     int64_t bytes = 0;
-    float *capacity = NULL;
+    float *memory = NULL;
     cgp__kernel *kernel = NULL;
     assert_ok(on->backend->workspace(&spec, on->threads, &bytes));
     assert_ok(on->backend->kernel_create(on->device, &spec, &kernel));
@@ -425,7 +425,7 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     if (o->c.type == CGP_BF16) halves_create(&halves, o);
     cgp__kernel_args args = op_args(o->c.type == CGP_BF16 ? &halves : o);
     args.loss = &o->loss;
-    args.workspace = guarded(&capacity, (bytes + 3) / 4, 0, SLOTS);
+    args.workspace = guarded(&memory, (bytes + 3) / 4, 0, SLOTS);
     assert_ok(on->backend->kernel_run(kernel, &args));
     on->backend->kernel_destroy(kernel);
     if (o->c.type == CGP_BF16) halves_destroy(&halves, o);
@@ -434,7 +434,7 @@ static inline void op_run(const runner *on, operands *o, cgp__direction directio
     const float *after = (float *)args.workspace + (bytes + 3) / 4;
     for (int i = 0; i < GUARD; i++)
         assert_memory_equal(after + i, &bits, sizeof bits);
-    free(capacity);
+    free(memory);
 }
 
 #endif

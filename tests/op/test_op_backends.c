@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_backends.c -- the cpu backend equals ref within bounds.h, for every kind of op, half of the cases in bf16. Exact properties
- * of each backend are in test_op_properties.c. */
+/* test_op_backends.c -- the cpu backend equals ref within bounds.h, for every kind of op, half of the cases in bf16. Exact
+ * properties of each backend are in test_op_properties.c. */
 #include "bounds.h"
 
 static uint64_t seed;

@@ -20,16 +20,16 @@ static void statistics(const float *x, int64_t rows, int64_t width, double eps, 
 /* y = (x - mean) rstd weight + bias to some units of its terms and of a deviation; not of mean rstd, which is 1e5
  * here. */
 static void check_channel(const operands *o, int64_t first, int64_t rows, int64_t channel,
-                          int64_t place) {
+                          int64_t index) {
     const int64_t width = o->c.attributes.out, begin = first * width + channel;
     const double weight = o->at[SLOT_PARAM] ? o->at[SLOT_PARAM][channel] : 1.0;
     const double bias = o->at[SLOT_PARAM + 1] ? o->at[SLOT_PARAM + 1][channel] : 0.0;
     double mean, rstd;
     statistics(o->at[SLOT_X] + begin, rows, width, (double)o->c.attributes.eps, &mean, &rstd);
     const double close = 1e-5 * rstd;
-    if (!(fabs(o->at[SLOT_SAVED + 1][place] - rstd) <= close))
+    if (!(fabs(o->at[SLOT_SAVED + 1][index] - rstd) <= close))
         fail_msg("%s: channel %" PRId64 ": rstd is %.9g, expected %.9g +- %.3g",
-                 case_text(&o->c), channel, (double)o->at[SLOT_SAVED + 1][place], rstd, close);
+                 case_text(&o->c), channel, (double)o->at[SLOT_SAVED + 1][index], rstd, close);
     for (int64_t row = 0; row < rows; row++) {
         const double h = (o->at[SLOT_X][begin + row * width] - mean) * rstd;
         const double want = h * weight + bias, got = o->at[SLOT_Y][begin + row * width];
@@ -49,9 +49,9 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
     op_run(on, &o, CGP__FORWARD);
     const bool batch = c->op == CGP__OP_BATCH_NORM;
     const int64_t sets = batch ? 1 : c->n, rows = c->attributes.rows * c->n / sets;
-    for (int64_t place = 0; place < sets * c->attributes.out; place++)
-        check_channel(&o, place / c->attributes.out * rows, rows, place % c->attributes.out,
-                      place);
+    for (int64_t index = 0; index < sets * c->attributes.out; index++)
+        check_channel(&o, index / c->attributes.out * rows, rows, index % c->attributes.out,
+                      index);
     operands_destroy(&o);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a sample's result does not depend on
- * its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more workspace;
- * and BATCH_NORM's running statistics. */
+/* test_op_properties.c -- properties of each backend, mostly bit for bit: in place equals apart, a sample's result does not
+ * depend on its neighbours, inputs that are one value get one gradient, masks follow their rule, fewer samples need no more
+ * workspace; and BATCH_NORM's running statistics. */
 #include "harness.h"
 
 static uint64_t seed;
@@ -209,12 +209,12 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
             assert_same_bits(&o, &before, SLOT_STATE + k, 0, "before the commit");
         commit(&o);
         for (int64_t channel = 0; channel < c.attributes.out; channel++) {
-            double seen[2];
-            statistics(&o, channel, &seen[0], &seen[1]);
+            double batch[2];
+            statistics(&o, channel, &batch[0], &batch[1]);
             for (int k = 0; k < 2; k++)
                 assert_state(&o, k, channel,
                              0.75 * (double)before.at[SLOT_STATE + k][channel] +
-                                 0.25 * seen[k]);
+                                 0.25 * batch[k]);
         }
         operands_destroy(&o);
         operands_destroy(&before);
@@ -249,9 +249,9 @@ static void only_training_with_accumulator_collects(void **state) {
 /* --- dropout's rule (backend.h) --- */
 
 static bool kept(const operands *o, int64_t sample, int64_t group, int64_t element) {
-    const uint64_t place = (uint64_t)(o->c.sample + sample);
-    const uint32_t counter[] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)place,
-                                (uint32_t)(place >> 32)};
+    const uint64_t index = (uint64_t)(o->c.sample + sample);
+    const uint32_t counter[] = {(uint32_t)(element / 4), (uint32_t)group, (uint32_t)index,
+                                (uint32_t)(index >> 32)};
     uint32_t words[4];
     cgp__philox(words, counter, o->key);
     return words[element % 4] >= cgp__dropout_threshold(o->c.attributes.p);
@@ -260,12 +260,12 @@ static bool kept(const operands *o, int64_t sample, int64_t group, int64_t eleme
 /* Of DROPOUT an element, of DROPOUT2D a channel of a sample. */
 static void check_mask(const op_case *c) {
     const int64_t size = c->attributes.rows * c->attributes.out;
-    const int64_t own = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
+    const int64_t period = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
     operands o;
     operands_create(&o, c, &seed);
     op_run(tested, &o, CGP__FORWARD);
     for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
-        const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % own);
+        const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % period);
         if (keep != (o.at[SLOT_Y][i] != 0.0f))
             fail_msg("%s: [%" PRId64 "] is %g, kept: %d", case_text(c), i,
                      (double)o.at[SLOT_Y][i], keep);
@@ -329,7 +329,7 @@ static void check_fused(const op_case *c) {
     memcpy(last.at[SLOT_X], one.at[SLOT_Y], (size_t)one.count[SLOT_Y] * sizeof(float));
     op_run(tested, &last, CGP__FORWARD);
     if (memcmp(two.at[SLOT_Y], last.at[SLOT_Y], (size_t)two.count[SLOT_Y] * sizeof(float)) != 0)
-        fail_msg("%s: is not what a RELU makes of it", case_text(&ends));
+        fail_msg("%s: is not the RELU of it", case_text(&ends));
     operands_destroy(&one);
     operands_destroy(&two);
     operands_destroy(&last);

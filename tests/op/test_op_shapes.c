@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers it takes. Shapes are without N. */
+/* test_op_shapes.c -- the shape rule of each op, the messages of refused inputs, and the integers it takes. Shapes are without
+ * N. */
 #include "shapes.h"
 
 static void every_kind_has_its_table(void **state) {
@@ -227,9 +228,9 @@ static void targets_that_are_not_ignored_are_counted(void **state) {
     assert_int_equal(op->count(&(cgp__op_attributes){.ignore = (int64_t)1 << 40}, targets, 5),
                      5);
     assert_int_equal(op->count(&(cgp__op_attributes){.ignore = -100}, targets, 0), 0);
-    const float shares[] = {0.0f, 0.5f, -100.0f};
+    const float fractions[] = {0.0f, 0.5f, -100.0f};
     assert_int_equal(
-        cgp__op_find(CGP__OP_BCE)->count(&(cgp__op_attributes){.out = 3}, shares, 3), 3);
+        cgp__op_find(CGP__OP_BCE)->count(&(cgp__op_attributes){.out = 3}, fractions, 3), 3);
 }
 
 /* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */

@@ -26,7 +26,7 @@ static uint64_t seed;
 
 /* --- cases --- */
 
-/* Elements of a row: a few, or so many that a row is a block of its own. */
+/* Elements of a row: a few, or enough for a row to be one block. */
 static int64_t draw_width(void) {
     static const int64_t widths[] = {1, 3, 17, 64, 130, 768, 1030, 17000};
     return widths[test_random(&seed) % 8];
@@ -219,7 +219,7 @@ static void assert_threads(int want) {
     assert_int_equal(count_threads(), want);
 }
 
-/* After a device: `before`, or as many more as a team of 3 took, which LLVM's OpenMP keeps asleep for the next device. */
+/* After a device: `before`, or those of a team of 3 more, which LLVM's OpenMP keeps asleep for the next device. */
 static void assert_threads_left(int before) {
 #ifdef TEST_OPENMP_KEEPS_THREADS
     assert_in_range(count_threads(), before, before + 2);

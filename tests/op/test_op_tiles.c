@@ -9,7 +9,7 @@
 #include "harness.h"
 
 static uint64_t seed;
-static runner cpu, shared; /* one thread, three */
+static runner cpu, parallel; /* one thread, three */
 
 static void need_tiles(void) {
     if (runner_has_tiles(&cpu)) return;
@@ -33,13 +33,13 @@ static float rounded(float x) {
 static float chain(const cgp__gemm *p, int64_t i, int64_t j, int64_t begin, int64_t end) {
     float sum = 0.0f;
     for (int64_t q = begin; q < end; q += 32) {
-        float halves[2] = {0.0f, 0.0f};
+        float pair[2] = {0.0f, 0.0f};
         for (int64_t d = q; d < q + 32; d++) {
             const float a = d < end ? rounded(element(&p->a, i, d)) : 0.0f;
             const float b = d < end ? rounded(element(&p->b, d, j)) : 0.0f;
-            halves[d % 2] += a * b; /* of 8 bits each: exact */
+            pair[d % 2] += a * b; /* of 8 bits each: exact */
         }
-        sum += halves[0] + halves[1];
+        sum += pair[0] + pair[1];
     }
     return sum;
 }
@@ -60,23 +60,23 @@ static float expected(const cgp__gemm *p, int64_t i, int64_t j, float before) {
 /* --- random GEMMs --- */
 
 /* Memory of `count` elements of either type; those that a matrix does not have are NaN. */
-static void *capacity_of(cgp_dtype type, int64_t count) {
-    void *capacity = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
-    assert_non_null(capacity);
+static void *new_memory(cgp_dtype type, int64_t count) {
+    void *memory = aligned_alloc(64, (size_t)(4 * count + 63) / 64 * 64);
+    assert_non_null(memory);
     for (int64_t i = 0; i < count; i++) {
         if (type == CGP_BF16)
-            ((uint16_t *)capacity)[i] = 0x7FC0u;
+            ((uint16_t *)memory)[i] = 0x7FC0u;
         else
-            ((float *)capacity)[i] = NAN;
+            ((float *)memory)[i] = NAN;
     }
-    return capacity;
+    return memory;
 }
 
-static void put(cgp_dtype type, void *capacity, int64_t at, float x) {
+static void put(cgp_dtype type, void *memory, int64_t at, float x) {
     if (type == CGP_BF16)
-        ((uint16_t *)capacity)[at] = cgp__bf16_from_float(x);
+        ((uint16_t *)memory)[at] = cgp__bf16_from_float(x);
     else
-        ((float *)capacity)[at] = x;
+        ((float *)memory)[at] = x;
 }
 
 /* Rows or columns contiguous, up to 20 elements between them. Freed as its `at`. */
@@ -85,16 +85,16 @@ static cgp__matrix draw_matrix(int64_t rows, int64_t columns) {
     const bool by_rows = test_random(&seed) & 1;
     const int64_t runs = by_rows ? rows : columns;
     const int64_t stride = (by_rows ? columns : rows) + test_between(&seed, 0, 20);
-    void *capacity = capacity_of(type, runs * stride);
+    void *memory = new_memory(type, runs * stride);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < columns; j++)
-            put(type, capacity, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
-    return by_rows ? cgp__rows(type, capacity, stride) : cgp__columns(type, capacity, stride);
+            put(type, memory, by_rows ? i * stride + j : j * stride + i, random_float(&seed));
+    return by_rows ? cgp__rows(type, memory, stride) : cgp__columns(type, memory, stride);
 }
 
 static void run_on(const runner *on, const cgp__gemm *p) {
     const int64_t bytes = cgp__gemm_workspace(p->m, p->n, p->k, p->type, true, on->threads);
-    char *workspace = capacity_of(CGP_F32, bytes / 4 + 16);
+    char *workspace = new_memory(CGP_F32, bytes / 4 + 16);
     cgp__gemm_run(on->device, on->threads == 1, p, workspace);
     for (int64_t i = 0; i < 16; i++) /* behind it nothing was written */
         assert_true(isnan(((const float *)(const void *)(workspace + bytes / 4 * 4))[i]));
@@ -121,7 +121,7 @@ static void check_result(const cgp__gemm *p, const void *before) {
 }
 
 static void check_gemm(int64_t m, int64_t n, int64_t k) {
-    float *bias = capacity_of(CGP_F32, n);
+    float *bias = new_memory(CGP_F32, n);
     cgp__gemm p = {.m = m,
                    .n = n,
                    .k = k,
@@ -133,12 +133,12 @@ static void check_gemm(int64_t m, int64_t n, int64_t k) {
                    .add = test_random(&seed) & 1,
                    .in_bf16 = true};
     fill_random(bias, n, &seed);
-    void *before = capacity_of(p.type, m * p.stride);
+    void *before = new_memory(p.type, m * p.stride);
     for (int64_t i = 0; i < m * p.stride; i++)
         put(p.type, before, i, random_float(&seed));
-    const runner *const runners[] = {&cpu, &shared};
+    const runner *const runners[] = {&cpu, &parallel};
     for (int i = 0; i < 2; i++) {
-        p.c = capacity_of(p.type, m * p.stride);
+        p.c = new_memory(p.type, m * p.stride);
         memcpy(p.c, before, (size_t)(m * p.stride) * cgp_dtype_bytes(p.type));
         run_on(runners[i], &p);
         check_result(&p, before);
@@ -428,9 +428,9 @@ static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
 int main(void) {
     seed = test_seed();
     cpu = runner_open(&cgp__backend_cpu, 1);
-    shared = runner_open(&cgp__backend_cpu, 3);
+    parallel = runner_open(&cgp__backend_cpu, 3);
     (void)cgp__cpu_tiles_of(cpu.device); /* as a kernel in bf16 does */
-    (void)cgp__cpu_tiles_of(shared.device);
+    (void)cgp__cpu_tiles_of(parallel.device);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(gemms_are_the_promised_sums),
         cmocka_unit_test(large_gemms_are_too),
@@ -441,7 +441,7 @@ int main(void) {
         cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);
-    runner_close(&shared);
+    runner_close(&parallel);
     runner_close(&cpu);
     return failed;
 }

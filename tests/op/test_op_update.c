@@ -24,7 +24,7 @@ static void fill(sides *s) {
         s->second[i] = fabsf(s->second[i]);
 }
 
-/* What is squared is never negative: `second`. */
+/* `second`: a mean of squares, never negative. */
 static cgp__update update_of(sides *s, cgp__update rest, int64_t n, int shift) {
     cgp__update u = rest;
     float *const first = s->first + shift, *const second = s->second + shift;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom_ops.h -- ops from outside the library for tests: each with something that the others have not. */
-#ifndef CGP_TESTS_OWN_OPS_H
-#define CGP_TESTS_OWN_OPS_H
+/* custom_ops.h -- custom ops for tests, each with another feature. */
+#ifndef CGP_TESTS_CUSTOM_OPS_H
+#define CGP_TESTS_CUSTOM_OPS_H
 
 #include <cgpipe/cgpipe.h>
 
 /* Rows of C; `<name>.weight`, `.bias` [C] (of test_custom_gain [K]).
  *
  *   op        y                              reads in backward      besides
- *   scale     x weight + bias                W: x                   dx over dy, which W reads; threads share rows
- *   rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         redone
- *   sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          redone
+ *   scale     x weight + bias                W: x                   dx over dy, which W reads; parallel_for over rows
+ *   rms       x weight / sqrt(mean x^2 + e)  I, W: x, saved         recomputed
+ *   sigmoid   1 / (1 + exp(-weight x))       I: y, W: x, y          recomputed
  *   product   a b                            I: a, b                each dx from the other input
- *   noise     x times a number near 1        -                      random, over x, redone; attributes: test_noise
+ *   noise     x times a number near 1        -                      random, over x, recomputed; attributes: test_noise
  *   meter     x / (1 + mean of |x| so far)   I: saved               state
  *   bias      x + bias                       -                      its gradient comes with dx; dx over dy
  *   bucket    a number 0 .. K - 1 [...]      -                      integers; attributes: int64_t K
@@ -40,7 +40,7 @@ static inline int64_t test_custom_count(const cgp_op_run *run) {
     return run->n * cgp_shape_count(&run->node->inputs[0].shape);
 }
 
-/* How often forward of test_custom_noise ran for the first time, and for backward, in this process. */
+/* Count of forward runs of test_custom_noise in this process, and of recomputations. */
 extern _Atomic int test_noise_runs, test_noise_recomputed;
 
 #endif

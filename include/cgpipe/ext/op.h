@@ -133,8 +133,8 @@ typedef struct cgp_op_run {
 /**
  * An op. A plain value, complete in itself; unset fields are zero.
  *
- * Backward is two functions, which zero-bubble schedules run apart: backward_input (I) makes dx from dy, backward_weight (W) makes
- * dparameters. The table names the other operands that each of them reads; all others of forward are freed by then, or
+ * Backward is two functions, which zero-bubble schedules run apart: backward_input (I) makes dx from dy, backward_weight (W)
+ * makes dparameters. The table names the other operands that each of them reads; all others of forward are freed by then, or
  * never made.
  */
 struct cgp_op {
@@ -144,8 +144,8 @@ struct cgp_op {
     size_t attribute_bytes; /**< Of what cgp_op_apply() copies. 0: none. */
     bool is_loss;           /**< Ends a model: no output, see cgp_op_apply_loss(). */
 
-    /** Check the inputs, and fill `out`. The message of cgp_fail() has what was expected and the actual value; it is prefixed with
-     *  layer and op. Deterministic. */
+    /** Check the inputs, and fill `out`. The message of cgp_fail() has what was expected and the actual value; it is prefixed
+     *  with layer and op. Deterministic. */
     cgp_status (*infer)(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out);
 
     uint32_t input_needs_x;      /**< Bit k: backward_input reads x[k]. */
@@ -180,8 +180,8 @@ struct cgp_op {
      *  reads or writes. */
     double (*flops)(const cgp_op_node *node, cgp_op_direction direction);
 
-    /** A loss: the divisor of the sum over a mini-batch, e.g. the number of targets that count. `targets` [n, input 1]: NULL if there
-     *  is no input 1 or if the graph makes it. NULL: the samples, n. */
+    /** A loss: the divisor of the sum over a mini-batch, e.g. the number of targets that count. `targets` [n, input 1]: NULL if
+     *  there is no input 1 or if the graph makes it. NULL: the samples, n. */
     int64_t (*count)(const cgp_op_node *node, const void *targets, int64_t n);
 
     /** The caller's integers of input k are refused before a step unless they are 0 .. upper_bound - 1, e.g. the number of
@@ -217,14 +217,14 @@ typedef void cgp_op_range(const cgp_op_run *run, void *work, int64_t begin, int6
                           int thread);
 
 /** Run items on the threads of the device, and wait for all of them. A range begins at a multiple of `block`, may run at any
- *  time, and writes nothing that another reads or writes; then bits do not depend on the threads. A nested call runs all items on the
- *  calling thread.
+ *  time, and writes nothing that another reads or writes; then bits do not depend on the threads. A nested call runs all items
+ *  on the calling thread.
  *  @param[in] work Borrowed; passed to each range. */
 CGP_API void cgp_op_parallel_for(const cgp_op_run *run, int64_t items, int64_t block,
                                  cgp_op_range *range, void *work);
 
-/** Return true in a forward that is recomputed for backward, which counts nothing and prints nothing a second time. false outside of
- *  an op's forward. Threads: the op's own. */
+/** Return true in a forward that is recomputed for backward, which counts nothing and prints nothing a second time. false
+ *  outside of an op's forward. Threads: the op's own. */
 CGP_API bool cgp_is_recomputing(void);
 
 /** Options of cgp_op_check(). */
@@ -248,12 +248,12 @@ static inline cgp_op_check_options cgp_op_check_options_default(void) {
 /**
  * Test that an op keeps its contract, on inputs drawn at random; nothing is trained.
  *
- * Gradients of inputs and parameters are compared with central differences (with smaller steps near a kink). Each backward function
- * is repeated with NaN and other numbers in every operand of forward that it does not name, one by one, and with rotated elements in each
- * that it names: operands that are read must be named, and operands that are named must be read. All of y, saved, dx and
- * dparameters is written, and nothing else; the previous contents of results and workspace do not matter; repeated calls give equal
- * bits, also with parallel_for ranges in another order, without `accumulator`, in place where the table allows, with each dx
- * alone, and with the backward functions in either order; fewer samples need no more workspace.
+ * Gradients of inputs and parameters are compared with central differences (with smaller steps near a kink). Each backward
+ * function is repeated with NaN and other numbers in every operand of forward that it does not name, one by one, and with
+ * rotated elements in each that it names: operands that are read must be named, and operands that are named must be read. All
+ * of y, saved, dx and dparameters is written, and nothing else; the previous contents of results and workspace do not matter;
+ * repeated calls give equal bits, also with parallel_for ranges in another order, without `accumulator`, in place where the
+ * table allows, with each dx alone, and with the backward functions in either order; fewer samples need no more workspace.
  *
  * @param[in] attributes  As of cgp_op_apply().
  * @param[in] inputs      [op->n_inputs] types; integers are drawn from 0 .. upper_bound - 1, upper_bound > 0. Borrowed.

@@ -31,7 +31,7 @@ struct cgp__device {
 /* One direction of an op. */
 typedef struct cgp__cpu_op {
     cgp_status (*run)(const cgp__kernel *kernel, const cgp__kernel_args *args);
-    /* Bytes of workspace on a device with so many threads; NULL: none. */
+    /* Bytes of workspace on a device of `threads` threads; NULL: none. */
     int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
 } cgp__cpu_op;
 

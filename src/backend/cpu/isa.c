@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* isa.c -- the kernel table of a CPU device: x86-64-v3 or v4; and the tiles of AMX for GEMM in bf16.
  *
- * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the first
- * kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may refuse
- * where a thread's stack for signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
+ * AMX needs a processor that has it, a system that saves its registers, and permission for the process, requested once, by the
+ * first kernel in bf16: tiles are 8 KiB of state per thread, which Linux gives only to processes that request it. Linux may
+ * refuse where a thread's stack for signals is too small for them, and after the grant refuses such a stack (sigaltstack(2),
  * AT_MINSIGSTKSZ). */
 #include "backend/cpu/cpu.h"
 

@@ -240,26 +240,26 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp__op_attributes *g) {
     X(columns_sums, (const cgp__cpu_columns *a))                                               \
     X(columns_forward, (const cgp__cpu_columns *a))                                            \
     X(columns_backward, (const cgp__cpu_columns *a))                                           \
-    /* rows of `width`, so many elements from one to the next: to = or += from */              \
+    /* rows of `width`, each side with its stride: to = or += from */                          \
     X(copy_rows, (cgp_dtype type, void *to, int64_t to_stride, const void *from,               \
                   int64_t from_stride, int64_t rows, int64_t width, bool add))                 \
     /* Row i of y: sums or means; maxima. Row i of the argmax. */                              \
     X(pool_sum, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
     X(pool_max, (const cgp__cpu_pool *p, void *y, int64_t i))                                  \
-    X(pool_argmax, (const cgp__cpu_pool *p, float *argmax, int64_t i))                     \
+    X(pool_argmax, (const cgp__cpu_pool *p, float *argmax, int64_t i))                         \
     /* A row of the image's gradient. */                                                       \
     X(pool_sum_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(pool_max_back, (const cgp__cpu_pool *p, void *dx, int64_t row))                          \
     X(softmax_forward, (const cgp__cpu_scores *scores))                                        \
     X(softmax_backward, (const cgp__cpu_scores *scores))                                       \
     /* pack `rows` rows of a to [CGP__GEMM_MR-padded rows, k] floats */                        \
-    X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                \
-    /* pack elements first .. first + rows - 1 of each window as a column of a */                                                                                 \
-    X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,     \
+    X(gemm_pack_a, (float *to, const cgp__matrix *a, int64_t rows, int64_t k))                 \
+    /* pack elements first .. first + rows - 1 of each window as a column of a */              \
+    X(gemm_pack_windows, (float *to, const float *at, const int64_t *windows, int64_t count,   \
                         int64_t first, int64_t rows))                                          \
-    /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels   \
+    /* columns begin .. end - 1, begin a multiple of CGP__GEMM_NR; packed_b: two micro-panels  \
      * [2, k, CGP__GEMM_NR] */                                                                 \
-    X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))        \
+    X(gemm_columns, (const cgp__block *block, int64_t begin, int64_t end, float *packed_b))    \
     /* *sum = x . x, in double */                                                              \
     X(sum_squares, (double *sum, const float *x, int64_t n))                                   \
     /* *at: the first of x that is infinite or NaN, -1 if none is */                           \

@@ -5,9 +5,9 @@
  *     dx [n R, in]  = dy [n R, out] weight
  *     dweight       = dy^T x            dbias = sum over rows of dy
  *
- * A transposed weight is [in, out]; only the two strides below differ. backward_input
- * needs weight; backward_weight needs x. Neither needs y, so the next op may overwrite it. y is overwritten; dx is too, or added to; dweight and dbias are written by the first
- * micro-batch and added to by the others. */
+ * A transposed weight is [in, out]; only the two strides below differ. backward_input needs weight; backward_weight needs x.
+ * Neither needs y, so the next op may overwrite it. y is overwritten; dx is too, or added to; dweight and dbias are written by
+ * the first micro-batch and added to by the others. */
 #include "backend/ref/ref.h"
 
 /* Element (o, i) of the weight lies at o * per_out + i * per_in. */

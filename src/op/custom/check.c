@@ -35,9 +35,10 @@ static cgp_status try_repeat(cgp__trial *t, cgp__direction direction) {
     CGP_TRY(try_same(t, direction, &plain,
                      "differs when the same call is repeated (a static variable, random "
                      "numbers other than cgp_op_random's?)"));
-    CGP_TRY(try_same(t, direction, &numbers,
-                     "depends on the previous contents of its memory, or of the workspace (all of a "
-                     "result is to be written, none of it read)"));
+    CGP_TRY(try_same(
+        t, direction, &numbers,
+        "depends on the previous contents of its memory, or of the workspace (all of a "
+        "result is to be written, none of it read)"));
     return try_same(t, direction, &backwards,
                     "differs when the ranges of cgp_op_parallel_for run in another order");
 }
@@ -124,7 +125,8 @@ static cgp_status try_reading(cgp__trial *t, cgp__direction direction, int slot,
         else
             cgp__trial_poison(t, slot, round);
         char *kept = t->slots[slot].kept;
-        t->slots[slot].kept = cgp__trial_data(t, slot); /* the changed operand is only read, too */
+        t->slots[slot].kept =
+            cgp__trial_data(t, slot); /* the changed operand is only read, too */
         const cgp_status status = cgp__trial_run(t, direction, &plain);
         t->slots[slot].kept = kept;
         cgp__trial_restore(t, slot);

@@ -28,9 +28,9 @@ static cgp_status check_functions(const cgp_op *op) {
                         "op %s: a loss has backward_input and neither parameters nor state",
                         name);
     if (op->is_loss && (op->input_needs_y || op->overwrites || op->cheap))
-        return cgp_fail(CGP_EINVAL,
-                        "op %s: a loss has no y that could be read, written over x or recomputed",
-                        name);
+        return cgp_fail(
+            CGP_EINVAL,
+            "op %s: a loss has no y that could be read, written over x or recomputed", name);
     return CGP_OK;
 }
 
@@ -86,7 +86,8 @@ static cgp_status check_output(const cgp_op *op, const cgp_op_type *output) {
     if (output->dtype != CGP_F32 && output->dtype != CGP_I32)
         return cgp_fail(CGP_EINVAL, "its shape rule says an output of %s, expected f32 or i32",
                         cgp_dtype_name(output->dtype));
-    if (output->dtype == CGP_I32 && (output->upper_bound < 1 || output->upper_bound > INT32_MAX))
+    if (output->dtype == CGP_I32 &&
+        (output->upper_bound < 1 || output->upper_bound > INT32_MAX))
         return cgp_fail(
             CGP_EINVAL,
             "its shape rule says integers below %lld, expected 1 to %d (output.upper_bound)",
@@ -114,11 +115,10 @@ static cgp_status check_kept(const cgp_op *op, const cgp_op_shapes *shapes) {
     const bool weight = op->backward_weight || op->weight_in_input;
     if ((shapes->n_parameters > 0) != weight)
         return cgp_fail(CGP_EINVAL,
-                        weight
-                            ? "its shape rule says no parameters, and its table makes their "
-                              "gradients"
-                            : "its shape rule says parameters, expected backward_weight or "
-                              "weight_in_input in its table");
+                        weight ? "its shape rule says no parameters, and its table makes their "
+                                 "gradients"
+                               : "its shape rule says parameters, expected backward_weight or "
+                                 "weight_in_input in its table");
     return CGP_OK;
 }
 
@@ -153,7 +153,8 @@ static void fill(const cgp_op_shapes *shapes, cgp__inferred *out) {
     if (y->shape.rank > 0) {
         out->attributes.rows = cgp__op_rows(&y->shape);
         out->attributes.out = cgp__op_width(&y->shape);
-        out->output = (cgp__type){y->dtype, y->shape, y->dtype == CGP_I32 ? y->upper_bound : 0, false};
+        out->output =
+            (cgp__type){y->dtype, y->shape, y->dtype == CGP_I32 ? y->upper_bound : 0, false};
     }
     out->n_saved = shapes->n_saved;
     for (int k = 0; k < shapes->n_saved; k++)
@@ -177,7 +178,8 @@ static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inpu
     cgp_op_node *node = &use->node;
     memset(out, 0, sizeof *out);
     for (int k = 0; k < node->op->n_inputs; k++)
-        node->inputs[k] = (cgp_op_type){inputs[k].dtype, inputs[k].shape, inputs[k].upper_bound};
+        node->inputs[k] =
+            (cgp_op_type){inputs[k].dtype, inputs[k].shape, inputs[k].upper_bound};
     (void)cgp_fail(CGP_OK, "%s", "");
     const cgp_status status = node->op->infer(node->attributes, node->inputs, &node->shapes);
     if (status != CGP_OK)

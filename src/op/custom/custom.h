@@ -51,7 +51,8 @@ typedef struct cgp__custom_needs {
     bool y;
 } cgp__custom_needs;
 
-static inline cgp__custom_needs cgp__custom_needs_of(const cgp_op *op, cgp__direction direction) {
+static inline cgp__custom_needs cgp__custom_needs_of(const cgp_op *op,
+                                                     cgp__direction direction) {
     const bool input = direction == CGP__BACKWARD_INPUT;
     const cgp__custom_needs needs = {.x = input ? op->input_needs_x : op->weight_needs_x,
                                      .saved =

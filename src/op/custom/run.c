@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go through
- * the workspace:
+/* run.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
+ * through the workspace:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *
@@ -47,8 +47,7 @@ static staging stage(const cgp__kernel_spec *spec, int threads) {
     for (int k = 0; k < CGP__MAX_INPUTS; k++) {
         const bool f32 = k < op->n_inputs && node->inputs[k].dtype == CGP_F32;
         const cgp_shape *shape = &node->inputs[k].shape;
-        s.x[k] =
-            reserve(&s, bf16 && f32 && (forward || (needs.x & (1u << k))), shape, spec->n);
+        s.x[k] = reserve(&s, bf16 && f32 && (forward || (needs.x & (1u << k))), shape, spec->n);
         s.dx[k] = reserve(
             &s, f32 && direction == CGP__BACKWARD_INPUT && (bf16 || (spec->add & (1u << k))),
             shape, spec->n);

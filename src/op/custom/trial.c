@@ -232,15 +232,15 @@ void cgp__trial_destroy(cgp__trial *t) {
 
 /* --- runs --- */
 
-static void ranges_in_order(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
-                           const void *work) {
+static void ranges_in_order(cgp__device *device, int64_t items, int64_t block,
+                            cgp__range *range, const void *work) {
     (void)device;
     (void)block;
     if (items > 0) range(work, 0, items, 0);
 }
 
-static void ranges_in_reverse(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
-                            const void *work) {
+static void ranges_in_reverse(cgp__device *device, int64_t items, int64_t block,
+                              cgp__range *range, const void *work) {
     (void)device;
     for (int64_t begin = items > 0 ? (items - 1) / block * block : -1; begin >= 0;
          begin -= block)

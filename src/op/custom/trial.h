@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* trial.h -- one use of a custom op with its own memory, for cgp_op_check().
  *
- * Each operand is a slot: the bytes that the op may touch, between guards. Operands that a run may only read are drawn once, with a
- * copy that detects writes to them. */
+ * Each operand is a slot: the bytes that the op may touch, between guards. Operands that a run may only read are drawn once,
+ * with a copy that detects writes to them. */
 #ifndef CGP_SRC_OP_CUSTOM_TRIAL_H
 #define CGP_SRC_OP_CUSTOM_TRIAL_H
 

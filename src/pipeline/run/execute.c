@@ -66,7 +66,8 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
             call->direction == CGP__BACKWARD_WEIGHT ? s->bound->first_weight : s->bound->first,
         .accumulator = s->context->training ? at(s, call->accumulator) : NULL,
         .training = s->context->training,
-        .recomputing = s->bound->program == CGP__RECOMPUTE || s->bound->program == CGP__BACKWARD,
+        .recomputing =
+            s->bound->program == CGP__RECOMPUTE || s->bound->program == CGP__BACKWARD,
         .deferred = s->plan->deferred_batch_norm,
         .sample = s->bound->first_sample,
         .loss = &unused};

@@ -9,10 +9,10 @@
  *                               |      |  |                  for each micro-panel of NR columns
  *                                                               pack b, run the micro-kernel (kernels/gemm.c)
  *
- * The block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous rows
- * of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial sums of a c in
- * bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with its own
- * buffer for micro-panels of b. */
+ * The block of a and two micro-panels of b fit a core's L2 cache; there is no loop over blocks of columns (NC = n). Contiguous
+ * rows of floats are read in place; columns, and bf16, are packed. c is read and written once for each block of k; the partial
+ * sums of a c in bf16 stay in f32 until the last. Threads take runs of rows to pack, then micro-panels of columns, each with
+ * its own buffer for micro-panels of b. */
 #include "backend/cpu/cpu.h"
 
 #define MC 256       /* a multiple of CGP__GEMM_MR */

@@ -9,9 +9,9 @@
  *     |   |      +---+---+---+---+
  *     +---+    m |   |ooo|               o  the micro-tile of c: MR x NV vectors of sums in registers
  *
- * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it therefore interleaves
- * packing of the next micro-panel of b with prefetches: of the micro-panel after that, of the next micro-tile of c, of the next block's a.
- * Only every few steps, because most of the cost is the test for work.
+ * The micro-kernel keeps the vector units busy and the memory ports idle. Every few steps of k it therefore interleaves packing
+ * of the next micro-panel of b with prefetches: of the micro-panel after that, of the next micro-tile of c, of the next block's
+ * a. Only every few steps, because most of the cost is the test for work.
  *
  * An element of c is a chain of FMAs over the k of a block, in order, added to its previous value: a function of its row of a and
  * its column of b alone. Micro-tiles at the edges are computed whole, on zeros or with a row repeated, and stored in part. */

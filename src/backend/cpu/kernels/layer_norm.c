@@ -68,8 +68,8 @@ INLINE void forward_rows(cgp_dtype type, const cgp__cpu_norm *a, int64_t row, in
     }
 }
 
-/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would keep constants in them that the
- * last loop over a row has no space for. */
+/* Four rows or one. A call per group of rows frees the vector registers: a loop over the rows would keep constants in them that
+ * the last loop over a row has no space for. */
 INLINE void forward(cgp_dtype type, const cgp__cpu_norm *norm, int64_t row, bool four) {
     const cgp__cpu_norm a = *norm; /* a local copy: no store aliases it */
     if (four)

@@ -6,9 +6,9 @@
  *     maximum     t(w) = maximum, u(w) = kernel_width x its row        y(j) = maximum of t; argmax = u + v
  *     back        dx(p) = sum of dy(i, j) over the windows with their argmax at p
  *
- * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `scratch`: every element of y and dx is
- * rounded once, when it is stored. Down the columns a row is one long vector, however few its channels are; across, channels
- * go WIDE vectors at a time, and t may be read one vector beyond its end. */
+ * The first of equals, by rows, is the maximum; a NaN is larger than all numbers. t is float, in `scratch`: every element of y
+ * and dx is rounded once, when it is stored. Down the columns a row is one long vector, however few its channels are; across,
+ * channels go WIDE vectors at a time, and t may be read one vector beyond its end. */
 #include "backend/cpu/kernels/vec.h"
 
 #define WIDE 4     /* vectors */

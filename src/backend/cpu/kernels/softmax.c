@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* softmax.c -- causal softmax over rows of attention scores, with dropout; in place.
  *
- * Forward, query t sees n = t + 1 keys:
+ * Forward, query t attends to n = t + 1 keys:
  *     m = max s      p = exp(scale (s - m)) / sum      lse = scale m + log sum      s := p keep
  * Backward, s holds the recomputed scores, dp = dy v^T:
  *     p = exp(scale s - lse)      s := p keep      dp := scale p (keep dp - delta)
@@ -67,12 +67,12 @@ void CGP__CPU_NAME(softmax_forward)(const cgp__cpu_scores *scores) {
     }
 }
 
-INLINE void backward_lanes(float *s, float *dp, ivec seen, vec factor, float scale, float lse,
-                           float delta) {
-    const vec p = keep(seen, exp_or_zero(scale * load(s) - lse));
+INLINE void backward_lanes(float *s, float *dp, ivec visible, vec factor, float scale,
+                           float lse, float delta) {
+    const vec p = keep(visible, exp_or_zero(scale * load(s) - lse));
     const vec slope = scale * p * (factor * load(dp) - delta);
     store(s, p * factor);
-    store(dp, keep(seen, slope));
+    store(dp, keep(visible, slope));
 }
 
 void CGP__CPU_NAME(softmax_backward)(const cgp__cpu_scores *scores) {

@@ -4,7 +4,7 @@
  *     y = a + b          sum[c] = or += ((P0 + P1) + P2) + ...          out[i] = a[i] . b[i]
  *
  * P is the sum of 64 rows in ascending order, from zero: errors grow more slowly than in one
- * long sum. A column's sum is its own, so threads share the columns. */
+ * long sum. The sum of a column is independent of the others, so threads take columns. */
 #include "backend/cpu/kernels/rows.h"
 
 INLINE void add(cgp_dtype type, cgp_dtype b_type, void *y, const void *a, const void *b,

@@ -8,14 +8,14 @@
  * Forward saves mean and rstd, backward reads them and x. Each direction passes over its operands twice: for the sums,
  * and for y or dx. dx may be dy.
  *
- * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the columns of one channel are added
- * up in the end:
+ * Rows of few channels would leave vectors partly empty, so several rows make one wide row, and the columns of one channel are
+ * added up in the end:
  *
  *     x       a b c a b c a b c a b c | a b c a b c a b c a b c | a b c       channels 3, copies 4,
  *             wide row 0                wide row 1                rest        width 12
  *
- * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then the shift and scale of each
- * column. Groups begin anew with each set and are added in order: their bits depend on the set alone, not on the threads. */
+ * The workspace holds the sums of each group of wide rows, in double, for columns 0 .. width - 1; then the shift and scale of
+ * each column. Groups begin anew with each set and are added in order: their bits depend on the set alone. */
 #include "backend/cpu/cpu.h"
 #include "backend/running_stats.h"
 

@@ -5,13 +5,13 @@
  *     dx [pixels, in]         = windows of dy [pixels, KH KW out]  W flipped [KH KW out, in]
  *     dW [KH KW in, out]      = (windows of x)^T                   dy [pixels, out]
  *
- * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its input rows, in floats, with zeros for
- * padding. There a window is KH runs of KW in floats, at the same distances for every pixel, so the micro-kernel takes the
- * address of a row of a from a table.
+ * Windows are not copied one by one (no im2col). A block of output pixels works on a *strip*: its input rows, in floats, with
+ * zeros for padding. There a window is KH runs of KW in floats, at the same distances for every pixel, so the micro-kernel
+ * takes the address of a row of a from a table.
  *
- * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels of a class have the same taps of
- * the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution (1 x 1,
- * stride 1) is a plain GEMM.
+ * dx with a stride of s is s x s GEMMs, one for each class of pixels (i mod s, j mod s): the pixels of a class have the same
+ * taps of the kernel, and dy without gaps, so no GEMM multiplies zeros that the stride would put there. A pointwise convolution
+ * (1 x 1, stride 1) is a plain GEMM.
  *
  * Threads take blocks of pixels, each with its own strip, or columns of them; in dW, rows of dW. The result does not
  * depend on that: k is cut by its size alone, and dW is summed over blocks of pixels in their order. */

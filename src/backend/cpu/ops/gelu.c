@@ -2,19 +2,19 @@
 /* gelu.c -- GELU and GELU_TANH: elementwise, backward reads x. */
 #include "backend/cpu/ops/elementwise.h"
 
-/* Both forms differ in their loops only. */
-typedef void gelu_forward_loop(cgp_dtype type, void *y, const void *x, int64_t n);
-typedef void gelu_backward_loop(cgp_dtype type, void *dx, const void *x, const void *dy,
-                                int64_t n, bool add);
+/* Both forms differ in the kernel only. */
+typedef void gelu_forward_kernel(cgp_dtype type, void *y, const void *x, int64_t n);
+typedef void gelu_backward_kernel(cgp_dtype type, void *dx, const void *x, const void *dy,
+                                  int64_t n, bool add);
 
 static void gelu_forward_range(const void *work, int64_t begin, int64_t end, int thread) {
     const cgp__cpu_call *call = work;
     const cgp__cpu_kernels *kernels = call->kernel->device->kernels;
     const bool erf_form = call->kernel->spec.op == CGP__OP_GELU;
-    gelu_forward_loop *loop = erf_form ? kernels->gelu_forward : kernels->gelu_tanh_forward;
+    gelu_forward_kernel *gelu = erf_form ? kernels->gelu_forward : kernels->gelu_tanh_forward;
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
-    loop(type, cgp__cpu_at(type, call->args->y, begin),
+    gelu(type, cgp__cpu_at(type, call->args->y, begin),
          cgp__cpu_at(type, call->args->x[0], begin), end - begin);
 }
 
@@ -23,10 +23,11 @@ static void gelu_input_range(const void *work, int64_t begin, int64_t end, int t
     const cgp__kernel_args *args = call->args;
     const cgp__cpu_kernels *kernels = call->kernel->device->kernels;
     const bool erf_form = call->kernel->spec.op == CGP__OP_GELU;
-    gelu_backward_loop *loop = erf_form ? kernels->gelu_backward : kernels->gelu_tanh_backward;
+    gelu_backward_kernel *gelu =
+        erf_form ? kernels->gelu_backward : kernels->gelu_tanh_backward;
     const cgp_dtype type = call->kernel->spec.type;
     (void)thread;
-    loop(type, cgp__cpu_at(type, args->dx[0], begin), cgp__cpu_at(type, args->x[0], begin),
+    gelu(type, cgp__cpu_at(type, args->dx[0], begin), cgp__cpu_at(type, args->x[0], begin),
          cgp__cpu_at(type, args->dy, begin), end - begin, cgp__cpu_adds(call->kernel, 0));
 }
 
