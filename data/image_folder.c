@@ -178,14 +178,14 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
                                 const cgp__data_files *classes) {
     const cgp__data_files *expected = &data->classes;
     for (int k = 0; k < expected->n || k < classes->n; k++) {
-        const char *wanted = k < expected->n ? name_of(expected->items[k]) : NULL;
+        const char *name = k < expected->n ? name_of(expected->items[k]) : NULL;
         const char *there = k < classes->n ? name_of(classes->items[k]) : NULL;
-        if (wanted && there && strcmp(wanted, there) == 0) continue;
+        if (name && there && strcmp(name, there) == 0) continue;
         return cgp_fail(CGP_EINVAL,
                         "%s: class %d: expected the classes of %s, there it is %s%s%s, got "
                         "%s%s%s",
-                        directory, k, data->root, wanted ? "\"" : "", wanted ? wanted : "none",
-                        wanted ? "\"" : "", there ? "\"" : "", there ? there : "none",
+                        directory, k, data->root, name ? "\"" : "", name ? name : "none",
+                        name ? "\"" : "", there ? "\"" : "", there ? there : "none",
                         there ? "\"" : "");
     }
     return CGP_OK;

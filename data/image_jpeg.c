@@ -25,14 +25,14 @@ typedef struct jpeg_job {
     uint8_t *row;                 /* [width, 4], of CMYK */
     int64_t max_scans, max_bytes; /* a file with thousands of scans decodes for hours */
     cgp_status status;            /* of a failure outside libjpeg */
-    char told[JMSG_LENGTH_MAX];
+    char reason[JMSG_LENGTH_MAX];
 } jpeg_job;
 
 /* --- callbacks of libjpeg --- */
 
 static void on_error(j_common_ptr info) {
     jpeg_job *job = info->client_data;
-    info->err->format_message(info, job->told);
+    info->err->format_message(info, job->reason);
     if (info->err->msg_code == JERR_OUT_OF_MEMORY)
         job->status = cgp__no_memory(job->file->path, 1);
     if (info->err->msg_code == JERR_NO_BACKING_STORE) /* for more than max_memory_to_use */
@@ -114,7 +114,7 @@ static bool decode(jpeg_job *job) {
     return true;
 }
 
-static size_t place_of(const jpeg_job *job) {
+static size_t offset_of(const jpeg_job *job) {
     return job->info.src ? job->file->size - job->info.src->bytes_in_buffer : 0;
 }
 
@@ -138,7 +138,7 @@ cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) 
     if (!decode(job)) {
         status = job->status;
         if (status == CGP_OK)
-            status = cgp__image_damaged(file, place_of(job), "JPEG", job->told);
+            status = cgp__image_damaged(file, offset_of(job), "JPEG", job->reason);
     }
     jpeg_destroy_decompress(&job->info);
     free(job->row);

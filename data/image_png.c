@@ -22,14 +22,14 @@ typedef struct png_job {
     png_bytep *rows; /* [height] into image */
     bool no_memory;
     cgp_status status; /* of a failure outside libpng */
-    char told[128];
+    char reason[128];
 } png_job;
 
 /* --- callbacks of libpng --- */
 
 static void on_error(png_structp png, png_const_charp message) {
     png_job *job = png_get_error_ptr(png);
-    snprintf(job->told, sizeof job->told, "%s", message);
+    snprintf(job->reason, sizeof job->reason, "%s", message);
     png_longjmp(png, 1);
 }
 
@@ -135,7 +135,7 @@ cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file) {
     cgp_status status = CGP_OK;
     if (!job->png || !decode(job)) {
         status = job->status;
-        if (status == CGP_OK) status = cgp__image_damaged(file, job->at, "PNG", job->told);
+        if (status == CGP_OK) status = cgp__image_damaged(file, job->at, "PNG", job->reason);
     }
     if (job->no_memory) status = cgp__no_memory(file->path, 1);
     png_destroy_read_struct(&job->png, &job->info, NULL);

@@ -25,10 +25,10 @@ enum {
 };
 
 static cgp_status unexpected(const char *path, int64_t offset, const char *expected,
-                             int64_t wanted, int64_t value) {
+                             int64_t right, int64_t value) {
     return cgp_fail(CGP_EFORMAT,
                     "%s: at byte %" PRId64 ": expected %s %" PRId64 ", got %" PRId64, path,
-                    offset, expected, wanted, value);
+                    offset, expected, right, value);
 }
 
 static int64_t big_endian(const uint8_t *bytes) {

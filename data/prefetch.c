@@ -173,9 +173,9 @@ cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
     return status;
 }
 
-/* What the worker met, to the reader. */
-static cgp_status fail_again(const cgp__prefetch *p, const slot *s, cgp_split split,
-                             int64_t position) {
+/* Fail with the worker's status and message, on the reader's thread. */
+static cgp_status copy_failure(const cgp__prefetch *p, const slot *s, cgp_split split,
+                               int64_t position) {
     if (s->message) return cgp_fail(s->status, "%s", s->message);
     return cgp_fail(
         s->status,
@@ -198,7 +198,7 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
         pthread_cond_wait(&p->done, &p->lock);
     pthread_mutex_unlock(&p->lock);
     cgp_status status = s->status;
-    if (status != CGP_OK) status = fail_again(p, s, split, position);
+    if (status != CGP_OK) status = copy_failure(p, s, split, position);
     memcpy(input, data, source->input_bytes);
     memcpy(target, data + source->input_bytes, source->target_bytes);
     pthread_mutex_lock(&p->lock);

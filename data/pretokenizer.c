@@ -90,28 +90,10 @@ cgp_status cgp__pretokenizer_next(cgp__pretokenizer *pretokenizer, const uint8_t
 
 /* --- UTF-8 --- */
 
-/* The length of the first character, 0 if it is not well-formed (The Unicode Standard, table 3-7). */
-static int character_length(const uint8_t *c, int64_t left) {
-    static const uint8_t lowest[] = {[0xe0 - 0xe0] = 0xa0, [0xf0 - 0xe0] = 0x90};
-    static const uint8_t highest[] = {[0xed - 0xe0] = 0x9f, [0xf4 - 0xe0] = 0x8f};
-    if (*c < 0x80) return 1;
-    if (*c < 0xc2 || *c > 0xf4) return 0;
-    const int length = *c < 0xe0 ? 2 : *c < 0xf0 ? 3 : 4;
-    if (left < length) return 0;
-    uint8_t low = 0x80, high = 0xbf; /* of the second byte */
-    if (*c >= 0xe0 && *c <= 0xf0 && lowest[*c - 0xe0]) low = lowest[*c - 0xe0];
-    if (*c >= 0xe0 && highest[*c - 0xe0]) high = highest[*c - 0xe0];
-    if (c[1] < low || c[1] > high) return 0;
-    for (int i = 2; i < length; i++) {
-        if (c[i] < 0x80 || c[i] > 0xbf) return 0;
-    }
-    return length;
-}
-
 int64_t cgp__utf8_length(const uint8_t *text, int64_t size) {
     int64_t at = 0;
     while (at < size) {
-        const int length = character_length(text + at, size - at);
+        const int length = text[at] < 0x80 ? 1 : cgp__utf8_character(text + at, size - at);
         if (length == 0) break;
         at += length;
     }

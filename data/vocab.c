@@ -40,7 +40,8 @@ static int byte_of(int character) {
     return itself && character != 0xad ? character : -1;
 }
 
-/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character stands for none. `text` is UTF-8: a character below U+0144 has at most two bytes. */
+/* Write the bytes of a token, none if `bytes` is NULL; return their number, -1 if a character stands for none. `text` is UTF-8:
+ * a character below U+0144 has at most two bytes. */
 static int64_t token_bytes(const char *text, uint8_t *bytes) {
     const uint8_t *c = (const uint8_t *)text;
     int64_t n = 0;

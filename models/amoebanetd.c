@@ -353,10 +353,10 @@ cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *
     CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__amoebanetd_keys, options));
-    cgp_amoebanetd_options settled = *options;
-    CGP_TRY(cgp__amoebanetd_resolve(&settled));
+    cgp_amoebanetd_options resolved = *options;
+    CGP_TRY(cgp__amoebanetd_resolve(&resolved));
     CGP_TRY(cgp_model_create(&model, "amoebanetd"));
-    build(model, &settled);
+    build(model, &resolved);
     return cgp__model_finish(out, model);
 }
 

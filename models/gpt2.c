@@ -78,10 +78,10 @@ static cgp_value add_block(cgp_model *model, cgp_value x, int block,
 
 static void build(cgp_model *model, const cgp_gpt2_options *o) {
     const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
-    const int64_t window[1] = {o->sequence};
-    const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, window);
+    const int64_t length[1] = {o->sequence};
+    const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
     cgp_value targets = {-1};
-    if (o->loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, window);
+    if (o->loss) targets = cgp_model_input(model, "targets", CGP_I32, 1, length);
 
     cgp_model_layer(model, "wte");
     cgp_value x = cgp_embedding(model, tokens, "transformer.wte", o->vocab, o->width, normal);
@@ -142,10 +142,10 @@ cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
     CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
-    cgp_gpt2_options settled = *options;
-    CGP_TRY(cgp__gpt2_resolve(&settled));
+    cgp_gpt2_options resolved = *options;
+    CGP_TRY(cgp__gpt2_resolve(&resolved));
     CGP_TRY(cgp_model_create(&model, "gpt2"));
-    build(model, &settled);
+    build(model, &resolved);
     return cgp__model_finish(out, model);
 }
 

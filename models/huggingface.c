@@ -107,14 +107,14 @@ static cgp_status take_eps(const config *c, cgp_gpt2_options *o) {
 /* Read the three probabilities; a model has one. */
 static cgp_status take_dropout(const config *c, cgp_gpt2_options *o) {
     static const char *const keys[] = {"resid_pdrop", "embd_pdrop", "attn_pdrop"};
-    double shares[3];
+    double dropouts[3];
     for (int i = 0; i < 3; i++) {
         const json_t *value = json_object_get(c->root, keys[i]);
-        shares[i] = value ? json_number_value(value) : PRESET_DROPOUT;
-        if (value && (!json_is_number(value) || !(shares[i] >= 0 && shares[i] < 1)))
+        dropouts[i] = value ? json_number_value(value) : PRESET_DROPOUT;
+        if (value && (!json_is_number(value) || !(dropouts[i] >= 0 && dropouts[i] < 1)))
             return unexpected(c, keys[i], "a number from 0 on and below 1");
     }
-    o->dropout = shares[0] == shares[1] && shares[0] == shares[2] ? shares[0] : 0;
+    o->dropout = dropouts[0] == dropouts[1] && dropouts[0] == dropouts[2] ? dropouts[0] : 0;
     return CGP_OK;
 }
 
@@ -190,13 +190,13 @@ cgp_status cgp_huggingface_write(const cgp_gpt2_options *options, cgp_pipeline *
     CGP__NEED(model);
     CGP__NEED(directory);
     CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
-    cgp_gpt2_options settled = *options;
-    CGP_TRY(cgp__gpt2_resolve(&settled));
+    cgp_gpt2_options resolved = *options;
+    CGP_TRY(cgp__gpt2_resolve(&resolved));
     char *weights = cgp__path_in(directory, "model.safetensors");
     char *path = cgp__path_in(directory, CONFIG);
     cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);
     if (status == CGP_OK) status = cgp_weights_save(pipeline, model, weights);
-    if (status == CGP_OK) status = write_config(&settled, path);
+    if (status == CGP_OK) status = write_config(&resolved, path);
     free(path);
     free(weights);
     return status;

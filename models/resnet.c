@@ -202,11 +202,11 @@ cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options)
     cgp_model *model = NULL;
     architecture a;
     CGP_TRY(cgp__keys_check_size(&cgp__resnet_keys, options));
-    cgp_resnet_options settled = *options;
-    CGP_TRY(cgp__resnet_resolve(&settled));
-    (void)find_architecture(settled.depth, &a);
+    cgp_resnet_options resolved = *options;
+    CGP_TRY(cgp__resnet_resolve(&resolved));
+    (void)find_architecture(resolved.depth, &a);
     CGP_TRY(cgp_model_create(&model, "resnet"));
-    build(model, &settled, &a);
+    build(model, &resolved, &a);
     return cgp__model_finish(out, model);
 }
 

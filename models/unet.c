@@ -158,10 +158,10 @@ cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
     CGP__NEED(options);
     cgp_model *model = NULL;
     CGP_TRY(cgp__keys_check_size(&cgp__unet_keys, options));
-    cgp_unet_options settled = *options;
-    CGP_TRY(cgp__unet_resolve(&settled));
+    cgp_unet_options resolved = *options;
+    CGP_TRY(cgp__unet_resolve(&resolved));
     CGP_TRY(cgp_model_create(&model, "unet"));
-    build(model, &settled);
+    build(model, &resolved);
     return cgp__model_finish(out, model);
 }
 

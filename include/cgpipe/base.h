@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* base.h -- status codes, error messages, log level, version. Read this header first.
  *
- * Pointers: where nothing is said of NULL, a pointer that is NULL is refused before anything else is done: CGP_EINVAL, and where no
- * status is returned 0, NULL, -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(), _close(),
- * _abandon() and _release() accept NULL. A pointer to a number of elements may be NULL if that number is 0.
+ * Pointers: unless NULL is documented, a NULL pointer is refused first: CGP_EINVAL, or from functions without a status 0, NULL,
+ * -1, NaN or an invalid value; the message names function and parameter. cgp_..._destroy(), _close(), _abandon() and _release()
+ * accept NULL. A pointer to an array may be NULL if its length is 0.
  *
- * fork(): a child must not use what has threads, a pipeline or data that threads prepare: destroying it there returns at once and
- * frees nothing, all else is CGP_ESTATE. A file that is being written belongs to the process that began it. */
+ * fork(): a child must not use objects with threads, a pipeline or a data set with prefetching threads: there destroying one
+ * returns at once and frees nothing, any other call is CGP_ESTATE. A file under construction belongs to the process that began
+ * it. */
 #ifndef CGPIPE_BASE_H
 #define CGPIPE_BASE_H
 
@@ -30,11 +31,11 @@ extern "C" {
 typedef enum cgp_status {
     CGP_OK = 0,
     CGP_EINVAL,  /**< An argument, option or input is wrong; nothing was changed. */
-    CGP_ENOMEM,  /**< Memory could not be had. */
+    CGP_ENOMEM,  /**< Out of memory. */
     CGP_ELIMIT,  /**< A plan does not fit the memory of a device. */
     CGP_EIO,     /**< A file could not be opened, read, written or renamed. */
-    CGP_EFORMAT, /**< A file was read but is damaged or not what it should be. */
-    CGP_ESTATE,  /**< The call is not legal now; the message names the one that is due. */
+    CGP_EFORMAT, /**< A file was read but is damaged or of another format. */
+    CGP_ESTATE,  /**< The call is not legal now; the message names the one to call. */
     CGP_EDEVICE, /**< A device failed while running a step. */
 } cgp_status;
 
@@ -53,7 +54,7 @@ CGP_API const char *cgp_status_name(cgp_status status);
 /**
  * Record a failure of the calling thread and return its status.
  *
- * For code on top of the library (models, programs), so that all messages come the same way.
+ * For code on top of the library (models, programs).
  *
  * @param[in] status  Any status but CGP_OK.
  * @param[in] format  printf format of the message, `object: expectation, got value (hint)`. Borrowed.
@@ -66,7 +67,7 @@ CGP_API cgp_status cgp_fail(cgp_status status, const char *format, ...) CGP_PRIN
 /**
  * Return the entry of names[count] nearest to `text`, NULL if none is near: for "did you mean".
  *
- * Near is an edit distance (insert, delete, replace, exchange neighbours; case does not count, `_` is `-`) of at most a third of the
+ * Near is an edit distance (insert, delete, replace, exchange neighbours; ignoring case, `_` is `-`) of at most a third of the
  * longer word, at most 1 in words of up to 3 characters. Borrowed from `names`. Threads: any.
  */
 CGP_API const char *cgp_nearest(const char *text, const char *const *names, int count);
@@ -79,8 +80,8 @@ CGP_API const char *cgp_nearest(const char *text, const char *const *names, int 
 CGP_API char *cgp_bytes_text(int64_t bytes, char *text, size_t size);
 
 /**
- * Write a text to `out` of `size` bytes as a terminal may show it: control characters, and bytes that are no UTF-8, become `\\xNN`.
- * Cut at a character if too short. Messages of failures and lines of the log are so written already.
+ * Write a text to `out` of `size` bytes, safe for a terminal: control characters, and bytes that are not UTF-8, become `\\xNN`.
+ * Cut at a character if too short. Messages of failures and lines of the log are escaped already.
  *
  * @return `out`; NULL if a pointer is.
  *
@@ -95,7 +96,7 @@ CGP_API char *cgp_escape(const char *text, char *out, size_t size);
         if (cgp_try_status_ != CGP_OK) return cgp_try_status_;                                 \
     } while (0)
 
-/** How much the library tells on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
+/** The verbosity of the log on standard error: CGP_LOG=error|warn|info|debug sets it at the first use. */
 typedef enum cgp_log_level {
     CGP_LOG_ERROR,
     CGP_LOG_WARN,
@@ -103,7 +104,7 @@ typedef enum cgp_log_level {
     CGP_LOG_DEBUG
 } cgp_log_level;
 
-/** Set the log level of the process. Default CGP_LOG_WARN, or what the environment variable CGP_LOG says. Threads: any. */
+/** Set the log level of the process. Default CGP_LOG_WARN, or the environment variable CGP_LOG. Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
 /** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that is set; a warning says so. The library

@@ -199,7 +199,8 @@ static inline cgp_data_source cgp_data_source_default(void) {
  * Reading again calls `fill` again.
  *
  * @param[out] out     Owned by the caller, see cgp_data_destroy().
- * @param[in]  source  Borrowed for the call. `context` belongs to the set until cgp_data_destroy(), to the caller after a failure.
+ * @param[in]  source  Borrowed for the call. `context` belongs to the set until cgp_data_destroy(), to the caller after a
+ *                     failure.
  *
  * @retval CGP_EINVAL  A field that is out of range.   @retval CGP_ENOMEM  Also: a thread could not be started.
  *

@@ -150,15 +150,15 @@ static inline cgp_image_folder_options cgp_image_folder_options_default(void) {
  * Training: a random crop of 0.08 to 1 of the area and a ratio of 3/4 to 4/3, resized to size x size; mirrored with
  * probability 1/2. Validation: the shorter side resized to round(size 256 / 224), the other one in proportion, rounded down,
  * then a center crop. Resizing is bilinear with antialiasing: a triangle filter, as wide as the reduction, on 8-bit values, in
- * f32, as Pillow's (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with ImageNet's mean
- * (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
+ * f32, as Pillow's (which rounds to 8 bits twice: the two differ by less than 1 of 255). Values are normalised with ImageNet's
+ * mean (0.485, 0.456, 0.406) and standard deviation (0.229, 0.224, 0.225).
  *
  * Palettes, gray, 16-bit PNG (rounded to 8), gray and CMYK JPEG become 8-bit RGB; alpha is dropped, as by torchvision's
  * loader. Colour profiles and EXIF's orientation are ignored.
  *
- * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100 scans and 512 MiB of memory beside
- * its pixels (a progressive one keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the environment
- * changes that; the message of a refusal names the limit. An image above one is broken.
+ * An image has at most 2^27 pixels, a PNG at most 1,000 chunks besides them, a JPEG at most 100 scans and 512 MiB of memory
+ * beside its pixels (a progressive one keeps its coefficients). CGP_LIMITS=pixels=N,chunks=N,scans=N,image-memory=BYTES in the
+ * environment changes that; the message of a refusal names the limit. An image above one is broken.
  *
  * A broken image (damaged, cut short, empty, of another format) gives one warning in the log; the next good file of its split, in
  * the order of the list, takes its place. The samples do not depend on the number of workers.

@@ -225,7 +225,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_from_csv(cgp_schedule **out, cons
  *
  * @param[out] out  The text, with a 0 at its end; freed by the caller with free().
  *
- * @retval CGP_EINVAL  With transfers, an edge between stages that are not neighbours; or a rule of cgp_schedule_check() is broken.
+ * @retval CGP_EINVAL  With transfers, an edge between stages that are not neighbours; or a rule of cgp_schedule_check() is
+ *                     broken.
  * @retval CGP_ENOMEM
  */
 CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule,
@@ -382,8 +383,8 @@ cgp_schedule_draw_timeline(const cgp_schedule *schedule, const cgp_schedule_time
 
 /**
  * Draw a step, simulated or measured, as SVG: a row per device, a box per compute action as long as it takes, coloured,
- * lettered and textured by kind, with its micro-batch; idle time shows as background, the critical path has a red border; bubble and
- * memory are in the title.
+ * lettered and textured by kind, with its micro-batch; idle time shows as background, the critical path has a red border;
+ * bubble and memory are in the title.
  *
  * @param[in]  schedule  Lowered.
  * @param[in]  timeline  Of this schedule.
@@ -416,7 +417,8 @@ CGP_API CGP_MUST_CHECK cgp_status cgp_schedule_trace(const cgp_schedule *schedul
  * @param[in]  name      Of the text, for messages. Borrowed.
  * @param[in]  text      [bytes], need not end in 0. Borrowed.
  *
- * @retval CGP_EFORMAT  Not JSON, without the object `cgpipe`, or a key of it is missing or wrong: the message names it.   @retval CGP_ENOMEM
+ * @retval CGP_EFORMAT  Not JSON, without the object `cgpipe`, or a key of it is missing or wrong: the message names it.
+ * @retval CGP_ENOMEM
  *
  * Threads: any.
  */

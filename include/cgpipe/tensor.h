@@ -11,8 +11,8 @@ extern "C" {
 
 #define CGP_MAX_RANK 6
 
-/** Element types. Integers carry no gradient. bf16 is the upper half of an f32: sign, 8 bits of exponent, 7 of fraction; it is how a
- *  device may keep values (see cgp_precision), what the caller gives and gets is f32 or i32. i64 is in files only. */
+/** Element types. Integers have no gradient. bf16 is the upper half of an f32: sign, 8 bits of exponent, 7 of fraction; a
+ * device may store values so (see cgp_precision), inputs and outputs are f32 or i32. i64 is in files only. */
 typedef enum cgp_dtype { CGP_F32, CGP_I32, CGP_BF16, CGP_I64 } cgp_dtype;
 
 /** Sizes in layout order, the last one contiguous. rank 0 is one element. */
@@ -21,14 +21,14 @@ typedef struct cgp_shape {
     int64_t dims[CGP_MAX_RANK];
 } cgp_shape;
 
-/** A dense row-major array in host memory; a view, it owns nothing. */
+/** A view of a dense row-major array in host memory. */
 typedef struct cgp_tensor {
     cgp_dtype dtype;
     cgp_shape shape;
     void *data; /**< Borrowed. */
 } cgp_tensor;
 
-/** Return bytes per element, 0 for what is no type. Threads: any. */
+/** Return bytes per element, 0 for an unknown type. Threads: any. */
 CGP_API size_t cgp_dtype_bytes(cgp_dtype dtype);
 
 /** Return "f32", "i32", "bf16" or "i64". Static. Threads: any. */
@@ -40,7 +40,7 @@ CGP_API cgp_shape cgp_shape_make(int rank, const int64_t *dims);
 /** Return the number of elements; 1 for rank 0, 0 for a rank out of range. Threads: any. */
 CGP_API int64_t cgp_shape_count(const cgp_shape *shape);
 
-/** Tell whether rank and all sizes are equal. Threads: any. */
+/** Return true if rank and all sizes are equal. Threads: any. */
 CGP_API bool cgp_shape_equal(const cgp_shape *a, const cgp_shape *b);
 
 /** Write "[4, 128, 768]" to `text` of `size` bytes, cut if too short; returns `text`. Threads: any. */

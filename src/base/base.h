@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* base.h -- what every room may use: failures, log, memory, counter-based random numbers,
- * clock, names, SHA-256. */
+/* base.h -- the helpers of every module: failures, log, memory, counter-based random numbers, clock, names, SHA-256. */
 #ifndef CGP_SRC_BASE_H
 #define CGP_SRC_BASE_H
 
@@ -8,7 +7,7 @@
 
 #include <stdio.h>
 
-/* --- arguments: public functions refuse a pointer that is missing where NULL stands for nothing --- */
+/* --- arguments: public functions refuse NULL where it has no meaning --- */
 
 /* Record "<function>: <argument>: expected a pointer, got NULL"; CGP_EINVAL. */
 cgp_status cgp__missing(const char *function, const char *argument);
@@ -18,7 +17,7 @@ cgp_status cgp__missing(const char *function, const char *argument);
         if (!(pointer)) return cgp__missing(__func__, #pointer);                               \
     } while (0)
 
-/* The same where no status is returned. */
+/* CGP__NEED() for functions that return no status. */
 #define CGP__NEED_OR(pointer, result)                                                          \
     do {                                                                                       \
         if (!(pointer)) {                                                                      \
@@ -33,14 +32,14 @@ cgp_status cgp__missing(const char *function, const char *argument);
 
 void *cgp__calloc(size_t count, size_t bytes);
 char *cgp__strdup(const char *text);
-char *cgp__format(const char *format, ...)
-    CGP_PRINTF(1, 2); /* owned by the caller; NULL when short */
+/* Owned by the caller; NULL when short. */
+char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 
-/* Make room for `need` elements of `bytes` each in *array (its room in *capacity); new ones are
- * zero. false when short, and for INT_MAX elements, so that the caller's n + 1 never overflows. */
+/* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. false when short, and for
+ * INT_MAX elements, so that the caller's n + 1 never overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);
 
-/* Entries, 0 or more, by the hash of what they stand for. Start from {0}. */
+/* A hash index of entries, the caller's numbers >= 0. Start from {0}. */
 typedef struct cgp__index {
     uint64_t *hashes;
     int *entries;    /* [capacity] one more than the entry; 0: free */
@@ -57,7 +56,7 @@ bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
 
 void cgp__index_release(cgp__index *index);
 
-/* Bytes of memory that the machine could give now; INT64_MAX if it does not tell. */
+/* The available memory of the machine in bytes; INT64_MAX if unknown. */
 int64_t cgp__memory_available(void);
 
 static inline int64_t cgp__min(int64_t a, int64_t b) {
@@ -73,8 +72,8 @@ static inline int64_t cgp__ceil_div(int64_t a, int64_t b) {
     return (a + b - 1) / b;
 }
 
-/* Record "<what>: out of memory (<bytes> bytes)". */
-cgp_status cgp__no_memory(const char *what, size_t bytes);
+/* Record "<object>: out of memory (<bytes> bytes)"; CGP_ENOMEM. */
+cgp_status cgp__no_memory(const char *object, size_t bytes);
 
 static inline int64_t cgp__align_up(int64_t bytes) {
     return (bytes + CGP__ALIGN - 1) & ~(int64_t)(CGP__ALIGN - 1);
@@ -86,7 +85,7 @@ typedef struct cgp__rng_key {
     uint32_t k0, k1;
 } cgp__rng_key;
 
-/* What a key is for; keeps streams of one seed apart. */
+/* The use of a key; separates the streams of one seed. */
 typedef enum cgp__rng_use {
     CGP__RNG_DROPOUT = 1,
     CGP__RNG_WEIGHTS = 2,
@@ -96,12 +95,10 @@ typedef enum cgp__rng_use {
 /* out[4] = Philox4x32-10 of counter[4] under key. */
 void cgp__philox(uint32_t out[4], const uint32_t counter[4], cgp__rng_key key);
 
-/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index).
- */
+/* The key of (seed, use, step, id): dropout uses (step, op id), weights (0, parameter index). */
 cgp__rng_key cgp__rng_derive(uint64_t seed, cgp__rng_use use, uint64_t step, uint32_t id);
 
-/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias
- * below 2^-32). */
+/* Uniform integer in [0, bound), bound >= 1, from one 64-bit draw at counter `index` (bias below 2^-32). */
 uint64_t cgp__rng_below(cgp__rng_key key, uint64_t index, uint32_t bound);
 
 /* --- clock: monotonic --- */
@@ -110,13 +107,16 @@ int64_t cgp__now_ns(void);
 
 /* --- names --- */
 
-/* Find a text (NULL: "") among `count` names: *index. CGP_EINVAL, and *index stays:
+/* Find a text (NULL: "") among `count` names: *index, unchanged after CGP_EINVAL:
  *     <object>: expected <list>, got "<text>" (did you mean <nearest>?) */
 cgp_status cgp__parse_name(int *index, const char *text, const char *object, const char *list,
                            const char *const *names, int count);
 
-/* Tell whether a text is UTF-8. */
+/* True if a text is UTF-8. */
 bool cgp__is_utf8(const char *text);
+
+/* The length of the character at the beginning of `left` >= 1 bytes, 0 if it is not well-formed UTF-8. */
+int cgp__utf8_character(const unsigned char *c, int64_t left);
 
 /* --- texts: written to `file`, collected in memory --- */
 
@@ -124,13 +124,13 @@ typedef struct cgp__text {
     FILE *file;
     char *bytes;
     size_t size;
-    const char *what; /* for messages; borrowed */
+    const char *name; /* for messages; borrowed */
 } cgp__text;
 
-cgp_status cgp__text_open(cgp__text *text, const char *what);
+cgp_status cgp__text_open(cgp__text *text, const char *name);
 
-/* The text, owned by the caller, if `status` is CGP_OK and memory was enough; else it is
- * dropped, and the failure returned. */
+/* Close the file. On success *out is the text, owned by the caller; if `status` is a failure, or memory was short, free the text
+ * and return the failure. */
 cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out);
 
 /* --- SHA-256 (libcrypto) --- */
@@ -139,8 +139,8 @@ typedef struct cgp__sha256 cgp__sha256;
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);
-cgp_status cgp__sha256_finish(cgp__sha256 *hash,
-                              char hex[65]); /* the hash can only be destroyed then */
+/* Afterwards only destroy the hash. */
+cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]);
 void cgp__sha256_destroy(cgp__sha256 *hash);
 
 #endif

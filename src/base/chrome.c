@@ -4,17 +4,17 @@
 
 #include <jansson.h>
 
-/* An event is short: its names are ours. */
-enum { LONGEST = 1024 };
+/* An event is short: all names are the library's. */
+enum { MAX_EVENT = 1024 };
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file) {
     *trace = (cgp__chrome){.file = file, .status = CGP_OK};
     fputs("{\"displayTimeUnit\":\"ms\",\"traceEvents\":[", file);
 }
 
-/* Write an event, which is taken. NULL: there was no memory for it. */
+/* Write an event, which is taken. NULL: memory was short. */
 static void write_event(cgp__chrome *trace, json_t *event) {
-    char text[LONGEST];
+    char text[MAX_EVENT];
     const size_t size =
         event && trace->status == CGP_OK
             ? json_dumpb(event, text, sizeof text, JSON_COMPACT | JSON_REAL_PRECISION(15))
@@ -22,7 +22,7 @@ static void write_event(cgp__chrome *trace, json_t *event) {
     json_decref(event);
     if (trace->status != CGP_OK) return;
     if (size == 0 || size > sizeof text) {
-        trace->status = cgp__no_memory("trace", LONGEST);
+        trace->status = cgp__no_memory("trace", MAX_EVENT);
         return;
     }
     fputs(trace->begun ? ",\n" : "\n", trace->file);

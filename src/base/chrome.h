@@ -7,7 +7,7 @@
  *     ...
  *     ]}
  *
- * An event a line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end() tells.
+ * An event per line. Times in microseconds. Calls after a failure do nothing; cgp__chrome_end() returns it.
  *
  * Source: "Trace Event Format", the Chromium project. */
 #ifndef CGP_SRC_BASE_CHROME_H
@@ -23,10 +23,10 @@ typedef struct cgp__chrome {
 
 void cgp__chrome_begin(cgp__chrome *trace, FILE *file);
 
-/* Name process `pid`; it is shown in the order of the numbers. */
+/* Name process `pid`; viewers sort by the numbers. */
 void cgp__chrome_process(cgp__chrome *trace, int pid, const char *name);
 
-/* Something that ran on (pid, tid). The arguments are shown when it is clicked. */
+/* A slice of (pid, tid). Viewers show the arguments on a click. */
 void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name,
                        const char *category, double start, double duration, int stage,
                        int microbatch, bool critical);
@@ -35,11 +35,11 @@ void cgp__chrome_slice(cgp__chrome *trace, int pid, int tid, const char *name,
 void cgp__chrome_flow(cgp__chrome *trace, int id, int from_pid, double from, int to_pid,
                       double to);
 
-/* From `time` on, a number of process `pid`. */
+/* The value of a counter of process `pid` from `time` on. */
 void cgp__chrome_counter(cgp__chrome *trace, int pid, const char *name, double time, int value);
 
-/* The end of the text, with one more key of the outermost object if `key` is not NULL; viewers leave
- * out what they do not know. The first failure of all calls. */
+/* End the text, with one more key of the outermost object unless `key` is NULL; viewers ignore unknown keys. Return the first
+ * failure of all calls. */
 cgp_status cgp__chrome_end(cgp__chrome *trace, const char *key, const char *json);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* index.c -- entries found by a hash: open addressing, at most half full. Entries are numbers of the caller's, who
- * compares what they stand for; the table keeps the hashes, so that it grows without asking. */
+/* index.c -- a hash index: open addressing, at most half full. Entries are the caller's numbers, and the caller compares
+ * their keys; the table has the hashes, so that it grows without the keys. */
 #include "base/base.h"
 
 #include <stdlib.h>
@@ -16,7 +16,7 @@ uint64_t cgp__hash(const void *bytes, size_t n) {
         uint64_t word;
         memcpy(&word, at, sizeof word);
         hash = (hash ^ word) * FNV_PRIME;
-        hash ^= hash >> 32; /* a product carries upwards only */
+        hash ^= hash >> 32; /* multiplication carries upwards only */
     }
     for (; n > 0; n--, at++)
         hash = (hash ^ *at) * FNV_PRIME;
@@ -33,7 +33,7 @@ int cgp__index_next(const cgp__index *index, uint64_t hash, uint32_t *tried) {
     return -1;
 }
 
-static void put(cgp__index *index, uint64_t hash, int stored) {
+static void insert(cgp__index *index, uint64_t hash, int stored) {
     const uint32_t mask = (uint32_t)index->capacity - 1;
     uint32_t slot = (uint32_t)hash & mask;
     while (index->entries[slot] != 0)
@@ -51,7 +51,7 @@ static bool grow(cgp__index *index) {
         return false;
     }
     for (int i = 0; i < index->capacity; i++) {
-        if (index->entries[i] != 0) put(&larger, index->hashes[i], index->entries[i]);
+        if (index->entries[i] != 0) insert(&larger, index->hashes[i], index->entries[i]);
     }
     cgp__index_release(index);
     *index = larger;
@@ -61,7 +61,7 @@ static bool grow(cgp__index *index) {
 bool cgp__index_add(cgp__index *index, uint64_t hash, int entry) {
     if (index->n >= 1 << 29) return false;
     if (2 * (index->n + 1) > index->capacity && !grow(index)) return false;
-    put(index, hash, entry + 1);
+    insert(index, hash, entry + 1);
     index->n++;
     return true;
 }

@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* json.c -- see json.h.
  *
- * Jansson reads and writes, but does not notice all its failed allocations: what its buffers have
- * no room for (the end of a string; a key) is dropped. So a text is read twice, and two results
- * that differ are taken for want of memory; and the length of a text is known before it is
- * written. Where there is a limit, the same bytes would be dropped twice, and of a string without
- * its last quote jansson 2.14 reads on past the buffer: so there must be room for the longest
- * string before. */
+ * Jansson ignores some of its failed allocations: what does not fit its buffers (the end of a string; a key) is dropped. So
+ * a text is read twice, and two results that differ mean short memory; and the length of a text is known before it is
+ * written. Under a memory limit both readings would drop the same bytes, and after a string without its last quote jansson
+ * 2.14 reads on past the buffer: so an allocation for the longest string is tried before. */
 #include "base/json.h"
 
 #include "base/limits.h"
@@ -16,33 +14,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-static bool is_told(const json_error_t *error) {
+static bool has_reason(const json_error_t *error) {
     return error->text[0] && json_error_code(error) != json_error_out_of_memory;
 }
 
-/* Whether the text is wrong in the same way each time. */
+/* True if both readings have the same error in the text. */
 static bool are_equal(const json_error_t *a, const json_error_t *b) {
-    return is_told(a) && is_told(b) && a->position == b->position &&
+    return has_reason(a) && has_reason(b) && a->position == b->position &&
            strcmp(a->text, b->text) == 0;
 }
 
-/* For one string: its buffer, one of twice the size that it grows into, and the value. */
-static bool has_capacity(size_t length) {
-    void *capacity = cgp__calloc(length, 4);
-    const bool is = capacity != NULL;
-    free(capacity);
-    return is;
+/* True if there is memory for one string: its buffer, one of twice the size that it grows to, and the value. */
+static bool can_allocate(size_t length) {
+    void *memory = cgp__calloc(length, 4);
+    const bool enough = memory != NULL;
+    free(memory);
+    return enough;
 }
 
-/* --- what a text takes: values are many times larger than what is written of them, [] 45 times and {} 77 times (jansson 2.14,
- * glibc) --- */
+/* --- the memory of a text: values are many times larger than their text, [] 45 times and {} 77 times (jansson 2.14, glibc) ---
+ * */
 
 enum {
     OBJECT_BYTES = 240,
     ARRAY_BYTES = 144,
     STRING_BYTES = 72,
     ITEM_BYTES = 40,
-    DEEPEST = 64
+    MAX_DEPTH = 64
 };
 
 /* Bytes from the quote at `at` to the one that ends the string. */
@@ -53,10 +51,10 @@ static size_t string_length(const char *text, size_t length, size_t at) {
     return (end < length ? end : length - 1) - at;
 }
 
-/* An upper bound for both readings; *deep: the most brackets open at one time. */
-static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
-    int64_t bytes = 0, depth = 0;
-    *deep = 0;
+/* An upper bound for both readings; *depth: the largest number of brackets open at one time. */
+static int64_t memory_of(const char *text, size_t length, int64_t *depth) {
+    int64_t bytes = 0, open = 0;
+    *depth = 0;
     for (size_t i = 0; i < length; i++) {
         const char c = text[i];
         if (c == '"') {
@@ -65,9 +63,9 @@ static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
             i += string;
         } else if (c == '{' || c == '[') {
             bytes += c == '{' ? OBJECT_BYTES : ARRAY_BYTES;
-            *deep = cgp__max(*deep, ++depth);
+            *depth = cgp__max(*depth, ++open);
         } else if (c == '}' || c == ']') {
-            depth--;
+            open--;
         } else if (c == ',') {
             bytes += ITEM_BYTES;
         }
@@ -76,14 +74,14 @@ static int64_t memory_of(const char *text, size_t length, int64_t *deep) {
 }
 
 static bool is_within_limits(const char *text, size_t length, cgp__json_error *error) {
-    int64_t max = 0, deep = 0;
+    int64_t max = 0, depth = 0;
     error->refused = cgp__limit_get(CGP__LIMIT_JSON, &max);
     if (error->refused != CGP_OK) {
         snprintf(error->reason, sizeof error->reason, "%s", cgp_message());
         return false;
     }
-    const int64_t bytes = memory_of(text, length, &deep);
-    if (bytes <= max && deep <= DEEPEST) return true;
+    const int64_t bytes = memory_of(text, length, &depth);
+    if (bytes <= max && depth <= MAX_DEPTH) return true;
     error->refused = CGP_EFORMAT;
     if (bytes > max)
         snprintf(error->reason, sizeof error->reason,
@@ -92,14 +90,14 @@ static bool is_within_limits(const char *text, size_t length, cgp__json_error *e
                  max >> 20, bytes >> 20, cgp__limit_hint(CGP__LIMIT_JSON));
     else
         snprintf(error->reason, sizeof error->reason,
-                 "expected JSON nested at most %d deep, got %" PRId64, DEEPEST, deep);
+                 "expected JSON nested at most %d deep, got %" PRId64, MAX_DEPTH, depth);
     return false;
 }
 
 json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) {
     json_error_t errors[2];
     *error = (cgp__json_error){.byte = 0};
-    if (!is_within_limits(text, length, error) || !has_capacity(length)) return NULL;
+    if (!is_within_limits(text, length, error) || !can_allocate(length)) return NULL;
     json_t *root = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[0]);
     json_t *again = json_loadb(text, length, JSON_REJECT_DUPLICATES, &errors[1]);
     const bool same = root && again && json_equal(root, again);
@@ -114,7 +112,7 @@ json_t *cgp__json_read(const char *text, size_t length, cgp__json_error *error) 
 }
 
 char *cgp__json_text(const json_t *json, size_t flags) {
-    const size_t length = json_dumpb(json, NULL, 0, flags); /* it may lack memory, too */
+    const size_t length = json_dumpb(json, NULL, 0, flags); /* 0 if memory is short */
     char *text = length > 0 ? cgp__calloc(length + 1, 1) : NULL;
     if (text && json_dumpb(json, text, length, flags) == length) return text;
     free(text);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* json.h -- a JSON text as jansson's values, and back, also where memory is short. */
+/* json.h -- reads and writes JSON by jansson, also where memory is short. */
 #ifndef CGP_SRC_BASE_JSON_H
 #define CGP_SRC_BASE_JSON_H
 
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 
 typedef struct cgp__json_error {
-    cgp_status refused; /* not CGP_OK: a limit, which `reason` tells; the text may be JSON */
+    cgp_status refused; /* not CGP_OK: above a limit, named by `reason`; the text may be JSON */
     size_t byte;
     char reason[JSON_ERROR_TEXT_LENGTH]; /* "": memory was short */
 } cgp__json_error;

@@ -2,10 +2,10 @@
 /* limits.c -- see limits.h.
  *
  *     header        32 MB: a model of 100,000 tensors has one of 12 MB; the format itself ends at 100 MB
- *     json          512 MiB: twice what those 100,000 tensors take (a text that means harm takes 150 times its size)
- *     pixels        2^27, so 384 MiB; above all cameras but those of panoramas
+ *     json          512 MiB: twice the memory for those 100,000 tensors (a malicious text takes up to 150 times its size)
+ *     pixels        2^27, so 384 MiB; above all cameras, but not all panoramas
  *     image-memory  512 MiB: the coefficients of a progressive JPEG of 89 million pixels at full colour
- *     chunks, scans what libpng keeps and djpeg's example suggests: 1000, 100 */
+ *     chunks, scans 1000, libpng's cache of chunks; 100, as in djpeg's example */
 #include "base/limits.h"
 
 #include <errno.h>
@@ -27,30 +27,30 @@ static const struct {
     [CGP__LIMIT_CHUNKS] = LIMIT("chunks", 1000),
     [CGP__LIMIT_SCANS] = LIMIT("scans", 100),
 };
-enum { COUNT = sizeof limits / sizeof limits[0], LONGEST_ITEM = 63 };
+enum { COUNT = sizeof limits / sizeof limits[0], MAX_ITEM = 63 };
 
 const char *cgp__limit_hint(cgp__limit limit) {
     return limits[limit].hint;
 }
 
-/* One "name=number". */
+/* Parse one "name=number". */
 static cgp_status parse(const char *text, size_t length, int64_t values[COUNT]) {
     const char *names[COUNT];
-    char item[LONGEST_ITEM + 1], *end = NULL;
-    int which = 0;
+    char item[MAX_ITEM + 1], *end = NULL;
+    int index = 0;
     snprintf(item, sizeof item, "%.*s", (int)length, text);
     char *number = strchr(item, '=');
-    if (!number || length > LONGEST_ITEM)
+    if (!number || length > MAX_ITEM)
         return cgp_fail(CGP_EINVAL, "CGP_LIMITS: expected name=number, got \"%s\"", item);
     *number++ = '\0';
     for (int i = 0; i < COUNT; i++)
         names[i] = limits[i].name;
-    CGP_TRY(cgp__parse_name(&which, item, "CGP_LIMITS",
+    CGP_TRY(cgp__parse_name(&index, item, "CGP_LIMITS",
                             "header, json, pixels, image-memory, chunks or scans", names,
                             COUNT));
     errno = 0;
-    values[which] = strtoll(number, &end, 10);
-    if (errno == 0 && end != number && *end == '\0' && values[which] >= 1) return CGP_OK;
+    values[index] = strtoll(number, &end, 10);
+    if (errno == 0 && end != number && *end == '\0' && values[index] >= 1) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
                     "CGP_LIMITS: %s: expected a whole number of 1 or more, got \"%s\"", item,
                     number);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* limits.h -- how much a file from outside may ask for. The user raises a limit, or lowers it, by the environment:
+/* limits.h -- upper bounds for untrusted files. The environment raises or lowers them:
  *
  *     CGP_LIMITS=header=100000000,pixels=1000000000 */
 #ifndef CGP_SRC_BASE_LIMITS_H
@@ -9,17 +9,17 @@
 
 typedef enum cgp__limit {
     CGP__LIMIT_HEADER,       /* bytes of a safetensors file's header */
-    CGP__LIMIT_JSON,         /* bytes of memory that a JSON text takes while it is read */
+    CGP__LIMIT_JSON,         /* bytes of memory for reading a JSON text */
     CGP__LIMIT_PIXELS,       /* of an image */
-    CGP__LIMIT_IMAGE_MEMORY, /* bytes beside its pixels that a JPEG takes while it is decoded */
+    CGP__LIMIT_IMAGE_MEMORY, /* bytes beside its pixels for decoding a JPEG */
     CGP__LIMIT_CHUNKS,       /* of a PNG, besides its pixels */
     CGP__LIMIT_SCANS,        /* of a JPEG */
 } cgp__limit;
 
-/* CGP_EINVAL: CGP_LIMITS is not what it should be. */
+/* CGP_EINVAL: CGP_LIMITS is invalid. */
 cgp_status cgp__limit_get(cgp__limit limit, int64_t *max);
 
-/* "(CGP_LIMITS=scans=N allows more)", as messages end. Static. */
+/* " (CGP_LIMITS=scans=N allows more)", the end of a message. Static. */
 const char *cgp__limit_hint(cgp__limit limit);
 
 #endif

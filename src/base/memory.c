@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* memory.c -- the one place that asks the system for host memory. */
+/* memory.c -- the only allocations of host memory. */
 #include "base/base.h"
 
 #include <limits.h>
@@ -46,7 +46,7 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     return true;
 }
 
-/* One number of a file that holds one, or `otherwise` ("max", no such file). */
+/* Read a file of one number; `otherwise` for "max" or no such file. */
 static int64_t read_number(const char *path, int64_t otherwise) {
     FILE *file = fopen(path, "r");
     long long value = otherwise;
@@ -63,7 +63,7 @@ int64_t cgp__memory_available(void) {
         (void)sscanf(line, "MemAvailable: %lld", &kib);
     if (file) fclose(file);
     const int64_t machine = kib < 0 ? INT64_MAX : kib * 1024;
-    /* A container's own limit (cgroup v2, seen from inside). */
+    /* The limit of a container (cgroup v2, from inside). */
     const int64_t limit = read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
     if (limit == INT64_MAX) return machine;
     const int64_t left = limit - read_number("/sys/fs/cgroup/memory.current", 0);
@@ -74,8 +74,8 @@ cgp_status cgp__missing(const char *function, const char *argument) {
     return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", function, argument);
 }
 
-cgp_status cgp__no_memory(const char *what, size_t bytes) {
-    return cgp_fail(CGP_ENOMEM, "%s: out of memory (%zu bytes)", what, bytes);
+cgp_status cgp__no_memory(const char *object, size_t bytes) {
+    return cgp_fail(CGP_ENOMEM, "%s: out of memory (%zu bytes)", object, bytes);
 }
 
 char *cgp_bytes_text(int64_t bytes, char *text, size_t size) {

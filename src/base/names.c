@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* names.c -- a name out of a list, and the nearest one, for "did you mean". */
+/* names.c -- finds a name in a list, or the nearest one, for "did you mean". */
 #include "base/base.h"
 
 #include <ctype.h>
@@ -8,7 +8,7 @@
 
 #define LONGEST 48
 
-/* Upper and lower case are alike, and _ is -. */
+/* Ignore case, and read _ as -. */
 static bool alike(char a, char b) {
     const int x = a == '_' ? '-' : tolower((unsigned char)a);
     return x == (b == '_' ? '-' : tolower((unsigned char)b));
@@ -38,7 +38,7 @@ static int distance(const char *a, const char *b) {
     return rows[n % 3][m];
 }
 
-/* A third of the longer word may differ, and one character of a short one: more makes another word. */
+/* At most a third of the longer word may differ, and one character of a short one. */
 static int near_enough(const char *text, const char *name) {
     const int n = (int)strlen(text), m = (int)strlen(name);
     const int longer = n > m ? n : m;

@@ -9,7 +9,7 @@
 #include <string.h>
 
 static _Thread_local char message[1024];
-static atomic_int log_level = -1; /* -1: not asked for yet */
+static atomic_int log_level = -1; /* -1: CGP_LOG not read yet */
 
 const char *cgp_message(void) {
     return message;
@@ -41,10 +41,10 @@ static int current_log_level(void) {
     int level = atomic_load(&log_level);
     if (level < 0) {
         static const char *const names[] = {"error", "warn", "info", "debug"};
-        const char *wanted = getenv("CGP_LOG");
+        const char *name = getenv("CGP_LOG");
         level = CGP_LOG_WARN;
-        for (int i = 0; wanted && i < 4; i++) {
-            if (strcmp(wanted, names[i]) == 0) level = i;
+        for (int i = 0; name && i < 4; i++) {
+            if (strcmp(name, names[i]) == 0) level = i;
         }
         atomic_store(&log_level, level);
     }

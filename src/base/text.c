@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* text.c -- a text that is written like a file and ends up in memory. */
+/* text.c -- a text in memory, written like a file. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* open_memstream, also under -std=c11 */
 #endif
@@ -7,21 +7,21 @@
 
 #include <stdlib.h>
 
-cgp_status cgp__text_open(cgp__text *text, const char *what) {
-    *text = (cgp__text){.what = what};
+cgp_status cgp__text_open(cgp__text *text, const char *name) {
+    *text = (cgp__text){.name = name};
     text->file = open_memstream(&text->bytes, &text->size);
-    return text->file ? CGP_OK : cgp__no_memory(what, 1);
+    return text->file ? CGP_OK : cgp__no_memory(name, 1);
 }
 
 cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out) {
     const bool failed = ferror(text->file) != 0;
     const bool closed = fclose(text->file) == 0;
     if (status == CGP_OK && (failed || !closed))
-        status = cgp__no_memory(text->what, text->size);
+        status = cgp__no_memory(text->name, text->size);
     if (status == CGP_OK)
         *out = text->bytes;
     else
         free(text->bytes);
-    *text = (cgp__text){.what = text->what};
+    *text = (cgp__text){.name = text->name};
     return status;
 }

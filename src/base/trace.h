@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* trace.h -- what ran when: a ring of events per worker, written without a lock by its owner; read
- * when it is idle, or up to `written` as long as no event read is overwritten meanwhile. */
+/* trace.h -- the times of actions: a ring of events per worker, written by its owner without a lock; read when it is idle, or
+ * up to `written` as long as no event read is overwritten meanwhile. */
 #ifndef CGP_SRC_BASE_TRACE_H
 #define CGP_SRC_BASE_TRACE_H
 
@@ -10,9 +10,8 @@
 
 typedef struct cgp__event {
     int64_t start_ns, end_ns; /* cgp__now_ns() */
-    int64_t released_ns,
-        ready_ns; /* of a transfer: when the other side let go of the buffer (0:
-                                   always free), when this side had it; else: 0, start_ns */
+    /* Of a transfer: when the other side released the buffer (0: always free), and when this side had it; else 0, start_ns. */
+    int64_t released_ns, ready_ns;
     int kind, stage, microbatch;
 } cgp__event;
 
@@ -22,11 +21,11 @@ typedef struct cgp__trace {
     _Atomic int64_t written; /* since creation: event k is events[k % capacity] */
 } cgp__trace;
 
-/* Room for at least `capacity` events. Grows only: events already there are lost. */
+/* Allocate at least `capacity` events. Grows only, and loses the events in it. */
 cgp_status cgp__trace_reserve(cgp__trace *trace, int64_t capacity);
 void cgp__trace_release(cgp__trace *trace);
 
-/* The events so far, complete for whoever asks. */
+/* The number of events so far, all complete. */
 static inline int64_t cgp__trace_written(const cgp__trace *trace) {
     return atomic_load_explicit(&trace->written, memory_order_acquire);
 }

@@ -1,15 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* utf8.c -- texts from outside: whether they are UTF-8, and how they are shown on a terminal. */
+/* utf8.c -- checks for UTF-8, and escapes untrusted text for a terminal. */
 #include "base/base.h"
 
 #include <stdio.h>
 
-/* Bytes of the character that begins at `c`, 0 if none does: overlong forms, surrogates and what is above U+10FFFF are none
- * (Unicode 15, table 3-7). */
-static int character(const unsigned char *c) {
-    if (c[0] < 0x80) return c[0] ? 1 : 0;
+enum { MAX_CHARACTER = 4 }; /* a 0 ends a text, and no character goes past it */
+
+/* Overlong forms, surrogates and code points above U+10FFFF are not well-formed (The Unicode Standard, table 3-7). */
+int cgp__utf8_character(const unsigned char *c, int64_t left) {
+    if (c[0] < 0x80) return 1;
     if (c[0] < 0xc2 || c[0] > 0xf4) return 0;
     const int more = c[0] < 0xe0 ? 1 : c[0] < 0xf0 ? 2 : 3;
+    if (left <= more) return 0;
     const unsigned char low = c[0] == 0xe0 ? 0xa0 : c[0] == 0xf0 ? 0x90 : 0x80;
     const unsigned char high = c[0] == 0xed ? 0x9f : c[0] == 0xf4 ? 0x8f : 0xbf;
     if (c[1] < low || c[1] > high) return 0;
@@ -22,14 +24,14 @@ static int character(const unsigned char *c) {
 bool cgp__is_utf8(const char *text) {
     const unsigned char *c = (const unsigned char *)text;
     while (*c) {
-        const int bytes = character(c);
+        const int bytes = cgp__utf8_character(c, MAX_CHARACTER);
         if (bytes == 0) return false;
         c += bytes;
     }
     return true;
 }
 
-/* A terminal acts on it: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which are two bytes. */
+/* A control character of terminals: U+0000 .. U+001F, U+007F, and U+0080 .. U+009F, which are two bytes. */
 static bool is_control(const unsigned char *c) {
     return c[0] < 0x20 || c[0] == 0x7f || (c[0] == 0xc2 && c[1] < 0xa0);
 }
@@ -42,7 +44,7 @@ char *cgp_escape(const char *text, char *out, size_t size) {
     if (size == 0) return out;
     while (*c) {
         char shown[20] = "";
-        const int found = character(c), bytes = found ? found : 1;
+        const int found = cgp__utf8_character(c, MAX_CHARACTER), bytes = found ? found : 1;
         const bool plain = found && !is_control(c);
         int length = 0;
         for (int i = 0; i < bytes; i++)

@@ -5,7 +5,7 @@
 
 #include "schedule/table.h"
 
-/* Where a schedule is wrong. */
+/* The position of an error in a schedule. */
 typedef struct cgp__diagnostic {
     /* [devices] of the action in its list, its length if one is missing there; -1: nothing is wrong */
     int *position;

@@ -36,9 +36,9 @@ static void groups_of_edge(const cgp_schedule *schedule, cgp_edge edge, int grou
     groups[1] = group_of(schedule, gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F, edge.to);
 }
 
-/* Group the edges that are `wanted`; NULL: all. */
+/* Group the `selected` edges; NULL: all. */
 static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cgp_edge *edges,
-                        int n_edges, const bool *wanted) {
+                        int n_edges, const bool *selected) {
     const int n_groups = TRANSFER_KINDS * schedule->stages;
     out->first = cgp__calloc((size_t)n_groups + 2, sizeof *out->first);
     out->edges = cgp__calloc(2 * (size_t)n_edges, sizeof *out->edges);
@@ -47,7 +47,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     int *start = out->first + 1;
     int groups[2];
     for (int e = 0; e < n_edges; e++) {
-        if (wanted && !wanted[e]) continue;
+        if (selected && !selected[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         start[groups[0] + 1]++;
         start[groups[1] + 1]++;
@@ -55,7 +55,7 @@ static bool group_edges(edge_groups *out, const cgp_schedule *schedule, const cg
     for (int g = 0; g < n_groups; g++)
         start[g + 1] += start[g];
     for (int e = 0; e < n_edges; e++) {
-        if (wanted && !wanted[e]) continue;
+        if (selected && !selected[e]) continue;
         groups_of_edge(schedule, edges[e], groups);
         out->edges[start[groups[0]]++] = e;
         out->edges[start[groups[1]]++] = e;
@@ -124,14 +124,14 @@ static int64_t lower_device(cgp_action *to, const cgp_schedule *schedule,
     return w.n;
 }
 
-/* Insert the transfers of the wanted edges into the lists. */
+/* Insert the transfers of the selected edges into the lists. */
 static cgp_status insert(cgp_schedule *schedule, const cgp_edge *edges, int n_edges,
-                         const bool *wanted) {
+                         const bool *selected) {
     edge_groups groups = {0};
     cgp_action **lists = NULL;
     int64_t total = 0, longest = 0;
     int *counts = cgp__calloc((size_t)schedule->devices, sizeof *counts);
-    if (!counts || !group_edges(&groups, schedule, edges, n_edges, wanted)) goto out;
+    if (!counts || !group_edges(&groups, schedule, edges, n_edges, selected)) goto out;
     for (int device = 0; device < schedule->devices; device++) {
         const int64_t n = lower_device(NULL, schedule, &groups, device);
         counts[device] = (int)n;
@@ -197,18 +197,18 @@ cgp_status cgp_schedule_lower_chain(cgp_schedule *schedule) {
 cgp_status cgp__lower_local(cgp_schedule *schedule) {
     const cgp_schedule *s = schedule;
     const bool backward = cgp__has_backward(s);
-    bool *wanted = cgp__calloc((size_t)s->n_edges, sizeof *wanted);
-    if (!wanted) return cgp__no_memory("schedule: lower", (size_t)s->n_edges);
+    bool *selected = cgp__calloc((size_t)s->n_edges, sizeof *selected);
+    if (!selected) return cgp__no_memory("schedule: lower", (size_t)s->n_edges);
     for (int e = 0; e < s->n_edges; e++)
-        wanted[e] = s->device_of[s->edges[e].from] == s->device_of[s->edges[e].to] &&
-                    (backward || !cgp__is_gradient(s->edges[e]));
+        selected[e] = s->device_of[s->edges[e].from] == s->device_of[s->edges[e].to] &&
+                      (backward || !cgp__is_gradient(s->edges[e]));
     for (int device = 0; device < s->devices; device++) {
         for (int i = 0; i < s->counts[device]; i++) {
-            if (s->lists[device][i].edge >= 0) wanted[s->lists[device][i].edge] = false;
+            if (s->lists[device][i].edge >= 0) selected[s->lists[device][i].edge] = false;
         }
     }
-    const cgp_status status = insert(schedule, s->edges, s->n_edges, wanted);
-    free(wanted);
+    const cgp_status status = insert(schedule, s->edges, s->n_edges, selected);
+    free(selected);
     return status;
 }
 

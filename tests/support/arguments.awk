@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # arguments.awk -- a C function for each function of the public headers, which calls it with one of its pointers NULL:
 #
-#     awk -f arguments.awk arguments.txt exports.txt include/cgpipe/base.h ... > argument_calls.h
+#     awk -f arguments.awk arguments.txt exports.txt exports_data.txt include/cgpipe/base.h ... > argument_calls.h
 #
 # arguments.txt has an expression for each type of parameter, others for single parameters, and the pointers that may be
 # NULL. A function that is exported and in no header, or the other way about, a type that has no expression, and a line of
@@ -104,7 +104,7 @@ file == 1 {
     else complain("arguments.txt: " $0)
     next
 }
-file == 2 { exported[$1] = 1; next }
+file == 2 || file == 3 { exported[$1] = 1; next }
 /^[ \t]*#/ { next }
 { text = text $0 "\n" }
 END {

@@ -7,7 +7,7 @@
 
 #include "base/base.h"
 
-/* Names as models have them, which differ in a few letters; each is found, in few steps, and nothing else is. */
+/* Names like a model's, which differ in a few letters; each is found, in few steps, and no other. */
 static void an_index_finds_each_of_many_entries(void **state) {
     (void)state;
     enum { ENTRIES = 100000 };
@@ -35,7 +35,7 @@ static void an_index_finds_each_of_many_entries(void **state) {
     cgp__index_release(&index);
 }
 
-/* The caller tells entries of one hash apart. */
+/* The caller distinguishes entries of one hash. */
 static void entries_of_one_hash_are_all_found(void **state) {
     (void)state;
     cgp__index index = {0};
@@ -140,13 +140,12 @@ static void a_grown_array_keeps_its_elements_and_zeroes_the_rest(void **state) {
         }
     }
     const int64_t *same = array;
-    assert_true(
-        cgp__grow(&array, &capacity, capacity, sizeof *array)); /* there is room already */
+    assert_true(cgp__grow(&array, &capacity, capacity, sizeof *array)); /* enough already */
     assert_ptr_equal(array, same);
     free(array);
 }
 
-/* Above 2^30 doubling leaves int. 2 GiB are asked for, and none of it is touched; a machine may not have them. */
+/* Above 2^30 doubling overflows int. Allocates 2 GiB without touching them; a machine may not have them. */
 static void arrays_of_more_than_2_30_elements_grow_or_are_refused(void **state) {
     (void)state;
     char *array = NULL;
@@ -206,7 +205,7 @@ static void the_nearest_name_is_near(void **state) {
     assert_null(cgp_nearest(longer, names, 5));
 }
 
-/* Near is relative to the length: half of a word may not be another's. */
+/* Near is relative to the length: half of the word must not differ. */
 static void another_word_is_not_near(void **state) {
     (void)state;
     const char *commands[] = {"train", "sample", "plan", "check", "bench", "L", "gpt2"};
@@ -272,7 +271,7 @@ static void philox_gives_the_published_numbers(void **state) {
     }
 }
 
-static void keys_differ_in_every_part_of_what_they_are_for(void **state) {
+static void keys_differ_in_every_part(void **state) {
     (void)state;
     const cgp__rng_key keys[] = {
         cgp__rng_derive(1, CGP__RNG_DATA, 2, 3),
@@ -300,7 +299,7 @@ static void draws_stay_below_their_bound_and_reach_all_of_it(void **state) {
         counts[cgp__rng_below(key, i, 10)]++;
     }
     for (int i = 0; i < 10; i++)
-        assert_in_range(counts[i], 850, 1150); /* 1000, give or take 30; the seed is fixed */
+        assert_in_range(counts[i], 850, 1150); /* 1000, deviation 30; the seed is fixed */
 }
 
 static void the_clock_does_not_go_back(void **state) {
@@ -336,8 +335,8 @@ static void sha256_gives_the_published_digests(void **state) {
     cgp__sha256_destroy(NULL);
 }
 
-/* Escape sequences, line ends, C1 controls, and bytes that are no UTF-8. */
-static void messages_hold_nothing_that_a_terminal_acts_on(void **state) {
+/* Escape sequences, line ends, C1 controls, and bytes that are not UTF-8. */
+static void messages_have_no_control_characters(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"plain", "plain"},
@@ -386,11 +385,11 @@ int main(void) {
         cmocka_unit_test(another_word_is_not_near),
         cmocka_unit_test(bytes_are_in_the_unit_that_fits),
         cmocka_unit_test(philox_gives_the_published_numbers),
-        cmocka_unit_test(keys_differ_in_every_part_of_what_they_are_for),
+        cmocka_unit_test(keys_differ_in_every_part),
         cmocka_unit_test(draws_stay_below_their_bound_and_reach_all_of_it),
         cmocka_unit_test(the_clock_does_not_go_back),
         cmocka_unit_test(sha256_gives_the_published_digests),
-        cmocka_unit_test(messages_hold_nothing_that_a_terminal_acts_on),
+        cmocka_unit_test(messages_have_no_control_characters),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

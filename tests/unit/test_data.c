@@ -386,10 +386,10 @@ static void bad_options_are_named_with_their_value(void **state) {
     options.sequence = 0;
     assert_status(open_with(options), CGP_EINVAL);
     assert_message("sequence is between 1 and 2147483647, got 0");
-    const double shares[] = {-0.1, 1, 2, NAN, INFINITY};
+    const double fractions[] = {-0.1, 1, 2, NAN, INFINITY};
     for (int i = 0; i < 5; i++) {
         options = cgp_text_options_default();
-        options.validation_fraction = shares[i];
+        options.validation_fraction = fractions[i];
         assert_status(open_with(options), CGP_EINVAL);
         assert_message("validation_fraction is at least 0 and below 1, got ");
     }

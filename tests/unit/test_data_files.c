@@ -157,7 +157,7 @@ static void links_to_directories_are_not_followed_and_links_to_files_are(void **
     const char *path = test_path_of("tree");
     assert_text(&path, 1, "farcd");
     link_to("tree", "named");
-    const char *spec = test_path_of("named"); /* a link that is named itself was meant */
+    const char *spec = test_path_of("named"); /* a link named itself is followed */
     assert_text(&spec, 1, "farcd");
 }
 
@@ -310,10 +310,10 @@ static void validation_files_that_cannot_be_read_are_named(void **state) {
 
 /* The options of a data set; each case changes one. */
 typedef struct recipe {
-    const char *one, *two, *held; /* contents of the files; held NULL: a share */
+    const char *one, *two, *held; /* contents of the files; held NULL: a fraction */
     const char *names;            /* appended to the files' names */
     int64_t sequence;
-    double share;
+    double fraction;
     uint64_t seed;
 } recipe;
 
@@ -327,7 +327,7 @@ static void identity_of(const recipe *of, char hex[65]) {
     const char *held = of->held ? write_text(names[2], of->held) : NULL;
     cgp_text_options options = cgp_text_options_default();
     options.sequence = of->sequence;
-    options.validation_fraction = of->share;
+    options.validation_fraction = of->fraction;
     options.seed = of->seed;
     options.validation_paths = &held;
     options.n_validation_paths = held != NULL;
@@ -350,7 +350,7 @@ static void the_identity_changes_with_all_that_determines_the_samples(void **sta
     recipes[4].two = "lmnopqrstuvwx";
     recipes[5].sequence = 3;
     recipes[6].seed = 2;
-    recipes[7].share = 0.5;
+    recipes[7].fraction = 0.5;
     recipes[8].held = "12345";
     recipes[9].held = "12346";
     recipes[10].one = plain.two; /* the other order */
@@ -374,8 +374,8 @@ static void the_identity_stays_when_files_move(void **state) {
     identity_of(&plain, hex[0]);
     identity_of(&moved, hex[1]);
     assert_string_equal(hex[0], hex[1]);
-    unused.held = moved.held = "12345"; /* the share is not used, so it does not count */
-    unused.share = 0.9;
+    unused.held = moved.held = "12345"; /* the fraction is not used, so it does not count */
+    unused.fraction = 0.9;
     identity_of(&moved, hex[1]);
     identity_of(&unused, hex[2]);
     assert_string_equal(hex[1], hex[2]);
@@ -398,7 +398,7 @@ static void the_identity_is_the_same_in_every_locale(void **state) {
     (void)state;
     char hex[2][65], half[8];
     recipe third = plain;
-    third.share = 1.0 / 3;
+    third.fraction = 1.0 / 3;
     identity_of(&third, hex[0]);
     const char *name = test_set_comma_locale();
     if (!name)

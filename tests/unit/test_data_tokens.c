@@ -63,10 +63,10 @@ static const uint16_t *numbers(void) {
     return tokens;
 }
 
-static cgp_token_options options_of(int64_t sequence, double share) {
+static cgp_token_options options_of(int64_t sequence, double fraction) {
     cgp_token_options options = cgp_token_options_default();
     options.sequence = sequence;
-    options.validation_fraction = share;
+    options.validation_fraction = fraction;
     return options;
 }
 

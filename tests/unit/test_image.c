@@ -6,7 +6,7 @@
 
 #include <png.h>
 
-enum { W = 23, H = 17, ROOM = W * H * 8 };
+enum { W = 23, H = 17, CAPACITY = W * H * 8 };
 
 #define PIXELS ((int64_t)1 << 20)
 
@@ -43,7 +43,7 @@ static int widened(unsigned value, int bits) {
 }
 
 static void check_png(int colour, int bits, bool interlaced) {
-    static uint8_t rows[ROOM];
+    static uint8_t rows[CAPACITY];
     const int channels = colour == PNG_COLOR_TYPE_RGB          ? 3
                          : colour == PNG_COLOR_TYPE_RGB_ALPHA  ? 4
                          : colour == PNG_COLOR_TYPE_GRAY_ALPHA ? 2
@@ -166,10 +166,10 @@ static void too_many_pixels_are_refused_by_the_header(void **state) {
             test_make_png(&file, &(test_png){W, H, PNG_COLOR_TYPE_RGB, 8, false}, pixels);
         else
             test_make_jpeg(&file, &(test_jpeg){W, H, 3, 90, false}, pixels);
-        cgp__image_file given = in;
+        cgp__image_file cut_file = in;
         cgp__image image = {0};
-        given.size = file.size;
-        assert_status(cgp__image_decode(&image, &given), CGP_EFORMAT);
+        cut_file.size = file.size;
+        assert_status(cgp__image_decode(&image, &cut_file), CGP_EFORMAT);
         assert_message("x.img: expected at most 390 pixels, got 23 x 17");
     }
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_limits.c -- small files that ask for much: refused by a limit, which the message names and CGP_LIMITS raises. */
+/* test_limits.c -- small files that need much memory or time: refused by a limit, which the message names and CGP_LIMITS
+ * raises. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
@@ -29,7 +30,7 @@ static void set_limits(const char *limits) {
 
 /* --- headers and JSON --- */
 
-/* A safetensors file of a header alone. */
+/* A safetensors file without data. */
 static const char *write_header(const char *text, size_t length) {
     static char path[128];
     const uint64_t number = length;
@@ -72,7 +73,7 @@ static long peak_kib(void) {
     return usage.ru_maxrss;
 }
 
-/* 18 MB that take jansson 1.6 GB, and 3 GB as they are read twice. In a process of its own, which has a peak of its own. */
+/* 18 MB that take jansson 1.6 GB, and 3 GB as they are read twice. In a child process, which has its own peak. */
 static void a_header_of_empty_objects_takes_no_memory(void **state) {
     (void)state;
     size_t length = 0;
@@ -110,7 +111,7 @@ static void the_memory_of_json_is_limited(void **state) {
         assert_status(open_header(text, length), CGP_EFORMAT);
         assert_message("expected JSON that takes at most 0 MiB of memory, got one of");
         set_limits("json=100000000");
-        assert_status(open_header(text, length), CGP_EFORMAT); /* of another reason */
+        assert_status(open_header(text, length), CGP_EFORMAT); /* for another reason */
         assert_message("tensor \"a\": is not a JSON object");
         set_limits(NULL);
         free(text);
@@ -131,8 +132,7 @@ static void published_headers_fit_with_capacity(void **state) {
     text[at++] = '}';
     print_message("%d tensors: a header of %zu bytes\n", TENSORS, at);
     assert_ok(open_header(text, at));
-    set_limits(
-        "json=260000000"); /* half of what there is: so there is room for twice as many */
+    set_limits("json=260000000"); /* half of the limit, so twice as many fit */
     assert_ok(open_header(text, at));
     set_limits(NULL);
     free(text);
@@ -148,7 +148,7 @@ static void headers_have_a_length(void **state) {
     set_limits("pixels=5,header=26");
     assert_ok(open_header(text, sizeof text - 1));
     set_limits(NULL);
-    const uint64_t number = 40000000; /* as many bytes that take no room on the disk */
+    const uint64_t number = 40000000; /* as many bytes, sparse on the disk */
     test_write_file(test_path_of("w.safetensors"), &number, sizeof number);
     assert_int_equal(truncate(test_path_of("w.safetensors"), 40000008), 0);
     cgp_safetensors *file = NULL;
@@ -170,7 +170,7 @@ static void nesting_is_limited(void **state) {
         assert_message(depth == 64 ? "tensor \"a\": is not a JSON object"
                                    : "expected JSON nested at most 64 deep, got 65");
     }
-    /* Brackets in strings do not count, nor do quotes behind a backslash. */
+    /* Brackets in strings do not count, nor do quotes after a backslash. */
     char strings[400] = "{\"__metadata__\":{\"a\":\"\\\"";
     for (int i = 0; i < 100; i++)
         strcat(strings, "[{");
@@ -178,7 +178,7 @@ static void nesting_is_limited(void **state) {
     assert_ok(open_header(strings, strlen(strings)));
 }
 
-static void what_the_variable_says_is_checked(void **state) {
+static void the_variable_is_checked(void **state) {
     (void)state;
     static const char *const wrong[][2] = {
         {"pixel=5",
@@ -215,7 +215,7 @@ static void append(png_structp png, png_bytep data, png_size_t size) {
     b->size += size;
 }
 
-/* One pixel, and `n` texts of so many bytes. */
+/* One pixel, and `n` texts of `bytes` bytes. */
 static buffer make_png(int n, size_t text_bytes, int compression) {
     buffer b = {0};
     static char key[] = "Comment";
@@ -300,7 +300,7 @@ static void chunks_are_counted(void **state) {
     free(b.bytes);
     b = make_png(998, 1, PNG_TEXT_COMPRESSION_NONE);
     assert_ok(decode(b.bytes, b.size, 100));
-    unsigned char *padded = calloc(b.size + 20000, 1); /* zeros behind the end are no chunks */
+    unsigned char *padded = calloc(b.size + 20000, 1); /* zeros after the end are not chunks */
     assert_non_null(padded);
     memcpy(padded, b.bytes, b.size);
     assert_ok(decode(padded, b.size + 20000, 100));
@@ -331,7 +331,7 @@ static void scans_are_counted(void **state) {
     set_limits(NULL);
 }
 
-/* The header says 11,000 x 11,000, fewer pixels than there may be: 1.1 GB to decode, 726 MB of them coefficients. */
+/* 11,000 x 11,000 in the header, below the limit of pixels: 1.1 GB to decode, 726 MB of them coefficients. */
 static void a_progressive_file_of_many_pixels_is_refused(void **state) {
     (void)state;
     static test_image image;
@@ -395,7 +395,7 @@ int main(void) {
         cmocka_unit_test(published_headers_fit_with_capacity),
         cmocka_unit_test(headers_have_a_length),
         cmocka_unit_test(nesting_is_limited),
-        cmocka_unit_test(what_the_variable_says_is_checked),
+        cmocka_unit_test(the_variable_is_checked),
         cmocka_unit_test(compressed_texts_are_not_inflated),
         cmocka_unit_test(chunks_are_counted),
         cmocka_unit_test(scans_are_counted),

@@ -87,7 +87,7 @@ static void iou_is_the_fraction_of_pixels_in_both_masks(void **state) {
     const float masks[8] = {1, 1, 1, 1, 0, 1, 0.5f, 0};
     /* predicted: 0 1 4 6; true: 0 1 2 3 5; both: 0 1; either: 0 1 2 3 4 5 6 */
     cgp_iou iou = {0};
-    assert_true(cgp_iou_value(&iou) == 1); /* nothing seen: nothing wrong */
+    assert_true(cgp_iou_value(&iou) == 1); /* both masks empty */
     cgp_iou_add(&iou, logits, masks, 4);
     cgp_iou_add(&iou, logits + 4, masks + 4, 4);
     assert_int_equal(iou.both, 2);

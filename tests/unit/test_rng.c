@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* test_rng.c -- Philox4x32-10 against the known answers of its authors' Random123
- * (kat_vectors), and what is built on it. */
+ * (kat_vectors), and the keys and draws on top of it. */
 #include "base/base.h"
 #include "support.h"
 
@@ -29,8 +29,8 @@ static int compare_keys(const void *a, const void *b) {
     return memcmp(a, b, sizeof(cgp__rng_key));
 }
 
-/* Philox being a bijection of the counter, two keys can only meet by chance in the half
- * of the output that is kept: 2 * 3 * 40 * 40 = 9600 keys meet with a chance of 2e-12. */
+/* Philox being a bijection of the counter, two keys can only collide by chance in the half of the output
+ * that is used: 2 * 3 * 40 * 40 = 9600 keys collide with probability 2e-12. */
 static void keys_differ_by_seed_use_step_and_id(void **state) {
     (void)state;
     enum { SEEDS = 2, USES = 3, STEPS = 40, IDS = 40, KEYS = SEEDS * USES * STEPS * IDS };

@@ -241,7 +241,7 @@ static void texts_may_be_split_at_the_split_point(void **state) {
     int cuts = 0;
     for (int i = 0; i < 20000; i++) {
         const size_t size = draw_bytes(&random, bytes, sizeof bytes);
-        const int64_t first = test_between(&random, 0, (int)size); /* only this is seen */
+        const int64_t first = test_between(&random, 0, (int)size); /* the prefix */
         const int64_t at = cgp_tokenizer_split_point(bytes, first);
         assert_in_range(at, 0, first);
         cuts += at > 0;

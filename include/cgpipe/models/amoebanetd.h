@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* amoebanetd.h -- AmoebaNet-D(L, D), an evolved network of cells: parameters named as torchgpipe's benchmark has them.
  *
- *     stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
+ *    stem1 | stem2, stem3 | cell1_normal1 .. | cell2_reduction | cell3_normal1 .. | cell4_reduction | cell5_normal1 .. | classify
  *
- * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two cells before it, s1 and s2, both
- * converted to its width c, and adds up operations in pairs:
+ * L + 6 layers, L / 3 normal cells in each of the three groups. A cell takes the results of the two cells before it, s1 and s2,
+ * both converted to its width c, and adds up operations in pairs:
  *
  *                 normal, c = D/4 x 2^reductions               reduction, sides halved, c doubled
  *     h0, h1      s1, s2                                       s1, s2

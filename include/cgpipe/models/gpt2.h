@@ -2,8 +2,8 @@
 /* gpt2.h -- GPT-2 on top of the builder: parameters named and laid out as Hugging Face's GPT2LMHeadModel has them.
  *
  * Layers: token embedding | position embedding, dropout | blocks | final norm | head. Blocks are pre-LN:
- * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form or, for published weights,
- * the one with tanh. The head has no bias, and a weight of its own or, tied, that of the token embedding.
+ * x + drop(proj(attention(ln_1 x))), then x + drop(fc2(gelu(fc(ln_2 x)))); GELU in its exact (erf) form or, for published
+ * weights, the one with tanh. The head has no bias, and a weight of its own or, tied, that of the token embedding.
  * Source: Radford et al. 2019; the published implementation's names.
  *
  * Threads: any. */
