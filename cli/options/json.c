@@ -211,7 +211,7 @@ cgp_status cli_run_options_inherit(cli_run_options *run_options, const json_t *o
     return CGP_OK;
 }
 
-/* --- what changed --- */
+/* --- changes --- */
 
 static void print_change(FILE *out, const char *separator, int id, const json_t *before,
                          const json_t *now) {

@@ -3,7 +3,7 @@
 # test_convert.sh SOURCE_DIR BUILD_DIR -- published weights become a run that can be sampled, trained and given back; nothing is half
 # there, whatever goes wrong. What the networks compute is compared with PyTorch in test_weights.
 #
-# Where PYTHON (python3) has torch, transformers and safetensors, these read what was written.
+# If PYTHON (python3) has torch, transformers and safetensors, these read the written files.
 source "$(dirname "$0")/support.sh"
 
 weights=$(cd "$1" && pwd)/tests/data/weights
@@ -152,7 +152,7 @@ for change in 's/"position.":0/"position\\":8/' 's/cgpipe 0/mine 0/'; do
     check "a changed note: of unknown data" has "data: not those of the run (identity" "$err"
 done
 
-# --- what is refused ---
+# --- refusals ---
 
 fails 2 "convert: TO is missing (cgpipe convert FROM TO)" convert run
 fails 2 "three: unexpected argument after run" convert run two three

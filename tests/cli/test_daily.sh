@@ -59,7 +59,7 @@ check "plan --quiet --json -: nothing else" empty "$err"
 fails 1 "missing.txt: no such file" train $model --data missing.txt --quiet
 fails 2 "--quiet: cannot be with --verbose (leave out one)" train $model --data text.txt --quiet --verbose
 
-# --- what errors begin with: each `fails` of these tests looks for "cgpipe: " and for no other command's name behind it ---
+# --- beginnings of errors: each `fails` of these tests expects "cgpipe: " and no other command's name behind it ---
 
 fails 2 '--schedule: expected a name of `cgpipe schedule --list`, got "1f1c" (did you mean 1f1b?)' \
     train $model --data text.txt --schedule 1f1c
@@ -103,7 +103,7 @@ done
 run train $model -h --stages 2
 check "-h behind words: exit code 0" exits 0
 
-# --- what was meant ---
+# --- names of other programs, and typing errors ---
 
 fails 2 "version: unknown command (did you mean --version?)" version
 fails 2 "resume: unknown command (did you mean train --resume?)" resume

@@ -39,7 +39,7 @@ typedef const char *look(const char *fault, int code);
 struct scenario {
     const char *name;
     const char *before[4]; /* commands that make what is there before; NULL ends them */
-    void (*leave)(void);   /* what dead processes left in it; may be NULL */
+    void (*leave)(void);   /* make leftovers of dead processes; may be NULL */
     const char *command, *again;
     look *after; /* may be NULL */
     int code; /* of the undisturbed command; of 1, nothing changes, with a fault or without */
@@ -154,7 +154,7 @@ static int run(const char *directory, const char *command, const char *fault) {
     return WIFEXITED(result) ? WEXITSTATUS(result) : 128 + WTERMSIG(result);
 }
 
-/* --- what is expected --- */
+/* --- expectations --- */
 
 /* Leave out of a text what differs from run to run: from `from` to the next of `ends`, each time. */
 static void cut(char *text, const char *from, const char *ends) {
@@ -217,11 +217,8 @@ static bool same_file(const char *path, const char *expected) {
 
 static const char *tree, *other_tree;
 static char difference[700];
-static enum {
-    MORE,
-    LESS
-} asked;           /* what `tree` has more than the other, the result or what is expected */
-static bool again; /* a second start has been there */
+static enum { MORE, LESS } asked; /* entries only in `tree`, the result or the expected one */
+static bool again;                /* a second start has been there */
 
 /* A deletion that failed leaves something to the next start that saves, which has no need to be the very next. */
 static bool may_be_more(const char *path) {
@@ -437,7 +434,7 @@ static const char *weights_are_whole(const char *fault, int code) {
                : "weights.safetensors is neither the old one nor the new one";
 }
 
-/* Without config.json it is none, and nobody loads it. */
+/* Without config.json it is no directory of weights, and cannot be loaded. */
 static const char *directory_is_whole(const char *fault, int code) {
     (void)fault, (void)code;
     if (!is_there("directory/config.json")) return NULL;

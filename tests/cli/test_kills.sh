@@ -40,7 +40,7 @@ draw_layout() {
         "--recompute $(one_of never always except_last selective always+selective except_last+selective)"
 }
 
-# --- what the next start finds ---
+# --- the next start ---
 
 # Every checkpoint stands: by sha256sum, and by loading it.
 whole_checkpoints() {

@@ -142,7 +142,7 @@ run train $words --steps 3 --run a --overwrite
 check "metrics.jsonl leads nowhere: nothing is made there" test ! -e nowhere
 rm -r a dangling.json
 
-# --- what is not the program's stays ---
+# --- foreign files stay ---
 
 cp -r kept a
 mkdir -p a/step-5 a/step-00000004.mine a/step-000000099
@@ -221,7 +221,7 @@ for kind in file directory; do
     rm -r a
 done
 
-# --- what is no regular file is not waited for ---
+# --- pipes and sockets do not block ---
 
 for file in run.json metrics.jsonl latest/checkpoint.json latest/checkpoint.sha256 latest/weights.safetensors \
     latest/optimizer.safetensors; do

@@ -21,7 +21,7 @@ rm -r kept
 run train $words --steps 8 --run kept --minutes 0.000001
 run train --resume --run kept --minutes 0.000001
 
-# --- what was edited is told, with the option that says the same ---
+# --- an edit is refused, with the option that has its effect ---
 
 refused() { # SED MESSAGE
     kept
@@ -76,7 +76,7 @@ run train --resume --run a
 check "the same number in other digits, versions, dates: exit code 0" exits 0
 check "the same number in other digits, versions, dates: the same weights" test "$(sha)" = "$whole"
 
-# --- what the command line changed is no edit, whatever was killed meanwhile ---
+# --- a change by the command line is no edit, also after failed starts ---
 
 kept
 export CGP_FAULT=fail:1F0

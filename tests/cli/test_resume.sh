@@ -9,7 +9,7 @@ training="$model,tied=1 --data text.txt --batch 8 --chunks 4 --dropout 0.1 --cli
 
 sha() { sed -n 's/^weights_sha256 //p' "$out"; }
 files() { find "$1" -type f -exec sha256sum {} + | sort; }
-# What metrics.jsonl says of losses and rates: all but times.
+# Print losses and learning rates of metrics.jsonl, without times.
 losses() { sed 's/,"seconds".*"bubble":[^,}]*//' "$1/metrics.jsonl"; }
 steps() { sed -n 's/^{"step":\([0-9]*\),.*}$/\1/p' "$1/metrics.jsonl" | tr '\n' ' '; }
 one_to() { seq -s ' ' 1 "$1" | sed 's/$/ /'; }
@@ -118,7 +118,7 @@ check "--new-data: told" has "warning      data: not those of the run: read from
 check "--new-data: a line each" test "$(steps gone)" = "$(one_to 10)"
 check "--new-data: run.json has them" has "/changed.txt" gone/run.json
 
-# --- what is refused, and what is said ---
+# --- refusals and warnings ---
 
 stop_after 3 kept
 before=$(files kept)

@@ -72,7 +72,7 @@ check "a long run: the end in minutes, hours or days" \
     grep -qE $'\x1b\\[Kstep       1/1000000  '".*  eta ([0-9]+d[0-9]{2}h|[0-9]+h[0-9]{2}m|[0-9]+m([0-9]{2}s)?)" "$out"
 check "a long run: it fits" test "$(widest_step)" -lt 80
 
-# --- what is no terminal gets no more than lines ---
+# --- without a terminal: lines only ---
 
 plain() { ! grep -q $'\x1b' "$out" && ! grep -q $'\r.' "$out"; }
 four=("step 1/4  $loss  $lr  $norm  $speed  $time  eta $time(  $bubble)?"

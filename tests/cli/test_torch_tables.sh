@@ -57,7 +57,7 @@ done <<'LIST'
 LIST
 check "tables with transfers" test "$tried" -ge 12
 
-# What the program says of a table: the same with transfers as without, and the buffers that posted receives hold.
+# The program's figures of a table: equal with transfers and without, and the buffers that posted receives hold.
 table 2.15.0 ScheduleInterleaved1F1B "devices=4 stages=8 chunks=8" compute_comms >comms.csv
 run schedule --check comms.csv
 check "schedule --check: makespan and bubble" has "makespan     28.5, bubble 15.79 %" "$out"

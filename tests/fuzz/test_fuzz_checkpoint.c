@@ -88,7 +88,7 @@ static int remove_checkpoint(void **state) {
 
 /* --- the property --- */
 
-/* What was loaded is what the file has under the model's names. */
+/* The loaded values are the file's under the model's names. */
 static void assert_loaded_is_true(void) {
     cgp_safetensors *file = NULL;
     assert_ok(cgp_safetensors_open(&file, file_of(0)));

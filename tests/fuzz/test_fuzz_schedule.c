@@ -66,7 +66,7 @@ static void check_round_trip(const cgp_schedule *lowered) {
     (void)cgp_schedule_edges(back, &edges);
     if (edges == 0) REQUIRE(cgp_schedule_lower_chain(back) == CGP_OK); /* all on one device */
     free(text);
-    /* What is between stages of one device comes back next to its action. */
+    /* Transfers between stages of one device come back next to their actions. */
     REQUIRE(cgp_schedule_check(back, NULL) == CGP_OK);
     bool local = false;
     for (int j = 0; j + 1 < cgp_schedule_stages(lowered); j++)
@@ -284,7 +284,7 @@ static void mutated_texts_are_refused_or_true(void **state) {
         assert_in_range(outcomes[k], MUTATIONS / 100, MUTATIONS); /* all are exercised */
 }
 
-/* What libFuzzer once found worth keeping. */
+/* Inputs that libFuzzer found. */
 static int corpus_outcomes[3];
 
 static bool take(const uint8_t *bytes, size_t size) {
