@@ -99,7 +99,7 @@ lint: ## look at them with clang-format, clang-tidy and shellcheck
 	@BUILD=$(BUILD) tools/lint.sh lint $(FILES)
 
 clean: ## delete what was built
-	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings same)
+	rm -rf $(BUILD) $(addprefix $(BUILD)-,asan tsan clang clang-asan clang-warnings core same debug)
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z -]*:.*## / {printf "  %-18s %s\n", $$1, $$2}' Makefile

@@ -1,32 +1,32 @@
-#!/bin/sh
+#!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Run libFuzzer on each reader of files and texts, with the address and undefined sanitizers:
 #
 #     tools/fuzz.sh BUILD SECONDS READER...        SECONDS for each reader
 #     PACK=1 tools/fuzz.sh BUILD SECONDS READER... afterwards pack the fewest inputs that cover as much into the corpus
 #
-# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD/libcgpipe.a. It starts from the
+# A reader's own modules are built with the sanitizers; what they call beside comes from BUILD's static libraries. It starts from the
 # inputs packed in tests/fuzz/corpus/NAME; what is found beyond that is kept in BUILD/fuzz/NAME for the next time, and an input
 # that breaks something in BUILD/fuzz/NAME-crash-*. An input may take 10 s and 2 GB. Prints executions, and edges of the program
 # covered. Exit code 1 if something broke.
 set -eu
-library=$1/libcgpipe.a support=$1/tests/libtest_support.a
+library="$1/libcgpipe_data.a $1/libcgpipe.a" support=$1/tests/libtest_support.a
 build=$1/fuzz
 seconds=$2
 shift 2
 clang=${CLANG:-clang}
 command -v "$clang" >/dev/null 2>&1 || { echo "fuzz: needs clang with libFuzzer (apt-get install clang)" >&2; exit 1; }
 mkdir -p "$build/objects"
-flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support"
+flags="-g -O1 -DCGP_LIBFUZZER -fno-sanitize-recover=all -Iinclude -Isrc -Icli -Itests/support -I."
 export ASAN_OPTIONS="detect_stack_use_after_return=1${ASAN_OPTIONS:+:$ASAN_OPTIONS}"
 
 # DIRECTORY... : build the sources in them, and print the objects.
 objects() {
     for directory in "$@"; do
-        for source in $(find "$directory" -maxdepth 1 -name '*.c' ! -path cli/main.c ! -path cli/manual.c | sort); do
+        for source in $(find "$directory" -name '*.c' ! -path cli/main.c ! -path cli/manual.c | sort); do
             object=$build/objects/$(echo "$source" | tr / -).o
+            # shellcheck disable=SC2086
             [ "$object" -nt "$built" ] ||
-                # shellcheck disable=SC2086
                 "$clang" $flags -fsanitize=fuzzer-no-link,address,undefined -c "$source" -o "$object"
             echo "$object"
         done
@@ -39,7 +39,7 @@ build_target() {
     shift
     made=$(objects "$@")
     # shellcheck disable=SC2086
-    "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" "$library" \
+    "$clang" $flags -fsanitize=fuzzer,address,undefined "tests/fuzz/test_fuzz_$name.c" $made "$support" $library \
         -lcmocka -ljansson -lcrypto -ljpeg -lpng -lpcre2-8 -lgomp -lm -lpthread -o "$build/$name.bin"
 }
 
@@ -72,12 +72,12 @@ built=$build/began
 touch "$built"
 for target in "$@"; do
     case $target in
-    schedule | trace) build_target "$target" src/schedule src/trace src/base ;;
-    safetensors | checkpoint) build_target "$target" src/checkpoint src/tensor src/base ;;
-    tokens | tokenizer | images | arrays) build_target "$target" src/data src/tensor src/base ;;
-    models) build_target models models src/model src/plan src/partition src/op src/schedule src/tensor src/base ;;
-    huggingface) build_target huggingface models src/checkpoint src/tensor src/base ;;
-    options | record | run) build_target "$target" cli cli/options cli/session cli/report cli/commands models src/checkpoint src/base ;;
+    schedule | trace) build_target "$target" src/schedule src/base ;;
+    safetensors | checkpoint) build_target "$target" src/checkpoint src/base ;;
+    tokens | tokenizer | images | arrays) build_target "$target" data src/base ;;
+    models) build_target models models src/model src/plan src/partition src/op src/schedule src/base ;;
+    huggingface) build_target huggingface models src/checkpoint src/base ;;
+    options | record | run) build_target "$target" cli models src/checkpoint src/base ;;
     *) echo "fuzz: $target: there is no tests/fuzz/test_fuzz_$target.c that it knows" >&2 && exit 1 ;;
     esac
     run_target "$target"

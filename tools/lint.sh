@@ -7,7 +7,7 @@
 #
 # The tools are those of Debian 12 (version 14 of clang's); one that is missing is a failure. Other files are passed over.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 mode=$1
 shift
 c=() units=() scripts=()

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # support.sh -- functions and files of the program's tests. Sourced with: SOURCE_DIR BUILD_DIR
 #
 # The test works in a directory of its own, with text.txt, empty.txt and short.txt; `finish` ends it.

@@ -76,6 +76,7 @@ fails 1 "erf/model.safetensors: expected the model $gpt2 of the run, got ${gpt2%
 check "a file by its name alone: the same" has "model.safetensors: expected the model $gpt2 of the run" "$err"
 run sample run --weights "$weights/gpt2/model.safetensors" --prompt '#$' --length 20 --temperature 0
 check "sample --weights FILE beside its config.json: the same text" cmp -s "$out" sampled
+# shellcheck disable=SC2218
 run train $model --data text.txt --batch 4 --steps 1 --run another
 cp -R "$weights/gpt2" another/latest/published
 run sample run --weights another/latest/published --prompt '#$' --length 20 --temperature 0

@@ -130,6 +130,7 @@ done
 echo "$kills kills in $((SECONDS - began)) s over $runs runs: $in_start before the run was open," \
     "$in_save in the middle of a save"
 check "$kills_wanted kills" test $kills -ge $kills_wanted
+# shellcheck disable=SC2046
 run train $training --resume --run killed $(draw_layout)
 check "after the last kill: exit code 0" exits 0
 check_end killed

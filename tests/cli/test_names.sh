@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # test_names.sh -- names of files that hold what a terminal acts on: control characters and bytes that are no UTF-8 are never
 # printed as they are. Run with: SOURCE_DIR BUILD_DIR
 . "$(dirname "$0")/support.sh"

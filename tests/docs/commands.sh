@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # commands.sh -- the commands of the docs that are not run as they stand. Sourced by test_docs.sh.
 #
 #     skip COMMAND WHY          not run here; the test that runs it, or the reason

@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+# shellcheck shell=bash
 # support.sh -- the examples as tests. Sourced.
 
 # run_examples FOLDER PREFIX WHAT: the programs PREFIX<name>, with the files of FOLDER, do what they say they do.

@@ -105,7 +105,7 @@ compile_all() { # compile_all PREFIX COMPILER_FLAGS... -- LIBRARIES...
     while [ "$1" != -- ]; do options+=("$1"); shift; done
     shift
     for name in $names; do
-        # shellcheck disable=SC2086
+        # shellcheck disable=SC2086,SC2046
         cc $flags "${options[@]}" $(pkg-config --cflags cgpipe_data) "$name.c" -o "$to$name" "$@" -lm || return 1
     done
 }
