@@ -28,11 +28,10 @@ static cgp_status make_point(void *context, cgp_split split, int64_t index, int6
     const double along = 0.1 + 0.9 * fmod(i * 0.6180340, 1) + 0.02 * (moved - 0.5);
     const double noise = 0.2 * (fmod(i * 0.7548777, 1) - 0.5);
     const double angle = 6.2831853 * ((double)arm / ARMS + *turns * along + noise);
-    float *point = input;
-    point[0] = (float)(along * cos(angle));
-    point[1] = (float)(along * sin(angle));
+    ((float *)input)[0] = (float)(along * cos(angle));
+    ((float *)input)[1] = (float)(along * sin(angle));
     *(int32_t *)target = arm;
-    return CGP_OK; /* or cgp_fail(...), whose message cgp_data_read() hands on */
+    return CGP_OK; /* or cgp_fail(...): cgp_data_read() returns it */
 }
 
 static cgp_status open_points(cgp_data **out, double *turns) {
