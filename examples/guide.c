@@ -94,14 +94,14 @@ static cgp_status test(cgp_pipeline *pipeline, cgp_data *data) {
                                    {CGP_I32, {2, {TESTS, 1}}, labels}};
     const cgp_tensor *const inputs[2] = {&tensors[0], &tensors[1]};
     const cgp_tensor output = {CGP_F32, {2, {TESTS, CLASSES}}, logits};
-    cgp_topk hits = {0, 0, 0};
+    cgp_topk topk = {0, 0, 0};
     double loss = 0;
     CGP_TRY(cgp_data_read(data, CGP_SPLIT_VALIDATION, 0, TESTS, images, labels));
     CGP_TRY(cgp_pipeline_evaluate(pipeline, inputs, 2, &loss));
     CGP_TRY(cgp_pipeline_predict(pipeline, inputs, 2, &output));
-    cgp_topk_add(&hits, logits, labels, TESTS, CLASSES);
+    cgp_topk_add(&topk, logits, labels, TESTS, CLASSES);
     printf("validation loss %.3f, %.1f %% right\n", loss,
-           100.0 * (double)hits.top1 / (double)hits.samples);
+           100.0 * (double)topk.top1 / (double)topk.samples);
     return CGP_OK;
 }
 

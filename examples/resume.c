@@ -60,7 +60,7 @@ static cgp_status train_until(cgp_pipeline *pipeline, cgp_data *data, int64_t la
     return CGP_OK;
 }
 
-/* What a run does, beyond its layout. */
+/* The course of a run, besides its layout. */
 typedef struct part {
     const char *title, *schedule;
     int stages;

@@ -29,7 +29,7 @@
 #define TRAIN                                                                                  \
     "train " MODEL " --data ../text.txt --batch 2 --validation 0 --dropout 0.1 --save-every 1"
 
-enum { WORDS = 32, ROOM = 1 << 16, SHARE = 5, SHOWN = 2000 };
+enum { WORDS = 32, CAPACITY = 1 << 16, ONE_IN = 5, SHOWN = 2000 };
 
 typedef struct scenario scenario;
 
@@ -49,7 +49,7 @@ static char work[64];      /* the directory of all this, on a disk in memory if 
 static const char *faults; /* CGP_TEST_FAULTS */
 static uint64_t draw;      /* the state of the generator */
 static int cases, failures, outcomes[3]; /* went on, refused, killed */
-static char output[ROOM], errors[ROOM];
+static char output[CAPACITY], errors[CAPACITY];
 
 /* --- files --- */
 
@@ -113,10 +113,10 @@ static void copy_tree(const char *from, const char *to) {
 
 /* --- the program --- */
 
-static void read_text(const char *path, char text[ROOM]) {
+static void read_text(const char *path, char text[CAPACITY]) {
     size_t size = 0;
     char *bytes = slurp(path, &size);
-    snprintf(text, ROOM, "%s", bytes ? bytes : "");
+    snprintf(text, CAPACITY, "%s", bytes ? bytes : "");
     free(bytes);
 }
 
@@ -273,7 +273,7 @@ static const char *compare(const char *got, const char *expected) {
 
 /* "failed start:.. /tmp/x/case/run/..": the path; "" if the call never came. */
 static void hit(char path[512]) {
-    char line[ROOM];
+    char line[CAPACITY];
     read_text(in_work("report"), line);
     *path = '\0';
     (void)sscanf(line, "failed %*s %511[^\n]", path);
@@ -329,7 +329,7 @@ static void try_fault(const scenario *s, const char *fault) {
     snprintf(name, sizeof name, "%s:%s", s->name, fault);
     const bool only = faults && strcmp(faults, name) == 0;
     const bool all = faults && (strcmp(faults, "all") == 0 || strcmp(faults, s->name) == 0);
-    if (!only && !all && (faults || test_random(&draw) % SHARE)) return;
+    if (!only && !all && (faults || test_random(&draw) % ONE_IN)) return;
     copy_tree(in_work("before"), in_work("case"));
     const char *trouble = judge(s, fault);
     if (only) print_message("%s%s", output, errors);
@@ -375,7 +375,7 @@ static void prepare(const scenario *s) {
 }
 
 static void try_all(const scenario *s) {
-    char report[ROOM];
+    char report[CAPACITY];
     const int cases_before = cases, failures_before = failures;
     memset(outcomes, 0, sizeof outcomes);
     prepare(s);

@@ -15,13 +15,13 @@
 
 #include "checkpoint/internal.h"
 
-enum { ROOM = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
+enum { CAPACITY = 8192, MUTATIONS = 4000, FILES = 4, MANIFEST = 2, SUM = 3 };
 
 static const char *const names[FILES] = {"weights.safetensors", "optimizer.safetensors",
                                          CGP__MANIFEST, CGP__MANIFEST_SUM};
 
 typedef struct content {
-    char bytes[ROOM];
+    char bytes[CAPACITY];
     size_t size;
 } content;
 
@@ -45,8 +45,8 @@ static void write_back(int file, const content *with) {
 static void read_original(int file) {
     FILE *in = fopen(file_of(file), "rb");
     assert_non_null(in);
-    original[file].size = fread(original[file].bytes, 1, ROOM, in);
-    assert_in_range(original[file].size, 1, ROOM - 1);
+    original[file].size = fread(original[file].bytes, 1, CAPACITY, in);
+    assert_in_range(original[file].size, 1, CAPACITY - 1);
     fclose(in);
 }
 
@@ -143,7 +143,7 @@ static void close_manifest(content *manifest) {
     char hex[65], tail[128];
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
     const int count = snprintf(tail, sizeof tail, ",\n \"sha256_above\": \"%s\"\n}\n", hex);
-    fuzz_replace(manifest->bytes, &manifest->size, ROOM - 1, manifest->size, 0, tail,
+    fuzz_replace(manifest->bytes, &manifest->size, CAPACITY - 1, manifest->size, 0, tail,
                  (size_t)count);
 }
 
@@ -151,7 +151,7 @@ static void write_sum(const content *manifest) {
     char hex[65];
     content sum;
     assert_ok(cgp__digest(manifest->bytes, manifest->size, hex));
-    sum.size = (size_t)snprintf(sum.bytes, ROOM, CGP__SUM_LINE, hex);
+    sum.size = (size_t)snprintf(sum.bytes, CAPACITY, CGP__SUM_LINE, hex);
     write_back(SUM, &sum);
 }
 
@@ -179,7 +179,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
         REQUIRE(make_checkpoint(NULL) == 0);
         atexit(remove_at_exit);
     }
-    if (size > ROOM - 256) return 0;
+    if (size > CAPACITY - 256) return 0;
     memcpy(in.bytes, bytes, in.size = size);
     (void)try_manifest(&in);
     return 0;
@@ -220,15 +220,15 @@ static void mutate_bytes(content *in, uint64_t *random) {
         in->size = at;
         break;
     case 2:
-        fuzz_replace(in->bytes, &in->size, ROOM - 1, at, fuzz_below(random, 8), piece,
+        fuzz_replace(in->bytes, &in->size, CAPACITY - 1, at, fuzz_below(random, 8), piece,
                      strlen(piece));
         break;
     default: { /* a part again, elsewhere */
         const size_t from = fuzz_below(random, in->size),
                      count = fuzz_below(random, in->size - from);
-        char copy[ROOM];
+        char copy[CAPACITY];
         memcpy(copy, in->bytes + from, count);
-        fuzz_replace(in->bytes, &in->size, ROOM - 1, at, 0, copy, count);
+        fuzz_replace(in->bytes, &in->size, CAPACITY - 1, at, 0, copy, count);
     }
     }
 }
@@ -332,7 +332,7 @@ static void write_manifest(const json_t *root) {
     content manifest;
     char *text = json_dumps(root, JSON_INDENT(1));
     manifest.size = strlen(text) >= 2 ? strlen(text) - 2 : 0;
-    if (manifest.size < ROOM - 256) {
+    if (manifest.size < CAPACITY - 256) {
         memcpy(manifest.bytes, text, manifest.size);
         close_manifest(&manifest);
         write_back(MANIFEST, &manifest);
@@ -384,7 +384,7 @@ static void a_manifest_of_any_bytes_is_refused_or_true(void **unused) {
         in.size = (size_t)(tail - original[MANIFEST].bytes);
         for (int times = test_between(&random, 1, 2); times > 0; times--)
             mutate_bytes(&in, &random);
-        if (in.size <= ROOM - 256) accepted += try_manifest(&in);
+        if (in.size <= CAPACITY - 256) accepted += try_manifest(&in);
     }
     restore();
     print_message("%d of %d manifests were accepted\n", accepted, MUTATIONS);

@@ -22,10 +22,10 @@
 
 #include <cgpipe/checkpoint.h>
 
-enum { ROOM = 4096, MUTATIONS = 20000 };
+enum { CAPACITY = 4096, MUTATIONS = 20000 };
 
 typedef struct input {
-    uint8_t bytes[ROOM];
+    uint8_t bytes[CAPACITY];
     size_t size;
 } input;
 
@@ -223,7 +223,7 @@ static void splice_header(input *in, uint64_t *random) {
     }
     out = at + out > 8 + length ? 8 + (size_t)length - at : out;
     const size_t before = in->size;
-    fuzz_replace(in->bytes, &in->size, ROOM, at, out, piece, strlen(piece));
+    fuzz_replace(in->bytes, &in->size, CAPACITY, at, out, piece, strlen(piece));
     length += in->size - before; /* modulo 2^64 */
     memcpy(in->bytes, &length, 8);
 }
@@ -248,11 +248,11 @@ static void shift_offsets(input *in, uint64_t *random) {
     memcpy(old, in->bytes + at, in->size - at < 63 ? in->size - at : 63);
     if (sscanf(old, "%18lld,%18lld%n", &begin, &end, &used) != 2) return;
     const int count = snprintf(moved, sizeof moved, "%lld,%lld", begin + by, end + by);
-    fuzz_replace(in->bytes, &in->size, ROOM, at, (size_t)used, moved, (size_t)count);
+    fuzz_replace(in->bytes, &in->size, CAPACITY, at, (size_t)used, moved, (size_t)count);
     length += (uint64_t)(count - used);
     memcpy(in->bytes, &length, 8);
     if (fuzz_below(random, 2) && by > 0)
-        fuzz_replace(in->bytes, &in->size, ROOM, in->size, 0, "01234567", (size_t)by);
+        fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "01234567", (size_t)by);
     if (fuzz_below(random, 2) && by < 0 && in->size > 16) in->size -= (size_t)-by;
 }
 
@@ -268,7 +268,7 @@ static void mutate(input *in, uint64_t *random) {
                                          : in->size - (in->size > 0);
         break;
     case 2: /* more at the end */
-        fuzz_replace(in->bytes, &in->size, ROOM, in->size, 0, "0123456789abcdef",
+        fuzz_replace(in->bytes, &in->size, CAPACITY, in->size, 0, "0123456789abcdef",
                      1 + fuzz_below(random, 16));
         break;
     case 3: /* the header's length, near the true one or anywhere */
@@ -280,7 +280,7 @@ static void mutate(input *in, uint64_t *random) {
         start_from(&other, (int)fuzz_below(random, SEEDS));
         const size_t from = fuzz_below(random, other.size),
                      count = fuzz_below(random, other.size - from);
-        fuzz_replace(in->bytes, &in->size, ROOM, fuzz_below(random, in->size + 1),
+        fuzz_replace(in->bytes, &in->size, CAPACITY, fuzz_below(random, in->size + 1),
                      fuzz_below(random, 2) * count, other.bytes + from, count);
         break;
     }

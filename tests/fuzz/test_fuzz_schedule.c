@@ -15,10 +15,10 @@
 
 #include <cgpipe/schedule.h>
 
-enum { ROOM = 4096, MUTATIONS = 20000 };
+enum { CAPACITY = 4096, MUTATIONS = 20000 };
 
 typedef struct input {
-    char bytes[ROOM];
+    char bytes[CAPACITY];
     size_t size;
 } input;
 
@@ -163,7 +163,7 @@ static void draw_seed(input *in, uint64_t *random) {
         assert_ok(cgp_schedule_to_csv(
             s, fuzz_below(random, 2) ? CGP_CSV_COMPUTE : CGP_CSV_TRANSFERS, &text));
         in->size = strlen(text);
-        const bool fits = in->size <= ROOM;
+        const bool fits = in->size <= CAPACITY;
         if (fits) memcpy(in->bytes, text, in->size);
         free(text);
         cgp_schedule_destroy(s);
@@ -230,7 +230,7 @@ static void mutate(input *in, uint64_t *random) {
     size_t size = 0, other_size = 0;
     const size_t cell = find_cell(in, at, &size),
                  other = find_cell(in, fuzz_below(random, in->size), &other_size);
-    char copy[ROOM];
+    char copy[CAPACITY];
     switch (fuzz_below(random, 8)) {
     case 0: /* a bit */
         if (in->size > 0) in->bytes[at] ^= (char)(1u << fuzz_below(random, 7));
@@ -241,7 +241,8 @@ static void mutate(input *in, uint64_t *random) {
     case 2: /* a word */
     case 3: {
         const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
-        fuzz_replace(in->bytes, &in->size, ROOM, at, fuzz_below(random, 3), word, strlen(word));
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 3), word,
+                     strlen(word));
         break;
     }
     case 4: /* a digit */
@@ -249,20 +250,20 @@ static void mutate(input *in, uint64_t *random) {
             in->bytes[at] = (char)('0' + fuzz_below(random, 10));
         break;
     case 5: /* no cell */
-        fuzz_replace(in->bytes, &in->size, ROOM, cell, size, "", 0);
+        fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, "", 0);
         break;
     case 6: /* a cell becomes another one */
         memcpy(copy, in->bytes + other, other_size);
-        fuzz_replace(in->bytes, &in->size, ROOM, cell, size, copy, other_size);
+        fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size, copy, other_size);
         break;
     default: /* two neighbours change places */
         if (cell + size < in->size && in->bytes[cell + size] == ',') {
             memcpy(copy, in->bytes + cell, size);
             copy[size] = ',';
-            fuzz_replace(in->bytes, &in->size, ROOM, cell, size + 1, "", 0);
+            fuzz_replace(in->bytes, &in->size, CAPACITY, cell, size + 1, "", 0);
             const size_t to = find_cell(in, cell, &other_size) + other_size;
             if (to < in->size && in->bytes[to] == ',')
-                fuzz_replace(in->bytes, &in->size, ROOM, to + 1, 0, copy, size + 1);
+                fuzz_replace(in->bytes, &in->size, CAPACITY, to + 1, 0, copy, size + 1);
         }
     }
 }
@@ -295,7 +296,7 @@ static bool take(const uint8_t *bytes, size_t size) {
 
 static void the_corpus_is_refused_or_true(void **state) {
     (void)state;
-    (void)fuzz_corpus("schedule", ROOM, take);
+    (void)fuzz_corpus("schedule", CAPACITY, take);
     assert_true(corpus_outcomes[0] > 0 && corpus_outcomes[1] > 0 && corpus_outcomes[2] > 10);
 }
 

@@ -12,10 +12,10 @@
 
 #include <cgpipe/tokenizer.h>
 
-enum { ROOM = 32768 };
+enum { CAPACITY = 32768 };
 
 typedef struct input {
-    char bytes[ROOM];
+    char bytes[CAPACITY];
     size_t size;
 } input;
 
@@ -91,7 +91,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     const uint8_t *first = memchr(bytes, 0, size);
     const uint8_t *second =
         first ? memchr(first + 1, 0, size - (size_t)(first + 1 - bytes)) : NULL;
-    if (!second || size > ROOM / 2) return 0;
+    if (!second || size > CAPACITY / 2) return 0;
     start(&in[0]);
     memcpy(in[0].bytes + in[0].size, bytes, (size_t)(first - bytes));
     in[0].size += (size_t)(first - bytes);
@@ -143,17 +143,18 @@ static void mutate(input *in, uint64_t *random) {
         in->size = at;
         break;
     case 2: /* less */
-        fuzz_replace(in->bytes, &in->size, ROOM, at, fuzz_below(random, 12), "", 0);
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 12), "", 0);
         break;
     case 3: /* something else */
-        fuzz_replace(in->bytes, &in->size, ROOM, at, fuzz_below(random, 4), word, strlen(word));
+        fuzz_replace(in->bytes, &in->size, CAPACITY, at, fuzz_below(random, 4), word,
+                     strlen(word));
         break;
     default: { /* a piece from elsewhere in the file */
         char piece[40];
         const size_t length = fuzz_below(random, sizeof piece);
         if (at + length > in->size) break;
         memcpy(piece, in->bytes + at, length);
-        fuzz_replace(in->bytes, &in->size, ROOM, fuzz_below(random, in->size + 1),
+        fuzz_replace(in->bytes, &in->size, CAPACITY, fuzz_below(random, in->size + 1),
                      fuzz_below(random, 8), piece, length);
     }
     }

@@ -19,10 +19,10 @@
 
 #include <cgpipe/data.h>
 
-enum { ROOM = 4096, MUTATIONS = 4000, HEADER = 1024, MAGIC = 20240520 };
+enum { CAPACITY = 4096, MUTATIONS = 4000, HEADER = 1024, MAGIC = 20240520 };
 
 typedef struct input {
-    uint8_t bytes[ROOM];
+    uint8_t bytes[CAPACITY];
     size_t size;
 } input;
 
@@ -93,8 +93,8 @@ static void check_sample(cgp_data *data, cgp_split split, int64_t position,
 }
 
 static void check_accepted(cgp_data *data, const input in[2]) {
-    static int32_t expected[ROOM];
-    static bool visits[ROOM];
+    static int32_t expected[CAPACITY];
+    static bool visits[CAPACITY];
     const int64_t n_train = cgp_data_samples(data, CGP_SPLIT_TRAIN);
     const int64_t n_validation = cgp_data_samples(data, CGP_SPLIT_VALIDATION);
     int n = expected_tokens(&in[0], expected);
@@ -154,7 +154,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size);
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     static input in[2];
     if (scratch[0] < 0 && make_scratch(NULL)) __builtin_trap();
-    if (size < 2 || size > ROOM) return 0;
+    if (size < 2 || size > CAPACITY) return 0;
     in[0].size = (size - 2) / 2;
     in[1].size = size - 2 - in[0].size;
     memcpy(in[0].bytes, bytes + 2, in[0].size);
@@ -196,7 +196,7 @@ static void mutate(input *in, uint64_t *random) {
         break;
     case 2: { /* more at the end */
         const size_t more = 1 + fuzz_below(random, 16);
-        in->size += in->size + more <= ROOM ? more : 0;
+        in->size += in->size + more <= CAPACITY ? more : 0;
         break;
     }
     case 3: /* a word of the header, or of what would be one */

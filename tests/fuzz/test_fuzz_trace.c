@@ -12,7 +12,7 @@
 
 #include "schedule/simulator/timeline.h"
 
-enum { ROOM = 16384, MUTATIONS = 4000 };
+enum { CAPACITY = 16384, MUTATIONS = 4000 };
 
 /* --- the property --- */
 
@@ -134,7 +134,7 @@ static void mutate(char *bytes, size_t *size, uint64_t *random) {
         break;
     case 2: { /* a word */
         const char *word = words[fuzz_below(random, sizeof words / sizeof words[0])];
-        fuzz_replace(bytes, size, ROOM, at, fuzz_below(random, 4), word, strlen(word));
+        fuzz_replace(bytes, size, CAPACITY, at, fuzz_below(random, 4), word, strlen(word));
         break;
     }
     default: /* the next digit */
@@ -151,10 +151,10 @@ static void mutated_traces_are_refused_or_true(void **state) {
     uint64_t random = test_seed();
     int accepted = 0;
     for (int i = 0; i < MUTATIONS; i++) {
-        static char bytes[ROOM];
+        static char bytes[CAPACITY];
         char *text = draw_trace(&random);
         size_t size = strlen(text);
-        assert_true(size < ROOM);
+        assert_true(size < CAPACITY);
         memcpy(bytes, text, size);
         free(text);
         for (int times = test_between(&random, 0, 2); times > 0; times--)
@@ -171,7 +171,7 @@ static bool take(const uint8_t *bytes, size_t size) {
 
 static void the_corpus_is_refused_or_true(void **state) {
     (void)state;
-    assert_true(fuzz_corpus("trace", ROOM, take) > 2);
+    assert_true(fuzz_corpus("trace", CAPACITY, take) > 2);
 }
 
 int main(void) {

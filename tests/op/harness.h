@@ -8,7 +8,7 @@
  *
  * Every operand is host memory of its own (both backends run on the host), `shift` floats after a multiple of 64 bytes and
  * between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
- * with x[k], only where a test calls operands_share.
+ * with x[k], only where a test calls operands_alias.
  *
  * A case in bf16 holds its operands as floats too; op_run rounds them to separate halves, shared and guarded likewise, and
  * widens the results. */
@@ -238,7 +238,7 @@ static inline void operands_copy(operands *o, const operands *from) {
 }
 
 /* Slot a takes the memory of slot b, which has the same number of elements. */
-static inline void operands_share(operands *o, int a, int b) {
+static inline void operands_alias(operands *o, int a, int b) {
     assert_int_equal(o->count[a], o->count[b]);
     free(o->memory[a]);
     o->memory[a] = NULL;
@@ -258,12 +258,12 @@ static inline void scale_slot(operands *o, int slot, float factor) {
 
 /* `count` floats of a slot, bit for bit; `b` begins at its element `at`. */
 static inline void assert_same_bits(const operands *a, const operands *b, int slot, int64_t at,
-                                    const char *law) {
+                                    const char *property) {
     for (int64_t i = 0; a->at[slot] && i < a->count[slot]; i++) {
         const float *x = a->at[slot] + i, *y = b->at[slot] + at + i;
         if (memcmp(x, y, sizeof *x) != 0)
             fail_msg("%s: %s: slot %d [%" PRId64 "] is %.9g, expected %.9g", case_text(&a->c),
-                     law, slot, i, (double)*x, (double)*y);
+                     property, slot, i, (double)*x, (double)*y);
     }
 }
 
@@ -407,9 +407,9 @@ static inline bool runner_has_tiles(const runner *on) {
 }
 
 /* A property as two tests, on the runners `ref` and `cpu`: their initial state. */
-#define ON_BOTH(law) ON_ONE(law, ref), ON_ONE(law, cpu)
-#define ON_ONE(law, runner)                                                                    \
-    { #law " (" #runner ")", law, NULL, NULL, &runner }
+#define ON_BOTH(property) ON_ONE(property, ref), ON_ONE(property, cpu)
+#define ON_ONE(property, runner)                                                               \
+    { #property " (" #runner ")", property, NULL, NULL, &runner }
 
 /* Run one direction; the workspace begins as NaNs, which show reads before writes. */
 static inline void op_run(const runner *on, operands *o, cgp__direction direction) {

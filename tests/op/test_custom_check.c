@@ -230,7 +230,7 @@ static int64_t shrinking(const cgp_op_node *node, cgp_op_direction direction, in
     return n == 2 ? 64 : 128;
 }
 
-static void shares_and_workspace_are_tried(void **state) {
+static void ranges_and_workspace_are_tried(void **state) {
     (void)state;
     cgp_op op = good;
     op.forward = sums;
@@ -300,7 +300,7 @@ static cgp_status refuses(const void *attributes, const cgp_op_type *inputs,
     return cgp_fail(CGP_EINVAL, "expects a cube");
 }
 
-static void bad_tables_and_arguments_are_told(void **state) {
+static void bad_tables_and_arguments_are_refused(void **state) {
     (void)state;
     cgp_op op = good;
     op.forward = fails;
@@ -443,7 +443,7 @@ static cgp_status nothing_kept(const void *attributes, const cgp_op_type *inputs
     return CGP_OK;
 }
 
-static void what_would_never_be_used_is_told(void **state) {
+static void what_would_never_be_used_is_reported(void **state) {
     (void)state;
     cgp_op op = good;
     op.infer = nothing_kept;
@@ -465,15 +465,15 @@ int main(void) {
         cmocka_unit_test(what_is_read_is_named_and_what_is_named_is_read),
         cmocka_unit_test(memory_is_written_whole_and_nothing_else),
         cmocka_unit_test(what_may_lie_in_place_is_tried_there),
-        cmocka_unit_test(shares_and_workspace_are_tried),
+        cmocka_unit_test(ranges_and_workspace_are_tried),
         cmocka_unit_test(state_is_tried),
         cmocka_unit_test(a_loss_is_tried),
-        cmocka_unit_test(bad_tables_and_arguments_are_told),
+        cmocka_unit_test(bad_tables_and_arguments_are_refused),
         cmocka_unit_test(gradients_of_parameters_come_without_dx_too),
         cmocka_unit_test(integers_are_in_their_range),
         cmocka_unit_test(each_direction_keeps_to_its_own_workspace),
         cmocka_unit_test(a_saved_index_stays_one),
-        cmocka_unit_test(what_would_never_be_used_is_told),
+        cmocka_unit_test(what_would_never_be_used_is_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -42,8 +42,8 @@ static void check(const runner *on, const operands *from, cgp__direction directi
     f32.c.type = CGP_F32;
     bf16.c.type = CGP_BF16;
     if (over >= 0) {
-        operands_share(&f32, result, over);
-        operands_share(&bf16, result, over);
+        operands_alias(&f32, result, over);
+        operands_alias(&bf16, result, over);
     }
     op_run(on, &f32, direction);
     operands_round(&f32);

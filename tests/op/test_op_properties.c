@@ -41,7 +41,7 @@ static void check_shared(const operands *from, const operands *apart, cgp__direc
                          int slot, int over) {
     operands o;
     operands_copy(&o, from);
-    operands_share(&o, slot, over);
+    operands_alias(&o, slot, over);
     op_run(tested, &o, direction);
     assert_same_bits(&o, apart, slot, 0, "in place");
     for (int other = SLOT_DX; other < SLOTS; other++)
@@ -144,7 +144,7 @@ static void check_one_value(const op_case *c) {
            (size_t)apart.count[SLOT_DX] * sizeof(float));
     one.c.add = apart.c.add = 1;
     op_run(tested, &apart, CGP__BACKWARD_INPUT);
-    operands_share(&one, SLOT_DX, SLOT_DX + 1);
+    operands_alias(&one, SLOT_DX, SLOT_DX + 1);
     op_run(tested, &one, CGP__BACKWARD_INPUT);
     assert_same_bits(&one, &apart, SLOT_DX, 0, "one value");
     operands_destroy(&one);

@@ -153,7 +153,7 @@ static void attention_takes_three_widths(void **state) {
            "expects 0 <= p < 1, got 1");
 }
 
-static void dropout_wants_a_share_below_1(void **state) {
+static void dropout_takes_a_probability_below_1(void **state) {
     (void)state;
     const cgp__op_kind op = CGP__OP_DROPOUT;
     const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
@@ -282,7 +282,7 @@ int main(void) {
         cmocka_unit_test(layer_norm_saves_mean_and_rstd),
         cmocka_unit_test(gelu_keeps_the_shape),
         cmocka_unit_test(attention_takes_three_widths),
-        cmocka_unit_test(dropout_wants_a_share_below_1),
+        cmocka_unit_test(dropout_takes_a_probability_below_1),
         cmocka_unit_test(cross_entropy_saves_the_log_sums),
         cmocka_unit_test(integers_out_of_range_are_found),
         cmocka_unit_test(targets_that_are_not_ignored_are_counted),

@@ -366,7 +366,7 @@ static cgp__device *device_with(const char *isa, cgp_status *status) {
     return device;
 }
 
-static void who_asks_for_v3_or_v4_gets_no_tiles(void **state) {
+static void a_request_for_v3_or_v4_gets_no_tiles(void **state) {
     (void)state;
     const char *const older[] = {"v3", "v4"};
     for (int i = 0; i < 2; i++) {
@@ -383,7 +383,7 @@ static void who_asks_for_v3_or_v4_gets_no_tiles(void **state) {
     }
 }
 
-static void who_asks_for_amx_gets_it_or_is_told_what_is_missing(void **state) {
+static void a_request_for_amx_is_met_or_says_what_is_missing(void **state) {
     (void)state;
     cgp_status status;
     cgp__device *device = device_with("amx", &status);
@@ -436,8 +436,8 @@ int main(void) {
         cmocka_unit_test(large_gemms_are_too),
         cmocka_unit_test(linear_is_such_gemms),
         cmocka_unit_test(attention_is_such_gemms_and_a_softmax),
-        cmocka_unit_test(who_asks_for_v3_or_v4_gets_no_tiles),
-        cmocka_unit_test(who_asks_for_amx_gets_it_or_is_told_what_is_missing),
+        cmocka_unit_test(a_request_for_v3_or_v4_gets_no_tiles),
+        cmocka_unit_test(a_request_for_amx_is_met_or_says_what_is_missing),
         cmocka_unit_test(gemm_in_f32_does_not_depend_on_tiles),
     };
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* custom_models.h -- models with custom ops, and runs of them; for tests. */
-#ifndef CGP_TESTS_OWN_MODELS_H
-#define CGP_TESTS_OWN_MODELS_H
+#ifndef CGP_TESTS_CUSTOM_MODELS_H
+#define CGP_TESTS_CUSTOM_MODELS_H
 
 #include "custom_ops.h"
 #include "support.h"

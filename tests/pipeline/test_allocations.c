@@ -9,7 +9,7 @@
 
 #include <cgpipe/models/gpt2.h>
 
-enum { SEQUENCE = 3, WIDTH = 4, VOCABULARY = 5, BATCH = 4, STAGES = 3 };
+enum { SEQUENCE = 3, WIDTH = 4, VOCAB = 5, BATCH = 4, STAGES = 3 };
 
 /* --- models and inputs, made before anything fails --- */
 
@@ -34,7 +34,7 @@ static void build_graph(cgp_model *m) {
     const cgp_value floats =
         cgp_model_input(m, "floats", CGP_F32, 2, (int64_t[]){SEQUENCE, WIDTH});
     cgp_model_layer(m, "a");
-    const cgp_value x = cgp_embedding(m, tokens, "embed", VOCABULARY, WIDTH, init);
+    const cgp_value x = cgp_embedding(m, tokens, "embed", VOCAB, WIDTH, init);
     cgp_model_stash(m, "skips", "x", x);
     cgp_model_layer(m, "b");
     cgp_value y = cgp_gelu(m, cgp_linear(m, x, "one", square));
@@ -48,7 +48,7 @@ static void build_graph(cgp_model *m) {
     y = cgp_op_apply(m, &test_custom_meter, &y, "meter", NULL);
     y = cgp_add(m, y, cgp_embedding(m, cgp_argmax(m, y), "best", WIDTH, WIDTH, init));
     const cgp_value logits =
-        cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCABULARY, .init = init});
+        cgp_linear(m, y, "head", (cgp_linear_options){.out = VOCAB, .init = init});
     cgp_model_output(m, logits);
     cgp_model_loss_cross_entropy(m, logits, targets, -100, 1);
     cgp_model_loss_cross_entropy(m, cgp_linear(m, x, "side", square), cgp_argmax(m, y), -100,
@@ -191,7 +191,7 @@ static cgp_status draw_grid(const cgp_schedule *schedule, outcome *out) {
     return CGP_OK;
 }
 
-static cgp_status draw_fault(outcome *out) {
+static cgp_status draw_diagnostic(outcome *out) {
     static const char csv[] = "0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n";
     cgp_status status = CGP_OK;
     cgp_schedule *schedule = NULL;
@@ -253,7 +253,7 @@ static cgp_status compare_step(outcome *out) {
 
 static cgp_status make_texts(outcome *out) {
     cgp_status status = generate_all(out);
-    if (status == CGP_OK) status = draw_fault(out);
+    if (status == CGP_OK) status = draw_diagnostic(out);
     if (status == CGP_OK) status = write_schedule(out);
     if (status == CGP_OK) status = compare_step(out);
     return status;
@@ -300,16 +300,16 @@ static const cgp_model *model; /* of the next scenario, and its plan */
 static cgp_plan *plan;
 
 static cgp_status predict(cgp_pipeline *pipeline, const batch *b, outcome *out) {
-    float data[BATCH * SEQUENCE * VOCABULARY] = {0};
-    const cgp_tensor output = {
-        CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCABULARY}), data};
+    float data[BATCH * SEQUENCE * VOCAB] = {0};
+    const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCAB}),
+                               data};
     CGP_TRY(cgp_pipeline_predict(pipeline, b->inputs, cgp_model_inputs(model), &output));
     note(out, "output %a\n", data[7]);
     return CGP_OK;
 }
 
 static cgp_status copy_parameter(cgp_pipeline *pipeline) {
-    float data[VOCABULARY * WIDTH];
+    float data[VOCAB * WIDTH];
     CGP_TRY(cgp_pipeline_get_parameter(pipeline, 0, data));
     return cgp_pipeline_set_parameter(pipeline, 0, data);
 }
@@ -349,13 +349,13 @@ static cgp_status train(outcome *out) {
     return status;
 }
 
-static cgp_status train_from_outside(outcome *out) {
+static cgp_status train_with_external_loss(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_pipeline *pipeline = NULL;
     batch b;
-    float data[BATCH * SEQUENCE * VOCABULARY] = {0};
-    const cgp_tensor output = {
-        CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCABULARY}), data};
+    float data[BATCH * SEQUENCE * VOCAB] = {0};
+    const cgp_tensor output = {CGP_F32, cgp_shape_make(3, (int64_t[]){BATCH, SEQUENCE, VOCAB}),
+                               data};
     char hex[65] = "";
     fill_batch(&b, BATCH);
     DO(cgp_pipeline_create(&pipeline, plan, 7));
@@ -409,7 +409,7 @@ static void every_allocation_of_a_pipeline_fails_cleanly(void **state) {
     check_pipeline("train-graph-ref", graph, &o, train);
     o.external_loss = true;
     setenv("CGP_FAULT", "fail:9F9", 1); /* read, and never applied */
-    check_pipeline("outside-ref", headless, &o, train_from_outside);
+    check_pipeline("outside-ref", headless, &o, train_with_external_loss);
     unsetenv("CGP_FAULT");
 }
 
@@ -455,7 +455,7 @@ static void every_allocation_of_a_check_of_an_op_fails_cleanly(void **state) {
 }
 
 /* A step that times out gives the reason even without memory for its report. */
-static void a_timeout_is_told_without_memory_for_a_report(void **state) {
+static void a_timeout_is_reported_without_memory_for_a_report(void **state) {
     (void)state;
     const cgp_plan_options o = options_for("ref", CGP_RECOMPUTE_NEVER);
     batch b;
@@ -503,7 +503,7 @@ int main(void) {
         cmocka_unit_test(every_allocation_of_a_pipeline_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_profile_fails_cleanly),
         cmocka_unit_test(every_allocation_of_a_check_of_an_op_fails_cleanly),
-        cmocka_unit_test(a_timeout_is_told_without_memory_for_a_report),
+        cmocka_unit_test(a_timeout_is_reported_without_memory_for_a_report),
     };
     return cmocka_run_group_tests(tests, set_up, tear_down);
 }

@@ -280,7 +280,7 @@ static cgp_status count_up(void *context, cgp_split split, int64_t index, int64_
 }
 
 /* The worker prepares all of validation and no more, so that its calls can be counted. */
-static cgp_status read_own(outcome *out) {
+static cgp_status read_custom(outcome *out) {
     cgp_status status = CGP_OK;
     cgp_data *alone = NULL, *threaded = NULL;
     int32_t tokens[2 * SEQUENCE], targets[2 * SEQUENCE];
@@ -445,7 +445,7 @@ static void every_allocation_of_a_data_set_fails_cleanly(void **state) {
     (void)state;
     scenario_check("texts", read_texts);
     scenario_check("tokens", read_tokens);
-    scenario_check("own-data", read_own);
+    scenario_check("own-data", read_custom);
     scenario_check("digits", read_digits_and_shapes);
     scenario_check("images", read_images);
 }

@@ -185,7 +185,7 @@ static cgp_status nested(const cgp_op_run *run) {
     return CGP_OK;
 }
 
-static void a_share_in_a_share_runs_whole(void **unused) {
+static void a_parallel_for_in_another_runs_whole(void **unused) {
     (void)unused;
     cgp_op op = custom_relu;
     op.name = "nested";
@@ -215,7 +215,7 @@ static cgp_status quiet(const cgp_op_run *run) {
     return CGP_ELIMIT;
 }
 
-static void a_failure_without_a_message_is_told_by_its_name(void **unused) {
+static void a_failure_without_a_message_is_reported_by_its_name(void **unused) {
     (void)unused;
     cgp_op op = custom_relu;
     op.name = "quiet";
@@ -274,8 +274,8 @@ int main(void) {
         cmocka_unit_test(the_gradient_of_a_product_with_itself_is_that_of_a_square),
         cmocka_unit_test(memory_of_a_value_that_is_two_inputs_is_left_alone),
         cmocka_unit_test(an_op_on_an_input_of_the_model_trains_its_parameters),
-        cmocka_unit_test(a_share_in_a_share_runs_whole),
-        cmocka_unit_test(a_failure_without_a_message_is_told_by_its_name),
+        cmocka_unit_test(a_parallel_for_in_another_runs_whole),
+        cmocka_unit_test(a_failure_without_a_message_is_reported_by_its_name),
         cmocka_unit_test(names_of_states_come_once),
         cmocka_unit_test(a_profile_has_the_states_of_the_beginning),
     };

@@ -3,7 +3,7 @@
  * graphs have them too: their bits, gradients, memory and messages are tried by the tests of those.) */
 #include "custom_models.h"
 
-static void a_twin_of_an_op_of_the_library_has_its_bytes_and_bits(void **unused) {
+static void a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits(void **unused) {
     (void)unused;
     char hashes[2][65];
     int64_t bytes[2];
@@ -306,7 +306,7 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_twin_of_an_op_of_the_library_has_its_bytes_and_bits),
+        cmocka_unit_test(a_custom_copy_of_a_built_in_op_has_its_bytes_and_bits),
         cmocka_unit_test(an_op_knows_when_it_is_recomputed),
         cmocka_unit_test(state_changes_once_a_step),
         cmocka_unit_test(a_custom_loss_counts_its_targets),

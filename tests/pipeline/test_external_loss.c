@@ -171,7 +171,7 @@ static void check_against_inside(const char *device, cgp_precision precision, do
     const char *devices[2] = {device, device};
     uint64_t state = test_seed();
     const test_sizes sizes = {.sequence = 10, .vocab = 19};
-    cgp_model *inside = gpt2(true), *outside = gpt2(false);
+    cgp_model *inside = gpt2(true), *external = gpt2(false);
     test_batch batches[STEPS];
     for (int s = 0; s < STEPS; s++)
         test_batch_fill(&batches[s], inside, &sizes, 5, &state);
@@ -185,7 +185,7 @@ static void check_against_inside(const char *device, cgp_precision precision, do
     test_outcome expected, got;
     test_train(inside, &o, 7, batches, STEPS, &expected);
     o.external_loss = true;
-    train(outside, &o, 7, batches, cross_entropy, &got);
+    train(external, &o, 7, batches, cross_entropy, &got);
     for (int s = 0; s < STEPS; s++) {
         if (!(fabs(got.losses[s] - expected.losses[s]) <= limit * expected.losses[s]))
             fail_msg("%s, step %d: loss %.9g outside, %.9g inside",
@@ -193,11 +193,11 @@ static void check_against_inside(const char *device, cgp_precision precision, do
     }
     for (int s = 0; s < STEPS; s++)
         test_batch_release(&batches[s]);
-    cgp_model_destroy(outside);
+    cgp_model_destroy(external);
     cgp_model_destroy(inside);
 }
 
-static void a_loss_outside_trains_as_the_one_inside(void **unused) {
+static void an_external_loss_trains_as_the_internal_one(void **unused) {
     (void)unused;
     check_against_inside("cpu", CGP_PRECISION_F32, 2e-6);
     check_against_inside("ref", CGP_PRECISION_BF16, 2e-4);
@@ -269,7 +269,7 @@ static void any_other_order_is_refused(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(two_calls_are_bit_equal_over_layouts),
-        cmocka_unit_test(a_loss_outside_trains_as_the_one_inside),
+        cmocka_unit_test(an_external_loss_trains_as_the_internal_one),
         cmocka_unit_test(any_other_order_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,7 +48,7 @@ typedef struct training {
 static const char *const devices[2][3] = {{"cpu", "ref", "cpu"}, {"ref", "cpu", "ref"}};
 
 static training start(const cgp_model *model, int stages, int how, double clip_norm,
-                      bool outside) {
+                      bool external) {
     cgp_plan_options o = cgp_plan_options_default();
     training t = {NULL, NULL};
     o.stages = stages;
@@ -56,8 +56,8 @@ static training start(const cgp_model *model, int stages, int how, double clip_n
     o.chunks = 3;
     o.devices = devices[how % 2];
     o.deferred_batch_norm = how / 2 % 2;
-    o.external_loss = outside;
-    if (outside) o.schedule = "gpipe";
+    o.external_loss = external;
+    if (external) o.schedule = "gpipe";
     o.optim = cgp_optim_adamw(1e-2, 0.1);
     o.optim.clip_norm = clip_norm;
     assert_ok(cgp_plan_create(&t.plan, model, &o));
@@ -174,7 +174,7 @@ static void a_step_that_is_not_finite_leaves_everything_as_it_was(void **unused)
 }
 
 /* Without a loss of the library's, what counts is what the norms collected and, with clipping, the gradients. */
-static void check_outside(int stages, int how, double clip_norm) {
+static void check_external(int stages, int how, double clip_norm) {
     uint64_t state = 1 + (uint64_t)how;
     cgp_model *model = make_model(false, 1);
     test_batch batch;
@@ -211,11 +211,11 @@ static void check_outside(int stages, int how, double clip_norm) {
     cgp_model_destroy(model);
 }
 
-static void so_does_one_with_a_loss_outside(void **unused) {
+static void so_does_one_with_an_external_loss(void **unused) {
     (void)unused;
     for (int how = 0; how < 4; how++) {
-        check_outside(2, how, 0);
-        check_outside(2, how, 1);
+        check_external(2, how, 0);
+        check_external(2, how, 1);
     }
 }
 
@@ -365,7 +365,7 @@ static void save_options_are_checked(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_that_is_not_finite_leaves_everything_as_it_was),
-        cmocka_unit_test(so_does_one_with_a_loss_outside),
+        cmocka_unit_test(so_does_one_with_an_external_loss),
         cmocka_unit_test(a_finite_step_commits_before_its_update),
         TEST(what_is_not_finite_is_not_saved_where_that_is_asked_for),
         TEST(a_custom_op_may_keep_infinity),

@@ -376,7 +376,7 @@ static void assert_refused(witness *w, const char *message) {
     assert_unchanged(w);
 }
 
-static void what_does_not_fit_is_told_and_changes_nothing(void **unused) {
+static void what_does_not_fit_is_refused_and_changes_nothing(void **unused) {
     (void)unused;
     witness w;
     const cgp_plan_options o = small_options();
@@ -411,7 +411,7 @@ static void what_does_not_fit_is_told_and_changes_nothing(void **unused) {
 }
 
 /* Every file of a run whose checkpoints are intact but for one bit of the last. */
-static void damage_is_told_and_changes_nothing(void **unused) {
+static void damage_is_reported_and_changes_nothing(void **unused) {
     (void)unused;
     static const char *const files[] = {"weights.safetensors", "optimizer.safetensors",
                                         "checkpoint.json", "checkpoint.sha256"};
@@ -586,8 +586,8 @@ int main(void) {
         TEST(the_files_do_not_show_the_layout),
         TEST(tensors_have_the_names_of_the_model),
         TEST(dropout_goes_on_where_it_was),
-        TEST(what_does_not_fit_is_told_and_changes_nothing),
-        TEST(damage_is_told_and_changes_nothing),
+        TEST(what_does_not_fit_is_refused_and_changes_nothing),
+        TEST(damage_is_reported_and_changes_nothing),
         TEST(inference_takes_the_weights_alone),
         TEST(weights_alone_are_the_start_of_any_training),
         TEST(weights_alone_do_not_displace_a_training),

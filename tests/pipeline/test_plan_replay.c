@@ -274,7 +274,7 @@ static void replay_forward(replay *r) {
  *
  * ANYWHERE: in the slot or the workspace. OVER: it took over the memory of a saved value. OUTSIDE: when it came into use the
  * rest of the slot was smaller, so it is in the workspace, for all its life. */
-enum { ANYWHERE, OVER, OUTSIDE };
+enum { ANYWHERE, OVER, EXTERNAL };
 
 typedef struct cells {
     int *of;    /* [values] cell, -1 none */
@@ -326,7 +326,7 @@ static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i
 
 /* Return the kind of location of a gradient that comes into use in input backward of node i. */
 static int fits_slot(const replay *r, int i, const cells *c, const bool *over_x, int value) {
-    return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? OUTSIDE
+    return saved_live(r, i, over_x) + c->live[OVER] + bytes_of(r, value) > r->slot ? EXTERNAL
                                                                                    : ANYWHERE;
 }
 
@@ -371,7 +371,7 @@ static void replay_backward(replay *r) {
         recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_WEIGHT));
         if (weight)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
-                 scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[OUTSIDE]);
+                 scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[EXTERNAL]);
         forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_WEIGHT));
         recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_INPUT));
         for (int k = node->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
@@ -395,7 +395,7 @@ static void replay_backward(replay *r) {
         }
         if (input)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
-                 scratch(r, i, CGP__BACKWARD_INPUT), c.live[OUTSIDE]);
+                 scratch(r, i, CGP__BACKWARD_INPUT), c.live[EXTERNAL]);
         forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_INPUT));
         if (node->output >= 0) drop(&c, node->output);
     }

@@ -70,27 +70,28 @@ static void make_batch(batch *b, const cgp_model *model, int64_t samples) {
 
 /* --- differences --- */
 
-static double entry(const json_t *told, const char *list, int i) {
-    return json_number_value(json_array_get(json_object_get(told, list), (size_t)i));
+static double entry(const json_t *reported, const char *list, int i) {
+    return json_number_value(json_array_get(json_object_get(reported, list), (size_t)i));
 }
 
-static double largest_norm(const json_t *told) {
+static double largest_norm(const json_t *reported) {
     double largest = 0;
-    for (int i = 0; i < (int)json_array_size(json_object_get(told, "norms")); i++)
-        largest = fmax(largest, entry(told, "norms", i));
+    for (int i = 0; i < (int)json_array_size(json_object_get(reported, "norms")); i++)
+        largest = fmax(largest, entry(reported, "norms", i));
     return largest;
 }
 
 /* The difference of a tensor from reference number i. */
-static double difference(const float *t, int64_t n, const json_t *told, int i, double largest) {
-    const double norm = entry(told, "norms", i);
+static double difference(const float *t, int64_t n, const json_t *reported, int i,
+                         double largest) {
+    const double norm = entry(reported, "norms", i);
     double square = 0, product = 0;
     for (int64_t e = 0; e < n; e++) {
         square += (double)t[e] * (double)t[e];
         product += (double)t[e] * uniform(7000, e);
     }
     const double of_norm = fabs(sqrt(square) - norm);
-    const double of_product = sqrt(12.0) * fabs(product - entry(told, "products", i));
+    const double of_product = sqrt(12.0) * fabs(product - entry(reported, "products", i));
     return fmax(of_norm, of_product) / fmax(norm, largest / 1000) + (isnan(square) ? NAN : 0);
 }
 
@@ -100,18 +101,18 @@ static void keep_worst(double *worst, double far) {
 }
 
 static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
-                               const json_t *told) {
-    const double largest = largest_norm(told);
+                               const json_t *reported) {
+    const double largest = largest_norm(reported);
     double worst = 0;
     int worst_at = 0;
     assert_int_equal(cgp_model_parameters(model),
-                     json_array_size(json_object_get(told, "norms")));
+                     json_array_size(json_object_get(reported, "norms")));
     for (int p = 0; p < cgp_model_parameters(model); p++) {
         const int64_t n = cgp_shape_count(cgp_model_parameter_shape(model, p));
         float *data = calloc((size_t)n, sizeof *data);
         assert_ok(cgp_pipeline_get_gradient(pipeline, p, data));
         const double before = worst;
-        keep_worst(&worst, difference(data, n, told, p, largest));
+        keep_worst(&worst, difference(data, n, reported, p, largest));
         if (!(worst <= before)) worst_at = p;
         free(data);
     }
@@ -121,8 +122,8 @@ static double gradients_differ(cgp_pipeline *pipeline, const cgp_model *model,
 
 /* Means and variances; counters are the number of micro-batches, or steps. */
 static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
-                                const json_t *told, int batches) {
-    const double largest = largest_norm(told);
+                                const json_t *reported, int batches) {
+    const double largest = largest_norm(reported);
     double worst = 0;
     int seen = 0;
     for (int s = 0; s < cgp_model_states(model); s++) {
@@ -132,15 +133,15 @@ static double statistics_differ(cgp_pipeline *pipeline, const cgp_model *model,
         if (cgp_model_state_dtype(model, s) == CGP_I32)
             assert_int_equal(*(int32_t *)data, batches);
         else
-            keep_worst(&worst, difference(data, n, told, seen++, largest));
+            keep_worst(&worst, difference(data, n, reported, seen++, largest));
         free(data);
     }
-    assert_int_equal(seen, json_array_size(json_object_get(told, "norms")));
+    assert_int_equal(seen, json_array_size(json_object_get(reported, "norms")));
     return worst;
 }
 
 static double output_differs(cgp_pipeline *pipeline, const cgp_model *model, const batch *b,
-                             const json_t *told) {
+                             const json_t *reported) {
     const cgp_shape shape = cgp_model_output_shape(model);
     int64_t dims[CGP_MAX_RANK] = {b->tensors[0].shape.dims[0]};
     memcpy(dims + 1, shape.dims, (size_t)shape.rank * sizeof *dims);
@@ -148,7 +149,7 @@ static double output_differs(cgp_pipeline *pipeline, const cgp_model *model, con
     const int64_t n = cgp_shape_count(&output.shape);
     output.data = calloc((size_t)n, sizeof(float));
     assert_ok(cgp_pipeline_predict(pipeline, b->inputs, 2, &output));
-    const double worst = difference(output.data, n, told, 0, largest_norm(told));
+    const double worst = difference(output.data, n, reported, 0, largest_norm(reported));
     free(output.data);
     return worst;
 }

@@ -142,7 +142,7 @@ static void tables_from_csv_run(void **unused) {
 
 /* Three stages on two devices, in an order that no generator has; recomputed where the table says; I and W mixed with
  * B. Likewise for fewer micro-batches than in the table. */
-static void a_table_of_ones_own_runs(void **unused) {
+static void a_custom_table_runs(void **unused) {
     (void)unused;
     static const char table_text[] = "0F0,0F1,2F0,2B0,0F2,2F1,2I1,0R0,0B0,2F2,2W1,2B2,0B1,0B2\n"
                                      "1F0,1F1,1F2,1I0,1R1,1I1,1W0,1W1,1B2\n";
@@ -205,7 +205,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_schedule_runs_with_min_buffers_and_delays),
         cmocka_unit_test(tables_from_csv_run),
-        cmocka_unit_test(a_table_of_ones_own_runs),
+        cmocka_unit_test(a_custom_table_runs),
         cmocka_unit_test(wrong_tables_are_refused),
         cmocka_unit_test(a_table_that_descends_runs),
     };

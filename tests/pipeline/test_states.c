@@ -287,7 +287,7 @@ static void evaluation_normalises_by_the_state(void **unused) {
     cgp_model_destroy(model);
 }
 
-static void with_a_loss_outside_they_change_after_backward(void **unused) {
+static void with_an_external_loss_they_change_after_backward(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     cgp_model *model = make_model(0.1, CHANNELS, false);
@@ -475,7 +475,7 @@ int main(void) {
         cmocka_unit_test(a_failed_step_leaves_them_as_they_were),
         cmocka_unit_test(evaluation_and_prediction_change_nothing),
         cmocka_unit_test(evaluation_normalises_by_the_state),
-        cmocka_unit_test(with_a_loss_outside_they_change_after_backward),
+        cmocka_unit_test(with_an_external_loss_they_change_after_backward),
         cmocka_unit_test(they_begin_as_the_op_says_and_are_copied),
         cmocka_unit_test(a_plan_has_their_bytes_where_they_are),
         TEST(a_checkpoint_has_them),

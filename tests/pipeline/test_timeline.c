@@ -255,17 +255,17 @@ static void a_step_that_failed_has_none(void **state) {
 
 static void a_step_in_two_calls_has_none(void **state) {
     (void)state;
-    test_sizes outside = sizes;
-    outside.no_loss = true;
+    test_sizes external = sizes;
+    external.no_loss = true;
     uint64_t random = test_seed();
-    world w = {.model = test_random_graph(&random, &outside)};
+    world w = {.model = test_random_graph(&random, &external)};
     cgp_plan_options o = cgp_plan_options_default();
     o.stages = 2;
     o.batch = o.chunks = 4;
     o.external_loss = true;
     assert_ok(cgp_plan_create(&w.plan, w.model, &o));
     assert_ok(cgp_pipeline_create(&w.pipeline, w.plan, 3));
-    test_batch_fill(&w.batch, w.model, &outside, 4, &random);
+    test_batch_fill(&w.batch, w.model, &external, 4, &random);
     const cgp_shape one = cgp_model_output_shape(w.model);
     cgp_tensor y = {CGP_F32, {one.rank + 1, {4}}, NULL};
     for (int i = 0; i < one.rank; i++)

@@ -465,7 +465,7 @@ static void a_backward_alone_is_watched(void **unused) {
 }
 
 /* An error that comes first is the one reported, though another worker hangs. */
-static void the_first_error_is_told(void **unused) {
+static void the_first_error_is_reported(void **unused) {
     (void)unused;
     uint64_t state = test_seed();
     world w;
@@ -605,7 +605,7 @@ int main(void) {
         cmocka_unit_test(a_late_worker_does_nothing),
         cmocka_unit_test(a_deadlock_is_reported_as_a_cycle),
         cmocka_unit_test(a_backward_alone_is_watched),
-        cmocka_unit_test(the_first_error_is_told),
+        cmocka_unit_test(the_first_error_is_reported),
         cmocka_unit_test(bad_faults_do_nothing),
         cmocka_unit_test(timeouts_are_checked),
         cmocka_unit_test(a_thread_that_hangs_is_left_behind),

@@ -58,7 +58,7 @@ static int judge(const call_case *c, frame *f) {
     if (strcmp(c->result, "void") != 0 && strcmp(c->result, "cgp_status") != 0 && !f->nothing)
         return complain(c, f, "expected nothing to come back");
     for (int k = 0; k < MAX_PARAMETERS; k++) {
-        if (f->given[k] && memcmp(f->capacity[k], f->before[k], ROOM) != 0)
+        if (f->given[k] && memcmp(f->capacity[k], f->before[k], CAPACITY) != 0)
             return complain(c, f, "wrote through another pointer");
     }
     return AS_EXPECTED;

@@ -78,9 +78,9 @@ static void plan_options_are_checked(void **state) {
 static void lists_of_a_plan_are_checked(void **state) {
     (void)state;
     cgp_plan_options o = cgp_plan_options_default();
-    const char *const nobody[] = {NULL}, *const unknown[] = {"gpu"};
+    const char *const no_caller[] = {NULL}, *const unknown[] = {"gpu"};
     const int negative[] = {-1};
-    o.devices = nobody;
+    o.devices = no_caller;
     expect_refused(plan(&o), "devices = {NULL}", 0);
     o.devices = unknown;
     expect_refused(plan(&o), "devices = {gpu}", 0);
@@ -321,9 +321,10 @@ static cgp_status images(const void *options) {
     return missing_is_fine(cgp_data_image_folder(&data, "/nowhere", options), data);
 }
 
-static const field images_fields[] = {
-    F(cgp_image_folder_options, size, INT64), F(cgp_image_folder_options, validation_fraction, REAL),
-    F(cgp_image_folder_options, workers, INT), F(cgp_image_folder_options, drop_last, INT64)};
+static const field images_fields[] = {F(cgp_image_folder_options, size, INT64),
+                                      F(cgp_image_folder_options, validation_fraction, REAL),
+                                      F(cgp_image_folder_options, workers, INT),
+                                      F(cgp_image_folder_options, drop_last, INT64)};
 
 static void data_options_are_checked(void **state) {
     (void)state;

@@ -46,9 +46,9 @@ static void assert_parts_add_up(const cgp_schedule_comparison *c, double makespa
 }
 
 static void assert_parts(const double *parts, double compute, double bubble, double imbalance,
-                         double variation, double copy, double wake, double other) {
+                         double variation, double copy, double wakeup, double other) {
     const double expected[CGP_PARTS] = {compute, bubble, imbalance, variation,
-                                        copy,    wake,   other};
+                                        copy,    wakeup, other};
     for (int part = 0; part < CGP_PARTS; part++) {
         if (fabs(parts[part] - expected[part]) < 1e-9) continue;
         print_error("%s: %g, expected %g\n", cgp_schedule_part_name((cgp_schedule_part)part),

@@ -21,7 +21,7 @@ enum {
     WHOLE = -1,
     FORKED = -2,
     MAX_PARAMETERS = 10,
-    ROOM = 65536,
+    CAPACITY = 65536,
     FILLED = 0x5a,
     SECONDS = 60
 };
@@ -32,8 +32,8 @@ typedef struct frame {
     cgp_status status;
     bool nothing; /* the result is 0, NULL, -1, NaN or an invalid value */
     bool given[MAX_PARAMETERS];
-    _Alignas(64) unsigned char capacity[MAX_PARAMETERS][ROOM]; /* for any type */
-    unsigned char before[MAX_PARAMETERS][ROOM];
+    _Alignas(64) unsigned char capacity[MAX_PARAMETERS][CAPACITY]; /* for any type */
+    unsigned char before[MAX_PARAMETERS][CAPACITY];
 } frame;
 
 typedef struct call_case {
@@ -77,7 +77,7 @@ static void ready(frame *f) {
 
 static void *memory_of(frame *f, int k, int byte) {
     f->given[k] = true;
-    return memset(f->capacity[k], byte, ROOM);
+    return memset(f->capacity[k], byte, CAPACITY);
 }
 
 /* The memory of parameter k, written on success only; or anywhere, never mind what. */

@@ -160,7 +160,7 @@ static bool needs_space(kind k) {
 }
 
 /* Count a call. Returns NOTHING, SHORT or an error; does not return from a kill, but of what writes, where half comes first. */
-static int meet(kind k, int at, const char *name) {
+static int intercept(kind k, int at, const char *name) {
     char path[PATH_MAX];
     const int before = errno;
     const bool ours = is_below(at, name, path);
@@ -191,7 +191,7 @@ static int meet(kind k, int at, const char *name) {
 /* --- open --- */
 
 static int open_any(int at, const char *path, int flags, mode_t mode) {
-    FAIL_WITH(meet(flags & O_CREAT ? CREATE : OPEN, at, path), -1);
+    FAIL_WITH(intercept(flags & O_CREAT ? CREATE : OPEN, at, path), -1);
     return (int)syscall(SYS_openat, at, path, flags, mode);
 }
 
@@ -234,7 +234,7 @@ int __openat64_2(int, const char *, int) __attribute__((alias("__openat_2")));
 
 FILE *fopen(const char *path, const char *mode) {
     NEXT(fopen);
-    FAIL_WITH(meet(strpbrk(mode, "wa") ? CREATE : OPEN, AT_FDCWD, path), NULL);
+    FAIL_WITH(intercept(strpbrk(mode, "wa") ? CREATE : OPEN, AT_FDCWD, path), NULL);
     return next(path, mode);
 }
 
@@ -242,19 +242,19 @@ FILE *fopen64(const char *, const char *) __attribute__((alias("fopen")));
 
 DIR *opendir(const char *path) {
     NEXT(opendir);
-    FAIL_WITH(meet(OPEN, AT_FDCWD, path), NULL);
+    FAIL_WITH(intercept(OPEN, AT_FDCWD, path), NULL);
     return next(path);
 }
 
 DIR *fdopendir(int fd) {
     NEXT(fdopendir);
-    FAIL_WITH(meet(OPEN, fd, NULL), NULL);
+    FAIL_WITH(intercept(OPEN, fd, NULL), NULL);
     return next(fd);
 }
 
 struct dirent *readdir(DIR *list) {
     NEXT(readdir);
-    FAIL_WITH(meet(LIST, dirfd(list), NULL), NULL);
+    FAIL_WITH(intercept(LIST, dirfd(list), NULL), NULL);
     return next(list);
 }
 
@@ -268,7 +268,7 @@ static ssize_t write_half(int fd, const void *bytes, size_t count) {
 }
 
 ssize_t write(int fd, const void *bytes, size_t count) {
-    const int result = meet(WRITE, fd, NULL);
+    const int result = intercept(WRITE, fd, NULL);
     const bool first =
         result == ENOSPC && wanted.kind == WRITE && atomic_load(&counts[WRITE]) == wanted.n;
     if (result == NOTHING) return syscall(SYS_write, fd, bytes, count);
@@ -282,7 +282,7 @@ ssize_t write(int fd, const void *bytes, size_t count) {
 }
 
 ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) {
-    const int result = meet(WRITE, fd, NULL);
+    const int result = intercept(WRITE, fd, NULL);
     const size_t half = result == SHORT && count > 1 ? count / 2 : count;
     if (result > 0 && wanted.kill) (void)!syscall(SYS_pwrite64, fd, bytes, count / 2, at);
     if (result > 0 && wanted.kill) die();
@@ -293,13 +293,13 @@ ssize_t pwrite(int fd, const void *bytes, size_t count, off_t at) {
 ssize_t pwrite64(int, const void *, size_t, off_t) __attribute__((alias("pwrite")));
 
 ssize_t read(int fd, void *bytes, size_t count) {
-    const int result = meet(READ, fd, NULL);
+    const int result = intercept(READ, fd, NULL);
     FAIL_WITH(result, -1);
     return syscall(SYS_read, fd, bytes, result == SHORT && count > 1 ? count / 2 : count);
 }
 
 ssize_t pread(int fd, void *bytes, size_t count, off_t at) {
-    const int result = meet(READ, fd, NULL);
+    const int result = intercept(READ, fd, NULL);
     FAIL_WITH(result, -1);
     return syscall(SYS_pread64, fd, bytes, result == SHORT && count > 1 ? count / 2 : count,
                    at);
@@ -342,14 +342,14 @@ static int flush_half(FILE *file, int (*flush)(FILE *), int error) {
 int fflush(FILE *file) {
     NEXT(fflush);
     if (!file || __fpending(file) == 0) return next(file);
-    const int result = meet(FLUSH, fileno(file), NULL);
+    const int result = intercept(FLUSH, fileno(file), NULL);
     return result > 0 ? flush_half(file, next, result) : next(file);
 }
 
 int fclose(FILE *file) {
     NEXT(fclose);
     const bool flushed = fflush(file) == 0;
-    const int reason = flushed ? meet(CLOSE, fileno(file), NULL) : errno;
+    const int reason = flushed ? intercept(CLOSE, fileno(file), NULL) : errno;
     if (!flushed) __fpurge(file);
     const int result = next(file);
     FAIL_WITH(reason, EOF);
@@ -359,14 +359,14 @@ int fclose(FILE *file) {
 /* --- one call each --- */
 
 int fsync(int fd) {
-    FAIL_WITH(meet(SYNC, fd, NULL), -1);
+    FAIL_WITH(intercept(SYNC, fd, NULL), -1);
     return 0;
 }
 
 int fdatasync(int) __attribute__((alias("fsync")));
 
 int renameat2(int at, const char *from, int to_at, const char *to, unsigned flags) {
-    FAIL_WITH(meet(RENAME, at, from), -1);
+    FAIL_WITH(intercept(RENAME, at, from), -1);
     return (int)syscall(SYS_renameat2, at, from, to_at, to, flags);
 }
 
@@ -379,7 +379,7 @@ int rename(const char *from, const char *to) {
 }
 
 int linkat(int at, const char *from, int to_at, const char *to, int flags) {
-    FAIL_WITH(meet(RENAME, to_at, to), -1);
+    FAIL_WITH(intercept(RENAME, to_at, to), -1);
     return (int)syscall(SYS_linkat, at, from, to_at, to, flags);
 }
 
@@ -388,7 +388,7 @@ int link(const char *from, const char *to) {
 }
 
 int mkdirat(int at, const char *path, mode_t mode) {
-    FAIL_WITH(meet(CREATE, at, path), -1);
+    FAIL_WITH(intercept(CREATE, at, path), -1);
     return (int)syscall(SYS_mkdirat, at, path, mode);
 }
 
@@ -397,7 +397,7 @@ int mkdir(const char *path, mode_t mode) {
 }
 
 int symlinkat(const char *target, int at, const char *path) {
-    FAIL_WITH(meet(CREATE, at, path), -1);
+    FAIL_WITH(intercept(CREATE, at, path), -1);
     return (int)syscall(SYS_symlinkat, target, at, path);
 }
 
@@ -406,7 +406,7 @@ int symlink(const char *target, const char *path) {
 }
 
 int unlinkat(int at, const char *path, int flags) {
-    FAIL_WITH(meet(UNLINK, at, path), -1);
+    FAIL_WITH(intercept(UNLINK, at, path), -1);
     return (int)syscall(SYS_unlinkat, at, path, flags);
 }
 
@@ -419,14 +419,14 @@ int rmdir(const char *path) {
 }
 
 int ftruncate(int fd, off_t length) {
-    FAIL_WITH(meet(TRUNCATE, fd, NULL), -1);
+    FAIL_WITH(intercept(TRUNCATE, fd, NULL), -1);
     return (int)syscall(SYS_ftruncate, fd, length);
 }
 
 int ftruncate64(int, off_t) __attribute__((alias("ftruncate")));
 
 int fstatat(int at, const char *path, struct stat *info, int flags) {
-    FAIL_WITH(meet(STAT, at, *path ? path : NULL), -1);
+    FAIL_WITH(intercept(STAT, at, *path ? path : NULL), -1);
     return (int)syscall(SYS_newfstatat, at, path, info, flags);
 }
 
@@ -449,24 +449,24 @@ int fstatat64(int, const char *, struct stat64 *, int) __attribute__((alias("fst
 
 int access(const char *path, int mode) {
     NEXT(access);
-    FAIL_WITH(meet(STAT, AT_FDCWD, path), -1);
+    FAIL_WITH(intercept(STAT, AT_FDCWD, path), -1);
     return next(path, mode);
 }
 
 int faccessat(int at, const char *path, int mode, int flags) {
     NEXT(faccessat);
-    FAIL_WITH(meet(STAT, at, path), -1);
+    FAIL_WITH(intercept(STAT, at, path), -1);
     return next(at, path, mode, flags);
 }
 
 int flock(int fd, int operation) {
-    FAIL_WITH(meet(LOCK, fd, NULL), -1);
+    FAIL_WITH(intercept(LOCK, fd, NULL), -1);
     return (int)syscall(SYS_flock, fd, operation);
 }
 
 /* Closed it is in any case. */
 int close(int fd) {
-    const int reason = meet(CLOSE, fd, NULL);
+    const int reason = intercept(CLOSE, fd, NULL);
     const int result = (int)syscall(SYS_close, fd);
     FAIL_WITH(reason, -1);
     return result;

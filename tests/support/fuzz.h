@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* fuzz.h -- what fuzz tests share. With CGP_LIBFUZZER they are targets of that fuzzer, and a property
+/* fuzz.h -- shared by all fuzz tests. With CGP_LIBFUZZER they are targets of that fuzzer, and a property
  * that does not hold is a crash; otherwise they are test programs with mutations of their own.
  *
  * A corpus is one file, tests/fuzz/corpus/NAME: each input is its length, 4 bytes little-endian, and its bytes. libFuzzer wants

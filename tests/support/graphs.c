@@ -74,7 +74,7 @@ static cgp_value random_integers(graph *g, cgp_value x, const char *name) {
 }
 
 /* An op from outside the library. */
-static cgp_value random_own(graph *g, cgp_value x, const char *name) {
+static cgp_value random_custom(graph *g, cgp_value x, const char *name) {
     static const cgp_op *const plain[] = {&test_custom_scale, &test_custom_rms,
                                           &test_custom_sigmoid, &test_custom_meter,
                                           &test_custom_bias};
@@ -104,7 +104,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     switch (test_between(g->state, 0, 11)) {
     case 10:
     case 11:
-        return random_own(g, x, name);
+        return random_custom(g, x, name);
     case 0:
     case 1:
         return random_linear(g, x, name);
@@ -133,7 +133,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     }
 }
 
-/* What enters in the middle: a second integer input and a float input; and a loss of its own. */
+/* Enter in the middle: a second integer input and a float input; and a loss of its own. */
 static cgp_value middle(graph *g, cgp_value x, cgp_value features, cgp_value targets) {
     const test_sizes *sizes = g->sizes;
     cgp_value y =
@@ -280,7 +280,7 @@ static double checksum(cgp_pipeline *pipeline, const cgp_model *model,
     return sum;
 }
 
-/* Whether the schedule exists for the stages and micro-batches of the options. */
+/* Return true if the schedule exists for the stages and micro-batches of the options. */
 static bool exists(const cgp_plan_options *o) {
     const int64_t samples = (o->batch + o->chunks - 1) / o->chunks;
     const int chunks = (int)((o->batch + samples - 1) / samples);

@@ -13,7 +13,7 @@ typedef struct test_image {
     size_t size;
 } test_image;
 
-/* What a PNG is; `colour` and `bits` as libpng names them. A palette's entry i is (i, 255 - i,
+/* The kind of a PNG; `colour` and `bits` as libpng names them. A palette's entry i is (i, 255 - i,
  * i / 2), and entry 0 is transparent. */
 typedef struct test_png {
     int width, height, colour, bits;

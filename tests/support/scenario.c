@@ -9,7 +9,7 @@
 #include "checkpoints.h"
 
 static shortage place; /* that fails now */
-static bool told;      /* a call of the API has reported it */
+static bool reported;  /* a call of the API has reported it */
 static int complaints;
 
 void note(outcome *out, const char *format, ...) {
@@ -49,7 +49,7 @@ bool scenario_came_short(const char *call, cgp_status status) {
     if (status == CGP_OK || !shortage_function()) return false;
     if (!is_clean(status))
         complain("%s: %s: \"%s\"", call, cgp_status_name(status), cgp_message());
-    told = true;
+    reported = true;
     return !place.lasting;
 }
 
@@ -70,7 +70,7 @@ static footprint measure(void) {
 static cgp_status play(scenario *act, shortage chosen, outcome *out) {
     remove_tree(run);
     place = chosen;
-    told = false;
+    reported = false;
     *out = (outcome){.used = 0};
     shortage_begin(chosen);
     const cgp_status status = act(out);
@@ -105,11 +105,12 @@ static bool check_place(scenario *act, shortage chosen, const outcome *expected,
     if (!shortage_function()) complain("there was no such call this time");
     if (status == CGP_OK && strcmp(got.text, expected->text) != 0)
         complain("got\n%sexpected\n%s", got.text, expected->text);
-    if (status != CGP_OK && !told) complain("not reported as a shortage: %s", cgp_message());
+    if (status != CGP_OK && !reported)
+        complain("not reported as a shortage: %s", cgp_message());
     if (status != CGP_OK && !chosen.lasting)
         complain("does not work when tried again: %s", cgp_message());
     check_footprint(before);
-    return status == CGP_OK && !told;
+    return status == CGP_OK && !reported;
 }
 
 /* The only place to look at, if CGP_TEST_PLACE names one of this scenario. */

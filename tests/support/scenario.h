@@ -18,7 +18,7 @@
 
 #include <cgpipe/cgpipe.h>
 
-/* What a scenario finds out, as text: equal texts are equal results, bit for bit. */
+/* The result of a scenario, as text: equal texts are equal results, bit for bit. */
 typedef struct outcome {
     char text[2048];
     size_t used;
@@ -38,7 +38,7 @@ void note(outcome *out, const char *format, ...) CGP_PRINTF(2, 3);
         }                                                                                      \
     } while (0)
 
-/* Whether a call that came back with `status` is to be made again. */
+/* Return true if a call that returned `status` is to be repeated. */
 bool scenario_came_short(const char *call, cgp_status status);
 
 /* Play a scenario with every one of its allocations failing. It may write in test_directory/run,

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* schedules.h -- what tests of schedules share: a schedule by name, lowered as a chain, and what it
+/* schedules.h -- shared by tests of schedules: a schedule by name, lowered as a chain, and what it
  * measures. */
 #ifndef CGP_TESTS_SCHEDULES_H
 #define CGP_TESTS_SCHEDULES_H
@@ -14,7 +14,7 @@ cgp_schedule *test_generate(const char *name, int devices, int chunks, int v);
 /* Lower with the edges of a chain of stages: to the next, and back. */
 void test_lower(cgp_schedule *schedule);
 
-/* What a lowered schedule comes to, without arrays. */
+/* The figures of a lowered schedule, without arrays. */
 typedef struct test_measures {
     double span, makespan;
     double bubble_span, bubble_makespan; /* idle time of a device */

@@ -218,7 +218,7 @@ static void *json_take(size_t bytes) {
     return made;
 }
 
-/* What libcrypto has alive is not counted: it keeps some for later. */
+/* libcrypto's live memory is not counted: it keeps some for later. */
 static void *crypto_take(size_t bytes, const char *file, int line) {
     (void)file, (void)line;
     return denied("libcrypto") ? NULL : __real_malloc(bytes);

@@ -34,7 +34,7 @@ const char *shortage_function(void);
 /* Calls that asked for memory since shortage_begin(), by thread. */
 int shortage_asked(int thread);
 
-/* What is alive of what was given out, by kind. */
+/* Live allocations, by kind. */
 typedef struct shortage_alive {
     int64_t blocks, mapped_bytes, streams, threads;
 } shortage_alive;

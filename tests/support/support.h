@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* support.h -- what tests share: cmocka's includes, status assertions that print the message,
+/* support.h -- shared by all tests: cmocka's includes, status assertions that print the message,
  * seeds drawn anew. */
 #ifndef CGP_TESTS_SUPPORT_H
 #define CGP_TESTS_SUPPORT_H
@@ -51,7 +51,7 @@ int test_between(uint64_t *state, int low, int high);
  * kernel has cleared it away: waits while there are more than TEST_THREADS, 10 s at most. */
 int test_count_threads(void);
 
-/* Where no worker is: the test's own, and one of the thread sanitizer's once there were others. */
+/* Threads of a process without workers: the test's own, and one of the thread sanitizer's once there were others. */
 #ifdef TEST_TSAN
 enum { TEST_THREADS = 2 };
 #else

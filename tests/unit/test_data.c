@@ -439,23 +439,23 @@ static void validation_ends_and_training_does_not(void **state) {
 
 /* --- random tokens --- */
 
-enum { VOCABULARY = 37, LENGTH = 50, SAMPLES = 740 }; /* 37000 draws, 1000 of each token */
+enum { VOCAB = 37, LENGTH = 50, SAMPLES = 740 }; /* 37000 draws, 1000 of each token */
 
 static cgp_data *noise(uint64_t seed) {
     cgp_data *data = NULL;
-    assert_ok(cgp_data_random(&data, VOCABULARY, LENGTH, seed));
+    assert_ok(cgp_data_random(&data, VOCAB, LENGTH, seed));
     return data;
 }
 
 /* Chi-square with 36 degrees of freedom is above 85 once in 150000 draws; the seed is fixed. */
 static void assert_uniform(const int32_t *values) {
-    int counts[VOCABULARY] = {0};
+    int counts[VOCAB] = {0};
     double chi_square = 0;
     for (int i = 0; i < SAMPLES * LENGTH; i++) {
-        assert_in_range(values[i], 0, VOCABULARY - 1);
+        assert_in_range(values[i], 0, VOCAB - 1);
         counts[values[i]]++;
     }
-    for (int v = 0; v < VOCABULARY; v++)
+    for (int v = 0; v < VOCAB; v++)
         chi_square += (counts[v] - 1000.0) * (counts[v] - 1000.0) / 1000.0;
     assert_true(chi_square < 85);
 }
@@ -502,7 +502,7 @@ static void random_samples_depend_on_seed_and_position_alone(void **state) {
     }
     assert_int_equal(cgp_data_samples(one, CGP_SPLIT_TRAIN), INT64_MAX);
     assert_int_equal(cgp_data_samples(one, CGP_SPLIT_VALIDATION), INT64_MAX);
-    assert_int_equal(cgp_data_vocab_size(one), VOCABULARY);
+    assert_int_equal(cgp_data_vocab_size(one), VOCAB);
     assert_int_equal(cgp_data_sequence(one), LENGTH);
     cgp_data_destroy(one);
     cgp_data_destroy(two);

@@ -107,7 +107,7 @@ static void passes_have_the_order_of_built_in_sets(void **unused) {
     cgp_data_destroy(library);
 }
 
-static void a_set_tells_what_it_was_told(void **unused) {
+static void a_set_returns_its_description(void **unused) {
     (void)unused;
     book b;
     cgp_data *data = open_book(&b, 0);
@@ -279,7 +279,7 @@ static void a_failure_reaches_the_caller_and_loses_nothing(void **unused) {
     }
 }
 
-static void a_failure_without_a_message_or_a_status_is_told(void **unused) {
+static void a_failure_without_a_message_or_a_status_is_reported(void **unused) {
     (void)unused;
     static samples got;
     static const cgp_status statuses[] = {CGP_EFORMAT, (cgp_status)99, (cgp_status)-1};
@@ -456,13 +456,13 @@ static void a_run_goes_on_bit_for_bit_from_its_step_alone(void **unused) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup(passes_have_the_order_of_built_in_sets, test_empty_before),
-        cmocka_unit_test(a_set_tells_what_it_was_told),
+        cmocka_unit_test(a_set_returns_its_description),
         cmocka_unit_test(validation_is_one_pass_in_order),
         cmocka_unit_test(an_endless_set_is_in_order_from_anywhere),
         cmocka_unit_test(threads_and_where_one_begins_change_no_bit),
         cmocka_unit_test(prefetched_samples_take_256_mib_at_most),
         cmocka_unit_test(a_failure_reaches_the_caller_and_loses_nothing),
-        cmocka_unit_test(a_failure_without_a_message_or_a_status_is_told),
+        cmocka_unit_test(a_failure_without_a_message_or_a_status_is_reported),
         cmocka_unit_test(a_wrong_description_is_refused),
         cmocka_unit_test(what_fixes_the_samples_is_in_the_identity),
         cmocka_unit_test_setup(a_run_goes_on_bit_for_bit_from_its_step_alone,

@@ -193,54 +193,54 @@ static void a_wrong_schedule_is_refused(void **unused) {
     }
 }
 
-static double rate_at(cgp_lr_schedule schedule, int64_t update) {
+static double lr_at(cgp_lr_schedule schedule, int64_t update) {
     cgp_optim optim = cgp_optim_sgd(2, 0, false, 0);
     optim.schedule = schedule;
     assert_ok(cgp_optim_check(&optim));
     return cgp_optim_lr_at(&optim, update);
 }
 
-static void assert_rate(cgp_lr_schedule schedule, int64_t update, double expected) {
-    const double got = rate_at(schedule, update);
+static void assert_lr(cgp_lr_schedule schedule, int64_t update, double expected) {
+    const double got = lr_at(schedule, update);
     if (!(fabs(got - expected) <= 1e-15 * expected))
         fail_msg("%s, update %d: rate %.17g, expected %.17g", cgp_lr_kind_name(schedule.kind),
                  (int)update, got, expected);
 }
 
-static void the_rate_warms_up_in_a_line(void **unused) {
+static void the_lr_warms_up_in_a_line(void **unused) {
     (void)unused;
     static const cgp_lr_schedule none = {.kind = CGP_LR_CONSTANT};
-    assert_rate(none, 1, 2);
-    assert_rate(none, 1000000, 2);
+    assert_lr(none, 1, 2);
+    assert_lr(none, 1000000, 2);
     static const cgp_lr_schedule cases[] = {
         {.kind = CGP_LR_CONSTANT, .warmup = 4},
         {.kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1},
         {.kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5}};
     for (int i = 0; i < 3; i++) {
-        assert_rate(cases[i], 1, 0.5);
-        assert_rate(cases[i], 2, 1);
-        assert_rate(cases[i], 3, 1.5);
-        assert_rate(cases[i], 4, 2);
+        assert_lr(cases[i], 1, 0.5);
+        assert_lr(cases[i], 2, 1);
+        assert_lr(cases[i], 3, 1.5);
+        assert_lr(cases[i], 4, 2);
     }
-    assert_rate(cases[0], 5, 2);
-    assert_rate((cgp_lr_schedule){.kind = CGP_LR_CONSTANT, .warmup = 1}, 1, 2);
+    assert_lr(cases[0], 5, 2);
+    assert_lr((cgp_lr_schedule){.kind = CGP_LR_CONSTANT, .warmup = 1}, 1, 2);
 }
 
-static void cosine_ends_at_the_min_rate_and_stays(void **unused) {
+static void cosine_ends_at_the_lowest_lr_and_stays(void **unused) {
     (void)unused;
     const cgp_lr_schedule cosine = {
         .kind = CGP_LR_COSINE, .warmup = 4, .steps = 12, .min_ratio = 0.1};
-    assert_rate(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
-    assert_rate(cosine, 8, 2 * (0.1 + 0.9 / 2));
-    assert_true(rate_at(cosine, 11) > 0.2);
-    assert_rate(cosine, 12, 0.2);
-    assert_rate(cosine, 13, 0.2);
-    assert_rate(cosine, INT64_MAX, 0.2);
+    assert_lr(cosine, 6, 2 * (0.1 + 0.9 * (1 + sqrt(0.5)) / 2));
+    assert_lr(cosine, 8, 2 * (0.1 + 0.9 / 2));
+    assert_true(lr_at(cosine, 11) > 0.2);
+    assert_lr(cosine, 12, 0.2);
+    assert_lr(cosine, 13, 0.2);
+    assert_lr(cosine, INT64_MAX, 0.2);
     const cgp_lr_schedule bare = {.kind = CGP_LR_COSINE, .steps = 10};
-    assert_rate(bare, 1, 1 + cos(acos(-1) / 10));
-    assert_rate(bare, 10, 0);
+    assert_lr(bare, 1, 1 + cos(acos(-1) / 10));
+    assert_lr(bare, 10, 0);
     for (int t = 5; t <= 12; t++)
-        assert_true(rate_at(cosine, t) < rate_at(cosine, t - 1));
+        assert_true(lr_at(cosine, t) < lr_at(cosine, t - 1));
 }
 
 static void steps_fall_at_whole_intervals(void **unused) {
@@ -249,10 +249,10 @@ static void steps_fall_at_whole_intervals(void **unused) {
         .kind = CGP_LR_STEP, .warmup = 4, .step_size = 3, .gamma = 0.5};
     static const double expected[] = {2, 2, 2, 1, 1, 1, 0.5, 0.5, 0.5, 0.25};
     for (int i = 0; i < 10; i++)
-        assert_rate(step, 4 + i, expected[i]);
+        assert_lr(step, 4 + i, expected[i]);
     const cgp_lr_schedule bare = {.kind = CGP_LR_STEP, .step_size = 1, .gamma = 0.1};
-    assert_rate(bare, 1, 2 * 0.1);
-    assert_rate(bare, 3, 2 * pow(0.1, 3));
+    assert_lr(bare, 1, 2 * 0.1);
+    assert_lr(bare, 3, 2 * pow(0.1, 3));
 }
 
 /* Epochs of 10 updates: warm-up over 4 of them, cut after 6 and 8 (the shape of the ImageNet recipe). */
@@ -267,17 +267,17 @@ static void milestones_cut_and_intervals_rise_by_epochs(void **unused) {
                                     .milestones = {60, 80}};
     static const double expected[] = {0.25, 0.4375, 0.625, 0.8125, 1, 1, 0.1, 0.1, 0.01, 0.01};
     for (int epoch = 0; epoch < 10; epoch++) {
-        assert_rate(epochs, 10 * epoch + 1, 2 * expected[epoch]);
-        assert_rate(epochs, 10 * epoch + 10, 2 * expected[epoch]);
+        assert_lr(epochs, 10 * epoch + 1, 2 * expected[epoch]);
+        assert_lr(epochs, 10 * epoch + 10, 2 * expected[epoch]);
     }
     const cgp_lr_schedule endless = {.warmup = INT64_MAX, .warmup_interval = 1};
-    assert_true(rate_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
+    assert_true(lr_at(endless, 5) < 1e-15); /* its last stair is beyond all numbers */
     const cgp_lr_schedule line = {.warmup = 4, .start = 0.5};
-    assert_rate(line, 1, 2 * 0.625);
-    assert_rate(line, 4, 2);
+    assert_lr(line, 1, 2 * 0.625);
+    assert_lr(line, 4, 2);
 }
 
-static void an_update_gets_the_rate_and_corrections_of_its_number(void **unused) {
+static void an_update_gets_the_lr_and_corrections_of_its_number(void **unused) {
     (void)unused;
     static const cgp__update_rule rules[] = {CGP__UPDATE_SGD, CGP__UPDATE_ADAMW,
                                              CGP__UPDATE_ADAM, CGP__UPDATE_RMSPROP};
@@ -307,11 +307,11 @@ int main(void) {
         cmocka_unit_test(a_wrong_constant_is_named_with_its_range),
         cmocka_unit_test(nan_is_refused_everywhere),
         cmocka_unit_test(a_wrong_schedule_is_refused),
-        cmocka_unit_test(the_rate_warms_up_in_a_line),
-        cmocka_unit_test(cosine_ends_at_the_min_rate_and_stays),
+        cmocka_unit_test(the_lr_warms_up_in_a_line),
+        cmocka_unit_test(cosine_ends_at_the_lowest_lr_and_stays),
         cmocka_unit_test(steps_fall_at_whole_intervals),
         cmocka_unit_test(milestones_cut_and_intervals_rise_by_epochs),
-        cmocka_unit_test(an_update_gets_the_rate_and_corrections_of_its_number),
+        cmocka_unit_test(an_update_gets_the_lr_and_corrections_of_its_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

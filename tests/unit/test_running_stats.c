@@ -19,7 +19,7 @@ typedef struct step {
     double x[ROWS][CHANNELS]; /* all rows */
 } step;
 
-/* What a layer keeps, and a step collects. */
+/* The state of a layer, and the accumulator of a step. */
 typedef struct layer {
     cgp__kernel_spec spec;
     float mean[CHANNELS], variance[CHANNELS];

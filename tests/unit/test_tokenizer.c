@@ -9,7 +9,7 @@
 
 #include <cgpipe/tokenizer.h>
 
-#define VOCABULARY TEST_DATA "/tokenizer/vocab.json"
+#define VOCAB TEST_DATA "/tokenizer/vocab.json"
 #define MERGES TEST_DATA "/tokenizer/merges.txt"
 
 static cgp_tokenizer *reference;
@@ -17,7 +17,7 @@ static json_t *strings; /* [[text, [id ..]] ..] */
 
 static int set_up(void **state) {
     json_error_t error;
-    assert_ok(cgp_tokenizer_create(&reference, VOCABULARY, MERGES));
+    assert_ok(cgp_tokenizer_create(&reference, VOCAB, MERGES));
     json_t *root = json_load_file(TEST_DATA "/tokenizer/strings.json", JSON_ALLOW_NUL, &error);
     strings = json_incref(json_object_get(root, "strings"));
     json_decref(root);
@@ -443,13 +443,13 @@ static void merges_that_are_no_text_are_refused(void **state) {
     static char line[5000];
     cgp_tokenizer *t = NULL;
     test_write_file(path, "#version: 0.2\na\0b\n", 18);
-    assert_status(cgp_tokenizer_create(&t, VOCABULARY, path), CGP_EFORMAT);
+    assert_status(cgp_tokenizer_create(&t, VOCAB, path), CGP_EFORMAT);
     assert_message("merges.txt: line 2: expected two tokens, got a zero byte");
     memset(line, 'a', sizeof line);
     test_write_file(path, line, sizeof line);
-    assert_status(cgp_tokenizer_create(&t, VOCABULARY, path), CGP_EFORMAT);
+    assert_status(cgp_tokenizer_create(&t, VOCAB, path), CGP_EFORMAT);
     assert_message("merges.txt: line 1: expected at most 4095 bytes, got more");
-    assert_status(cgp_tokenizer_create(&t, VOCABULARY, "/nowhere/merges.txt"), CGP_EIO);
+    assert_status(cgp_tokenizer_create(&t, VOCAB, "/nowhere/merges.txt"), CGP_EIO);
     assert_message("/nowhere/merges.txt: no such file");
     assert_status(cgp_tokenizer_create(&t, test_directory, MERGES), CGP_EIO);
     assert_message("is a directory, expected a vocabulary (vocab.json)");
