@@ -30,10 +30,10 @@ PROGRAM = BUILD / "cgpipe"
 PYTHON = "/usr/bin/python3"  # Debian's, which has Debian's PyTorch
 SPEED = "samples_per_second"
 
-# The seed experiment's GPT-2, and one so small that an interpreter would show.
-SEED = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
+# The GPT-2 benchmark's model, and one so small that an interpreter would show.
+GPT2 = {"layers": 12, "width": 768, "heads": 12, "vocab": 3000, "seq": 128, "batch": 8, "steps": 5}
 SMALL = {"layers": 4, "width": 128, "heads": 4, "vocab": 256, "seq": 64, "batch": 64, "steps": 20}
-for sizes in (SEED, SMALL):
+for sizes in (GPT2, SMALL):
     sizes.update({"width": 16, "heads": 2, "vocab": 50, "seq": 8} if os.environ.get("TINY") else {})
     sizes.update({"steps": int(os.environ["STEPS"])} if os.environ.get("STEPS") else {})
 
@@ -42,7 +42,7 @@ def options_of(options):
     return [word for key, value in options.items() for word in ("--" + key.replace("_", "-"), str(value))]
 
 
-def model_text(sizes):
+def model_spec(sizes):
     return "gpt2:" + ",".join(f"{key}={sizes[key]}" for key in ("layers", "width", "heads", "vocab", "seq"))
 
 
@@ -52,11 +52,11 @@ def training_options(sizes, options):
 
 def ours(sizes, **options):
     """The command of a case of ours; options as cgpipe has them, `_` for `-`."""
-    return [PROGRAM, "bench", "gpt2", "--model", model_text(sizes), "--json", "-", *training_options(sizes, options)]
+    return [PROGRAM, "bench", "gpt2", "--model", model_spec(sizes), "--json", "-", *training_options(sizes, options)]
 
 
 def plan(sizes, **options):
-    return [PROGRAM, "plan", model_text(sizes), "--json", "-", *training_options(sizes, options)]
+    return [PROGRAM, "plan", model_spec(sizes), "--json", "-", *training_options(sizes, options)]
 
 
 def torch(sizes, **options):

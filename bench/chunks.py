@@ -4,14 +4,14 @@
 import csv
 
 import plot
-from cases import RESULTS, SEED, SPEED, conditions, measure, ours, plan, report, run, torch
+from cases import RESULTS, GPT2, SPEED, conditions, measure, ours, plan, report, run, torch
 
 CHUNKS = (1, 2, 4, 8)
 RECOMPUTE = ("never", "except_last", "always")
 CONFIGURATIONS = {
-    "cgpipe K=1": lambda m: ours(SEED, stages=1, chunks=m),
-    "cgpipe K=2": lambda m: ours(SEED, stages=2, chunks=m, balance="8,8"),
-    "PyTorch, one thread": lambda m: torch(SEED, chunks=m),
+    "cgpipe K=1": lambda m: ours(GPT2, stages=1, chunks=m),
+    "cgpipe K=2": lambda m: ours(GPT2, stages=2, chunks=m, balance="8,8"),
+    "PyTorch, one thread": lambda m: torch(GPT2, chunks=m),
 }
 BALANCES = {1: "16", 2: "8,8"}
 
@@ -22,7 +22,7 @@ def by_chunks(name, value):
 
 def planned_mib(stages, recompute, m):
     options = {"stages": stages, "balance": BALANCES[stages], "recompute": recompute, "chunks": m}
-    return run(plan(SEED, **options))["activation_bytes_total"] / 2**20
+    return run(plan(GPT2, **options))["activation_bytes_total"] / 2**20
 
 
 def memory_series(medians):

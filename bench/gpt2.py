@@ -1,18 +1,18 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""How fast does the seed experiment's GPT-2 train, in stages and not, and against PyTorch?"""
-from cases import SEED, answer, ours, torch
+"""How fast does the GPT-2 of the benchmark train, in stages and not, and against PyTorch?"""
+from cases import GPT2, answer, ours, torch
 
 CASES = {
-    "K=1 M=1": ours(SEED, stages=1, chunks=1),
-    "K=1 M=8": ours(SEED, stages=1, chunks=8),
-    "K=2 M=8": ours(SEED, stages=2, chunks=8, balance="8,8", recompute="never"),
-    "K=2 M=8 except_last": ours(SEED, stages=2, chunks=8, balance="8,8", recompute="except_last"),
-    "K=1 M=1 T=2": ours(SEED, stages=1, chunks=1, threads_per_device=2),
-    "PyTorch M=1": torch(SEED, chunks=1),
-    "PyTorch M=8": torch(SEED, chunks=8),
-    "PyTorch M=1 T=2": torch(SEED, chunks=1, threads=2),
-    "PyTorch K=2 M=8": torch(SEED, chunks=8, pipeline=2),
+    "K=1 M=1": ours(GPT2, stages=1, chunks=1),
+    "K=1 M=8": ours(GPT2, stages=1, chunks=8),
+    "K=2 M=8": ours(GPT2, stages=2, chunks=8, balance="8,8", recompute="never"),
+    "K=2 M=8 except_last": ours(GPT2, stages=2, chunks=8, balance="8,8", recompute="except_last"),
+    "K=1 M=1 T=2": ours(GPT2, stages=1, chunks=1, threads_per_device=2),
+    "PyTorch M=1": torch(GPT2, chunks=1),
+    "PyTorch M=8": torch(GPT2, chunks=8),
+    "PyTorch M=1 T=2": torch(GPT2, chunks=1, threads=2),
+    "PyTorch K=2 M=8": torch(GPT2, chunks=8, pipeline=2),
 }
 RATIOS = [
     ("K=1 M=1", "PyTorch M=1", "one thread each"),

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """What passes between two actions that need not wait, and from a message to the stage that waits for it?"""
-from cases import SEED, SMALL, conditions, measure, ours, report
+from cases import GPT2, SMALL, conditions, measure, ours, report
 
 KEYS = ("gap_median_seconds", "wake_median_seconds")
 CASES = {f"{name}, {schedule} M=8": ours(sizes, stages=2, chunks=8, schedule=schedule)
-         for name, sizes in (("seed", SEED), ("small", SMALL)) for schedule in ("gpipe", "1f1b", "zb-v")}
+         for name, sizes in (("seed", GPT2), ("small", SMALL)) for schedule in ("gpipe", "1f1b", "zb-v")}
 
 
 def main():

@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which share of one core's arithmetic does training use? (FLOPs of the ops, recomputation not counted.)"""
 import plot
-from cases import BUILD, RESULTS, SEED, conditions, measure, ours, report, torch
+from cases import BUILD, RESULTS, GPT2, conditions, measure, ours, report, torch
 
 CHUNKS = (1, 8)
 CASES = {"peak": [BUILD / "bench_peak"]}
 for m in CHUNKS:
-    CASES[f"cgpipe M={m}"] = ours(SEED, stages=1, chunks=m)
-    CASES[f"PyTorch M={m}"] = torch(SEED, chunks=m)
+    CASES[f"cgpipe M={m}"] = ours(GPT2, stages=1, chunks=m)
+    CASES[f"PyTorch M={m}"] = torch(GPT2, chunks=m)
 
 
 def main():

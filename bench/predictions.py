@@ -14,9 +14,9 @@ import subprocess
 import sys
 import tempfile
 
-from cases import PROGRAM, RESULTS, ROUNDS, SEED, check_needs, conditions, model_text, options_of, report, run, training_options
+from cases import PROGRAM, RESULTS, ROUNDS, GPT2, check_needs, conditions, model_spec, options_of, report, run, training_options
 
-SIZES = {**SEED, "width": min(SEED["width"], 384), "heads": min(SEED["heads"], 6), "batch": 16}
+SIZES = {**GPT2, "width": min(GPT2["width"], 384), "heads": min(GPT2["heads"], 6), "batch": 16}
 CHUNKS = (4, 8, 16)
 RUN = "run_seconds"
 
@@ -33,12 +33,12 @@ def options(schedule, chunks):
 
 
 def bench(schedule, chunks, **more):
-    return run([PROGRAM, "bench", "gpt2", "--model", model_text(SIZES), "--json", "-", *options(schedule, chunks),
+    return run([PROGRAM, "bench", "gpt2", "--model", model_spec(SIZES), "--json", "-", *options(schedule, chunks),
                 *options_of(more)])
 
 
 def predict(schedule, chunks, costs):
-    return run([PROGRAM, "plan", model_text(SIZES), "--json", "-", *options(schedule, chunks), "--costs", costs])
+    return run([PROGRAM, "plan", model_spec(SIZES), "--json", "-", *options(schedule, chunks), "--costs", costs])
 
 
 def sample(schedule, chunks, costs):
