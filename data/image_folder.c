@@ -95,7 +95,7 @@ static void mark_broken(image_folder *data, uint32_t file) {
     pthread_mutex_unlock(&data->lock);
     if (!known)
         cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
-                 cgp_message());
+                cgp_message());
 }
 
 /* Prepare file `index` of the split, or the next one that is not broken. */

@@ -166,8 +166,8 @@ static cgp_status write_costs(const cli_session *session) {
     snprintf(costs.model, sizeof costs.model, "%s", session->model_spec);
     snprintf(costs.precision, sizeof costs.precision, "%s", options->precision);
     snprintf(costs.command, sizeof costs.command,
-             "cgpipe bench %s --stages %" PRId64
-             " --schedule %s --batch %" PRId64 " --chunks %" PRId64,
+             "cgpipe bench %s --stages %" PRId64 " --schedule %s --batch %" PRId64
+             " --chunks %" PRId64,
              session->model_spec, options->stages, options->schedule, options->batch,
              options->chunks);
     costs.layer = cli_calloc((size_t)costs.layers, sizeof *costs.layer);

@@ -146,8 +146,8 @@ typedef struct cli_run_options {
     const char *run, *model, *schedule, *recompute, *precision, *weights, *prompt, *json;
     const char *validation, *optimizer, *lr_schedule, *costs, *costs_out, *recipe;
     const char *check, *compare, *svg, *trace_json, *tokenizer, *out;
-    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all,
-        help, verbose, quiet;
+    bool overwrite, resume, new_data, plain, strict, grid, plan_only, nesterov, decay_all, help,
+        verbose, quiet;
     bool deferred_batch_norm, decode, end_of_text;
     int64_t interval, stages, chunks, batch, steps, seed, threads_per_device, memory_limit;
     int64_t from_step, save_every, keep, evaluate_every, warmup, lr_step_size, epochs;

@@ -322,7 +322,7 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, b
     if (!name.text[0]) {
         CGP_TRY(open_newest(out, run, INT64_MAX, &all_read));
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s/" CGP__LATEST " leads nowhere: taking %s",
-                 run->path, (*out)->path);
+                run->path, (*out)->path);
         return CGP_OK;
     }
     char *path = cgp__format("%s/%s", run->path, name.text);

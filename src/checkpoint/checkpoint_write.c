@@ -340,7 +340,7 @@ static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
 /* The new checkpoint is saved: an old one that stays is a warning, not a failure. */
 static void warn_kept(int64_t step) {
     cgp_log(CGP_LOG_WARN, "checkpoint", "the old %s stays: %s", cgp__step_name_of(step).text,
-             cgp_message());
+            cgp_message());
 }
 
 /* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted. */

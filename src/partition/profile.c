@@ -263,9 +263,9 @@ static cgp_status time_node(void *self, const cgp_model *model,
     const cgp__node *node = &model->nodes[kernels->node];
     if (status == CGP_OK)
         cgp_log(CGP_LOG_INFO, "profile", "%s, %s: F %.3g s, I %.3g s, W %.3g s",
-                 node->op->is_loss ? "loss" : model->layers[node->layer], node->op->name,
-                 seconds[CGP__FORWARD], seconds[CGP__BACKWARD_INPUT],
-                 seconds[CGP__BACKWARD_WEIGHT]);
+                node->op->is_loss ? "loss" : model->layers[node->layer], node->op->name,
+                seconds[CGP__FORWARD], seconds[CGP__BACKWARD_INPUT],
+                seconds[CGP__BACKWARD_WEIGHT]);
     return status;
 }
 

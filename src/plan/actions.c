@@ -41,9 +41,9 @@ static cgp_status use_table(cgp_plan *plan, const cgp_plan_options *o) {
                         table->name);
     if (!cgp__schedule_ascends(table))
         cgp_log(CGP_LOG_WARN, "plan",
-                 "schedule %s does not run the micro-batches of each stage in ascending order: "
-                 "its results equal those of others up to rounding only",
-                 table->name);
+                "schedule %s does not run the micro-batches of each stage in ascending order: "
+                "its results equal those of others up to rounding only",
+                table->name);
     plan->splits = cgp__has_kind(table, CGP_ACTION_I);
     plan->recomputes = plan->recomputes || cgp__has_kind(table, CGP_ACTION_R);
     return cgp__schedule_part(&plan->table, table, plan->chunks);

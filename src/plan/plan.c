@@ -83,8 +83,8 @@ static void split_batch(cgp_plan *plan, const cgp_plan_options *o) {
     plan->chunks = (int)((o->batch + plan->microbatch - 1) / plan->microbatch);
     if (plan->chunks < o->chunks)
         cgp_log(CGP_LOG_WARN, "plan",
-                 "%lld samples give %d micro-batches of %lld, not the requested %d",
-                 (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
+                "%lld samples give %d micro-batches of %lld, not the requested %d",
+                (long long)o->batch, plan->chunks, (long long)plan->microbatch, o->chunks);
 }
 
 /* Sums of bytes are 64-bit integers; nothing that fits a machine comes near their end. */

@@ -49,8 +49,8 @@ static cgp_status start(cgp__device *device, int core) {
     omp_set_num_threads(device->threads);
     if (omp_get_proc_bind() != OMP_PROC_BIND_FALSE)
         cgp_log(CGP_LOG_WARN, "cpu",
-                 "OpenMP binds every device to the same core, which halves the speed "
-                 "(unset OMP_PROC_BIND and OMP_PLACES)");
+                "OpenMP binds every device to the same core, which halves the speed "
+                "(unset OMP_PROC_BIND and OMP_PLACES)");
     return CGP_OK;
 }
 
@@ -73,7 +73,7 @@ cgp_status cgp__cpu_device_create(cgp__device **out, int threads, int core) {
         return status;
     }
     cgp_log(CGP_LOG_INFO, "cpu", "device of %d threads, core %d, kernels for x86-64-%s",
-             threads, core, device->kernels->isa);
+            threads, core, device->kernels->isa);
     *out = device;
     return CGP_OK;
 }

@@ -52,7 +52,7 @@ static void request_tiles(void) {
     if (!has_v4() || !has_tile_instructions()) return;
     tiles_granted = syscall(SYS_arch_prctl, REQUEST_STATE, TILE_DATA) == 0;
     cgp_log(CGP_LOG_INFO, "cpu", "AMX, for GEMM in bf16: %s",
-             tiles_granted ? "granted" : "refused by the system");
+            tiles_granted ? "granted" : "refused by the system");
 }
 
 static bool has_tiles(void) {

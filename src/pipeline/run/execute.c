@@ -49,7 +49,8 @@ static void *at(const execution *s, cgp__location place) {
 /* Addresses of later calls' operands. */
 static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetch *prefetch) {
     for (int i = 0; i < call->n_prefetch; i++)
-        prefetch[i] = (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
+        prefetch[i] =
+            (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
     return call->n_prefetch;
 }
 

@@ -75,15 +75,15 @@ static cgp_status add_fault(cgp__executor *executor, const char *text) {
     char action[32];
     if (!read_fault(text, &fault)) {
         cgp_log(CGP_LOG_WARN, "pipeline",
-                 "CGP_FAULT: %s is not understood and does nothing (expected fail:1F3, "
-                 "stall:2B5, delay:2B5:0.8 or delay:5)",
-                 text);
+                "CGP_FAULT: %s is not understood and does nothing (expected fail:1F3, "
+                "stall:2B5, delay:2B5:0.8 or delay:5)",
+                text);
         return CGP_OK;
     }
     const bool all = fault.effect == DELAY_ALL;
     cgp_log(CGP_LOG_WARN, "pipeline", "CGP_FAULT: %s: %s %s", text,
-             all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
-             effects[fault.effect]);
+            all ? "this fault" : cgp_action_text(&fault.action, action, sizeof action),
+            effects[fault.effect]);
     if (!cgp__grow(&executor->faults, &executor->faults_capacity, executor->n_faults + 1,
                    sizeof *executor->faults))
         return cgp__no_memory("faults", sizeof *executor->faults);

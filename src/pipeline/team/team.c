@@ -205,9 +205,9 @@ bool cgp__team_release(cgp__team *team) {
     pthread_mutex_unlock(&team->lock);
     if (stuck > 0)
         cgp_log(CGP_LOG_WARN, "pipeline",
-                 "%d of %d workers hang and are left behind with what they may still touch "
-                 "(memory of %s included)",
-                 stuck, team->n, team->stuck_shares_memory ? "all devices" : "their devices");
+                "%d of %d workers hang and are left behind with what they may still touch "
+                "(memory of %s included)",
+                stuck, team->n, team->stuck_shares_memory ? "all devices" : "their devices");
     return stuck == 0;
 }
 

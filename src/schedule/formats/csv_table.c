@@ -126,7 +126,7 @@ static cgp_status translate_letters(cgp__csv *r) {
     free(weights);
     if (status == CGP_OK && r->older)
         cgp_log(CGP_LOG_INFO, "schedule", "%s: older letters: B is read as I, BW as B",
-                 r->name);
+                r->name);
     return status;
 }
 
