@@ -107,8 +107,8 @@ typedef enum cgp_log_level {
 /** Set the log level of the process. Default CGP_LOG_WARN, or the environment variable CGP_LOG. Threads: any. */
 CGP_API void cgp_log_set_level(cgp_log_level level);
 
-/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that is set; a warning says so. The library
- *  writes nowhere else. @param[in] module In brackets, as "data". Borrowed. Threads: any. */
+/** Write one line to standard error, "cgpipe: [module] text", if the level is at most the one that is set; a warning says so.
+ *  The library writes nowhere else. @param[in] module In brackets, as "data". Borrowed. Threads: any. */
 CGP_API void cgp_log(cgp_log_level level, const char *module, const char *format, ...)
     CGP_PRINTF(3, 4);
 
