@@ -102,7 +102,8 @@ check "SIGTERM while sampling: exit code 130" exits 130
 check "SIGTERM while sampling: not to its end" test "$(wc -c <"$out")" -lt 1000000
 check "SIGTERM while sampling: told" has "cgpipe: SIGTERM: stopped after step 2 of 2, which is saved" "$err"
 
-start evaluating --steps 2 --validation 0.5 --save-every 0
+# A model so large that the evaluation takes many times as long as the wait above looks away.
+words=${words/layers=2,width=64,heads=2/layers=4,width=192,heads=4} start evaluating --steps 2 --validation 0.5 --save-every 0
 until_has 'step 2/2' "$out"
 kill -TERM "$process"
 finished
