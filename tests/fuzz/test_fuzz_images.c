@@ -5,11 +5,7 @@
  * As a test it drives itself: files of all kinds, mutated from a seed that is printed. With
  * CGP_LIBFUZZER it is a target of libFuzzer, for the decoders:
  *
- *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *         -Itests/support tests/fuzz/test_fuzz_images.c \
- *         $(find src/data src/base src/tensor -name "*.c") -lcmocka -lcrypto -ljpeg -lpng -lm \
- *         -lpthread -o fuzz
- *     ./fuzz -max_len=4096
+ *     make fuzz READERS=images
  */
 #include "fuzz.h"
 #include "pictures.h"

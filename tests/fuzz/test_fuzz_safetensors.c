@@ -5,11 +5,7 @@
  * As a test it drives itself: valid files, mutated 20000 times from a seed that is printed.
  * With CGP_LIBFUZZER it is a target of libFuzzer, whose scratch file stays in /tmp:
  *
- *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *         -Itests/support tests/fuzz/test_fuzz_safetensors.c \
- *         $(find src/checkpoint src/base src/tensor -name "*.c") \
- *         -lcmocka -ljansson -lcrypto -lm -o fuzz
- *     ./fuzz -max_len=4096
+ *     make fuzz READERS=safetensors
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* memmem */

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* test_fuzz_schedule.c -- schedules as CSV against damage: what is refused is told with a place or a
+/* test_fuzz_schedule.c -- schedules as CSV against damage: a refusal names a place or a
  * rule, what is accepted says the same when it is written and read again, the checker's verdict is
  * that of the simulator, and nothing crashes.
  *
  * As a test it drives itself: schedules as text, mutated 20000 times from a seed that is printed.
- * With CGP_LIBFUZZER it is a target of libFuzzer (make fuzz):
+ * With CGP_LIBFUZZER it is a target of libFuzzer:
  *
- *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *         -Itests/support tests/fuzz/test_fuzz_schedule.c \
- *         $(find src/schedule src/trace src/base -name "*.c") -lcmocka -ljansson -lcrypto -lm -o fuzz
- *     ./fuzz -max_len=4096
+ *     make fuzz READERS=schedule
  */
 #include "fuzz.h"
 

@@ -5,11 +5,7 @@
  * As a test it drives itself: two files, mutated 4000 times from a seed that is printed. With
  * CGP_LIBFUZZER it is a target of libFuzzer, whose scratch files stay in /tmp:
  *
- *     clang -g -O1 -DCGP_LIBFUZZER -fsanitize=fuzzer,address,undefined -Iinclude -Isrc \
- *         -Itests/support tests/fuzz/test_fuzz_tokens.c \
- *         $(find src/data src/base src/tensor -name "*.c") -lcmocka -ljansson -lcrypto -ljpeg -lpng \
- *         -lpcre2-8 -lm -lpthread -o fuzz
- *     ./fuzz -max_len=4096
+ *     make fuzz READERS=tokens
  */
 #include "fuzz.h"
 
