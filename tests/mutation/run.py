@@ -91,6 +91,10 @@ def main():
         sys.exit(f"run.py: {', '.join(sorted(unknown))}: no such mutation in mutations.toml")
     wanted = [m for m in mutations if len(sys.argv) == 2 or m["name"] in sys.argv[2:]]
     copy_sources(copy)
+    for m in mutations: # an earlier run may have left the object of a mutated file
+        place, _ = find(copy, m["find"])
+        if place:
+            place[0].touch()
     build = Build(copy)
     passes, failed = {}, 0
     for m in wanted:
