@@ -24,7 +24,7 @@
 #ifndef CGPIPE_MODEL_H
 #define CGPIPE_MODEL_H
 
-#include <cgpipe/tensor.h>
+#include <cgpipe/op.h>
 
 #ifdef __cplusplus
 extern "C" {
@@ -36,20 +36,6 @@ typedef struct cgp_model cgp_model;
 typedef struct cgp_value {
     int id;
 } cgp_value;
-
-/** Parameter initialization. */
-typedef enum cgp_init_kind {
-    CGP_INIT_ZERO,
-    CGP_INIT_ONE,
-    CGP_INIT_NORMAL,
-    CGP_INIT_UNIFORM
-} cgp_init_kind;
-
-typedef struct cgp_init {
-    cgp_init_kind kind;
-    /** NORMAL: standard deviation. UNIFORM: in [-scale, scale). >= 0 and finite for every kind. */
-    double scale;
-} cgp_init;
 
 /** Create an empty model. @param[out] out Owned, see cgp_model_destroy(). @param[in] name Copied. @retval CGP_ENOMEM */
 CGP_API CGP_MUST_CHECK cgp_status cgp_model_create(cgp_model **out, const char *name);

@@ -15,14 +15,12 @@
  *   ADD            [n,R,C]          [n,R,C]        [n,R,C]  -                       -
  *   LINEAR         [n,R,in]         -              [n,R,C]  -                       weight, bias
  *   LAYER_NORM     [n,R,C]          -              [n,R,C]  mean [n,R], rstd [n,R]  weight, bias [C]
- *   GELU           [n,R,C]          -              [n,R,C]  -                       -
- *   GELU_TANH      [n,R,C]          -              [n,R,C]  -                       -
+ *   elementwise    [n,R,C]          -              [n,R,C]  -                       -
  *   ATTENTION      qkv [n,R,3C]     -              [n,R,C]  lse [n,heads,R]         -
  *   DROPOUT        [n,R,C]          -              [n,R,C]  -                       -
  *   CROSS_ENTROPY  logits [n,R,in]  targets [n,R]  -        lse [n,R]               -
  *   ARGMAX         [n,R,in]         -              [n,R]    -                       -
  *   BCE            logits [n,R,C]   targets, same  -        -                       -
- *   RELU           [n,R,C]          -              [n,R,C]  -                       -
  *   DROPOUT2D      [n,R,C]          -              [n,R,C]  -                       -
  *   FLATTEN        [n,R,C]          -              [n,R,C]  -                       -
  *   CONV2D         [n,H,W,in]       -              [n,R,C]  -                       weight, bias
@@ -33,7 +31,7 @@
  *   CONCAT         [n,R,parts[0]]   .. x[3]        [n,R,C]  -                       -
  *   BATCH_NORM     [n,R,C]          -              [n,R,C]  mean [C], rstd [C]      weight, bias [C]
  *   INSTANCE_NORM  [n,R,C]          -              [n,R,C]  mean, rstd [n,C]        -
- *   CUSTOM         as in cgpipe/ext/op.h
+ *   CUSTOM         as in cgpipe/op.h
  *
  * in is the vocabulary of EMBEDDING, the classes of CROSS_ENTROPY. LINEAR's weight is [C,in], or [in,C] if transposed; its bias
  * is [C], if has_bias. GELU is the erf form, GELU_TANH the one with tanh;
@@ -58,56 +56,64 @@
 #ifndef CGP_SRC_BACKEND_H
 #define CGP_SRC_BACKEND_H
 
-#include <cgpipe/tensor.h>
+#include <cgpipe/op.h>
 
 #include "base/base.h"
 
+/* The built-in ops, X(KIND, name): CGP__OP_KIND; its description is cgp__op_name (op/), its kernels are cgp__ref_name and
+ * cgp__cpu_name. The first list has the elementwise ops of one input, whose backward reads either x or y. */
+#define CGP__ELEMENTWISE_OPS(X)                                                                \
+    X(GELU, gelu)                                                                              \
+    X(GELU_TANH, gelu_tanh)                                                                    \
+    X(RELU, relu)
+
+#define CGP__OPS(X)                                                                            \
+    CGP__ELEMENTWISE_OPS(X)                                                                    \
+    X(EMBEDDING, embedding)                                                                    \
+    X(POSITION, position)                                                                      \
+    X(ADD, add)                                                                                \
+    X(LINEAR, linear)                                                                          \
+    X(LAYER_NORM, layer_norm)                                                                  \
+    X(ATTENTION, attention)                                                                    \
+    X(DROPOUT, dropout)                                                                        \
+    X(CROSS_ENTROPY, cross_entropy)                                                            \
+    X(ARGMAX, argmax)                                                                          \
+    X(BCE_WITH_LOGITS, bce_with_logits)                                                        \
+    X(DROPOUT2D, dropout2d)                                                                    \
+    X(FLATTEN, flatten)                                                                        \
+    X(CONV2D, conv2d)                                                                          \
+    X(MAX_POOL, max_pool)                                                                      \
+    X(AVERAGE_POOL, average_pool)                                                              \
+    X(UPSAMPLE, upsample)                                                                      \
+    X(PAD, pad)                                                                                \
+    X(CONCAT, concat)                                                                          \
+    X(BATCH_NORM, batch_norm)                                                                  \
+    X(INSTANCE_NORM, instance_norm)
+
+#define CGP__OP_ENUM(kind, name) CGP__OP_##kind,
 typedef enum cgp__op_kind {
-    CGP__OP_EMBEDDING,
-    CGP__OP_POSITION,
-    CGP__OP_ADD,
-    CGP__OP_LINEAR,
-    CGP__OP_LAYER_NORM,
-    CGP__OP_GELU,
-    CGP__OP_GELU_TANH,
-    CGP__OP_ATTENTION,
-    CGP__OP_DROPOUT,
-    CGP__OP_CROSS_ENTROPY,
-    CGP__OP_ARGMAX,
-    CGP__OP_BCE,
-    CGP__OP_RELU,
-    CGP__OP_DROPOUT2D,
-    CGP__OP_FLATTEN,
-    CGP__OP_CONV2D,
-    CGP__OP_MAX_POOL,
-    CGP__OP_AVERAGE_POOL,
-    CGP__OP_UPSAMPLE,
-    CGP__OP_PAD,
-    CGP__OP_CONCAT,
-    CGP__OP_BATCH_NORM,
-    CGP__OP_INSTANCE_NORM,
-    CGP__OP_KINDS,
-    CGP__OP_CUSTOM = CGP__OP_KINDS /* see cgp__custom */
+    CGP__OPS(CGP__OP_ENUM) CGP__OP_KINDS,
+    CGP__OP_CUSTOM = CGP__OP_KINDS /* a user's: custom.h */
 } cgp__op_kind;
 
-typedef enum cgp__direction {
-    CGP__FORWARD,
-    CGP__BACKWARD_INPUT,  /* dx; norms also their dparam */
-    CGP__BACKWARD_WEIGHT, /* dparam */
-    CGP__DIRECTIONS
-} cgp__direction;
+enum { CGP__DIRECTIONS = CGP_OP_BACKWARD_WEIGHT + 1 };
 
-#define CGP__MAX_INPUTS 4
-#define CGP__MAX_SAVED 4
-#define CGP__MAX_PARAMS 4
-#define CGP__MAX_STATE 4
+/* Operands of forward that a direction of backward reads: bit k of x, of saved; y. */
+typedef struct cgp__op_needs {
+    uint32_t x, saved;
+    bool y;
+} cgp__op_needs;
 
-typedef struct cgp__custom cgp__custom;
+static inline cgp__op_needs cgp__op_needs_of(const cgp_op *op, cgp_op_direction direction) {
+    if (direction == CGP_OP_BACKWARD_INPUT)
+        return (cgp__op_needs){op->input_needs_x, op->input_needs_saved, op->input_needs_y};
+    return (cgp__op_needs){op->weight_needs_x, op->weight_needs_saved, op->weight_needs_y};
+}
 
 /* Sizes of an op for one sample, and its constants. Unused fields are zero, so that equal attributes are equal bytes. */
 typedef struct cgp__op_attributes {
     /* CUSTOM: one use of it in a model. */
-    const cgp__custom *custom;
+    const cgp_op_node *custom;
     /* Of one sample: the product of all dimensions but the last. */
     int64_t rows;
     /* Width of a row before and after; vocabulary or classes as listed above. */
@@ -116,7 +122,7 @@ typedef struct cgp__op_attributes {
     /* CROSS_ENTROPY: the target of rows that do not count. */
     int64_t ignore;
     /* CONCAT: width of each input, 0 behind the last one. */
-    int64_t parts[CGP__MAX_INPUTS];
+    int64_t parts[CGP_OP_MAX_INPUTS];
     /* DROPOUT, DROPOUT2D, ATTENTION: probability that an element is set to zero, 0 <= p < 1. */
     float p;
     /* Norms. */
@@ -139,7 +145,7 @@ typedef struct cgp__op_attributes {
 
 typedef struct cgp__kernel_spec {
     cgp__op_kind op;
-    cgp__direction direction;
+    cgp_op_direction direction;
     cgp__op_attributes attributes;
     /* Samples. */
     int64_t n;
@@ -165,18 +171,18 @@ typedef struct cgp__prefetch {
 
 /* The operands of one run. Those that a direction does not read or write may be NULL, and so may a dx[k] that is not wanted. */
 typedef struct cgp__kernel_args {
-    const void *x[CGP__MAX_INPUTS];
+    const void *x[CGP_OP_MAX_INPUTS];
     /* Written by forward, read by backward. */
     void *y;
-    float *saved[CGP__MAX_SAVED];
+    float *saved[CGP_OP_MAX_SAVED];
     /* As the op's table lists it. */
-    void *state[CGP__MAX_STATE];
+    void *state[CGP_OP_MAX_STATE];
     /* Collects the step's changes to the state; NULL: none. */
     void *accumulator;
-    const float *param[CGP__MAX_PARAMS];
+    const float *param[CGP_OP_MAX_PARAMETERS];
     const void *dy;
-    void *dx[CGP__MAX_INPUTS];
-    float *dparam[CGP__MAX_PARAMS];
+    void *dx[CGP_OP_MAX_INPUTS];
+    float *dparam[CGP_OP_MAX_PARAMETERS];
     /* As many bytes as the backend's workspace() returned. */
     void *workspace;
     /* dparam, or the accumulator, is overwritten; otherwise added to. */
@@ -214,26 +220,6 @@ typedef struct cgp__kernel cgp__kernel;
 
 /* Items begin .. end - 1 of a parallel_for, begin a multiple of its block; `thread` is 0 for the owner. */
 typedef void cgp__range(const void *work, int64_t begin, int64_t end, int thread);
-
-/* A device in host memory, for custom ops. */
-typedef struct cgp__custom_host {
-    cgp__device *device;
-    int threads;
-    void (*parallel_for)(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
-                         const void *work);
-    /* As in cgp__backend. */
-    void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
-                    const void *from, int64_t n);
-    void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
-} cgp__custom_host;
-
-/* One use of a custom op (op/custom/custom.c), as backends with host memory run it. */
-struct cgp__custom {
-    int64_t (*workspace)(const cgp__kernel_spec *spec, int threads);
-    cgp_status (*run)(const cgp__custom_host *host, const cgp__kernel_spec *spec,
-                      const cgp__kernel_args *args);
-    void (*commit)(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
-};
 
 typedef enum cgp__update_rule {
     CGP__UPDATE_SGD,
@@ -315,6 +301,11 @@ typedef struct cgp__backend {
 
 extern const cgp__backend cgp__backend_ref;
 extern const cgp__backend cgp__backend_cpu;
+
+/* The spec is of one of CGP__OPS, a direction, and 1 or more samples and rows. @retval CGP_EINVAL "BACKEND: expects ..." */
+cgp_status cgp__kernel_check(const char *backend, const cgp__kernel_spec *spec);
+/* CGP_EINVAL: the op of a checked spec has no kernel in its direction. */
+cgp_status cgp__kernel_missing(const char *backend, const cgp__kernel_spec *spec);
 
 /* The backend of a device name ("cpu", "ref"). @retval CGP_EINVAL with the nearest name. */
 cgp_status cgp__backend_find(const char *name, const cgp__backend **out);

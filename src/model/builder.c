@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* builder.c -- adds values, nodes and layers to a graph. The first error sticks (see cgpipe/model.h). */
 #include "model/builder.h"
-#include "op/custom/custom.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -43,9 +42,9 @@ void cgp_model_destroy(cgp_model *model) {
         free(model->layers[i]);
     for (int i = 0; i < model->n_inputs; i++)
         free(model->inputs[i]);
-    for (int i = 0; i < model->n_custom; i++)
-        free(model->custom[i]);
-    free(model->custom);
+    for (int i = 0; i < model->n_attributes; i++)
+        free(model->attributes[i]);
+    free(model->attributes);
     for (int i = 0; i < model->n_ties; i++)
         free(model->ties[i].name);
     free(model->ties);
@@ -174,7 +173,7 @@ void cgp_model_layer(cgp_model *model, const char *name) {
     if (model->layers[n]) model->n_layers = n + 1;
 }
 
-static cgp_value new_value(cgp_model *model, const cgp__type *type, int node, int input) {
+static cgp_value new_value(cgp_model *model, const cgp_op_type *type, int node, int input) {
     const int n = model->n_values;
     if (!grow_or_stick(model, &model->values, &model->values_capacity, n + 1,
                        sizeof *model->values))
@@ -223,7 +222,7 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
         !grow_or_stick(model, &model->input_values, &model->input_values_capacity, n + 1,
                        sizeof *model->input_values))
         return cgp__no_value;
-    const cgp__type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
+    const cgp_op_type type = {.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
     model->inputs[n] = strdup_or_stick(model, name);
     if (!model->inputs[n]) return cgp__no_value;
     model->n_inputs = n + 1; /* the model frees the name */
@@ -235,7 +234,7 @@ cgp_value cgp_model_input(cgp_model *model, const char *name, cgp_dtype dtype, i
 
 /* Use a tied parameter, if its shape is the one that the op needs. */
 static bool tie_param(cgp_model *model, cgp__node *node, int k,
-                      const cgp__op_parameter *inferred, cgp__tie *tie) {
+                      const cgp_op_parameter *inferred, cgp__tie *tie) {
     const cgp__parameter *param = &model->params[tie->parameter];
     char expected[128], got[128];
     node->params[k] = tie->parameter;
@@ -244,10 +243,10 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k,
         return true;
     }
     if (tie->used)
-        cgp__builder_stick(model, CGP_EINVAL, node->op->name, "parameter %s exists already",
+        cgp__builder_stick(model, CGP_EINVAL, node->use.op->name, "parameter %s exists already",
                            tie->name);
     else
-        cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+        cgp__builder_stick(model, CGP_EINVAL, node->use.op->name,
                            "parameter %s: expected shape %s, got %s of %s, which it is tied to",
                            tie->name,
                            cgp_shape_text(&inferred->shape, expected, sizeof expected),
@@ -257,17 +256,19 @@ static bool tie_param(cgp_model *model, cgp__node *node, int k,
 
 /* Make a parameter. @param name Taken. */
 static bool new_param(cgp_model *model, cgp__node *node, int k,
-                      const cgp__op_parameter *inferred, char *name, cgp_init init) {
+                      const cgp_op_parameter *inferred, char *name) {
     const int n = model->n_params;
     if (find_name(model, CGP__NAMES_PARAMETER, name) >= 0 ||
         find_name(model, CGP__NAMES_STATE, name) >= 0)
-        cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+        cgp__builder_stick(model, CGP_EINVAL, node->use.op->name,
                            "parameter %s exists already (cgp_model_tie ties two)", name);
     else if (grow_or_stick(model, &model->params, &model->params_capacity, n + 1,
                            sizeof *model->params) &&
              add_name(model, CGP__NAMES_PARAMETER, n, name)) {
-        model->params[n] = (cgp__parameter){
-            .name = name, .shape = inferred->shape, .init = init, .decays = inferred->decays};
+        model->params[n] = (cgp__parameter){.name = name,
+                                            .shape = inferred->shape,
+                                            .init = inferred->init,
+                                            .decays = inferred->decays};
         model->n_params = n + 1;
         node->params[k] = n;
         return true;
@@ -277,17 +278,16 @@ static bool new_param(cgp_model *model, cgp__node *node, int k,
 }
 
 /* Find or make the parameters of a node: `<name>.<suffix>`, each name once in the model. */
-static bool add_params(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
-                       const char *name, const cgp_init *inits) {
-    for (int k = 0; k < inferred->n_params; k++) {
-        const cgp__op_parameter *param = &inferred->params[k];
+static bool add_params(cgp_model *model, cgp__node *node, const char *name) {
+    for (int k = 0; k < node->use.shapes.n_parameters; k++) {
+        const cgp_op_parameter *param = &node->use.shapes.parameters[k];
         char *full = cgp__format("%s.%s", name, param->suffix);
         if (!full) {
-            cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
+            cgp__builder_stick(model, CGP_ENOMEM, node->use.op->name, "out of memory (a name)");
             return false;
         }
         const int tie = find_name(model, CGP__NAMES_TIE, full);
-        if (tie < 0 && !new_param(model, node, k, param, full, inits[k])) return false;
+        if (tie < 0 && !new_param(model, node, k, param, full)) return false;
         if (tie < 0) continue;
         free(full);
         if (!tie_param(model, node, k, param, &model->ties[tie])) return false;
@@ -326,26 +326,25 @@ void cgp_model_tie(cgp_model *model, const char *name, const char *existing) {
 }
 
 /* List the states of a node: `<name>.<suffix>`. */
-static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *inferred,
-                       const char *name) {
+static bool add_states(cgp_model *model, cgp__node *node, const char *name) {
+    const cgp_op_shapes *shapes = &node->use.shapes;
     node->first_state = model->n_states;
-    node->n_state = inferred->n_state;
-    for (int k = 0; k < inferred->n_state; k++) {
+    for (int k = 0; k < shapes->n_state; k++) {
         if (!grow_or_stick(model, &model->states, &model->states_capacity, model->n_states + 1,
                            sizeof *model->states))
             return false;
         cgp__state *state = &model->states[model->n_states];
-        state->info = inferred->state[k];
-        state->name = cgp__format("%s.%s", name, inferred->state[k].suffix);
+        state->info = shapes->state[k];
+        state->name = cgp__format("%s.%s", name, shapes->state[k].suffix);
         if (!state->name) {
-            cgp__builder_stick(model, CGP_ENOMEM, node->op->name, "out of memory (a name)");
+            cgp__builder_stick(model, CGP_ENOMEM, node->use.op->name, "out of memory (a name)");
             return false;
         }
         model->n_states++; /* the model frees the name */
         if (find_name(model, CGP__NAMES_PARAMETER, state->name) >= 0 ||
             find_name(model, CGP__NAMES_TIE, state->name) >= 0 ||
             find_name(model, CGP__NAMES_STATE, state->name) >= 0) {
-            cgp__builder_stick(model, CGP_EINVAL, node->op->name, "state %s exists already",
+            cgp__builder_stick(model, CGP_EINVAL, node->use.op->name, "state %s exists already",
                                state->name);
             return false;
         }
@@ -355,88 +354,104 @@ static bool add_states(cgp_model *model, cgp__node *node, const cgp__inferred *i
 }
 
 /* Set inputs and their types; return false if one is not a value of this model. */
-static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x,
-                        cgp__type *types) {
+static bool take_inputs(cgp_model *model, cgp__node *node, const cgp_value *x) {
     for (int k = 0; k < node->n_inputs; k++) {
         if (x[k].id < 0 || x[k].id >= model->n_values) {
-            cgp__builder_stick(model, CGP_EINVAL, node->op->name,
+            cgp__builder_stick(model, CGP_EINVAL, node->use.op->name,
                                "input %d is not a value of this model", k);
             return false;
         }
         node->inputs[k] = x[k].id;
-        types[k] = model->values[x[k].id].type;
+        node->use.inputs[k] = model->values[x[k].id].type;
     }
     return true;
 }
 
-cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
-                           const char *name, const cgp__attributes *attributes,
-                           const cgp_init *inits) {
-    return cgp__builder_add_op(model, cgp__op_find(kind), x, name, attributes, inits);
+/* Give a node its own copy of its attributes. */
+static bool take_attributes(cgp_model *model, cgp__node *node, const void *attributes,
+                            size_t bytes) {
+    if (bytes == 0) return true;
+    if (!grow_or_stick(model, &model->attributes, &model->attributes_capacity,
+                       model->n_attributes + 1, sizeof *model->attributes))
+        return false;
+    void *copy = cgp__calloc(1, bytes);
+    if (!copy) {
+        cgp__builder_stick(model, CGP_ENOMEM, node->use.op->name,
+                           "out of memory (%zu bytes of attributes)", bytes);
+        return false;
+    }
+    node->use.attributes = memcpy(copy, attributes, bytes);
+    model->attributes[model->n_attributes++] = copy;
+    return true;
 }
 
-cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_value *x,
-                              const char *name, const cgp__attributes *attributes,
-                              const cgp_init *inits) {
+/* Run the shape rule; return true if its results are fine. */
+static bool infer(cgp_model *model, cgp__node *node, const char *name) {
+    const char *op = node->use.op->name;
+    const cgp_op_shapes *shapes = &node->use.shapes;
+    const cgp_status status = cgp__op_infer(node->kind, &node->use, &node->sizes);
+    if (status != CGP_OK) {
+        cgp__builder_stick(model, status, op, "%s", cgp_message());
+        return false;
+    }
+    if (!name && shapes->n_parameters + shapes->n_state > 0) {
+        cgp__builder_stick(model, CGP_EINVAL, op,
+                           "has parameters or state, expected a name for them");
+        return false;
+    }
+    for (int k = 0; k < shapes->n_parameters; k++) {
+        if (!cgp__builder_takes_inits(model, op, &shapes->parameters[k].init, 1)) return false;
+    }
+    return cgp__builder_takes_name(model, op, name);
+}
+
+cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
+                           const char *name, const cgp__attributes *attributes) {
+    const cgp_op *op = &cgp__op_find(kind)->op;
+    const int n = attributes->n_inputs ? attributes->n_inputs : op->n_inputs;
+    return cgp__builder_add_op(model, kind, op, x, n, name, attributes, sizeof *attributes);
+}
+
+cgp_value cgp__builder_add_op(cgp_model *model, cgp__op_kind kind, const cgp_op *op,
+                              const cgp_value *x, int n, const char *name,
+                              const void *attributes, size_t attribute_bytes) {
     if (!cgp__builder_open(model, op->name)) return cgp__no_value;
     if (model->n_layers == 0) {
         cgp__builder_stick(model, CGP_EINVAL, op->name,
                            "is outside of any layer (call cgp_model_layer first)");
         return cgp__no_value;
     }
-    cgp__type types[CGP__MAX_INPUTS] = {0};
-    cgp__node node = {.op = op,
+    cgp__node node = {.use.op = op,
+                      .kind = kind,
+                      .dx = cgp__op_dx(kind, op),
                       .layer = model->n_layers - 1,
                       .id = (uint32_t)model->n_nodes,
-                      .n_inputs = attributes->n_inputs ? attributes->n_inputs : op->n_inputs,
+                      .n_inputs = n,
                       .output = -1};
-    if (!take_inputs(model, &node, x, types)) return cgp__no_value;
-    cgp__inferred inferred;
-    memset(&inferred, 0, sizeof inferred);
-    const cgp_status status = op->infer(attributes, types, &inferred);
-    if (status != CGP_OK) {
-        cgp__builder_stick(model, status, op->name, "%s", cgp_message());
-        return cgp__no_value;
-    }
-    if (!name && inferred.n_params + inferred.n_state > 0) {
-        cgp__builder_stick(model, CGP_EINVAL, op->name,
-                           "has parameters or state, expected a name for them");
-        return cgp__no_value;
-    }
-    cgp_init custom_inits[CGP__MAX_PARAMS];
-    if (attributes->custom) inits = cgp__custom_inits(attributes->custom, custom_inits);
-    if (!cgp__builder_takes_name(model, op->name, name) ||
-        (inits && !cgp__builder_takes_inits(model, op->name, inits, inferred.n_params)))
-        return cgp__no_value;
-    node.attributes = inferred.attributes;
-    node.n_saved = inferred.n_saved;
-    node.n_params = inferred.n_params;
-    node.accumulator_bytes = inferred.accumulator_bytes;
-    memcpy(node.saved, inferred.saved, sizeof node.saved);
-    if (!grow_or_stick(model, &model->nodes, &model->nodes_capacity, model->n_nodes + 1,
+    if (!take_inputs(model, &node, x) ||
+        !take_attributes(model, &node, attributes, attribute_bytes) ||
+        !infer(model, &node, name) ||
+        !grow_or_stick(model, &model->nodes, &model->nodes_capacity, model->n_nodes + 1,
                        sizeof *model->nodes) ||
-        !add_params(model, &node, &inferred, name, inits) ||
-        !add_states(model, &node, &inferred, name))
+        !add_params(model, &node, name) || !add_states(model, &node, name))
         return cgp__no_value;
     cgp_value y = cgp__no_value;
     if (!op->is_loss) {
-        y = new_value(model, &inferred.output, model->n_nodes, -1);
+        y = new_value(model, &node.use.shapes.output, model->n_nodes, -1);
         node.output = y.id;
     }
     model->nodes[model->n_nodes++] = node;
     return y;
 }
 
-void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
-                           const cgp__attributes *attributes, double weight) {
-    if (!cgp__builder_open(model, op->name)) return;
-    if (!(isfinite(weight) && weight > 0)) {
-        cgp__builder_stick(model, CGP_EINVAL, op->name, "expects a weight above 0, got %g",
-                           weight);
-        return;
-    }
-    const int before = model->n_nodes;
-    (void)cgp__builder_add_op(model, op, x, NULL, attributes, NULL);
+bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight) {
+    if (!cgp__builder_open(model, op)) return false;
+    if (isfinite(weight) && weight > 0) return true;
+    cgp__builder_stick(model, CGP_EINVAL, op, "expects a weight above 0, got %g", weight);
+    return false;
+}
+
+void cgp__builder_set_loss(cgp_model *model, int before, double weight) {
     if (model->n_nodes == before) return;
     model->nodes[before].loss_weight = weight;
     model->n_losses++;

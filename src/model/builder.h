@@ -30,18 +30,21 @@ void cgp__builder_stick(cgp_model *model, cgp_status status, const char *op, con
 /* Return true if the model is neither finished nor has an error. */
 bool cgp__builder_open(cgp_model *model, const char *op);
 
-/* Add a node of a built-in kind, or of any op; attributes->n_inputs, if not 0, overrides the op's number of inputs. `name` and
- * `inits` are for its parameters. Return the invalid value on failure. */
+/* Add a node of a built-in kind; attributes->n_inputs, if not 0, overrides the op's number of inputs. `name` is for its
+ * parameters and state. Return the invalid value on failure. */
 cgp_value cgp__builder_add(cgp_model *model, cgp__op_kind kind, const cgp_value *x,
-                           const char *name, const cgp__attributes *attributes,
-                           const cgp_init *inits);
-cgp_value cgp__builder_add_op(cgp_model *model, const cgp__op *op, const cgp_value *x,
-                              const char *name, const cgp__attributes *attributes,
-                              const cgp_init *inits);
+                           const char *name, const cgp__attributes *attributes);
 
-/* Add a loss, `weight` times its mean. */
-void cgp__builder_add_loss(cgp_model *model, const cgp__op *op, const cgp_value *x,
-                           const cgp__attributes *attributes, double weight);
+/* Add a node of any op with n inputs. @param[in] attributes [attribute_bytes] copied. */
+cgp_value cgp__builder_add_op(cgp_model *model, cgp__op_kind kind, const cgp_op *op,
+                              const cgp_value *x, int n, const char *name,
+                              const void *attributes, size_t attribute_bytes);
+
+/* `weight` is one of a loss of this name; if not, that sticks. */
+bool cgp__builder_takes_weight(cgp_model *model, const char *op, double weight);
+
+/* Make the node that was added last, if there are more than `before`, a loss, `weight` times its mean. */
+void cgp__builder_set_loss(cgp_model *model, int before, double weight);
 
 /* Release the indices of names, used only while a model is built. */
 void cgp__builder_forget_names(cgp_model *model);

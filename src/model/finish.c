@@ -11,7 +11,7 @@
 static void mark_needed(const cgp_model *model, bool *needed, bool gradient) {
     for (int i = model->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &model->nodes[i];
-        if (!needed[i] || (gradient && node->op->dx == CGP__DX_NONE)) continue;
+        if (!needed[i] || (gradient && node->dx == CGP__DX_NONE)) continue;
         for (int k = 0; k < node->n_inputs; k++) {
             const cgp__value_info *value = &model->values[node->inputs[k]];
             if (value->node >= 0 && (!gradient || value->type.dtype == CGP_F32))
@@ -25,12 +25,12 @@ static void move_losses_to_end(cgp_model *model, cgp__node *moved) {
     int n = 0;
     for (int last = 0; last < 2; last++) {
         for (int i = 0; i < model->n_nodes; i++) {
-            if (model->nodes[i].op->is_loss == (last == 1)) moved[n++] = model->nodes[i];
+            if (model->nodes[i].use.op->is_loss == (last == 1)) moved[n++] = model->nodes[i];
         }
     }
     memcpy(model->nodes, moved, (size_t)n * sizeof *moved);
     for (int i = 0; i < n; i++) {
-        if (moved[i].op->is_loss)
+        if (moved[i].use.op->is_loss)
             model->nodes[i].layer = model->n_layers - 1;
         else
             model->values[moved[i].output].node = i;
@@ -56,7 +56,7 @@ static void keep_nodes(cgp_model *model, const bool *needed) {
 /* Count the uses of each parameter, and keep those that have one. `number`: [params] scratch. */
 static void keep_parameters(cgp_model *model, int *number) {
     for (int i = 0; i < model->n_nodes; i++) {
-        for (int k = 0; k < model->nodes[i].n_params; k++)
+        for (int k = 0; k < model->nodes[i].use.shapes.n_parameters; k++)
             model->params[model->nodes[i].params[k]].n_uses++;
     }
     int params = 0;
@@ -69,7 +69,7 @@ static void keep_parameters(cgp_model *model, int *number) {
     }
     model->n_params = params;
     for (int i = 0; i < model->n_nodes; i++) {
-        for (int k = 0; k < model->nodes[i].n_params; k++)
+        for (int k = 0; k < model->nodes[i].use.shapes.n_parameters; k++)
             model->nodes[i].params[k] = number[model->nodes[i].params[k]];
     }
 }
@@ -79,15 +79,15 @@ static void keep_states(cgp_model *model) {
     int states = 0, next = 0;
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        for (; node->n_state > 0 && next < node->first_state; next++)
+        for (; node->use.shapes.n_state > 0 && next < node->first_state; next++)
             free(model->states[next].name);
-        for (int k = 0; k < node->n_state; k++, next++) {
+        for (int k = 0; k < node->use.shapes.n_state; k++, next++) {
             model->states[states + k] = model->states[next];
             model->states[states + k].node = i;
             model->states[states + k].k = k;
         }
         node->first_state = states;
-        states += node->n_state;
+        states += node->use.shapes.n_state;
     }
     for (; next < model->n_states; next++)
         free(model->states[next].name);
@@ -103,7 +103,7 @@ static bool list_uses(cgp_model *model) {
     }
     model->uses = cgp__calloc((size_t)model->n_uses, sizeof *model->uses);
     for (int i = 0; model->uses && i < model->n_nodes; i++) {
-        for (int k = 0; k < model->nodes[i].n_params; k++) {
+        for (int k = 0; k < model->nodes[i].use.shapes.n_parameters; k++) {
             const int p = model->nodes[i].params[k];
             cgp__parameter *param = &model->params[p];
             model->nodes[i].uses[k] = param->first_use + param->n_uses;
@@ -116,8 +116,8 @@ static bool list_uses(cgp_model *model) {
 static void mark_gradients(cgp_model *model) {
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
-        bool depends = node->n_params > 0; /* on a parameter */
-        for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->n_inputs; k++)
+        bool depends = node->use.shapes.n_parameters > 0; /* on a parameter */
+        for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++)
             depends = depends || model->values[node->inputs[k]].has_grad;
         if (node->output >= 0)
             model->values[node->output].has_grad =
@@ -136,7 +136,7 @@ static void mark_requires_grad(cgp_model *model, bool *needed) {
     for (int i = 0; i < model->n_nodes; i++) {
         cgp__node *node = &model->nodes[i];
         node->requires_grad = needed[i];
-        for (int k = 0; k < node->n_params; k++)
+        for (int k = 0; k < node->use.shapes.n_parameters; k++)
             model->params[node->params[k]].requires_grad |= needed[i];
     }
 }
@@ -200,40 +200,41 @@ cgp_status cgp_model_finish(cgp_model *model) {
 }
 
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
-                             cgp__direction direction) {
-    if (direction == CGP__FORWARD) return true;
+                             cgp_op_direction direction) {
+    if (direction == CGP_OP_FORWARD) return true;
     if (!node->requires_grad) return false;
-    if (direction == CGP__BACKWARD_WEIGHT)
-        return node->n_params > 0 && !node->op->weight_in_input;
-    if (node->op->weight_in_input && node->n_params > 0) return true;
-    for (int k = 0; node->op->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
+    if (direction == CGP_OP_BACKWARD_WEIGHT)
+        return node->use.shapes.n_parameters > 0 && !node->use.op->weight_in_input;
+    if (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0) return true;
+    for (int k = 0; node->dx != CGP__DX_NONE && k < node->n_inputs; k++) {
         if (model->values[node->inputs[k]].has_grad) return true;
     }
     return false;
 }
 
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
-                         cgp__direction direction, bool *y) {
-    const bool input = direction == CGP__BACKWARD_INPUT;
-    *y = false;
-    if (!cgp__node_has_direction(model, node, direction)) return 0;
-    *y = input ? node->op->input_needs_y : node->op->weight_needs_y;
-    return input ? node->op->input_needs_x : node->op->weight_needs_x;
+                         cgp_op_direction direction, bool *y) {
+    cgp__op_needs needs = {0};
+    if (cgp__node_has_direction(model, node, direction))
+        needs = cgp__op_needs_of(node->use.op, direction);
+    *y = needs.y;
+    return needs.x;
 }
 
-cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp__direction direction, int64_t n,
+cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
                                   cgp_dtype type) {
     cgp__kernel_spec spec;
     memset(&spec, 0, sizeof spec); /* compared as bytes */
-    spec.op = node->op->kind;
+    spec.op = node->kind;
     spec.direction = direction;
-    spec.attributes = node->attributes;
+    spec.attributes = node->sizes;
+    if (node->kind == CGP__OP_CUSTOM) spec.attributes.custom = &node->use;
     spec.n = n;
     spec.type = type;
     return spec;
 }
 
-int64_t cgp__type_bytes(const cgp__type *type, int64_t n) {
+int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n) {
     return (type->whole ? 1 : n) * cgp_shape_count(&type->shape) *
            (int64_t)cgp_dtype_bytes(type->dtype);
 }

@@ -9,7 +9,7 @@
 
 typedef struct cgp__value_info {
     /* of one sample */
-    cgp__type type;
+    cgp_op_type type;
     /* its producer, -1 for an input */
     int node;
     /* index of the input, -1 for a node's */
@@ -19,22 +19,24 @@ typedef struct cgp__value_info {
 } cgp__value_info;
 
 typedef struct cgp__node {
-    const cgp__op *op;
-    cgp__op_attributes attributes;
+    /* Op, attributes, types of the inputs, shapes of one sample. */
+    cgp_op_node use;
+    cgp__op_kind kind;
+    cgp__dx dx;
+    /* Sizes for the kernels. */
+    cgp__op_attributes sizes;
     int layer;
     /* key of its random numbers: index in the order of building, unchanged when others are removed */
     uint32_t id;
-    int inputs[CGP__MAX_INPUTS];
+    int inputs[CGP_OP_MAX_INPUTS];
     /* value, -1 for a loss */
     int output;
-    int n_inputs, n_saved, n_params, n_state;
-    cgp__type saved[CGP__MAX_SAVED];
-    int params[CGP__MAX_PARAMS];
+    int n_inputs;
+    int params[CGP_OP_MAX_PARAMETERS];
     /* index of each param in the model's uses; set by finish */
-    int uses[CGP__MAX_PARAMS];
-    /* of n_state consecutive ones in the model's states */
+    int uses[CGP_OP_MAX_PARAMETERS];
+    /* of consecutive ones in the model's states */
     int first_state;
-    int64_t accumulator_bytes;
     /* of a loss, in the sum of all */
     double loss_weight;
     /* the losses, or the output of a model without one, depend on it; set by finish */
@@ -56,7 +58,7 @@ typedef struct cgp__parameter {
 /* State k of a node, kept across steps; `name` = `<node's name>.<suffix>`. */
 typedef struct cgp__state {
     char *name;
-    cgp__op_state info;
+    cgp_op_state info;
     /* set by finish */
     int node, k;
 } cgp__state;
@@ -119,9 +121,9 @@ struct cgp_model {
     int n_uses;
     cgp__tie *ties;
     int n_ties, ties_capacity;
-    /* uses of custom ops, [n_custom] */
-    struct cgp__custom_use **custom;
-    int n_custom, custom_capacity;
+    /* attributes of the ops */
+    void **attributes;
+    int n_attributes, attributes_capacity;
     /* in order of their calls */
     cgp__stash *stashes;
     int n_stashes, stashes_capacity;
@@ -135,7 +137,7 @@ struct cgp_model {
 };
 
 /* Return the bytes of a tensor of this type for n samples. */
-int64_t cgp__type_bytes(const cgp__type *type, int64_t n);
+int64_t cgp__type_bytes(const cgp_op_type *type, int64_t n);
 
 /* Initialize elements `first` .. `first + count - 1` of a parameter: a function of (seed, parameter, element). */
 void cgp__init_fill(const cgp_init *init, uint64_t seed, int parameter, int64_t first,
@@ -149,14 +151,14 @@ static inline int cgp__model_loss(const cgp_model *model, int l) {
 /* Return true if a node has a kernel in this direction: forward always, input and weight backward where there is a gradient to
  * make. */
 bool cgp__node_has_direction(const cgp_model *model, const cgp__node *node,
-                             cgp__direction direction);
+                             cgp_op_direction direction);
 
 /* Return the inputs that backward of a node reads in this direction, bit k for x[k]; *y: it reads the result. */
 uint32_t cgp__node_reads(const cgp_model *model, const cgp__node *node,
-                         cgp__direction direction, bool *y);
+                         cgp_op_direction direction, bool *y);
 
 /* Return the kernel of a node for n samples; `type`: of activations on the device. */
-cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp__direction direction, int64_t n,
+cgp__kernel_spec cgp__node_kernel(const cgp__node *node, cgp_op_direction direction, int64_t n,
                                   cgp_dtype type);
 
 #endif

@@ -6,74 +6,74 @@ cgp_value cgp_embedding(cgp_model *model, cgp_value ids, const char *name, int64
                         int64_t width, cgp_init init) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
-    const cgp__attributes attributes = {.size = vocab, .width = width};
-    return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes, &init);
+    const cgp__attributes attributes = {.size = vocab, .width = width, .init = {init}};
+    return cgp__builder_add(model, CGP__OP_EMBEDDING, &ids, name, &attributes);
 }
 
 cgp_value cgp_position_embedding(cgp_model *model, cgp_value x, const char *name,
                                  cgp_init init) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
-    const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_POSITION, &x, name, &attributes, &init);
+    const cgp__attributes attributes = {.init = {init}};
+    return cgp__builder_add(model, CGP__OP_POSITION, &x, name, &attributes);
 }
 
 cgp_value cgp_add(cgp_model *model, cgp_value a, cgp_value b) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_ADD, (cgp_value[]){a, b}, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_ADD, (cgp_value[]){a, b}, NULL, &attributes);
 }
 
 cgp_value cgp_linear(cgp_model *model, cgp_value x, const char *name,
                      cgp_linear_options options) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
-    const cgp__attributes attributes = {
-        .size = options.out, .bias = options.bias, .transposed = options.transposed};
-    const cgp_init inits[2] = {options.init, options.bias_init};
+    const cgp__attributes attributes = {.size = options.out,
+                                        .bias = options.bias,
+                                        .transposed = options.transposed,
+                                        .init = {options.init, options.bias_init}};
     if (cgp__builder_open(model, "linear") &&
-        !cgp__builder_takes_inits(model, "linear", inits, 2))
+        !cgp__builder_takes_inits(model, "linear", attributes.init, 2))
         return cgp__no_value; /* bias_init must be valid even without a bias */
-    return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes, inits);
+    return cgp__builder_add(model, CGP__OP_LINEAR, &x, name, &attributes);
 }
 
 cgp_value cgp_layer_norm(cgp_model *model, cgp_value x, const char *name, double eps) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
-    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
-    return cgp__builder_add(model, CGP__OP_LAYER_NORM, &x, name, &attributes, inits);
+    return cgp__builder_add(model, CGP__OP_LAYER_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_gelu(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_GELU, &x, NULL, &attributes);
 }
 
 cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes);
 }
 
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.heads = heads, .p = p};
-    return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_ATTENTION, &qkv, NULL, &attributes);
 }
 
 cgp_value cgp_dropout(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
-    return cgp__builder_add(model, CGP__OP_DROPOUT, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_DROPOUT, &x, NULL, &attributes);
 }
 
 cgp_value cgp_argmax(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_ARGMAX, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_ARGMAX, &x, NULL, &attributes);
 }
 
 /* --- images --- */
@@ -89,12 +89,12 @@ cgp_value cgp_conv2d(cgp_model *model, cgp_value x, const char *name,
         .stride = {options.stride[0], options.stride[1]},
         .padding = {options.padding.top, options.padding.bottom, options.padding.left,
                     options.padding.right},
+        .init = {options.init, options.bias_init},
     };
-    const cgp_init inits[2] = {options.init, options.bias_init};
     if (cgp__builder_open(model, "conv2d") &&
-        !cgp__builder_takes_inits(model, "conv2d", inits, 2))
+        !cgp__builder_takes_inits(model, "conv2d", attributes.init, 2))
         return cgp__no_value; /* bias_init must be valid even without a bias */
-    return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes, inits);
+    return cgp__builder_add(model, CGP__OP_CONV2D, &x, name, &attributes);
 }
 
 static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
@@ -105,7 +105,7 @@ static cgp_value add_pool(cgp_model *model, cgp__op_kind kind, cgp_value x,
         .padding = {options->padding.top, options->padding.bottom, options->padding.left,
                     options->padding.right},
     };
-    return cgp__builder_add(model, kind, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, kind, &x, NULL, &attributes);
 }
 
 cgp_value cgp_max_pool(cgp_model *model, cgp_value x, cgp_pool_options options) {
@@ -121,13 +121,13 @@ cgp_value cgp_average_pool(cgp_model *model, cgp_value x, cgp_pool_options optio
 cgp_value cgp_global_average_pool(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.global = true};
-    return cgp__builder_add(model, CGP__OP_AVERAGE_POOL, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_AVERAGE_POOL, &x, NULL, &attributes);
 }
 
 cgp_value cgp_upsample_nearest(cgp_model *model, cgp_value x, int scale) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.stride = {scale, scale}};
-    return cgp__builder_add(model, CGP__OP_UPSAMPLE, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_UPSAMPLE, &x, NULL, &attributes);
 }
 
 cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
@@ -136,8 +136,10 @@ cgp_value cgp_pad(cgp_model *model, cgp_value x, cgp_padding padding) {
         model->status == CGP_OK && x.id >= 0)
         return x;
     const cgp__attributes attributes = {
+        .kernel = {1, 1},
+        .stride = {1, 1},
         .padding = {padding.top, padding.bottom, padding.left, padding.right}};
-    return cgp__builder_add(model, CGP__OP_PAD, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_PAD, &x, NULL, &attributes);
 }
 
 cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double eps,
@@ -145,14 +147,13 @@ cgp_value cgp_batch_norm(cgp_model *model, cgp_value x, const char *name, double
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, name, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps, .momentum = momentum};
-    const cgp_init inits[2] = {{CGP_INIT_ONE, 0}, {CGP_INIT_ZERO, 0}};
-    return cgp__builder_add(model, CGP__OP_BATCH_NORM, &x, name, &attributes, inits);
+    return cgp__builder_add(model, CGP__OP_BATCH_NORM, &x, name, &attributes);
 }
 
 cgp_value cgp_instance_norm(cgp_model *model, cgp_value x, double eps) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.eps = eps};
-    return cgp__builder_add(model, CGP__OP_INSTANCE_NORM, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_INSTANCE_NORM, &x, NULL, &attributes);
 }
 
 cgp_value cgp_relu(cgp_model *model, cgp_value x) {
@@ -163,49 +164,54 @@ cgp_value cgp_relu(cgp_model *model, cgp_value x) {
 cgp_value cgp_leaky_relu(cgp_model *model, cgp_value x, double slope) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.slope = slope};
-    return cgp__builder_add(model, CGP__OP_RELU, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_RELU, &x, NULL, &attributes);
 }
 
 cgp_value cgp_dropout2d(cgp_model *model, cgp_value x, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     if (p == 0 && model->status == CGP_OK && x.id >= 0) return x;
     const cgp__attributes attributes = {.p = p};
-    return cgp__builder_add(model, CGP__OP_DROPOUT2D, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_DROPOUT2D, &x, NULL, &attributes);
 }
 
 cgp_value cgp_concat(cgp_model *model, const cgp_value *values, int n) {
     CGP__NEED_OR(model, cgp__no_value);
     CGP__NEED_STUCK(model, values, cgp__no_value);
     if (!cgp__builder_open(model, "concat")) return cgp__no_value;
-    if (n < 2 || n > CGP__MAX_INPUTS) {
+    if (n < 2 || n > CGP_OP_MAX_INPUTS) {
         cgp__builder_stick(model, CGP_EINVAL, "concat", "expects 2 to %d values, got %d",
-                           CGP__MAX_INPUTS, n);
+                           CGP_OP_MAX_INPUTS, n);
         return cgp__no_value;
     }
     const cgp__attributes attributes = {.n_inputs = n};
-    return cgp__builder_add(model, CGP__OP_CONCAT, values, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_CONCAT, values, NULL, &attributes);
 }
 
 cgp_value cgp_flatten(cgp_model *model, cgp_value x) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {0};
-    return cgp__builder_add(model, CGP__OP_FLATTEN, &x, NULL, &attributes, NULL);
+    return cgp__builder_add(model, CGP__OP_FLATTEN, &x, NULL, &attributes);
 }
 
 /* --- losses --- */
 
+static void add_loss(cgp_model *model, cgp__op_kind kind, cgp_value logits, cgp_value targets,
+                     int64_t ignore, double weight) {
+    const cgp__attributes attributes = {.ignore = ignore};
+    const int before = model->n_nodes;
+    if (!cgp__builder_takes_weight(model, cgp__op_find(kind)->op.name, weight)) return;
+    (void)cgp__builder_add(model, kind, (cgp_value[]){logits, targets}, NULL, &attributes);
+    cgp__builder_set_loss(model, before, weight);
+}
+
 void cgp_model_loss_cross_entropy(cgp_model *model, cgp_value logits, cgp_value targets,
                                   int64_t ignore, double weight) {
     CGP__NEED_OR(model, );
-    const cgp__attributes attributes = {.ignore = ignore};
-    cgp__builder_add_loss(model, &cgp__op_cross_entropy, (cgp_value[]){logits, targets},
-                          &attributes, weight);
+    add_loss(model, CGP__OP_CROSS_ENTROPY, logits, targets, ignore, weight);
 }
 
 void cgp_model_loss_bce_with_logits(cgp_model *model, cgp_value logits, cgp_value targets,
                                     double weight) {
     CGP__NEED_OR(model, );
-    const cgp__attributes attributes = {0};
-    cgp__builder_add_loss(model, &cgp__op_bce, (cgp_value[]){logits, targets}, &attributes,
-                          weight);
+    add_loss(model, CGP__OP_BCE_WITH_LOGITS, logits, targets, 0, weight);
 }

@@ -3,37 +3,36 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
     (void)attributes;
     const cgp_shape *x = &inputs[0].shape;
-    memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     if (cgp__op_width(x) > INT32_MAX)
         return cgp_fail(CGP_EINVAL, "expects rows of at most %d, got %" PRId64, INT32_MAX,
                         cgp__op_width(x));
-    out->attributes.rows = cgp__op_rows(x);
-    out->attributes.in = cgp__op_width(x);
-    out->attributes.out = 1;
     out->output.dtype = CGP_I32;
-    out->output.upper_bound = out->attributes.in;
+    out->output.upper_bound = cgp__op_width(x);
     out->output.shape =
         x->rank == 1 ? cgp_shape_make(1, (int64_t[]){1}) : cgp__op_shape_rows(x);
     return CGP_OK;
 }
 
-/* One comparison per element. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    return direction == CGP__FORWARD ? (double)attributes->rows * (double)attributes->in : 0.0;
+static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+    sizes->rows = cgp__op_rows(&node->inputs[0].shape);
+    sizes->out = 1;
+}
+
+/* One comparison per element of x. */
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    return direction == CGP_OP_FORWARD ? (double)cgp_shape_count(&node->inputs[0].shape) : 0.0;
 }
 
 const cgp__op cgp__op_argmax = {
-    .name = "argmax",
-    .kind = CGP__OP_ARGMAX,
-    .n_inputs = 1,
-    .infer = infer,
+    .op.name = "argmax",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.flops = flops,
     .dx = CGP__DX_NONE,
-    .flops = flops,
+    .sizes = set_sizes,
 };

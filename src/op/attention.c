@@ -5,7 +5,6 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 static cgp_status check_heads(const cgp_shape *qkv, int64_t heads) {
     const int64_t width = cgp__op_width(qkv);
@@ -24,44 +23,35 @@ static cgp_status check_heads(const cgp_shape *qkv, int64_t heads) {
     return CGP_OK;
 }
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
     const cgp_shape *qkv = &inputs[0].shape;
-    memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 2, 2));
-    CGP_TRY(check_heads(qkv, attributes->heads));
-    CGP_TRY(cgp__op_check_probability(attributes->p));
-    out->attributes.rows = qkv->dims[0];
-    out->attributes.in = qkv->dims[1];
-    out->attributes.out = qkv->dims[1] / 3;
-    out->attributes.heads = attributes->heads;
-    out->attributes.p = (float)attributes->p;
-    out->output.dtype = CGP_F32;
-    out->output.shape = cgp__op_shape_width(qkv, out->attributes.out);
-    out->n_saved = 1;
-    out->saved[0].dtype = CGP_F32;
-    out->saved[0].shape = cgp_shape_make(2, (int64_t[]){attributes->heads, qkv->dims[0]});
+    CGP_TRY(check_heads(qkv, a->heads));
+    CGP_TRY(cgp__op_check_probability(a->p));
+    out->output.shape = cgp__op_shape_width(qkv, cgp__op_width(qkv) / 3);
+    cgp__op_add_saved(out, cgp_shape_make(2, (int64_t[]){a->heads, qkv->dims[0]}), false);
     return CGP_OK;
 }
 
 /* The T (T + 1) / 2 pairs of the causal triangle count. Per pair, each GEMM is C multiply-adds: forward q k and p v; backward I
  * q k recomputed, dy v, dq, dk, dv. An exp and the sums around it count 12 per pair and head. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double rows = (double)attributes->rows, pairs = rows * (rows + 1.0) / 2.0;
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *a = node->attributes;
+    const cgp_shape *y = &node->shapes.output.shape;
+    const double rows = (double)y->dims[0], pairs = rows * (rows + 1.0) / 2.0;
     const double gemms[CGP__DIRECTIONS] = {2.0, 5.0, 0.0};
-    const double scores =
-        direction == CGP__BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)attributes->heads;
-    return pairs * (2.0 * gemms[direction] * (double)attributes->out + scores);
+    const double scores = direction == CGP_OP_BACKWARD_WEIGHT ? 0.0 : 12.0 * (double)a->heads;
+    return pairs * (2.0 * gemms[direction] * (double)y->dims[1] + scores);
 }
 
 const cgp__op cgp__op_attention = {
-    .name = "attention",
-    .kind = CGP__OP_ATTENTION,
-    .n_inputs = 1,
-    .infer = infer,
-    .input_needs_x = 1u << 0,
-    .input_needs_saved = 1u << 0,
-    .input_needs_y = true,
+    .op.name = "attention",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0,
+    .op.input_needs_saved = 1u << 0,
+    .op.input_needs_y = true,
+    .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
 };

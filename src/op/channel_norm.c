@@ -11,81 +11,64 @@
 
 #include "backend/running_stats.h"
 
-static cgp_status infer_norm(const cgp__attributes *attributes, const cgp__type *inputs,
-                             cgp__inferred *out) {
-    CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    CGP_TRY(cgp__op_check_eps(attributes->eps));
-    out->attributes.eps = (float)attributes->eps;
-    out->attributes.slope = 1.0f;
-    out->n_saved = 2;
-    for (int k = 0; k < 2; k++) {
-        out->saved[k].dtype = CGP_F32;
-        out->saved[k].shape = cgp_shape_make(1, &out->attributes.out);
-    }
+static cgp_status infer_norm(double eps, const cgp_op_type *inputs, bool whole,
+                             cgp_op_shapes *out) {
+    CGP_TRY(cgp__op_infer_elementwise(NULL, inputs, out));
+    CGP_TRY(cgp__op_check_eps(eps));
+    for (int k = 0; k < 2; k++)
+        cgp__op_add_saved(out, cgp__op_shape_last(&inputs[0].shape), whole);
     return CGP_OK;
 }
 
-static cgp_status infer_batch(const cgp__attributes *attributes, const cgp__type *inputs,
-                              cgp__inferred *out) {
-    static const char *const suffixes[] = {"weight", "bias"};
-    CGP_TRY(infer_norm(attributes, inputs, out));
-    const float momentum = (float)attributes->momentum;
+static cgp_status infer_batch(const void *attributes, const cgp_op_type *inputs,
+                              cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    CGP_TRY(infer_norm(a->eps, inputs, true, out));
+    const float momentum = (float)a->momentum;
     if (!(momentum <= 1.0f && (momentum >= 0.0f || momentum == -1.0f)))
         return cgp_fail(CGP_EINVAL,
                         "expects a momentum from 0 to 1 (or -1, a cumulative average), got %g",
-                        attributes->momentum);
-    out->attributes.momentum = momentum;
-    const cgp_shape channels = cgp_shape_make(1, &out->attributes.out);
-    out->n_params = 2;
-    for (int k = 0; k < 2; k++) {
-        out->saved[k].whole = true;
-        out->params[k].suffix = suffixes[k];
-        out->params[k].shape = channels;
-    }
+                        a->momentum);
+    cgp__op_add_norm_parameters(out);
+    const cgp_shape channels = cgp__op_shape_last(&inputs[0].shape);
     out->n_state = 3;
-    out->state[0] = (cgp__op_state){"running_mean", CGP_F32, channels, 0.0f};
-    out->state[1] = (cgp__op_state){"running_var", CGP_F32, channels, 1.0f};
-    out->state[2] = (cgp__op_state){"num_batches_tracked", CGP_I32,
-                                    cgp_shape_make(1, (int64_t[]){1}), 0.0f};
-    out->accumulator_bytes = cgp__running_stats_bytes(out->attributes.out);
+    out->state[0] = (cgp_op_state){"running_mean", CGP_F32, channels, 0.0f};
+    out->state[1] = (cgp_op_state){"running_var", CGP_F32, channels, 1.0f};
+    out->state[2] =
+        (cgp_op_state){"num_batches_tracked", CGP_I32, cgp_shape_make(1, (int64_t[]){1}), 0.0f};
+    out->accumulator_bytes = cgp__running_stats_bytes(channels.dims[0]);
     return CGP_OK;
 }
 
-static cgp_status infer_instance(const cgp__attributes *attributes, const cgp__type *inputs,
-                                 cgp__inferred *out) {
+static cgp_status infer_instance(const void *attributes, const cgp_op_type *inputs,
+                                 cgp_op_shapes *out) {
     CGP_TRY(cgp__op_check_image(&inputs[0]));
-    return infer_norm(attributes, inputs, out);
+    return infer_norm(((const cgp__attributes *)attributes)->eps, inputs, false, out);
 }
 
-/* Per element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4 for the two sums (h and a
+/* FLOPs of an element: forward, 1 for the mean, 3 for the variance, 2 for the result. Backward I: 4 for the two sums (h and a
  * multiply-add), 5 for dx. Once a channel is not counted. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double elements = (double)attributes->rows * (double)attributes->out;
-    const double each[CGP__DIRECTIONS] = {6.0, 9.0, 0.0};
-    return each[direction] * elements;
-}
-
 const cgp__op cgp__op_batch_norm = {
-    .name = "batch_norm",
-    .kind = CGP__OP_BATCH_NORM,
-    .n_inputs = 1,
-    .infer = infer_batch,
-    .input_needs_x = 1u << 0,
-    .input_needs_saved = 1u << 0 | 1u << 1,
-    .weight_in_input = true,
-    .cheap = true,
+    .op.name = "batch_norm",
+    .op.n_inputs = 1,
+    .op.infer = infer_batch,
+    .op.input_needs_x = 1u << 0,
+    .op.input_needs_saved = 1u << 0 | 1u << 1,
+    .op.weight_in_input = true,
+    .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
-    .flops = flops,
+    .flops = {6, 9, 0},
+    .ends_in_relu = true,
 };
 
 const cgp__op cgp__op_instance_norm = {
-    .name = "instance_norm",
-    .kind = CGP__OP_INSTANCE_NORM,
-    .n_inputs = 1,
-    .infer = infer_instance,
-    .input_needs_x = 1u << 0,
-    .input_needs_saved = 1u << 0 | 1u << 1,
-    .cheap = true,
+    .op.name = "instance_norm",
+    .op.n_inputs = 1,
+    .op.infer = infer_instance,
+    .op.input_needs_x = 1u << 0,
+    .op.input_needs_saved = 1u << 0 | 1u << 1,
+    .op.cheap = true,
     .dx = CGP__DX_IN_PLACE,
-    .flops = flops,
+    .flops = {6, 9, 0},
+    .ends_in_relu = true,
 };

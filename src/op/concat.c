@@ -3,42 +3,36 @@
  * gradients are the columns of dy. */
 #include "op/rules.h"
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    char first[192], other[192];
-    CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    cgp__op_attributes *g = &out->attributes;
-    g->parts[0] = g->in;
-    for (int k = 1; k < attributes->n_inputs; k++) {
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    int64_t width = cgp__op_width(&inputs[0].shape);
+    for (int k = 1; k < a->n_inputs; k++) {
         CGP_TRY(cgp__op_check("input", &inputs[k], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
-        g->parts[k] = cgp__op_width(&inputs[k].shape);
-        const cgp_shape like = cgp__op_shape_width(&inputs[0].shape, g->parts[k]);
-        if (!cgp_shape_equal(&like, &inputs[k].shape))
-            return cgp_fail(CGP_EINVAL,
-                            "expects inputs that differ in the last dimension only, got %s and "
-                            "%s",
-                            cgp_shape_text(&inputs[0].shape, first, sizeof first),
-                            cgp_shape_text(&inputs[k].shape, other, sizeof other));
-        g->out += g->parts[k];
+        cgp_op_type like = inputs[0];
+        like.shape = cgp__op_shape_width(&like.shape, cgp__op_width(&inputs[k].shape));
+        if (!cgp_shape_equal(&like.shape, &inputs[k].shape))
+            return cgp__op_check_same("inputs that differ in the last dimension only",
+                                      &inputs[0], &inputs[k]);
+        width += cgp__op_width(&inputs[k].shape);
     }
-    CGP_TRY(cgp__op_check_size("output", g->rows, g->out));
-    g->in = g->out;
-    out->output.shape = cgp__op_shape_width(&inputs[0].shape, g->out);
+    CGP_TRY(cgp__op_check_size("output", cgp__op_rows(&inputs[0].shape), width));
+    out->output.shape = cgp__op_shape_width(&inputs[0].shape, width);
     return CGP_OK;
 }
 
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    (void)attributes;
-    (void)direction;
-    return 0.0;
+static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+    const cgp__attributes *a = node->attributes;
+    sizes->in = sizes->out;
+    for (int k = 0; k < a->n_inputs; k++)
+        sizes->parts[k] = cgp__op_width(&node->inputs[k].shape);
 }
 
 const cgp__op cgp__op_concat = {
-    .name = "concat",
-    .kind = CGP__OP_CONCAT,
-    .n_inputs = 2,
-    .infer = infer,
-    .cheap = true,
+    .op.name = "concat",
+    .op.n_inputs = 2,
+    .op.infer = infer,
+    .op.cheap = true,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .sizes = set_sizes,
 };

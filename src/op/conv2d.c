@@ -6,44 +6,41 @@
 
 #include <inttypes.h>
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    CGP_TRY(cgp__op_infer_windows(attributes, &inputs[0], true, out));
-    cgp__op_attributes *g = &out->attributes;
-    if (attributes->size < 1)
-        return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, attributes->size);
-    const int64_t window = (int64_t)g->kernel_height * g->kernel_width;
-    CGP_TRY(cgp__op_check_size("weight", g->in, window));
-    CGP_TRY(cgp__op_check_size("weight", attributes->size, g->in * window));
-    CGP_TRY(cgp__op_set_output(out, g->out_height, g->out_width, attributes->size));
-    g->has_bias = attributes->bias;
-    out->n_params = attributes->bias ? 2 : 1;
-    out->params[0].suffix = "weight";
-    out->params[0].decays = true;
-    out->params[0].shape =
-        cgp_shape_make(4, (int64_t[]){g->kernel_height, g->kernel_width, g->in, g->out});
-    if (attributes->bias) {
-        out->params[1].suffix = "bias";
-        out->params[1].shape = cgp_shape_make(1, &g->out);
-    }
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    const cgp_shape *x = &inputs[0].shape;
+    CGP_TRY(cgp__op_infer_windows(a, &inputs[0], 1, true, out)); /* [OH, OW, 1] */
+    if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
+    const int64_t in = cgp__op_width(x), window = (int64_t)a->kernel[0] * a->kernel[1];
+    CGP_TRY(cgp__op_check_size("weight", in, window));
+    CGP_TRY(cgp__op_check_size("weight", a->size, in * window));
+    CGP_TRY(
+        cgp__op_set_output(out, out->output.shape.dims[0], out->output.shape.dims[1], a->size));
+    cgp__op_add_parameter(
+        out, "weight", cgp_shape_make(4, (int64_t[]){a->kernel[0], a->kernel[1], in, a->size}),
+        a->init[0], true);
+    if (a->bias)
+        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &a->size), a->init[1], false);
     return CGP_OK;
 }
 
 /* A multiply-add counts 2, those with padding included, in each direction; one sum per element
  * of y for the bias, forward and in backward W. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double outputs = (double)attributes->rows * (double)attributes->out;
-    const double bias =
-        attributes->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
-    return 2.0 * cgp__op_window_elements(attributes) * (double)attributes->out + bias;
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *a = node->attributes;
+    const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);
+    const double window =
+        (double)cgp_shape_count(&node->shapes.parameters[0].shape) / (double)a->size;
+    const double bias = a->bias && direction != CGP_OP_BACKWARD_INPUT ? outputs : 0.0;
+    return 2.0 * outputs * window + bias;
 }
 
 const cgp__op cgp__op_conv2d = {
-    .name = "conv2d",
-    .kind = CGP__OP_CONV2D,
-    .n_inputs = 1,
-    .infer = infer,
-    .weight_needs_x = 1u << 0,
+    .op.name = "conv2d",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.weight_needs_x = 1u << 0,
+    .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .image = true,
 };

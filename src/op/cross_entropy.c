@@ -5,10 +5,9 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 /* The leading dims of the logits; or [1] for logits of one row, [classes]. */
-static cgp_status check_targets(const cgp__type *logits, const cgp__type *targets) {
+static cgp_status check_targets(const cgp_op_type *logits, const cgp_op_type *targets) {
     char first[192], second[192], third[192];
     const cgp_shape rows = cgp__op_shape_rows(&logits->shape);
     const cgp_shape one = cgp_shape_make(1, (int64_t[]){1});
@@ -21,69 +20,50 @@ static cgp_status check_targets(const cgp__type *logits, const cgp__type *target
                     cgp_shape_text(&targets->shape, third, sizeof third));
 }
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
     const cgp_shape *logits = &inputs[0].shape;
-    memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("logits", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
     CGP_TRY(check_targets(&inputs[0], &inputs[1]));
     if (inputs[1].upper_bound > cgp__op_width(logits))
         return cgp_fail(CGP_EINVAL,
                         "expects targets below the %" PRId64 " classes, got up to %" PRId64,
                         cgp__op_width(logits), inputs[1].upper_bound - 1);
-    if (attributes->ignore >= 0 && attributes->ignore < inputs[1].upper_bound)
+    if (a->ignore >= 0 && a->ignore < inputs[1].upper_bound)
         return cgp_fail(CGP_EINVAL,
                         "expects an ignored target that the graph never makes, got %" PRId64
                         " (it makes 0 to %" PRId64 ")",
-                        attributes->ignore, inputs[1].upper_bound - 1);
-    out->attributes.rows = cgp__op_rows(logits);
-    out->attributes.in = cgp__op_width(logits);
-    out->attributes.ignore = attributes->ignore;
-    out->n_saved = 1;
-    out->saved[0].dtype = CGP_F32;
-    out->saved[0].shape = cgp__op_shape_rows(logits);
+                        a->ignore, inputs[1].upper_bound - 1);
+    cgp__op_add_saved(out, cgp__op_shape_rows(logits), false);
     return CGP_OK;
 }
 
-/* Per logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a difference,
- * an exp and a product. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double elements = (double)attributes->rows * (double)attributes->in;
-    const double each[CGP__DIRECTIONS] = {13.0, 12.0, 0.0};
-    return each[direction] * elements;
+static int64_t upper_bound(const cgp_op_node *node, int k) {
+    return k == 1 ? cgp__op_width(&node->inputs[0].shape) : 0;
 }
 
-static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *upper_bound) {
-    *upper_bound = attributes->in;
-    for (int64_t i = 0; k == 1 && i < count; i++) {
-        if (data[i] != attributes->ignore && (data[i] < 0 || data[i] >= attributes->in)) {
-            *bad = i;
-            return false;
-        }
-    }
-    return true;
-}
-
-static int64_t count_targets(const cgp__op_attributes *attributes, const void *targets,
-                             int64_t count) {
+static int64_t count_targets(const cgp_op_node *node, const void *targets, int64_t n) {
+    const cgp__attributes *a = node->attributes;
+    const int64_t all = n * cgp_shape_count(&node->inputs[1].shape);
     const int32_t *ids = targets;
     int64_t counted = 0;
-    for (int64_t i = 0; i < count; i++)
-        counted += ids[i] != attributes->ignore;
+    for (int64_t i = 0; i < all; i++)
+        counted += !ids || ids[i] != a->ignore;
     return counted;
 }
 
+/* FLOPs of a logit: forward, a maximum, a difference, an exp (10) and a sum; backward I, a difference,
+ * an exp and a product. */
 const cgp__op cgp__op_cross_entropy = {
-    .name = "cross_entropy",
-    .kind = CGP__OP_CROSS_ENTROPY,
-    .n_inputs = 2,
-    .is_loss = true,
-    .infer = infer,
-    .input_needs_x = 1u << 0 | 1u << 1,
-    .input_needs_saved = 1u << 0,
+    .op.name = "cross_entropy",
+    .op.n_inputs = 2,
+    .op.is_loss = true,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0 | 1u << 1,
+    .op.input_needs_saved = 1u << 0,
+    .op.upper_bound = upper_bound,
+    .op.count = count_targets,
     .dx = CGP__DX_OVER_X,
-    .flops = flops,
-    .valid = valid,
-    .count = count_targets,
+    .flops = {13, 12, 0},
+    .ignores = true,
 };

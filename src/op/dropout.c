@@ -5,31 +5,23 @@
 
 #include <inttypes.h>
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    CGP_TRY(cgp__op_check_probability(attributes->p));
-    const int64_t elements = out->attributes.rows * out->attributes.out;
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    CGP_TRY(cgp__op_check_probability(((const cgp__attributes *)attributes)->p));
+    const int64_t elements = cgp_shape_count(&inputs[0].shape);
     if (elements > (int64_t)1 << 34) /* the mask's counter is element / 4 in 32 bits */
         return cgp_fail(CGP_EINVAL, "expects a sample of at most 2^34 elements, got %" PRId64,
                         elements);
-    out->attributes.p = (float)attributes->p;
     return CGP_OK;
 }
 
-/* Per element 2, a comparison and a product, and 25 for a quarter of a Philox block. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double elements = (double)attributes->rows * (double)attributes->out;
-    return direction == CGP__BACKWARD_WEIGHT ? 0.0 : 27.0 * elements;
-}
-
+/* FLOPs of an element: 2, a comparison and a product, and 25 for a quarter of a Philox block. */
 const cgp__op cgp__op_dropout = {
-    .name = "dropout",
-    .kind = CGP__OP_DROPOUT,
-    .n_inputs = 1,
-    .infer = infer,
-    .cheap = true,
-    .overwrites = 1u << 0,
+    .op.name = "dropout",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
     .dx = CGP__DX_IN_PLACE,
-    .flops = flops,
+    .flops = {27, 27, 0},
 };

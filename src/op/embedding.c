@@ -3,62 +3,44 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    const int64_t vocab = attributes->size, width = attributes->width;
-    memset(out, 0, sizeof *out);
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
     CGP_TRY(cgp__op_check("ids", &inputs[0], CGP_I32, 0, CGP__MAX_SAMPLE_RANK - 1));
-    if (vocab < 1 || width < 1)
+    if (a->size < 1 || a->width < 1)
         return cgp_fail(CGP_EINVAL,
                         "expects vocabulary and width >= 1, got %" PRId64 " and %" PRId64,
-                        vocab, width);
-    if (inputs[0].upper_bound > vocab)
+                        a->size, a->width);
+    if (inputs[0].upper_bound > a->size)
         return cgp_fail(CGP_EINVAL,
                         "expects ids below the vocabulary %" PRId64 ", got up to %" PRId64,
-                        vocab, inputs[0].upper_bound - 1);
-    const int64_t rows = cgp_shape_count(&inputs[0].shape);
-    CGP_TRY(cgp__op_check_size("weight", vocab, width));
-    CGP_TRY(cgp__op_check_size("output", rows, width));
-    out->attributes.rows = rows;
-    out->attributes.in = vocab;
-    out->attributes.out = width;
-    out->output.dtype = CGP_F32;
-    out->output.shape = cgp__op_shape_append(&inputs[0].shape, width);
-    out->n_params = 1;
-    out->params[0].suffix = "weight";
-    out->params[0].decays = true;
-    out->params[0].shape = cgp_shape_make(2, (int64_t[]){vocab, width});
+                        a->size, inputs[0].upper_bound - 1);
+    CGP_TRY(cgp__op_check_size("weight", a->size, a->width));
+    CGP_TRY(cgp__op_check_size("output", cgp_shape_count(&inputs[0].shape), a->width));
+    out->output.shape = cgp__op_shape_append(&inputs[0].shape, a->width);
+    cgp__op_add_parameter(out, "weight", cgp_shape_make(2, (int64_t[]){a->size, a->width}),
+                          a->init[0], true);
     return CGP_OK;
+}
+
+static int64_t upper_bound(const cgp_op_node *node, int k) {
+    (void)k;
+    return ((const cgp__attributes *)node->attributes)->size;
+}
+
+static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+    sizes->in = upper_bound(node, 0);
 }
 
 /* Forward only copies; it counts one per element, like the sum in backward W, so that a
  * layer of an embedding alone is not free to a balance. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double elements = (double)attributes->rows * (double)attributes->out;
-    return direction == CGP__BACKWARD_INPUT ? 0.0 : elements;
-}
-
-static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *upper_bound) {
-    *upper_bound = attributes->in;
-    for (int64_t i = 0; k == 0 && i < count; i++) {
-        if (data[i] < 0 || data[i] >= attributes->in) {
-            *bad = i;
-            return false;
-        }
-    }
-    return true;
-}
-
 const cgp__op cgp__op_embedding = {
-    .name = "embedding",
-    .kind = CGP__OP_EMBEDDING,
-    .n_inputs = 1,
-    .infer = infer,
-    .weight_needs_x = 1u << 0,
+    .op.name = "embedding",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.weight_needs_x = 1u << 0,
+    .op.upper_bound = upper_bound,
     .dx = CGP__DX_NONE,
-    .flops = flops,
-    .valid = valid,
+    .flops = {1, 0, 1},
+    .sizes = set_sizes,
 };

@@ -2,29 +2,23 @@
 /* flatten.c -- all elements of a sample in one row, in the order they lie in: [..., C] -> [elements]. */
 #include "op/rules.h"
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    (void)attributes;
-    CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    out->attributes.in = out->attributes.out *= out->attributes.rows;
-    out->attributes.rows = 1;
-    out->output.shape = cgp_shape_make(1, &out->attributes.out);
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    out->output.shape = cgp_shape_make(1, (int64_t[]){cgp_shape_count(&inputs[0].shape)});
     return CGP_OK;
 }
 
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    (void)attributes;
-    (void)direction;
-    return 0.0;
+static void set_sizes(const cgp_op_node *node, cgp__op_attributes *sizes) {
+    (void)node;
+    sizes->in = sizes->out;
 }
 
 const cgp__op cgp__op_flatten = {
-    .name = "flatten",
-    .kind = CGP__OP_FLATTEN,
-    .n_inputs = 1,
-    .infer = infer,
-    .cheap = true,
-    .overwrites = 1u << 0,
+    .op.name = "flatten",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
     .dx = CGP__DX_SAME,
-    .flops = flops,
+    .sizes = set_sizes,
 };

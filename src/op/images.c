@@ -10,12 +10,11 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
 #define MAX_SIDE (1 << 20)   /* of an image */
 #define MAX_WINDOW (1 << 15) /* of a kernel, stride or padding */
 
-cgp_status cgp__op_check_image(const cgp__type *type) {
+cgp_status cgp__op_check_image(const cgp_op_type *type) {
     char text[192];
     CGP_TRY(cgp__op_check("image", type, CGP_F32, 3, 3));
     if (type->shape.dims[0] > MAX_SIDE || type->shape.dims[1] > MAX_SIDE)
@@ -39,7 +38,7 @@ static int64_t windows(int64_t side, int front, int behind, int kernel, int stri
     return range < 0 ? 0 : range / stride + 1;
 }
 
-cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
+cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
                               int64_t channels) {
     if (height > MAX_SIDE || width > MAX_SIDE)
         return cgp_fail(CGP_EINVAL,
@@ -47,18 +46,12 @@ cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
                         " x %" PRId64,
                         height, width);
     CGP_TRY(cgp__op_check_size("output", height * width, channels));
-    out->attributes.out_height = (int32_t)height;
-    out->attributes.out_width = (int32_t)width;
-    out->attributes.rows = height * width;
-    out->attributes.out = channels;
-    out->output.dtype = CGP_F32;
     out->output.shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
     return CGP_OK;
 }
 
-cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp__type *image, bool crops,
-                                 cgp__inferred *out) {
-    memset(out, 0, sizeof *out);
+cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp_op_type *image,
+                                 int64_t channels, bool crops, cgp_op_shapes *out) {
     CGP_TRY(cgp__op_check_image(image));
     CGP_TRY(check_range("a kernel", a->kernel, 2, 1, MAX_WINDOW));
     CGP_TRY(check_range("a stride", a->stride, 2, 1, MAX_WINDOW));
@@ -77,19 +70,5 @@ cgp_status cgp__op_infer_windows(const cgp__attributes *a, const cgp__type *imag
                         "pixels, got %" PRId64 " x %" PRId64,
                         a->kernel[0], a->kernel[1], dims[0] + a->padding[0] + a->padding[1],
                         dims[1] + a->padding[2] + a->padding[3]);
-    cgp__op_attributes *g = &out->attributes;
-    g->height = (int32_t)dims[0];
-    g->width = (int32_t)dims[1];
-    g->in = dims[2];
-    g->kernel_height = a->kernel[0];
-    g->kernel_width = a->kernel[1];
-    g->stride_height = a->stride[0];
-    g->stride_width = a->stride[1];
-    g->top = a->padding[0];
-    g->left = a->padding[2];
-    return cgp__op_set_output(out, height, width, dims[2]);
-}
-
-double cgp__op_window_elements(const cgp__op_attributes *g) {
-    return (double)g->rows * (double)g->in * (double)g->kernel_height * (double)g->kernel_width;
+    return cgp__op_set_output(out, height, width, channels);
 }

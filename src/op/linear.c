@@ -4,56 +4,38 @@
 #include "op/rules.h"
 
 #include <inttypes.h>
-#include <string.h>
 
-static void set_params(const cgp__op_attributes *attributes, cgp__inferred *out) {
-    const int64_t plain[] = {attributes->out, attributes->in};
-    const int64_t transposed[] = {attributes->in, attributes->out};
-    out->n_params = attributes->has_bias ? 2 : 1;
-    out->params[0].suffix = "weight";
-    out->params[0].decays = true;
-    out->params[0].shape = cgp_shape_make(2, attributes->transposed ? transposed : plain);
-    if (attributes->has_bias) {
-        out->params[1].suffix = "bias";
-        out->params[1].shape = cgp_shape_make(1, &attributes->out);
-    }
-}
-
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
     const cgp_shape *x = &inputs[0].shape;
-    memset(out, 0, sizeof *out);
     CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
-    if (attributes->size < 1)
-        return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, attributes->size);
-    CGP_TRY(cgp__op_check_size("weight", attributes->size, cgp__op_width(x)));
-    CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), attributes->size));
-    out->attributes.rows = cgp__op_rows(x);
-    out->attributes.in = cgp__op_width(x);
-    out->attributes.out = attributes->size;
-    out->attributes.has_bias = attributes->bias;
-    out->attributes.transposed = attributes->transposed;
-    out->output.dtype = CGP_F32;
-    out->output.shape = cgp__op_shape_width(x, attributes->size);
-    set_params(&out->attributes, out);
+    if (a->size < 1) return cgp_fail(CGP_EINVAL, "expects out >= 1, got %" PRId64, a->size);
+    const int64_t in = cgp__op_width(x);
+    CGP_TRY(cgp__op_check_size("weight", a->size, in));
+    CGP_TRY(cgp__op_check_size("output", cgp__op_rows(x), a->size));
+    out->output.shape = cgp__op_shape_width(x, a->size);
+    const int64_t weight[] = {a->transposed ? in : a->size, a->transposed ? a->size : in};
+    cgp__op_add_parameter(out, "weight", cgp_shape_make(2, weight), a->init[0], true);
+    if (a->bias)
+        cgp__op_add_parameter(out, "bias", cgp_shape_make(1, &a->size), a->init[1], false);
     return CGP_OK;
 }
 
 /* A multiply-add counts 2: 2 rows in out for the GEMM of each direction, and one sum per
  * element of y for the bias, forward and in backward W. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double outputs = (double)attributes->rows * (double)attributes->out;
-    const double bias =
-        attributes->has_bias && direction != CGP__BACKWARD_INPUT ? outputs : 0.0;
-    return 2.0 * outputs * (double)attributes->in + bias;
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *a = node->attributes;
+    const double outputs = (double)cgp_shape_count(&node->shapes.output.shape);
+    const double bias = a->bias && direction != CGP_OP_BACKWARD_INPUT ? outputs : 0.0;
+    return 2.0 * outputs * (double)cgp__op_width(&node->inputs[0].shape) + bias;
 }
 
 const cgp__op cgp__op_linear = {
-    .name = "linear",
-    .kind = CGP__OP_LINEAR,
-    .n_inputs = 1,
-    .infer = infer,
-    .weight_needs_x = 1u << 0,
+    .op.name = "linear",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.weight_needs_x = 1u << 0,
+    .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .prefetches = true,
 };

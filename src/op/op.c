@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.c -- the table of each kind, and common checks. */
-#include "op/op.h"
+/* op.c -- the op of each kind, uses of ops, and common checks. */
+#include "op/custom/custom.h"
 #include "op/rules.h"
 
 #include <inttypes.h>
@@ -8,36 +8,101 @@
 #include <string.h>
 
 _Static_assert(sizeof(cgp__op_attributes) ==
-                   (6 + CGP__MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
+                   (6 + CGP_OP_MAX_INPUTS) * sizeof(int64_t) + 16 * sizeof(int32_t),
                "op attributes are compared by their bytes: no padding");
 
+#define ENTRY(kind, name) &cgp__op_##name,
+
 const cgp__op *cgp__op_find(cgp__op_kind kind) {
-    static const cgp__op *const tables[CGP__OP_KINDS] = {
-        [CGP__OP_EMBEDDING] = &cgp__op_embedding,
-        [CGP__OP_POSITION] = &cgp__op_position,
-        [CGP__OP_ADD] = &cgp__op_add,
-        [CGP__OP_LINEAR] = &cgp__op_linear,
-        [CGP__OP_LAYER_NORM] = &cgp__op_layer_norm,
-        [CGP__OP_GELU] = &cgp__op_gelu,
-        [CGP__OP_GELU_TANH] = &cgp__op_gelu_tanh,
-        [CGP__OP_ATTENTION] = &cgp__op_attention,
-        [CGP__OP_DROPOUT] = &cgp__op_dropout,
-        [CGP__OP_CROSS_ENTROPY] = &cgp__op_cross_entropy,
-        [CGP__OP_ARGMAX] = &cgp__op_argmax,
-        [CGP__OP_BCE] = &cgp__op_bce,
-        [CGP__OP_RELU] = &cgp__op_relu,
-        [CGP__OP_DROPOUT2D] = &cgp__op_dropout2d,
-        [CGP__OP_FLATTEN] = &cgp__op_flatten,
-        [CGP__OP_CONV2D] = &cgp__op_conv2d,
-        [CGP__OP_MAX_POOL] = &cgp__op_max_pool,
-        [CGP__OP_AVERAGE_POOL] = &cgp__op_average_pool,
-        [CGP__OP_UPSAMPLE] = &cgp__op_upsample,
-        [CGP__OP_PAD] = &cgp__op_pad,
-        [CGP__OP_CONCAT] = &cgp__op_concat,
-        [CGP__OP_BATCH_NORM] = &cgp__op_batch_norm,
-        [CGP__OP_INSTANCE_NORM] = &cgp__op_instance_norm,
-    };
-    return (unsigned)kind < CGP__OP_KINDS ? tables[kind] : NULL;
+    static const cgp__op custom = {.dx = CGP__DX_SEPARATE};
+    static const cgp__op *const ops[] = {CGP__OPS(ENTRY) & custom};
+    return ops[kind];
+}
+
+/* Sizes of one sample, as most ops have them: those of y, and the width of x[0]. */
+static void set_sizes(const cgp__op *op, const cgp_op_node *node, cgp__op_attributes *g) {
+    const cgp__attributes *a = node->attributes;
+    const cgp_shape *x = &node->inputs[0].shape;
+    const cgp_shape *y = op->op.is_loss ? x : &node->shapes.output.shape;
+    *g = (cgp__op_attributes){.rows = cgp__op_rows(y),
+                              .in = cgp__op_width(x),
+                              .out = cgp__op_width(y),
+                              .heads = a->heads,
+                              .ignore = a->ignore,
+                              .p = (float)a->p,
+                              .eps = (float)a->eps,
+                              .momentum = (float)a->momentum,
+                              .slope = op->ends_in_relu ? 1.0f : (float)a->slope,
+                              .has_bias = a->bias,
+                              .transposed = a->transposed};
+    if (op->image) {
+        g->height = (int32_t)x->dims[0];
+        g->width = (int32_t)x->dims[1];
+        g->out_height = a->global ? 1 : (int32_t)y->dims[0];
+        g->out_width = a->global ? 1 : (int32_t)y->dims[1];
+        g->kernel_height = a->global ? g->height : a->kernel[0];
+        g->kernel_width = a->global ? g->width : a->kernel[1];
+        g->stride_height = a->global ? 1 : a->stride[0];
+        g->stride_width = a->global ? 1 : a->stride[1];
+        g->top = a->padding[0];
+        g->left = a->padding[2];
+    }
+    if (op->sizes) op->sizes(node, g);
+}
+
+cgp_status cgp__op_infer(cgp__op_kind kind, cgp_op_node *node, cgp__op_attributes *sizes) {
+    memset(&node->shapes, 0, sizeof node->shapes);
+    if (kind == CGP__OP_CUSTOM) {
+        const cgp_shape *y = &node->shapes.output.shape;
+        CGP_TRY(cgp__custom_infer(node));
+        *sizes = (cgp__op_attributes){0}; /* its functions have the node */
+        if (!node->op->is_loss) {
+            sizes->rows = cgp__op_rows(y);
+            sizes->out = cgp__op_width(y);
+        }
+        return CGP_OK;
+    }
+    CGP_TRY(node->op->infer(node->attributes, node->inputs, &node->shapes));
+    set_sizes(cgp__op_find(kind), node, sizes);
+    return CGP_OK;
+}
+
+/* One for each element that is read or written. */
+static double count_elements(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp_op *op = node->op;
+    const uint32_t needs = cgp__op_needs_of(op, direction).x;
+    double sum = op->is_loss ? 0 : (double)cgp_shape_count(&node->shapes.output.shape);
+    for (int k = 0; k < op->n_inputs; k++) {
+        const bool reads = direction == CGP_OP_FORWARD || (needs & (1u << k));
+        const bool writes =
+            direction == CGP_OP_BACKWARD_INPUT && node->inputs[k].dtype == CGP_F32;
+        sum += (reads + writes) * (double)cgp_shape_count(&node->inputs[k].shape);
+    }
+    return sum;
+}
+
+double cgp__op_flops(cgp__op_kind kind, const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp_op *op = node->op;
+    if (op->flops) {
+        const double value = op->flops(node, direction);
+        return isfinite(value) && value > 0 ? value : 0;
+    }
+    if (kind == CGP__OP_CUSTOM) return count_elements(node, direction);
+    return cgp__op_find(kind)->flops[direction] *
+           (double)cgp_shape_count(op->is_loss ? &node->inputs[0].shape
+                                               : &node->shapes.output.shape);
+}
+
+int64_t cgp__op_find_invalid(cgp__op_kind kind, const cgp_op_node *node, int k,
+                             const int32_t *data, int64_t count, int64_t *upper_bound) {
+    const cgp__op *op = cgp__op_find(kind);
+    *upper_bound = node->op->upper_bound ? node->op->upper_bound(node, k) : 0;
+    for (int64_t i = 0; *upper_bound > 0 && i < count; i++) {
+        if (op->ignores && data[i] == ((const cgp__attributes *)node->attributes)->ignore)
+            continue;
+        if (data[i] < 0 || data[i] >= *upper_bound) return i;
+    }
+    return -1;
 }
 
 static cgp_status check_rank(const char *name, const cgp_shape *shape, int min, int max) {
@@ -49,7 +114,7 @@ static cgp_status check_rank(const char *name, const cgp_shape *shape, int min, 
     return cgp_fail(CGP_EINVAL, "expects %s of %d to %d dims, got %s", name, min, max, text);
 }
 
-cgp_status cgp__op_check(const char *name, const cgp__type *type, cgp_dtype dtype, int min,
+cgp_status cgp__op_check(const char *name, const cgp_op_type *type, cgp_dtype dtype, int min,
                          int max) {
     char text[192];
     if (type->dtype != dtype)
@@ -105,6 +170,10 @@ cgp_shape cgp__op_shape_rows(const cgp_shape *shape) {
     return cgp_shape_make(shape->rank - 1, shape->dims);
 }
 
+cgp_shape cgp__op_shape_last(const cgp_shape *shape) {
+    return cgp_shape_make(1, &shape->dims[shape->rank - 1]);
+}
+
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width) {
     cgp_shape result = *shape;
     result.dims[result.rank - 1] = width;
@@ -117,11 +186,35 @@ cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width) {
     return result;
 }
 
-cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out) {
-    memset(out, 0, sizeof *out);
-    CGP_TRY(cgp__op_check("input", input, CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
-    out->attributes.rows = cgp__op_rows(&input->shape);
-    out->attributes.in = out->attributes.out = cgp__op_width(&input->shape);
-    out->output = *input;
+cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *inputs,
+                                     cgp_op_shapes *out) {
+    (void)attributes;
+    CGP_TRY(cgp__op_check("input", &inputs[0], CGP_F32, 1, CGP__MAX_SAMPLE_RANK));
+    out->output = inputs[0];
     return CGP_OK;
+}
+
+cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a,
+                              const cgp_op_type *b) {
+    char first[192], second[192];
+    if (cgp_shape_equal(&a->shape, &b->shape)) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "expects %s, got %s and %s", expected,
+                    cgp_shape_text(&a->shape, first, sizeof first),
+                    cgp_shape_text(&b->shape, second, sizeof second));
+}
+
+void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape,
+                           cgp_init init, bool decays) {
+    out->parameters[out->n_parameters++] = (cgp_op_parameter){suffix, shape, init, decays};
+}
+
+void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole) {
+    out->saved[out->n_saved++] =
+        (cgp_op_type){.dtype = CGP_F32, .shape = shape, .whole = whole};
+}
+
+void cgp__op_add_norm_parameters(cgp_op_shapes *out) {
+    const cgp_shape channels = cgp__op_shape_last(&out->output.shape);
+    cgp__op_add_parameter(out, "weight", channels, (cgp_init){CGP_INIT_ONE, 0}, false);
+    cgp__op_add_parameter(out, "bias", channels, (cgp_init){CGP_INIT_ZERO, 0}, false);
 }

@@ -1,24 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* op.h -- an op as the graph and the plan see it: one table per op.
+/* op.h -- the descriptions of the built-in ops, and their uses as the graph and the plan read them.
  *
- * A table has the shape rule, the operands that backward I and W read, the operands that may share memory, and the cost. The
- * kernels are the backend's, one per (kind, direction). B is I, then W. */
+ * An op, built-in or custom, is a `cgp_op` (cgpipe/op.h): shape rule, operands that backward I and W read, state, cost. The
+ * kernels of a built-in op are the backends', one per (kind, direction); its function pointers for them are NULL. B is I, then W. */
 #ifndef CGP_SRC_OP_H
 #define CGP_SRC_OP_H
 
 #include "backend/backend.h"
 
-/* Type of a value for one sample; the leading dimension N is not in it. */
-typedef struct cgp__type {
-    cgp_dtype dtype;
-    cgp_shape shape;
-    /* Integers that the graph makes are 0 .. upper_bound - 1; 0: the caller's, checked on the host. */
-    int64_t upper_bound;
-    /* One for all samples of a micro-batch; of saved values only. */
-    bool whole;
-} cgp__type;
-
-/* The arguments of a builder call besides its inputs. Unused fields are zero. */
+/* The attributes of all built-in ops: the arguments of a builder call besides its inputs. Unused fields are zero. */
 typedef struct cgp__attributes {
     /* EMBEDDING: vocabulary. LINEAR, CONV2D: out. */
     int64_t size;
@@ -35,43 +25,13 @@ typedef struct cgp__attributes {
     /* Pools: one window, and [C] instead of [1,1,C]. */
     bool global;
     int n_inputs;
-    /* CUSTOM: the use to infer. */
-    struct cgp__custom_use *custom;
     /* Height, width. UPSAMPLE: stride. */
     int kernel[2], stride[2];
     /* Top, bottom, left, right. */
     int padding[4];
+    /* Of the weight and the bias; norms have their own. */
+    cgp_init init[2];
 } cgp__attributes;
-
-typedef struct cgp__op_parameter {
-    /* "weight" */
-    const char *suffix;
-    cgp_shape shape;
-    /* Neither a bias nor of a norm. */
-    bool decays;
-} cgp__op_parameter;
-
-/* A tensor that a node keeps across steps, `begin` at first; a count if dtype is CGP_I32. */
-typedef struct cgp__op_state {
-    /* "running_mean" */
-    const char *suffix;
-    cgp_dtype dtype;
-    cgp_shape shape;
-    float begin;
-} cgp__op_state;
-
-/* Result of the shape rule. */
-typedef struct cgp__inferred {
-    cgp__op_attributes attributes;
-    /* Not for a loss. */
-    cgp__type output;
-    int n_saved, n_params, n_state;
-    cgp__type saved[CGP__MAX_SAVED];
-    cgp__op_parameter params[CGP__MAX_PARAMS];
-    cgp__op_state state[CGP__MAX_STATE];
-    /* Collects a step's changes to the state. */
-    int64_t accumulator_bytes;
-} cgp__inferred;
 
 /* Memory of an input's gradient. */
 typedef enum cgp__dx {
@@ -82,48 +42,48 @@ typedef enum cgp__dx {
     CGP__DX_NONE,     /* inputs are integers */
 } cgp__dx;
 
+/* A built-in op: its description, and what only ours have. */
 typedef struct cgp__op {
-    const char *name;
-    cgp__op_kind kind;
-    /* The minimum, if the number varies. */
-    int n_inputs;
-    bool is_loss;
-
-    /* Check the input types and fill `out` (zeroed before). The message has what was expected and the actual value. */
-    cgp_status (*infer)(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out);
-
-    /* Bit k: backward reads x[k]; saved[k]. true: it reads y. */
-    uint32_t input_needs_x, weight_needs_x, input_needs_saved, weight_needs_saved;
-    bool input_needs_y, weight_needs_y;
-
-    /* BACKWARD_INPUT makes dparam, too (norms). */
-    bool weight_in_input;
-    /* Worth recomputing instead of keeping. */
-    bool cheap;
-    /* Bit k: forward may write y over x[k]. */
-    uint32_t overwrites;
+    cgp_op op;
     cgp__dx dx;
-
-    /* Floating-point operations of a direction for one sample. */
-    double (*flops)(const cgp__op_attributes *attributes, cgp__direction direction);
-
-    /* Check `count` integers of input k on the host before a step; NULL: all are valid. `bad` gets the index of the first one out
-     * of range: 0 <= data[i] < *upper_bound. */
-    bool (*valid)(const cgp__op_attributes *attributes, int k, const int32_t *data,
-                  int64_t count, int64_t *bad, int64_t *upper_bound);
-
-    /* Losses: the number of `count` targets that count. CUSTOM: `count` is the samples. */
-    int64_t (*count)(const cgp__op_attributes *attributes, const void *targets, int64_t count);
+    /* Of the directions, for each element of y (a loss: of x[0]) of one sample; if op.flops is NULL. */
+    double flops[CGP__DIRECTIONS];
+    /* Windows over an image [H, W, C]. */
+    bool image;
+    /* A RELU that follows in place may be part of its kernel. */
+    bool ends_in_relu;
+    /* Integers that equal the attribute `ignore` are valid. */
+    bool ignores;
+    /* Its kernels prefetch operands of the calls behind it. */
+    bool prefetches;
+    /* Change the sizes that follow from the shapes; NULL: right as they are. */
+    void (*sizes)(const cgp_op_node *node, cgp__op_attributes *sizes);
 } cgp__op;
 
-/* The table of a kind. */
+#define CGP__OP_DECLARE(kind, name) extern const cgp__op cgp__op_##name;
+CGP__OPS(CGP__OP_DECLARE)
+
+/* The built-in op of a kind; of CUSTOM, one without any of our properties. */
 const cgp__op *cgp__op_find(cgp__op_kind kind);
 
-extern const cgp__op cgp__op_embedding, cgp__op_position, cgp__op_add, cgp__op_linear,
-    cgp__op_layer_norm, cgp__op_gelu, cgp__op_gelu_tanh, cgp__op_attention, cgp__op_dropout,
-    cgp__op_cross_entropy, cgp__op_argmax, cgp__op_bce, cgp__op_relu, cgp__op_dropout2d,
-    cgp__op_flatten, cgp__op_conv2d, cgp__op_max_pool, cgp__op_average_pool, cgp__op_upsample,
-    cgp__op_pad, cgp__op_concat, cgp__op_batch_norm, cgp__op_instance_norm;
+static inline cgp__dx cgp__op_dx(cgp__op_kind kind, const cgp_op *op) {
+    if (kind != CGP__OP_CUSTOM) return cgp__op_find(kind)->dx;
+    if (!op->backward_input) return CGP__DX_NONE;
+    return !op->dx_in_place ? CGP__DX_SEPARATE
+           : op->is_loss    ? CGP__DX_OVER_X
+                            : CGP__DX_IN_PLACE;
+}
+
+/* Run the shape rule of a use whose op, attributes and inputs are set, and set its shapes, and the sizes for the kernels. The
+ * message has what was expected and the actual value. */
+cgp_status cgp__op_infer(cgp__op_kind kind, cgp_op_node *node, cgp__op_attributes *sizes);
+
+/* Floating-point operations of a direction that the use has, for one sample. */
+double cgp__op_flops(cgp__op_kind kind, const cgp_op_node *node, cgp_op_direction direction);
+
+/* Check `count` integers of input k on the host before a step: the index of the first one out of range, 0 <= data[i] <
+ * *upper_bound; -1: none. */
+int64_t cgp__op_find_invalid(cgp__op_kind kind, const cgp_op_node *node, int k,
+                             const int32_t *data, int64_t count, int64_t *upper_bound);
 
 #endif

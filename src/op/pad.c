@@ -3,26 +3,15 @@
  * -> [H + top + bottom, W + left + right, C]. */
 #include "op/rules.h"
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    cgp__attributes a = *attributes;
-    for (int i = 0; i < 2; i++)
-        a.kernel[i] = a.stride[i] = 1;
-    return cgp__op_infer_windows(&a, &inputs[0], true, out);
-}
-
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    (void)attributes;
-    (void)direction;
-    return 0.0;
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    return cgp__op_infer_windows(attributes, &inputs[0], inputs[0].shape.dims[2], true, out);
 }
 
 const cgp__op cgp__op_pad = {
-    .name = "pad",
-    .kind = CGP__OP_PAD,
-    .n_inputs = 1,
-    .infer = infer,
-    .cheap = true,
+    .op.name = "pad",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.cheap = true,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .image = true,
 };

@@ -4,41 +4,39 @@
  * argmax from x, the first of equals; that of the mean needs nothing. */
 #include "op/rules.h"
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    cgp__attributes a = *attributes;
-    if (a.global) {
-        CGP_TRY(cgp__op_check_image(&inputs[0]));
-        for (int i = 0; i < 2; i++) {
-            a.kernel[i] = (int)inputs[0].shape.dims[i];
-            a.stride[i] = 1;
-        }
-    }
-    CGP_TRY(cgp__op_infer_windows(&a, &inputs[0], false, out));
-    if (a.global) out->output.shape = cgp_shape_make(1, &out->attributes.out);
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    const cgp_shape *x = &inputs[0].shape;
+    if (!a->global) return cgp__op_infer_windows(a, &inputs[0], x->dims[2], false, out);
+    CGP_TRY(cgp__op_check_image(&inputs[0]));
+    out->output.shape = cgp__op_shape_last(x);
     return CGP_OK;
 }
 
 /* One comparison or sum per element of a window. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    return direction == CGP__BACKWARD_WEIGHT ? 0.0 : cgp__op_window_elements(attributes);
+static double flops(const cgp_op_node *node, cgp_op_direction direction) {
+    const cgp__attributes *a = node->attributes;
+    if (direction == CGP_OP_BACKWARD_WEIGHT) return 0.0;
+    if (a->global) return (double)cgp_shape_count(&node->inputs[0].shape);
+    return (double)cgp_shape_count(&node->shapes.output.shape) * (double)a->kernel[0] *
+           (double)a->kernel[1];
 }
 
 const cgp__op cgp__op_max_pool = {
-    .name = "max_pool",
-    .kind = CGP__OP_MAX_POOL,
-    .n_inputs = 1,
-    .infer = infer,
-    .input_needs_x = 1u << 0,
+    .op.name = "max_pool",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.input_needs_x = 1u << 0,
+    .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .image = true,
 };
 
 const cgp__op cgp__op_average_pool = {
-    .name = "average_pool",
-    .kind = CGP__OP_AVERAGE_POOL,
-    .n_inputs = 1,
-    .infer = infer,
+    .op.name = "average_pool",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.flops = flops,
     .dx = CGP__DX_SEPARATE,
-    .flops = flops,
+    .image = true,
 };

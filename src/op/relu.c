@@ -3,30 +3,23 @@
  * sign of y alone. Source: Nair and Hinton 2010; Maas et al. 2013 (leaky). */
 #include "op/rules.h"
 
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    CGP_TRY(cgp__op_infer_elementwise(&inputs[0], out));
-    const float slope = (float)attributes->slope;
+static cgp_status infer(const void *attributes, const cgp_op_type *inputs, cgp_op_shapes *out) {
+    const cgp__attributes *a = attributes;
+    CGP_TRY(cgp__op_infer_elementwise(attributes, inputs, out));
+    const float slope = (float)a->slope;
     if (!(slope >= 0.0f && slope <= 1.0f))
-        return cgp_fail(CGP_EINVAL, "expects a slope from 0 to 1, got %g", attributes->slope);
-    out->attributes.slope = slope;
+        return cgp_fail(CGP_EINVAL, "expects a slope from 0 to 1, got %g", a->slope);
     return CGP_OK;
 }
 
 /* A comparison and a product per element. */
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const double elements = (double)attributes->rows * (double)attributes->out;
-    return direction == CGP__BACKWARD_WEIGHT ? 0.0 : 2.0 * elements;
-}
-
 const cgp__op cgp__op_relu = {
-    .name = "relu",
-    .kind = CGP__OP_RELU,
-    .n_inputs = 1,
-    .infer = infer,
-    .input_needs_y = true,
-    .cheap = true,
-    .overwrites = 1u << 0,
+    .op.name = "relu",
+    .op.n_inputs = 1,
+    .op.infer = infer,
+    .op.input_needs_y = true,
+    .op.cheap = true,
+    .op.overwrites = 1u << 0,
     .dx = CGP__DX_IN_PLACE,
-    .flops = flops,
+    .flops = {2, 2, 0},
 };

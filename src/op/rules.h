@@ -10,7 +10,7 @@
 #define CGP__MAX_ELEMENTS ((int64_t)1 << 40) /* of a value or parameter: no product overflows */
 
 /* `type` has the dtype, between min and max dims, sizes >= 1 and at most CGP__MAX_ELEMENTS. */
-cgp_status cgp__op_check(const char *name, const cgp__type *type, cgp_dtype dtype, int min,
+cgp_status cgp__op_check(const char *name, const cgp_op_type *type, cgp_dtype dtype, int min,
                          int max);
 
 /* rows x columns is at most CGP__MAX_ELEMENTS; both are >= 1. */
@@ -26,27 +26,35 @@ cgp_status cgp__op_check_eps(double eps);
 int64_t cgp__op_rows(const cgp_shape *shape);
 int64_t cgp__op_width(const cgp_shape *shape);
 
-/* The shape without its last dim, with another last dim, with one more dim. */
+/* The shape without its last dim, of its last dim alone, with another last dim, with one more dim. */
 cgp_shape cgp__op_shape_rows(const cgp_shape *shape);
+cgp_shape cgp__op_shape_last(const cgp_shape *shape);
 cgp_shape cgp__op_shape_width(const cgp_shape *shape, int64_t width);
 cgp_shape cgp__op_shape_append(const cgp_shape *shape, int64_t width);
 
-/* An elementwise op over f32 input 0: attributes and output. */
-cgp_status cgp__op_infer_elementwise(const cgp__type *input, cgp__inferred *out);
+/* The shape rule of an elementwise op over f32 input 0: the output is like it. */
+cgp_status cgp__op_infer_elementwise(const void *attributes, const cgp_op_type *inputs,
+                                     cgp_op_shapes *out);
+
+/* Two shapes are equal; otherwise "expects `expected`, got A and B". */
+cgp_status cgp__op_check_same(const char *expected, const cgp_op_type *a, const cgp_op_type *b);
+
+/* Append a parameter, a saved value; weight and bias [C] of a norm. */
+void cgp__op_add_parameter(cgp_op_shapes *out, const char *suffix, cgp_shape shape,
+                           cgp_init init, bool decays);
+void cgp__op_add_saved(cgp_op_shapes *out, cgp_shape shape, bool whole);
+void cgp__op_add_norm_parameters(cgp_op_shapes *out);
 
 /* images.c: `type` is f32 [H, W, C], and its sides fit the attributes. */
-cgp_status cgp__op_check_image(const cgp__type *type);
+cgp_status cgp__op_check_image(const cgp_op_type *type);
 
-/* Windows of `attributes` over an image: op attributes (out = in) and output [OH, OW, C]. If `crops`, padding may be negative;
- * otherwise every window has a pixel. */
-cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp__type *image,
-                                 bool crops, cgp__inferred *out);
+/* The output [OH, OW, channels] of windows of `kernel` pixels, `stride` apart, over a padded image. If `crops`, padding may be
+ * negative; otherwise every window has a pixel. */
+cgp_status cgp__op_infer_windows(const cgp__attributes *attributes, const cgp_op_type *image,
+                                 int64_t channels, bool crops, cgp_op_shapes *out);
 
-/* Set the sides and rows of the attributes, and the output's type with `channels`. */
-cgp_status cgp__op_set_output(cgp__inferred *out, int64_t height, int64_t width,
+/* Set the output's type [height, width, channels]. */
+cgp_status cgp__op_set_output(cgp_op_shapes *out, int64_t height, int64_t width,
                               int64_t channels);
-
-/* Multiply-adds of windows for one sample, each element of a window once: rows x in x kernel. */
-double cgp__op_window_elements(const cgp__op_attributes *attributes);
 
 #endif

@@ -16,9 +16,9 @@
 static void mark_read(const cgp_model *model, bool *read) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int d = CGP__BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+        for (int d = CGP_OP_BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
             bool y;
-            const uint32_t x = cgp__node_reads(model, node, (cgp__direction)d, &y);
+            const uint32_t x = cgp__node_reads(model, node, (cgp_op_direction)d, &y);
             for (int k = 0; k < node->n_inputs; k++) {
                 if (x & (1u << k)) read[node->inputs[k]] = true;
             }
@@ -29,9 +29,10 @@ static void mark_read(const cgp_model *model, bool *read) {
 
 /* Return true if backward reads a node's own saved values. */
 static bool saves(const cgp_model *model, const cgp__node *node) {
-    return node->n_saved > 0 && (cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT) ||
-                                 (node->op->weight_needs_saved &&
-                                  cgp__node_has_direction(model, node, CGP__BACKWARD_WEIGHT)));
+    return node->use.shapes.n_saved > 0 &&
+           (cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT) ||
+            (node->use.op->weight_needs_saved &&
+             cgp__node_has_direction(model, node, CGP_OP_BACKWARD_WEIGHT)));
 }
 
 /* R: mark the producers of values that backward reads, and their ancestors. */
@@ -51,8 +52,8 @@ static void mark_recomputed(const cgp_model *model, const bool *read, bool *reco
 static void mark_selective(const cgp_model *model, const bool *read, bool *selective) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (!node->op->cheap || node->output < 0 || !read[node->output]) continue;
-        selective[i] = cgp__node_has_direction(model, node, CGP__BACKWARD_INPUT);
+        if (!node->use.op->cheap || node->output < 0 || !read[node->output]) continue;
+        selective[i] = cgp__node_has_direction(model, node, CGP_OP_BACKWARD_INPUT);
         for (int k = 0; k < node->n_inputs; k++)
             selective[i] = selective[i] &&
                            (model->values[node->inputs[k]].node < 0 || read[node->inputs[k]]);
@@ -68,21 +69,21 @@ static cgp__node_kernels kernels_of(const cgp_model *model, int i, int64_t n, cg
     const cgp__node *node = &model->nodes[i];
     cgp__node_kernels kernels = {.node = i};
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
-        kernels.has[d] = cgp__node_has_direction(model, node, (cgp__direction)d);
-        kernels.spec[d] = cgp__node_kernel(node, (cgp__direction)d, n, type);
+        kernels.has[d] = cgp__node_has_direction(model, node, (cgp_op_direction)d);
+        kernels.spec[d] = cgp__node_kernel(node, (cgp_op_direction)d, n, type);
     }
-    if (!kernels.has[CGP__BACKWARD_INPUT]) return kernels;
-    uint32_t *add = &kernels.spec[CGP__BACKWARD_INPUT].add;
-    for (int k = node->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+    if (!kernels.has[CGP_OP_BACKWARD_INPUT]) return kernels;
+    uint32_t *add = &kernels.spec[CGP_OP_BACKWARD_INPUT].add;
+    for (int k = node->n_inputs - 1; k >= 0 && node->dx != CGP__DX_NONE; k--) {
         const int value = node->inputs[k];
         if (!model->values[value].has_grad) continue;
         if (begun[value]) *add |= 1u << k;
-        if (begun[value] || node->op->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
+        if (begun[value] || node->dx != CGP__DX_SAME) kernels.dx |= 1u << k;
         begun[value] = true;
     }
     /* An op whose inputs' gradients are its result's gradient has no kernel. */
-    kernels.has[CGP__BACKWARD_INPUT] =
-        kernels.dx != 0 || (node->op->weight_in_input && node->n_params > 0);
+    kernels.has[CGP_OP_BACKWARD_INPUT] =
+        kernels.dx != 0 || (node->use.op->weight_in_input && node->use.shapes.n_parameters > 0);
     return kernels;
 }
 
@@ -123,11 +124,11 @@ static cgp_status make_marks(marks *m, const cgp_model *model, int64_t n, cgp_dt
 
 /* Losses are in no layer; they count with the last. */
 static int layer_of(const cgp_model *model, const cgp__node *node) {
-    return node->op->is_loss ? model->n_layers - 1 : node->layer;
+    return node->use.op->is_loss ? model->n_layers - 1 : node->layer;
 }
 
-static int64_t value_bytes(const cgp__type *type, int64_t n, cgp_dtype type_on_device) {
-    cgp__type on_device = *type;
+static int64_t value_bytes(const cgp_op_type *type, int64_t n, cgp_dtype type_on_device) {
+    cgp_op_type on_device = *type;
     if (on_device.dtype == CGP_F32) on_device.dtype = type_on_device;
     return cgp__type_bytes(&on_device, n);
 }
@@ -139,8 +140,8 @@ static void add_bytes(const cgp_model *model, const marks *m, int64_t n, cgp_dty
         cgp_layer_cost *cost = &costs[layer_of(model, node)];
         if (node->output >= 0 && m->read[node->output])
             cost->saved_bytes += value_bytes(&model->values[node->output].type, n, type);
-        for (int k = 0; saves(model, node) && k < node->n_saved; k++)
-            cost->saved_bytes += cgp__type_bytes(&node->saved[k], n);
+        for (int k = 0; saves(model, node) && k < node->use.shapes.n_saved; k++)
+            cost->saved_bytes += cgp__type_bytes(&node->use.shapes.saved[k], n);
     }
     for (int p = 0; p < model->n_params; p++) {
         const cgp__node *node = &model->nodes[model->uses[model->params[p].first_use].node];
@@ -158,15 +159,16 @@ static cgp_status add_node(const cgp_model *model, const marks *m, int i,
     CGP_TRY(timer->time(timer->self, model, kernels, seconds));
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
         if (!kernels->has[d]) continue;
-        cost->flops[d] +=
-            node->op->flops(&node->attributes, (cgp__direction)d) * (double)kernels->spec[d].n;
+        cost->flops[d] += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
+                          (double)kernels->spec[d].n;
     }
-    cost->forward_seconds += seconds[CGP__FORWARD];
-    if (kernels->has[CGP__BACKWARD_INPUT]) cost->input_seconds += seconds[CGP__BACKWARD_INPUT];
-    if (kernels->has[CGP__BACKWARD_WEIGHT])
-        cost->weight_seconds += seconds[CGP__BACKWARD_WEIGHT];
-    if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP__FORWARD];
-    if (m->selective[i]) cost->selective_seconds += seconds[CGP__FORWARD];
+    cost->forward_seconds += seconds[CGP_OP_FORWARD];
+    if (kernels->has[CGP_OP_BACKWARD_INPUT])
+        cost->input_seconds += seconds[CGP_OP_BACKWARD_INPUT];
+    if (kernels->has[CGP_OP_BACKWARD_WEIGHT])
+        cost->weight_seconds += seconds[CGP_OP_BACKWARD_WEIGHT];
+    if (m->recomputed[i]) cost->recompute_seconds += seconds[CGP_OP_FORWARD];
+    if (m->selective[i]) cost->selective_seconds += seconds[CGP_OP_FORWARD];
     return CGP_OK;
 }
 

@@ -120,10 +120,10 @@ double cgp_layer_flops(const cgp_model *model, int layer) {
     for (int i = first_of_layer(model, layer);
          i < model->n_nodes && model->nodes[i].layer == layer; i++) {
         const cgp__node *node = &model->nodes[i];
-        if (node->op->is_loss) continue;
+        if (node->use.op->is_loss) continue;
         for (int d = 0; d < CGP__DIRECTIONS; d++) {
-            if (cgp__node_has_direction(model, node, (cgp__direction)d))
-                flops += node->op->flops(&node->attributes, (cgp__direction)d);
+            if (cgp__node_has_direction(model, node, (cgp_op_direction)d))
+                flops += cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d);
         }
     }
     return flops;

@@ -18,7 +18,8 @@
 /* Random floats; data repeat them. */
 #define BLOCK 65536
 #define MAX_BUFFERS                                                                            \
-    (3 * CGP__MAX_INPUTS + CGP__MAX_SAVED + CGP__MAX_STATE + 2 * CGP__MAX_PARAMS + 8)
+    (3 * CGP_OP_MAX_INPUTS + CGP_OP_MAX_SAVED + CGP_OP_MAX_STATE + 2 * CGP_OP_MAX_PARAMETERS + \
+     8)
 
 /* The time of a kernel. */
 typedef struct measurement {
@@ -92,24 +93,20 @@ static cgp_status make_random(profiler *p, cgp_dtype type, int64_t count, int64_
 
 /* Return the upper bound of integers in input k of an op. */
 static int64_t upper_bound_of(const cgp__node *node, int k) {
-    const int32_t invalid = INT32_MAX;
-    int64_t bad = 0, upper_bound = 1;
-    if (!node->op->valid ||
-        node->op->valid(&node->attributes, k, &invalid, 1, &bad, &upper_bound))
-        return 1;
-    return upper_bound;
+    const cgp_op *op = node->use.op;
+    return cgp__max(1, op->upper_bound ? op->upper_bound(&node->use, k) : 0);
 }
 
 static cgp_status make_value(profiler *p, const cgp_model *model, int value, int64_t n,
                              int64_t upper_bound, void **out) {
-    const cgp__type *type = &model->values[value].type;
+    const cgp_op_type *type = &model->values[value].type;
     const cgp_dtype on_device = type->dtype == CGP_F32 ? p->options->type : type->dtype;
     return make_random(p, on_device, n * cgp_shape_count(&type->shape), upper_bound, out);
 }
 
 static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp__node *node,
                                   cgp__kernel_args *args) {
-    for (int k = 0; k < node->n_params; k++) {
+    for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         const int64_t count = cgp_shape_count(&model->params[node->params[k]].shape);
         void *memory = NULL;
         CGP_TRY(make_random(p, CGP_F32, count, 0, &memory));
@@ -121,7 +118,7 @@ static cgp_status make_parameters(profiler *p, const cgp_model *model, const cgp
 }
 
 /* Initialize an op's state as for training. */
-static void fill_state(profiler *p, const cgp__op_state *state, char *to) {
+static void fill_state(profiler *p, const cgp_op_state *state, char *to) {
     const int32_t number = (int32_t)state->begin;
     const void *begin = state->dtype == CGP_I32 ? (const void *)&number : &state->begin;
     for (int64_t i = 0; i < cgp_shape_count(&state->shape); i++)
@@ -131,19 +128,19 @@ static void fill_state(profiler *p, const cgp__op_state *state, char *to) {
 static cgp_status make_saved_and_state(profiler *p, const cgp_model *model,
                                        const cgp__node *node, int64_t n,
                                        cgp__kernel_args *args) {
-    for (int k = 0; k < node->n_saved; k++) {
+    for (int k = 0; k < node->use.shapes.n_saved; k++) {
         void *memory = NULL;
-        CGP_TRY(make_buffer(p, cgp__type_bytes(&node->saved[k], n), &memory));
+        CGP_TRY(make_buffer(p, cgp__type_bytes(&node->use.shapes.saved[k], n), &memory));
         args->saved[k] = memory;
     }
-    for (int k = 0; k < node->n_state; k++) {
-        const cgp__op_state *state = &model->states[node->first_state + k].info;
+    for (int k = 0; k < node->use.shapes.n_state; k++) {
+        const cgp_op_state *state = &model->states[node->first_state + k].info;
         CGP_TRY(make_buffer(
             p, cgp_shape_count(&state->shape) * (int64_t)cgp_dtype_bytes(state->dtype),
             &args->state[k]));
         fill_state(p, state, args->state[k]);
     }
-    return make_buffer(p, node->accumulator_bytes, &args->accumulator);
+    return make_buffer(p, node->use.shapes.accumulator_bytes, &args->accumulator);
 }
 
 static cgp_status make_workspace(profiler *p, const cgp__node_kernels *kernels,
@@ -163,7 +160,7 @@ static cgp_status make_operands(profiler *p, const cgp_model *model,
     const cgp__node *node = &model->nodes[kernels->node];
     const int64_t n = p->options->samples;
     const bool backward =
-        kernels->has[CGP__BACKWARD_INPUT] || kernels->has[CGP__BACKWARD_WEIGHT];
+        kernels->has[CGP_OP_BACKWARD_INPUT] || kernels->has[CGP_OP_BACKWARD_WEIGHT];
     void *memory = NULL;
     for (int k = 0; k < node->n_inputs; k++) {
         CGP_TRY(make_value(p, model, node->inputs[k], n, upper_bound_of(node, k), &memory));
@@ -212,7 +209,7 @@ static uint64_t hash_of(const cgp__kernel_spec *spec, uint32_t dx) {
 
 static bool find_measured(const profiler *p, const cgp__node_kernels *kernels, int d,
                           double *seconds) {
-    const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
+    const uint32_t dx = d == CGP_OP_BACKWARD_INPUT ? kernels->dx : 0;
     const uint64_t hash = hash_of(&kernels->spec[d], dx);
     uint32_t tried = 0;
     int i;
@@ -232,11 +229,11 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
     if (!cgp__grow(&p->measured, &p->measured_capacity, p->n_measured + 1, sizeof *p->measured))
         return cgp__no_memory("profile", sizeof *p->measured);
     CGP_TRY(p->backend->kernel_create(p->device, &kernels->spec[d], &kernel));
-    args->first = d == CGP__FORWARD; /* most micro-batches add to gradients of parameters */
+    args->first = d == CGP_OP_FORWARD; /* most micro-batches add to gradients of parameters */
     const cgp_status status = run_often(p, kernel, args, seconds);
     p->backend->kernel_destroy(kernel);
     if (status != CGP_OK) return status;
-    const uint32_t dx = d == CGP__BACKWARD_INPUT ? kernels->dx : 0;
+    const uint32_t dx = d == CGP_OP_BACKWARD_INPUT ? kernels->dx : 0;
     if (!cgp__index_add(&p->measured_index, hash_of(&kernels->spec[d], dx), p->n_measured))
         return cgp__no_memory("profile", sizeof *p->measured);
     p->measured[p->n_measured++] =
@@ -246,7 +243,7 @@ static cgp_status measure(profiler *p, const cgp__node_kernels *kernels, int d,
 
 static cgp_status time_node(void *self, const cgp_model *model,
                             const cgp__node_kernels *kernels, double seconds[CGP__DIRECTIONS]) {
-    static const int order[] = {CGP__FORWARD, CGP__BACKWARD_WEIGHT, CGP__BACKWARD_INPUT};
+    static const int order[] = {CGP_OP_FORWARD, CGP_OP_BACKWARD_WEIGHT, CGP_OP_BACKWARD_INPUT};
     profiler *p = self;
     bool all = true;
     for (int d = 0; d < CGP__DIRECTIONS; d++)
@@ -263,9 +260,9 @@ static cgp_status time_node(void *self, const cgp_model *model,
     const cgp__node *node = &model->nodes[kernels->node];
     if (status == CGP_OK)
         cgp_log(CGP_LOG_INFO, "profile", "%s, %s: F %.3g s, I %.3g s, W %.3g s",
-                node->op->is_loss ? "loss" : model->layers[node->layer], node->op->name,
-                seconds[CGP__FORWARD], seconds[CGP__BACKWARD_INPUT],
-                seconds[CGP__BACKWARD_WEIGHT]);
+                node->use.op->is_loss ? "loss" : model->layers[node->layer], node->use.op->name,
+                seconds[CGP_OP_FORWARD], seconds[CGP_OP_BACKWARD_INPUT],
+                seconds[CGP_OP_BACKWARD_WEIGHT]);
     return status;
 }
 

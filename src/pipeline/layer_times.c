@@ -49,7 +49,7 @@ static bool has_run(const cgp_pipeline *pipeline) {
     const cgp_plan *plan = pipeline->plan;
     const cgp__node_time *times =
         pipeline->executor.workers[cgp__plan_device_of(plan, 0)].node_times;
-    return times && times[CGP__FORWARD].runs > 0;
+    return times && times[CGP_OP_FORWARD].runs > 0;
 }
 
 cgp_status cgp_pipeline_layer_costs(const cgp_pipeline *pipeline, cgp_layer_cost *costs) {

@@ -18,7 +18,7 @@
 /* --- readers --- */
 
 static bool has_input_gradient(const cgp__node *node) {
-    return node->requires_grad && node->op->dx != CGP__DX_NONE;
+    return node->requires_grad && node->dx != CGP__DX_NONE;
 }
 
 /* Visit each input of each node: count the stages that read a value, or, with `readers`, list them. Nodes, and so stages,

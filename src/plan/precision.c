@@ -29,7 +29,7 @@ cgp_dtype cgp__plan_value_type(const cgp_plan *plan, int value) {
 }
 
 int64_t cgp__plan_value_bytes(const cgp_plan *plan, int value, int64_t n) {
-    cgp__type type = plan->model->values[value].type;
+    cgp_op_type type = plan->model->values[value].type;
     type.dtype = cgp__plan_value_type(plan, value);
     return cgp__type_bytes(&type, n);
 }

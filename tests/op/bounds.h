@@ -91,7 +91,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return (bound){0, 2 * U};
     case CGP__OP_CROSS_ENTROPY:
         return cross_entropy_bound(g, slot);
-    case CGP__OP_BCE:
+    case CGP__OP_BCE_WITH_LOGITS:
         return (bound){2 * U, 8 * U};
     case CGP__OP_AVERAGE_POOL:
         return product_bound(window);
@@ -108,7 +108,8 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
 static inline double loss_bound(const operands *o) {
     const double terms = (double)(o->c.n * o->c.attributes.rows),
                  in = (double)o->c.attributes.in;
-    return o->c.op == CGP__OP_BCE ? 16 * U * terms * in : terms * U * (40 + sqrt(in));
+    return o->c.op == CGP__OP_BCE_WITH_LOGITS ? 16 * U * terms * in
+                                              : terms * U * (40 + sqrt(in));
 }
 
 /* Index in `saved` of the divisor of element i of a slot. */

@@ -21,21 +21,21 @@ typedef struct op_case {
     cgp_dtype type;
 } op_case;
 
-static inline bool op_has(cgp__op_kind op, cgp__direction direction) {
-    if (direction == CGP__BACKWARD_INPUT)
+static inline bool op_has(cgp__op_kind op, cgp_op_direction direction) {
+    if (direction == CGP_OP_BACKWARD_INPUT)
         return op != CGP__OP_EMBEDDING && op != CGP__OP_ARGMAX;
-    return direction == CGP__FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
+    return direction == CGP_OP_FORWARD || op == CGP__OP_EMBEDDING || op == CGP__OP_POSITION ||
            op == CGP__OP_LINEAR || op == CGP__OP_CONV2D;
 }
 
 /* BATCH_NORM is differentiated in training only. */
-static inline bool case_has(const op_case *c, cgp__direction direction) {
+static inline bool case_has(const op_case *c, cgp_op_direction direction) {
     const bool fixed = c->op == CGP__OP_BATCH_NORM && c->evaluate;
-    return op_has(c->op, direction) && (direction == CGP__FORWARD || !fixed);
+    return op_has(c->op, direction) && (direction == CGP_OP_FORWARD || !fixed);
 }
 
 static inline bool is_loss(cgp__op_kind op) {
-    return cgp__op_find(op)->is_loss;
+    return cgp__op_find(op)->op.is_loss;
 }
 
 /* --- attributes --- */
@@ -88,9 +88,9 @@ static inline cgp__op_attributes argmax_attributes(int64_t rows, int64_t width) 
 
 /* `parts` widths, as many as are not 0. */
 static inline cgp__op_attributes concat_attributes(int64_t rows,
-                                                   const int64_t parts[CGP__MAX_INPUTS]) {
+                                                   const int64_t parts[CGP_OP_MAX_INPUTS]) {
     cgp__op_attributes g = {.rows = rows};
-    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         g.parts[k] = parts[k];
         g.out += parts[k];
     }
@@ -102,12 +102,12 @@ static inline cgp__op_attributes concat_attributes(int64_t rows,
 static inline cgp_status infer_image(cgp__op_kind op, int64_t height, int64_t width,
                                      int64_t channels, const cgp__attributes *a,
                                      cgp__op_attributes *out) {
-    const cgp__type image = {.dtype = CGP_F32,
-                             .shape = cgp_shape_make(3, (int64_t[]){height, width, channels})};
-    cgp__inferred inferred;
-    CGP_TRY(cgp__op_find(op)->infer(a, &image, &inferred));
-    *out = inferred.attributes;
-    return CGP_OK;
+    cgp__attributes given = *a;
+    cgp_op_node node = {.op = &cgp__op_find(op)->op, .attributes = &given};
+    for (int i = 0; op == CGP__OP_PAD && i < 2; i++) /* as the builder's call has it */
+        given.kernel[i] = given.stride[i] = 1;
+    node.inputs[0].shape = cgp_shape_make(3, (int64_t[]){height, width, channels});
+    return cgp__op_infer(op, &node, out);
 }
 
 static inline cgp__op_attributes image_attributes(cgp__op_kind op, int64_t height,
@@ -151,13 +151,14 @@ static inline cgp__op_attributes draw_image(cgp__op_kind op, int64_t rows, int64
         const int64_t height = draw_side(op, high, 0, &a, seed);
         const int64_t across = draw_side(op, rows / high, 1, &a, seed);
         a.global = op == CGP__OP_AVERAGE_POOL && test_random(seed) % 8 == 0;
+        if (op == CGP__OP_UPSAMPLE) a = (cgp__attributes){.stride = {a.stride[0], a.stride[1]}};
         if (infer_image(op, height, across, width, &a, &g) == CGP_OK) return g;
     }
 }
 
 static inline cgp__op_attributes draw_concat(int64_t rows, int64_t width, uint64_t *seed) {
-    int64_t parts[CGP__MAX_INPUTS] = {width};
-    const int n = test_between(seed, 2, CGP__MAX_INPUTS);
+    int64_t parts[CGP_OP_MAX_INPUTS] = {width};
+    const int n = test_between(seed, 2, CGP_OP_MAX_INPUTS);
     for (int k = 1; k < n; k++)
         parts[k] = test_random(seed) % 3 ? test_between(seed, 1, 40) : width;
     return concat_attributes(rows, parts);
@@ -207,7 +208,7 @@ static inline op_case draw_case(cgp__op_kind op, int max, uint64_t *seed) {
     return (op_case){
         .op = op,
         .n = test_between(seed, 1, max),
-        .add = (uint32_t)test_random(seed) & ((1u << CGP__MAX_INPUTS) - 1),
+        .add = (uint32_t)test_random(seed) & ((1u << CGP_OP_MAX_INPUTS) - 1),
         .accumulate = test_random(seed) & 1,
         .evaluate = test_random(seed) % 4 == 0,
         .deferred = test_random(seed) & 1,
@@ -312,7 +313,7 @@ static inline const char *case_text(const op_case *c) {
              " p %g bias %d transposed %d image %dx%d -> %dx%d kernel %dx%d stride %dx%d top "
              "%d left %d"
              " add %u accumulate %d evaluate %d shift %d %s",
-             cgp__op_find(c->op)->name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
+             cgp__op_find(c->op)->op.name, c->n, g->rows, g->in, g->out, g->heads, (double)g->p,
              g->has_bias, g->transposed, g->height, g->width, g->out_height, g->out_width,
              g->kernel_height, g->kernel_width, g->stride_height, g->stride_width, g->top,
              g->left, c->add, c->accumulate, c->evaluate, c->shift, cgp_dtype_name(c->type));

@@ -28,7 +28,7 @@
 /* L, and the 2-norm of y r */
 static inline double value(const runner *on, operands *o, double *norm) {
     double sum = 0.0, squares = 0.0;
-    op_run(on, o, CGP__FORWARD);
+    op_run(on, o, CGP_OP_FORWARD);
     if (is_loss(o->c.op)) return o->loss * (double)o->loss_scale;
     for (int64_t i = 0; i < o->count[SLOT_Y]; i++) {
         const double term = (double)o->at[SLOT_Y][i] * o->at[SLOT_DY][i];
@@ -100,13 +100,14 @@ static inline void check(const op_case *c, uint64_t *seed) {
     operands_create(&o, c, seed);
     spread(&o);
     part(&o, seed);
-    op_run(&on, &o, CGP__FORWARD);
-    for (int direction = CGP__BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
-        if (case_has(c, (cgp__direction)direction)) op_run(&on, &o, (cgp__direction)direction);
+    op_run(&on, &o, CGP_OP_FORWARD);
+    for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
+        if (case_has(c, (cgp_op_direction)direction))
+            op_run(&on, &o, (cgp_op_direction)direction);
     }
-    for (int k = 0; k < CGP__MAX_INPUTS; k++)
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++)
         check_slot(&on, &o, SLOT_X + k, SLOT_DX + k, seed);
-    for (int k = 0; k < CGP__MAX_PARAMS; k++)
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
         check_slot(&on, &o, SLOT_PARAM + k, SLOT_DPARAM + k, seed);
     operands_destroy(&o);
     runner_close(&on);

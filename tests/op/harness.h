@@ -4,7 +4,7 @@
  *     op_case c = {.op = CGP__OP_GELU, .attributes = plain_attributes(5, 17), .n = 2};
  *     operands o;
  *     operands_create(&o, &c, &seed);
- *     op_run(&on, &o, CGP__FORWARD); // on a runner, a device of a backend
+ *     op_run(&on, &o, CGP_OP_FORWARD); // on a runner, a device of a backend
  *
  * Every operand is host memory of its own (both backends run on the host), `shift` floats after a multiple of 64 bytes and
  * between guards that op_run checks (state and accumulator: a multiple of 64 bytes). dx[k] shares memory with dy or x[0], and y
@@ -24,14 +24,14 @@
 
 enum {
     SLOT_X,
-    SLOT_Y = SLOT_X + CGP__MAX_INPUTS,
+    SLOT_Y = SLOT_X + CGP_OP_MAX_INPUTS,
     SLOT_SAVED,
-    SLOT_PARAM = SLOT_SAVED + CGP__MAX_SAVED,
-    SLOT_DY = SLOT_PARAM + CGP__MAX_PARAMS,
+    SLOT_PARAM = SLOT_SAVED + CGP_OP_MAX_SAVED,
+    SLOT_DY = SLOT_PARAM + CGP_OP_MAX_PARAMETERS,
     SLOT_DX,
-    SLOT_DPARAM = SLOT_DX + CGP__MAX_INPUTS,
-    SLOT_STATE = SLOT_DPARAM + CGP__MAX_PARAMS,
-    SLOT_ACCUMULATOR = SLOT_STATE + CGP__MAX_STATE, /* doubles */
+    SLOT_DPARAM = SLOT_DX + CGP_OP_MAX_INPUTS,
+    SLOT_STATE = SLOT_DPARAM + CGP_OP_MAX_PARAMETERS,
+    SLOT_ACCUMULATOR = SLOT_STATE + CGP_OP_MAX_STATE, /* doubles */
     SLOTS
 };
 
@@ -57,14 +57,14 @@ typedef struct operands {
 static inline int64_t count_input(const op_case *c, int k) {
     const cgp__op_attributes *g = &c->attributes;
     if (c->op == CGP__OP_CONCAT) return g->rows * g->parts[k];
-    if (k >= cgp__op_find(c->op)->n_inputs) return 0;
+    if (k >= cgp__op_find(c->op)->op.n_inputs) return 0;
     if (c->op == CGP__OP_EMBEDDING || (c->op == CGP__OP_CROSS_ENTROPY && k == 1))
         return g->rows;
     return (is_window_op(c->op) ? (int64_t)g->height * g->width : g->rows) * g->in;
 }
 
 static inline bool makes_dx(cgp__op_kind op, int k) {
-    return op_has(op, CGP__BACKWARD_INPUT) && (k == 0 || !is_loss(op));
+    return op_has(op, CGP_OP_BACKWARD_INPUT) && (k == 0 || !is_loss(op));
 }
 
 static inline int64_t count_saved(const op_case *c) {
@@ -102,7 +102,7 @@ static inline void count_operands(operands *o) {
     const cgp__op_kind op = o->c.op;
     const bool batch = op == CGP__OP_BATCH_NORM;
     int64_t *count = o->count;
-    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         count[SLOT_X + k] = count_input(&o->c, k);
         count[SLOT_DX + k] = makes_dx(op, k) ? count[SLOT_X + k] : 0;
     }
@@ -168,7 +168,7 @@ static inline void fill_accumulator(operands *o, uint64_t *seed) {
 
 /* Ranges other than [-1, 1): BCE's targets, from 0 to 1; running variances, above 0. */
 static inline void fill_slot(operands *o, int slot, uint64_t *seed) {
-    const bool targets = o->c.op == CGP__OP_BCE && slot == SLOT_X + 1;
+    const bool targets = o->c.op == CGP__OP_BCE_WITH_LOGITS && slot == SLOT_X + 1;
     const bool variances = slot == SLOT_STATE + 1;
     if (is_integer_slot(o, slot)) {
         fill_integers(o, slot, seed);
@@ -368,17 +368,17 @@ static inline cgp__kernel_args op_args(operands *o) {
         .loss = &o->loss,
         .loss_scale = o->loss_scale,
     };
-    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args.x[k] = o->at[SLOT_X + k];
         args.dx[k] = o->at[SLOT_DX + k];
     }
-    for (int k = 0; k < CGP__MAX_SAVED; k++)
+    for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         args.saved[k] = o->at[SLOT_SAVED + k];
-    for (int k = 0; k < CGP__MAX_PARAMS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
         args.param[k] = o->at[SLOT_PARAM + k];
         args.dparam[k] = o->at[SLOT_DPARAM + k];
     }
-    for (int k = 0; k < CGP__MAX_STATE; k++)
+    for (int k = 0; k < CGP_OP_MAX_STATE; k++)
         args.state[k] = o->at[SLOT_STATE + k];
     return args;
 }
@@ -412,7 +412,7 @@ static inline bool runner_has_tiles(const runner *on) {
     { #property " (" #runner ")", property, NULL, NULL, &runner }
 
 /* Run one direction; the workspace begins as NaNs, which show reads before writes. */
-static inline void op_run(const runner *on, operands *o, cgp__direction direction) {
+static inline void op_run(const runner *on, operands *o, cgp_op_direction direction) {
     const cgp__kernel_spec spec = {o->c.op, direction, o->c.attributes,
                                    o->c.n,  o->c.add,  o->c.type};
     const uint32_t bits = GUARD_BITS(SLOTS);

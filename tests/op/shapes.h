@@ -6,8 +6,8 @@
 #include "op/op.h"
 #include "support.h"
 
-static inline cgp__type type_of(cgp_dtype dtype, int rank, const int64_t *dims) {
-    return (cgp__type){.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
+static inline cgp_op_type type_of(cgp_dtype dtype, int rank, const int64_t *dims) {
+    return (cgp_op_type){.dtype = dtype, .shape = cgp_shape_make(rank, dims)};
 }
 
 #define DIMS(...)                                                                              \
@@ -18,22 +18,45 @@ static inline cgp__type type_of(cgp_dtype dtype, int rank, const int64_t *dims) 
 #define I32(...) type_of(CGP_I32, DIMS(__VA_ARGS__))
 #define SCALAR(dtype) type_of(dtype, 0, NULL)
 
-/* Infer; the attributes are compared by their bytes. */
-static inline cgp__inferred infer(cgp__op_kind kind, cgp__attributes attributes,
-                                  cgp__type first, cgp__type second) {
-    const cgp__type inputs[] = {first, second};
-    cgp__inferred out;
-    memset(&out, 0xAB, sizeof out); /* infer clears what it does not use */
-    assert_ok(cgp__op_find(kind)->infer(&attributes, inputs, &out));
+/* One use of an op: its shapes, and the sizes for its kernels. */
+typedef struct inferred {
+    cgp_op_shapes shapes;
+    cgp__op_attributes sizes;
+} inferred;
+
+static inline cgp_status try_infer(cgp__op_kind kind, const cgp__attributes *attributes,
+                                   cgp_op_type first, cgp_op_type second, inferred *out) {
+    cgp_op_node node = {
+        .op = &cgp__op_find(kind)->op, .attributes = attributes, .inputs = {first, second}};
+    memset(&out->sizes, 0xAB, sizeof out->sizes); /* all of them are set */
+    const cgp_status status = cgp__op_infer(kind, &node, &out->sizes);
+    out->shapes = node.shapes;
+    return status;
+}
+
+static inline inferred infer(cgp__op_kind kind, cgp__attributes attributes, cgp_op_type first,
+                             cgp_op_type second) {
+    inferred out;
+    assert_ok(try_infer(kind, &attributes, first, second, &out));
     return out;
 }
 
-static inline void refuse(cgp__op_kind kind, cgp__attributes attributes, cgp__type first,
-                          cgp__type second, const char *message) {
-    const cgp__type inputs[] = {first, second};
-    cgp__inferred out = {0};
-    assert_status(cgp__op_find(kind)->infer(&attributes, inputs, &out), CGP_EINVAL);
+static inline void refuse(cgp__op_kind kind, cgp__attributes attributes, cgp_op_type first,
+                          cgp_op_type second, const char *message) {
+    inferred out;
+    assert_status(try_infer(kind, &attributes, first, second, &out), CGP_EINVAL);
     assert_string_equal(cgp_message(), message);
+}
+
+/* FLOPs of a use. */
+static inline double flops_of(cgp__op_kind kind, cgp_op_direction direction,
+                              cgp__attributes attributes, cgp_op_type first,
+                              cgp_op_type second) {
+    cgp_op_node node = {
+        .op = &cgp__op_find(kind)->op, .attributes = &attributes, .inputs = {first, second}};
+    cgp__op_attributes sizes;
+    assert_ok(cgp__op_infer(kind, &node, &sizes));
+    return cgp__op_flops(kind, &node, direction);
 }
 
 static inline void assert_shape(const cgp_shape *shape, const char *expected) {
@@ -41,20 +64,20 @@ static inline void assert_shape(const cgp_shape *shape, const char *expected) {
     assert_string_equal(cgp_shape_text(shape, text, sizeof text), expected);
 }
 
-static inline void assert_type(const cgp__type *type, const char *expected) {
+static inline void assert_type(const cgp_op_type *type, const char *expected) {
     assert_int_equal(type->dtype, CGP_F32);
     assert_shape(&type->shape, expected);
 }
 
-static inline void assert_attributes(const cgp__inferred *out, cgp__op_attributes expected) {
-    assert_memory_equal(&out->attributes, &expected, sizeof expected);
+static inline void assert_attributes(const inferred *out, cgp__op_attributes expected) {
+    assert_memory_equal(&out->sizes, &expected, sizeof expected);
 }
 
-static inline void assert_param(const cgp__inferred *out, int k, const char *suffix,
+static inline void assert_param(const inferred *out, int k, const char *suffix,
                                 const char *shape) {
-    assert_true(k < out->n_params);
-    assert_string_equal(out->params[k].suffix, suffix);
-    assert_shape(&out->params[k].shape, shape);
+    assert_true(k < out->shapes.n_parameters);
+    assert_string_equal(out->shapes.parameters[k].suffix, suffix);
+    assert_shape(&out->shapes.parameters[k].shape, shape);
 }
 
 static const cgp__attributes none = {0};

@@ -5,7 +5,7 @@
 
 #include "backend/backend.h"
 
-static int64_t workspace(int64_t sequence, int64_t samples, cgp__direction direction) {
+static int64_t workspace(int64_t sequence, int64_t samples, cgp_op_direction direction) {
     cgp__kernel_spec spec;
     memset(&spec, 0, sizeof spec);
     spec.op = CGP__OP_ATTENTION;
@@ -20,16 +20,16 @@ static int64_t workspace(int64_t sequence, int64_t samples, cgp__direction direc
 
 static void workspace_grows_like_the_sequence(void **unused) {
     (void)unused;
-    for (int d = CGP__FORWARD; d <= CGP__BACKWARD_INPUT; d++) {
-        int64_t before = workspace(512, 1, (cgp__direction)d);
+    for (int d = CGP_OP_FORWARD; d <= CGP_OP_BACKWARD_INPUT; d++) {
+        int64_t before = workspace(512, 1, (cgp_op_direction)d);
         for (int64_t sequence = 1024; sequence <= 8192; sequence *= 2) {
-            const int64_t bytes = workspace(sequence, 1, (cgp__direction)d);
+            const int64_t bytes = workspace(sequence, 1, (cgp_op_direction)d);
             print_message("direction %d, T %5d: %9d bytes, T x T floats are %d\n", d,
                           (int)sequence, (int)bytes, (int)(4 * sequence * sequence));
             assert_true(bytes <= 2 * before);
             assert_true(bytes < 4 * sequence * sequence / 2);
             assert_int_equal(bytes,
-                             workspace(sequence, 16, (cgp__direction)d)); /* nor like N */
+                             workspace(sequence, 16, (cgp_op_direction)d)); /* nor like N */
             before = bytes;
         }
     }

@@ -3,14 +3,14 @@
 #include "custom_ops.h"
 #include "support.h"
 
-static const cgp_op_type rows = {CGP_F32, {2, {5, 8}}, 0};
+static const cgp_op_type rows = {.shape = {2, {5, 8}}};
 
 static void every_op_of_the_tests_passes(void **state) {
     (void)state;
     const test_noise noise = {0.4};
     const int64_t bound = 7;
     const uint64_t seed = test_seed();
-    const cgp_op_type ids = {CGP_I32, {1, {5}}, 7};
+    const cgp_op_type ids = {.dtype = CGP_I32, .shape = {1, {5}}, .upper_bound = 7};
     const cgp_op_type one[] = {rows}, two[] = {rows, rows}, looked_up[] = {rows, ids};
     const struct {
         const cgp_op *op;
@@ -333,7 +333,7 @@ static void bad_tables_and_arguments_are_refused(void **state) {
     assert_status(cgp_op_check(&good, NULL, &rows, &options), CGP_EINVAL);
     assert_message("expected low < high, got 1 and 1");
     assert_status(cgp_op_check(NULL, NULL, &rows, NULL), CGP_EINVAL);
-    const cgp_op_type ids[] = {rows, {CGP_I32, {1, {5}}, 0}};
+    const cgp_op_type ids[] = {rows, {.dtype = CGP_I32, .shape = {1, {5}}}};
     const int64_t bound = 7;
     assert_status(cgp_op_check(&test_custom_gain, &bound, ids, NULL), CGP_EINVAL);
     assert_message("op gain: input 1: expected upper_bound from 1 to ");
@@ -399,7 +399,7 @@ static void each_direction_keeps_to_its_own_workspace(void **state) {
 static cgp_status largest_infer(const void *attributes, const cgp_op_type *inputs,
                                 cgp_op_shapes *out) {
     (void)attributes;
-    out->output = (cgp_op_type){CGP_F32, cgp_shape_make(1, inputs[0].shape.dims), 0};
+    out->output = (cgp_op_type){.shape = cgp_shape_make(1, inputs[0].shape.dims)};
     out->n_saved = 1;
     out->saved[0] = out->output;
     return CGP_OK;

@@ -6,17 +6,17 @@
 static uint64_t seed;
 static runner ref;
 
-static void compare_direction(operands *a, operands *b, cgp__direction direction) {
+static void compare_direction(operands *a, operands *b, cgp_op_direction direction) {
     if (!case_has(&a->c, direction)) return;
     op_run(&cpu, a, direction);
     op_run(&ref, b, direction);
-    if (direction == CGP__FORWARD && is_loss(a->c.op) &&
+    if (direction == CGP_OP_FORWARD && is_loss(a->c.op) &&
         !(fabs(a->loss - b->loss) <= loss_bound(b)))
         fail_msg("%s: loss is %.9g, ref has %.9g +- %.3g", case_text(&a->c), a->loss, b->loss,
                  loss_bound(b));
     for (int slot = SLOT_Y; slot < SLOTS; slot++) {
-        if (direction == CGP__FORWARD ? slot < SLOT_PARAM || slot == SLOT_ACCUMULATOR
-                                      : slot >= SLOT_DX && slot < SLOT_STATE)
+        if (direction == CGP_OP_FORWARD ? slot < SLOT_PARAM || slot == SLOT_ACCUMULATOR
+                                        : slot >= SLOT_DX && slot < SLOT_STATE)
             assert_near(a, b, slot);
     }
 }
@@ -26,18 +26,18 @@ static void check_against_ref(const op_case *c) {
     operands_create_bent(&a, c, &seed);
     if (on_tiles(&a)) round_weights(&a);
     operands_copy(&b, &a);
-    compare_direction(&a, &b, CGP__FORWARD);
+    compare_direction(&a, &b, CGP_OP_FORWARD);
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
         copy_slot(&a, &b, slot); /* backward is compared alone */
-    compare_direction(&a, &b, CGP__BACKWARD_INPUT);
-    compare_direction(&a, &b, CGP__BACKWARD_WEIGHT);
+    compare_direction(&a, &b, CGP_OP_BACKWARD_INPUT);
+    compare_direction(&a, &b, CGP_OP_BACKWARD_WEIGHT);
     operands_destroy(&a);
     operands_destroy(&b);
 }
 
 static void is_what_ref_gives(void **state) {
-    const cgp__op *const *op = *state;
-    for_each_case((*op)->kind, 2, check_against_ref, &seed);
+    const cgp__op_kind *kind = *state;
+    for_each_case(*kind, 2, check_against_ref, &seed);
 }
 
 static void cross_entropy_over_a_vocab_is_what_ref_gives(void **state) {
@@ -64,17 +64,18 @@ static void several_blocks_are_what_ref_gives(void **state) {
 }
 
 int main(void) {
-    static const cgp__op *ops[CGP__OP_KINDS];
+    static cgp__op_kind kinds[CGP__OP_KINDS];
     static char names[CGP__OP_KINDS][64];
     struct CMUnitTest tests[CGP__OP_KINDS + 2] = {
         cmocka_unit_test(cross_entropy_over_a_vocab_is_what_ref_gives),
         cmocka_unit_test(several_blocks_are_what_ref_gives),
     };
     for (int op = 0; op < CGP__OP_KINDS; op++) {
-        ops[op] = cgp__op_find((cgp__op_kind)op);
-        snprintf(names[op], sizeof names[op], "%s is what ref gives", ops[op]->name);
+        kinds[op] = (cgp__op_kind)op;
+        snprintf(names[op], sizeof names[op], "%s is what ref gives",
+                 cgp__op_find(kinds[op])->op.name);
         tests[op + 2] = (struct CMUnitTest){
-            .name = names[op], .test_func = is_what_ref_gives, .initial_state = &ops[op]};
+            .name = names[op], .test_func = is_what_ref_gives, .initial_state = &kinds[op]};
     }
     seed = test_seed();
     ref = runner_open(&cgp__backend_ref, 1);

@@ -19,7 +19,7 @@ static runner ref, cpu, plain; /* plain: the cpu without tiles */
 static const int64_t widths[] = {1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 48, 63, 64, 100, 257};
 #define WIDTHS (int)(sizeof widths / sizeof *widths)
 
-static void assert_same(const operands *got, const operands *want, cgp__direction direction) {
+static void assert_same(const operands *got, const operands *want, cgp_op_direction direction) {
     for (int slot = 0; slot < SLOTS; slot++) {
         for (int64_t i = 0; got->at[slot] && i < got->count[slot]; i++) {
             if (memcmp(&got->at[slot][i], &want->at[slot][i], sizeof(float)) != 0)
@@ -34,8 +34,8 @@ static void assert_same(const operands *got, const operands *want, cgp__directio
 }
 
 /* Slot `over`, if not -1, is written over by the result. */
-static void check(const runner *on, const operands *from, cgp__direction direction, int result,
-                  int over) {
+static void check(const runner *on, const operands *from, cgp_op_direction direction,
+                  int result, int over) {
     operands f32, bf16;
     operands_copy(&f32, from);
     operands_copy(&bf16, from);
@@ -59,20 +59,21 @@ static void check_case(const runner *on, const op_case *c) {
     operands o;
     operands_create(&o, c, &seed);
     operands_round(&o);
-    check(on, &o, CGP__FORWARD, SLOT_Y, -1);
-    for (int k = 0; k < op->n_inputs; k++) {
-        if (op->overwrites >> k & 1) check(on, &o, CGP__FORWARD, SLOT_Y, SLOT_X + k);
+    check(on, &o, CGP_OP_FORWARD, SLOT_Y, -1);
+    for (int k = 0; k < op->op.n_inputs; k++) {
+        if (op->op.overwrites >> k & 1) check(on, &o, CGP_OP_FORWARD, SLOT_Y, SLOT_X + k);
     }
     o.c.type = CGP_BF16;
-    op_run(on, &o, CGP__FORWARD);
-    for (int d = CGP__BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
-        if (case_has(c, (cgp__direction)d)) check(on, &o, (cgp__direction)d, SLOT_DX, -1);
+    op_run(on, &o, CGP_OP_FORWARD);
+    for (int d = CGP_OP_BACKWARD_INPUT; d < CGP__DIRECTIONS; d++) {
+        if (case_has(c, (cgp_op_direction)d)) check(on, &o, (cgp_op_direction)d, SLOT_DX, -1);
     }
     o.c.add = 0;
-    const bool input = case_has(c, CGP__BACKWARD_INPUT);
+    const bool input = case_has(c, CGP_OP_BACKWARD_INPUT);
     if (input && (op->dx == CGP__DX_IN_PLACE || op->dx == CGP__DX_SAME))
-        check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_DY);
-    if (input && op->dx == CGP__DX_OVER_X) check(on, &o, CGP__BACKWARD_INPUT, SLOT_DX, SLOT_X);
+        check(on, &o, CGP_OP_BACKWARD_INPUT, SLOT_DX, SLOT_DY);
+    if (input && op->dx == CGP__DX_OVER_X)
+        check(on, &o, CGP_OP_BACKWARD_INPUT, SLOT_DX, SLOT_X);
     operands_destroy(&o);
 }
 

@@ -140,13 +140,13 @@ static void assert_sum(const operands *o, int slot, const float *before, const f
 }
 
 /* Each bit of `add`, and `first`: exactly the old value plus what is written otherwise. */
-static void check_adding(const runner *on, int op, cgp__direction direction, uint32_t add,
+static void check_adding(const runner *on, int op, cgp_op_direction direction, uint32_t add,
                          bool accumulate) {
     const op_case c = one_of(op);
-    const bool input = direction == CGP__BACKWARD_INPUT;
+    const bool input = direction == CGP_OP_BACKWARD_INPUT;
     operands before, plain, o;
     operands_create(&before, &c, &seed);
-    op_run(on, &before, CGP__FORWARD);
+    op_run(on, &before, CGP_OP_FORWARD);
     operands_copy(&plain, &before);
     operands_copy(&o, &before);
     o.c.add = add;
@@ -157,7 +157,7 @@ static void check_adding(const runner *on, int op, cgp__direction direction, uin
         if (add >> (slot - SLOT_DX) & 1) assert_sum(&o, slot, before.at[slot], plain.at[slot]);
     }
     for (int slot = SLOT_DPARAM; slot < SLOT_STATE && accumulate; slot++) {
-        if (!input || cgp__op_find(c.op)->weight_in_input)
+        if (!input || cgp__op_find(c.op)->op.weight_in_input)
             assert_sum(&o, slot, before.at[slot], plain.at[slot]);
     }
     operands_destroy(&o);
@@ -169,10 +169,10 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
     for (int op = 0; op < CGP__OP_KINDS; op++) {
-        for (int direction = CGP__BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
-            for (uint32_t add = 0; add < 2u << CGP__MAX_INPUTS; add++) {
-                if (op_has((cgp__op_kind)op, (cgp__direction)direction))
-                    check_adding(&on, op, (cgp__direction)direction, add >> 1, add & 1);
+        for (int direction = CGP_OP_BACKWARD_INPUT; direction < CGP__DIRECTIONS; direction++) {
+            for (uint32_t add = 0; add < 2u << CGP_OP_MAX_INPUTS; add++) {
+                if (op_has((cgp__op_kind)op, (cgp_op_direction)direction))
+                    check_adding(&on, op, (cgp_op_direction)direction, add >> 1, add & 1);
             }
         }
     }
@@ -183,17 +183,17 @@ static void gradients_are_added_where_the_case_says_so(void **state) {
 static void a_gradient_that_is_not_wanted_is_left_out(void **state) {
     (void)state;
     runner on = runner_open(&cgp__backend_ref, 1);
-    for (int i = 0; i < CGP__OP_KINDS * CGP__MAX_INPUTS; i++) {
-        const op_case c = one_of(i / CGP__MAX_INPUTS);
-        const int unwanted = SLOT_DX + i % CGP__MAX_INPUTS;
-        if (!makes_dx(c.op, i % CGP__MAX_INPUTS)) continue;
+    for (int i = 0; i < CGP__OP_KINDS * CGP_OP_MAX_INPUTS; i++) {
+        const op_case c = one_of(i / CGP_OP_MAX_INPUTS);
+        const int unwanted = SLOT_DX + i % CGP_OP_MAX_INPUTS;
+        if (!makes_dx(c.op, i % CGP_OP_MAX_INPUTS)) continue;
         operands o, all;
         operands_create(&o, &c, &seed);
-        op_run(&on, &o, CGP__FORWARD);
+        op_run(&on, &o, CGP_OP_FORWARD);
         operands_copy(&all, &o);
-        op_run(&on, &all, CGP__BACKWARD_INPUT);
+        op_run(&on, &all, CGP_OP_BACKWARD_INPUT);
         operands_drop(&o, unwanted);
-        op_run(&on, &o, CGP__BACKWARD_INPUT);
+        op_run(&on, &o, CGP_OP_BACKWARD_INPUT);
         for (int slot = SLOT_DX; slot < SLOT_STATE; slot++) {
             if (o.at[slot])
                 assert_memory_equal(o.at[slot], all.at[slot],
@@ -212,12 +212,12 @@ static void a_direction_that_an_op_has_not_is_refused(void **state) {
         const op_case c = one_of(op);
         for (int direction = 0; direction < CGP__DIRECTIONS; direction++) {
             const cgp__kernel_spec spec = {
-                c.op, (cgp__direction)direction, c.attributes, 1, 0, CGP_F32};
+                c.op, (cgp_op_direction)direction, c.attributes, 1, 0, CGP_F32};
             cgp__kernel *kernel = NULL;
-            const bool has = op_has(c.op, (cgp__direction)direction);
+            const bool has = op_has(c.op, (cgp_op_direction)direction);
             assert_status(cgp__backend_ref.kernel_create(on.device, &spec, &kernel),
                           has ? CGP_OK : CGP_EINVAL);
-            if (!has) assert_message(cgp__op_find(c.op)->name);
+            if (!has) assert_message(cgp__op_find(c.op)->op.name);
             cgp__backend_ref.kernel_destroy(kernel);
         }
     }

@@ -133,7 +133,7 @@ static void dropout2d_and_flatten_are_differentiated(void **state) {
 
 static void bce_is_differentiated(void **state) {
     (void)state;
-    check_each(CGP__OP_BCE, plain_attributes);
+    check_each(CGP__OP_BCE_WITH_LOGITS, plain_attributes);
 }
 
 /* In training: the mean and variance move with x, those of every sample for BATCH_NORM. */
@@ -144,7 +144,7 @@ static void channel_norms_are_differentiated(void **state) {
 }
 
 static void concat_is_differentiated(void **state) {
-    static const int64_t parts[][CGP__MAX_INPUTS] = {
+    static const int64_t parts[][CGP_OP_MAX_INPUTS] = {
         {1, 1}, {5, 2}, {1, 16, 3}, {2, 1, 1, 7}, {17, 33, 5, 1}};
     (void)state;
     for (int i = 0; i < LENGTH(parts); i++) {

@@ -29,8 +29,8 @@ static void check_picture(const runner *on, cgp__op_kind op, cgp__op_attributes 
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, x);
     set(&o, SLOT_DY, dy);
-    op_run(on, &o, CGP__FORWARD);
-    op_run(on, &o, CGP__BACKWARD_INPUT);
+    op_run(on, &o, CGP_OP_FORWARD);
+    op_run(on, &o, CGP_OP_BACKWARD_INPUT);
     expect(&o, SLOT_Y, y);
     expect(&o, SLOT_DX, dx);
     operands_destroy(&o);
@@ -50,7 +50,7 @@ static void check_element(const runner *on, const op_case *c) {
     scale_slot(&o, SLOT_PARAM, 0.0f);
     scale_slot(&o, SLOT_PARAM + 1, 0.0f);
     o.at[SLOT_PARAM][((u * g->kernel_width + v) * g->in + in) * g->out + out] = 1.0f;
-    op_run(on, &o, CGP__FORWARD);
+    op_run(on, &o, CGP_OP_FORWARD);
     for (int64_t e = 0; e < o.count[SLOT_Y]; e++) {
         const int64_t row = e / g->out % g->rows, sample = e / g->out / g->rows;
         const int64_t h = row / g->out_width * g->stride_height + u - g->top;
@@ -113,8 +113,8 @@ static void a_nan_is_the_largest_of_its_windows(void **state) {
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(1, 2, NAN, 3));
     set(&o, SLOT_DY, P(1, 2, 4));
-    op_run(*state, &o, CGP__FORWARD);
-    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    op_run(*state, &o, CGP_OP_FORWARD);
+    op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
     assert_true(o.at[SLOT_Y][0] == 2 && isnan(o.at[SLOT_Y][1]) && isnan(o.at[SLOT_Y][2]));
     expect(&o, SLOT_DX, P(0, 1, 6, 0));
     operands_destroy(&o);
@@ -171,8 +171,8 @@ static void values_are_laid_side_by_side(void **state) {
     set(&o, SLOT_X + 1, P(2, 3, 6, 7));
     set(&o, SLOT_X + 2, P(4, 8));
     set(&o, SLOT_DY, P(1, 2, 3, 4, 5, 6, 7, 8));
-    op_run(*state, &o, CGP__FORWARD);
-    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    op_run(*state, &o, CGP_OP_FORWARD);
+    op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
     expect(&o, SLOT_Y, P(1, 2, 3, 4, 5, 6, 7, 8));
     for (int k = 0; k < 3; k++)
         expect(&o, SLOT_DX + k, o.at[SLOT_X + k]);
@@ -208,7 +208,7 @@ static void norms_give_mean_0_and_variance_1(void **state) {
             o.at[SLOT_PARAM][k] = 1.0f;
             o.at[SLOT_PARAM + 1][k] = 0.0f;
         }
-        op_run(*state, &o, CGP__FORWARD);
+        op_run(*state, &o, CGP_OP_FORWARD);
         const int64_t groups = c.op == CGP__OP_BATCH_NORM ? 1 : c.n;
         for (int64_t group = 0; group < groups; group++) {
             const int64_t rows = c.n * c.attributes.rows / groups;
@@ -220,14 +220,15 @@ static void norms_give_mean_0_and_variance_1(void **state) {
 
 /* log 2 for a logit of 0, 0 for a sure and right one, the logit for a sure and wrong one. */
 static void bce_of_large_logits_is_no_infinity(void **state) {
-    const op_case c = {.op = CGP__OP_BCE, .attributes = plain_attributes(1, 6), .n = 1};
+    const op_case c = {
+        .op = CGP__OP_BCE_WITH_LOGITS, .attributes = plain_attributes(1, 6), .n = 1};
     operands o;
     operands_create(&o, &c, &seed);
     set(&o, SLOT_X, P(0, 0, 1000, -1000, 1000, -1000));
     set(&o, SLOT_X + 1, P(0, 1, 1, 0, 0, 1));
     o.loss_scale = 1.0f;
-    op_run(*state, &o, CGP__FORWARD);
-    op_run(*state, &o, CGP__BACKWARD_INPUT);
+    op_run(*state, &o, CGP_OP_FORWARD);
+    op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
     assert_true(fabs(o.loss - 2 * log(2.0) - 2000) < 1e-3);
     expect(&o, SLOT_DX, P(0.5f, -0.5f, 0, 0, 1, -1));
     operands_destroy(&o);
@@ -241,13 +242,13 @@ static void relu_leaves_nothing_of_what_is_below_0(void **state) {
         operands o;
         operands_create(&o, &c, &seed);
         set(&o, SLOT_X, P(-8, 0, 2, INFINITY, NAN));
-        op_run(*state, &o, CGP__FORWARD);
+        op_run(*state, &o, CGP_OP_FORWARD);
         assert_true(isnan(o.at[SLOT_Y][4]));
         assert_true(isinf(o.at[SLOT_Y][3]));
         assert_true(o.at[SLOT_Y][0] == -8 * slope);
         assert_true(o.at[SLOT_Y][1] == 0.0f && o.at[SLOT_Y][2] == 2.0f);
         set(&o, SLOT_DY, P(4, 4, 4, 4, 4));
-        op_run(*state, &o, CGP__BACKWARD_INPUT);
+        op_run(*state, &o, CGP_OP_BACKWARD_INPUT);
         for (int i = 0; i < 4; i++)
             assert_true(o.at[SLOT_DX][i] == (i < 2 ? 4 * slope : 4.0f));
         operands_destroy(&o);

@@ -46,7 +46,7 @@ static void check_mean(const runner *on, const op_case *c, bool outlier) {
         o.at[SLOT_X][i] = 1000.0f + 0.01f * o.at[SLOT_X][i];
     for (int64_t i = 0; outlier && i < c->attributes.out; i++)
         o.at[SLOT_X][i] = 0.0f;
-    op_run(on, &o, CGP__FORWARD);
+    op_run(on, &o, CGP_OP_FORWARD);
     const bool batch = c->op == CGP__OP_BATCH_NORM;
     const int64_t sets = batch ? 1 : c->n, rows = c->attributes.rows * c->n / sets;
     for (int64_t index = 0; index < sets * c->attributes.out; index++)

@@ -16,7 +16,7 @@ static void fewer_samples_need_no_more_workspace(void **state) {
         const cgp__op_kind op = (cgp__op_kind)test_between(&seed, 0, CGP__OP_KINDS - 1);
         cgp__kernel_spec spec = {
             .op = op,
-            .direction = (cgp__direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
+            .direction = (cgp_op_direction)test_between(&seed, 0, CGP__DIRECTIONS - 1),
             .attributes =
                 draw_attributes(op, test_between(&seed, 1, 300), test_between(&seed, 1, 1100),
                                 test_between(&seed, 1, 1100), &seed),
@@ -37,8 +37,8 @@ static void fewer_samples_need_no_more_workspace(void **state) {
 
 /* --- in place equals apart, bit for bit --- */
 
-static void check_shared(const operands *from, const operands *apart, cgp__direction direction,
-                         int slot, int over) {
+static void check_shared(const operands *from, const operands *apart,
+                         cgp_op_direction direction, int slot, int over) {
     operands o;
     operands_copy(&o, from);
     operands_alias(&o, slot, over);
@@ -54,24 +54,24 @@ static void check_in_place(const op_case *c) {
     op_case plain = *c;
     plain.add = 0;
     operands from, apart;
-    if (!op->overwrites && op->dx == CGP__DX_SEPARATE) return;
+    if (!op->op.overwrites && op->dx == CGP__DX_SEPARATE) return;
     operands_create_bent(&from, &plain, &seed);
     operands_copy(&apart, &from);
-    op_run(tested, &apart, CGP__FORWARD);
-    for (int k = 0; k < op->n_inputs; k++) {
-        if (op->overwrites >> k & 1)
-            check_shared(&from, &apart, CGP__FORWARD, SLOT_Y, SLOT_X + k);
+    op_run(tested, &apart, CGP_OP_FORWARD);
+    for (int k = 0; k < op->op.n_inputs; k++) {
+        if (op->op.overwrites >> k & 1)
+            check_shared(&from, &apart, CGP_OP_FORWARD, SLOT_Y, SLOT_X + k);
     }
     for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
         copy_slot(&from, &apart, slot);
     copy_slot(&from, &apart, SLOT_ACCUMULATOR);
-    if (case_has(c, CGP__BACKWARD_INPUT) && op->dx != CGP__DX_SEPARATE) {
-        op_run(tested, &apart, CGP__BACKWARD_INPUT);
-        check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX,
+    if (case_has(c, CGP_OP_BACKWARD_INPUT) && op->dx != CGP__DX_SEPARATE) {
+        op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
+        check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX,
                      op->dx == CGP__DX_OVER_X ? SLOT_X : SLOT_DY);
     }
     if (c->op == CGP__OP_ADD)
-        check_shared(&from, &apart, CGP__BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
+        check_shared(&from, &apart, CGP_OP_BACKWARD_INPUT, SLOT_DX + 1, SLOT_DY);
     operands_destroy(&from);
     operands_destroy(&apart);
 }
@@ -89,8 +89,8 @@ static void check_slice(const operands *whole, const operands *before, int64_t f
                         int64_t n) {
     operands o;
     operands_slice(&o, before, first, n, test_between(&seed, 0, 15));
-    op_run(tested, &o, CGP__FORWARD);
-    if (case_has(&o.c, CGP__BACKWARD_INPUT)) op_run(tested, &o, CGP__BACKWARD_INPUT);
+    op_run(tested, &o, CGP_OP_FORWARD);
+    if (case_has(&o.c, CGP_OP_BACKWARD_INPUT)) op_run(tested, &o, CGP_OP_BACKWARD_INPUT);
     for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++) {
         if (slot < SLOT_PARAM || slot >= SLOT_DX)
             assert_same_bits(&o, whole, slot, first * per_sample(whole, slot), "rows alone");
@@ -102,8 +102,8 @@ static void check_slices(const op_case *c) {
     operands before, whole;
     operands_create_bent(&before, c, &seed);
     operands_copy(&whole, &before);
-    op_run(tested, &whole, CGP__FORWARD);
-    if (case_has(c, CGP__BACKWARD_INPUT)) op_run(tested, &whole, CGP__BACKWARD_INPUT);
+    op_run(tested, &whole, CGP_OP_FORWARD);
+    if (case_has(c, CGP_OP_BACKWARD_INPUT)) op_run(tested, &whole, CGP_OP_BACKWARD_INPUT);
     for (int64_t first = 0; first < c->n;) {
         int64_t n = test_random(&seed) % 2 ? 1 : test_between(&seed, 1, 40);
         if (n > c->n - first) n = c->n - first;
@@ -139,13 +139,13 @@ static void check_one_value(const op_case *c) {
     both.add = 0;
     operands_create_bent(&one, &both, &seed);
     operands_copy(&apart, &one);
-    op_run(tested, &apart, CGP__BACKWARD_INPUT);
+    op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
     memcpy(apart.at[SLOT_DX], apart.at[SLOT_DX + 1],
            (size_t)apart.count[SLOT_DX] * sizeof(float));
     one.c.add = apart.c.add = 1;
-    op_run(tested, &apart, CGP__BACKWARD_INPUT);
+    op_run(tested, &apart, CGP_OP_BACKWARD_INPUT);
     operands_alias(&one, SLOT_DX, SLOT_DX + 1);
-    op_run(tested, &one, CGP__BACKWARD_INPUT);
+    op_run(tested, &one, CGP_OP_BACKWARD_INPUT);
     assert_same_bits(&one, &apart, SLOT_DX, 0, "one value");
     operands_destroy(&one);
     operands_destroy(&apart);
@@ -157,7 +157,7 @@ static void inputs_that_are_one_value_add_their_gradients(void **state) {
     for (int i = 0; i < 5; i++) {
         op_case c = draw_case(CGP__OP_CONCAT, 4, &seed);
         c.attributes = concat_attributes(test_between(&seed, 1, 70),
-                                         (int64_t[CGP__MAX_INPUTS]){widths[i], widths[i]});
+                                         (int64_t[CGP_OP_MAX_INPUTS]){widths[i], widths[i]});
         check_one_value(&c);
         c.op = CGP__OP_ADD;
         c.attributes = plain_attributes(c.attributes.rows, widths[i]);
@@ -180,7 +180,7 @@ static void statistics(const operands *o, int64_t c, double *mean, double *varia
 }
 
 static void commit(operands *o) {
-    const cgp__kernel_spec spec = {o->c.op, CGP__FORWARD, o->c.attributes, o->c.n,
+    const cgp__kernel_spec spec = {o->c.op, CGP_OP_FORWARD, o->c.attributes, o->c.n,
                                    0,       o->c.type};
     const cgp__kernel_args args = op_args(o);
     tested->backend->commit(tested->device, &spec, &args);
@@ -204,8 +204,8 @@ static void training_moves_running_statistics_when_it_commits(void **state) {
         operands o, before;
         operands_create_bent(&o, &c, &seed);
         operands_copy(&before, &o);
-        op_run(tested, &o, CGP__FORWARD);
-        for (int k = 0; k < CGP__MAX_STATE; k++)
+        op_run(tested, &o, CGP_OP_FORWARD);
+        for (int k = 0; k < CGP_OP_MAX_STATE; k++)
             assert_same_bits(&o, &before, SLOT_STATE + k, 0, "before the commit");
         commit(&o);
         for (int64_t channel = 0; channel < c.attributes.out; channel++) {
@@ -232,9 +232,9 @@ static void only_training_with_accumulator_collects(void **state) {
         operands_create_bent(&before, &c, &seed);
         operands_copy(&o, &before);
         operands_copy(&without, &before);
-        op_run(tested, &o, CGP__FORWARD);
+        op_run(tested, &o, CGP_OP_FORWARD);
         operands_drop(&without, SLOT_ACCUMULATOR);
-        op_run(tested, &without, CGP__FORWARD);
+        op_run(tested, &without, CGP_OP_FORWARD);
         for (int slot = SLOT_Y; slot < SLOT_PARAM; slot++)
             assert_same_bits(&without, &o, slot, 0, "without accumulator");
         const bool changed = memcmp(o.at[SLOT_ACCUMULATOR], before.at[SLOT_ACCUMULATOR],
@@ -263,7 +263,7 @@ static void check_mask(const op_case *c) {
     const int64_t period = c->op == CGP__OP_DROPOUT ? size : c->attributes.out;
     operands o;
     operands_create(&o, c, &seed);
-    op_run(tested, &o, CGP__FORWARD);
+    op_run(tested, &o, CGP_OP_FORWARD);
     for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
         const bool keep = c->evaluate || kept(&o, i / size, 0, i % size % period);
         if (keep != (o.at[SLOT_Y][i] != 0.0f))
@@ -296,7 +296,7 @@ static void attention_follows_dropouts_rule(void **state) {
             const int64_t t = i / (3 * width) % rows, column = i % (3 * width);
             o.at[SLOT_X][i] = column >= 2 * width && column % depth == t ? 1.0f : 0.0f;
         }
-        op_run(tested, &o, CGP__FORWARD);
+        op_run(tested, &o, CGP_OP_FORWARD);
         for (int64_t i = 0; i < o.count[SLOT_Y]; i++) {
             const int64_t sample = i / width / rows, t = i / width % rows;
             const int64_t head = i % width / depth, key = i % depth;
@@ -324,10 +324,10 @@ static void check_fused(const op_case *c) {
     operands_copy(&two, &one);
     two.c = ends;
     operands_create(&last, &relu, &seed);
-    op_run(tested, &one, CGP__FORWARD);
-    op_run(tested, &two, CGP__FORWARD);
+    op_run(tested, &one, CGP_OP_FORWARD);
+    op_run(tested, &two, CGP_OP_FORWARD);
     memcpy(last.at[SLOT_X], one.at[SLOT_Y], (size_t)one.count[SLOT_Y] * sizeof(float));
-    op_run(tested, &last, CGP__FORWARD);
+    op_run(tested, &last, CGP_OP_FORWARD);
     if (memcmp(two.at[SLOT_Y], last.at[SLOT_Y], (size_t)two.count[SLOT_Y] * sizeof(float)) != 0)
         fail_msg("%s: is not the RELU of it", case_text(&ends));
     operands_destroy(&one);

@@ -6,21 +6,21 @@
 static void every_kind_has_its_table(void **state) {
     (void)state;
     for (int kind = 0; kind < CGP__OP_KINDS; kind++)
-        assert_int_equal(cgp__op_find((cgp__op_kind)kind)->kind, kind);
-    assert_null(cgp__op_find(CGP__OP_KINDS));
+        assert_non_null(cgp__op_find((cgp__op_kind)kind)->op.infer);
+    assert_null(cgp__op_find(CGP__OP_CUSTOM)->op.infer);
 }
 
 static void embedding_appends_the_width(void **state) {
     (void)state;
     const cgp__attributes of = {.size = 50, .width = 8};
-    cgp__inferred out = infer(CGP__OP_EMBEDDING, of, I32(4, 6), F32(1));
-    assert_type(&out.output, "[4, 6, 8]");
+    inferred out = infer(CGP__OP_EMBEDDING, of, I32(4, 6), F32(1));
+    assert_type(&out.shapes.output, "[4, 6, 8]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 24, .in = 50, .out = 8});
-    assert_int_equal(out.n_params, 1);
+    assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[50, 8]");
-    assert_int_equal(out.n_saved, 0);
+    assert_int_equal(out.shapes.n_saved, 0);
     out = infer(CGP__OP_EMBEDDING, of, SCALAR(CGP_I32), F32(1));
-    assert_type(&out.output, "[8]");
+    assert_type(&out.shapes.output, "[8]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 50, .out = 8});
 }
 
@@ -44,10 +44,10 @@ static void embedding_refuses(void **state) {
 
 static void position_keeps_the_shape(void **state) {
     (void)state;
-    const cgp__inferred out = infer(CGP__OP_POSITION, none, F32(6, 8), F32(1));
-    assert_type(&out.output, "[6, 8]");
+    const inferred out = infer(CGP__OP_POSITION, none, F32(6, 8), F32(1));
+    assert_type(&out.shapes.output, "[6, 8]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 8, .out = 8});
-    assert_int_equal(out.n_params, 1);
+    assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[6, 8]");
     refuse(CGP__OP_POSITION, none, I32(6, 8), F32(1), "expects f32 input, got i32");
     refuse(CGP__OP_POSITION, none, F32(8), F32(1), "expects input of 2 dims, got [8]");
@@ -55,8 +55,8 @@ static void position_keeps_the_shape(void **state) {
 
 static void add_wants_one_shape(void **state) {
     (void)state;
-    const cgp__inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
-    assert_type(&out.output, "[2, 3, 4]");
+    const inferred out = infer(CGP__OP_ADD, none, F32(2, 3, 4), F32(2, 3, 4));
+    assert_type(&out.shapes.output, "[2, 3, 4]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .slope = 1});
     refuse(CGP__OP_ADD, none, F32(2, 3), F32(3, 2),
            "expects two inputs of one shape, got [2, 3] and [3, 2]");
@@ -66,19 +66,19 @@ static void add_wants_one_shape(void **state) {
 
 static void linear_replaces_the_width(void **state) {
     (void)state;
-    cgp__inferred out =
+    inferred out =
         infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .bias = true}, F32(2, 3, 4), F32(1));
-    assert_type(&out.output, "[2, 3, 7]");
+    assert_type(&out.shapes.output, "[2, 3, 7]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 7, .has_bias = 1});
-    assert_int_equal(out.n_params, 2);
+    assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[7, 4]");
     assert_param(&out, 1, "bias", "[7]");
     out =
         infer(CGP__OP_LINEAR, (cgp__attributes){.size = 7, .transposed = true}, F32(4), F32(1));
-    assert_type(&out.output, "[7]");
+    assert_type(&out.shapes.output, "[7]");
     assert_attributes(&out,
                       (cgp__op_attributes){.rows = 1, .in = 4, .out = 7, .transposed = 1});
-    assert_int_equal(out.n_params, 1);
+    assert_int_equal(out.shapes.n_parameters, 1);
     assert_param(&out, 0, "weight", "[4, 7]");
 }
 
@@ -105,13 +105,13 @@ static void linear_refuses(void **state) {
 static void layer_norm_saves_mean_and_rstd(void **state) {
     (void)state;
     const cgp__op_kind op = CGP__OP_LAYER_NORM;
-    const cgp__inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
-    assert_type(&out.output, "[2, 3, 4]");
+    const inferred out = infer(op, (cgp__attributes){.eps = 1e-5}, F32(2, 3, 4), F32(1));
+    assert_type(&out.shapes.output, "[2, 3, 4]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4, .eps = 1e-5f});
-    assert_int_equal(out.n_saved, 2);
-    assert_type(&out.saved[0], "[2, 3]");
-    assert_type(&out.saved[1], "[2, 3]");
-    assert_int_equal(out.n_params, 2);
+    assert_int_equal(out.shapes.n_saved, 2);
+    assert_type(&out.shapes.saved[0], "[2, 3]");
+    assert_type(&out.shapes.saved[1], "[2, 3]");
+    assert_int_equal(out.shapes.n_parameters, 2);
     assert_param(&out, 0, "weight", "[4]");
     assert_param(&out, 1, "bias", "[4]");
     refuse(op, none, F32(4), F32(1), "expects eps > 0 and finite as f32, got 0");
@@ -127,10 +127,10 @@ static void gelu_keeps_the_shape(void **state) {
     (void)state;
     static const cgp__op_kind forms[] = {CGP__OP_GELU, CGP__OP_GELU_TANH};
     for (int i = 0; i < 2; i++) {
-        const cgp__inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
-        assert_type(&out.output, "[2, 3, 4]");
+        const inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
+        assert_type(&out.shapes.output, "[2, 3, 4]");
         assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4});
-        assert_int_equal(out.n_params + out.n_saved, 0);
+        assert_int_equal(out.shapes.n_parameters + out.shapes.n_saved, 0);
     }
 }
 
@@ -138,12 +138,12 @@ static void attention_takes_three_widths(void **state) {
     (void)state;
     const cgp__op_kind op = CGP__OP_ATTENTION;
     const cgp__attributes of = {.heads = 4, .p = 0.25};
-    const cgp__inferred out = infer(op, of, F32(5, 24), F32(1));
-    assert_type(&out.output, "[5, 8]");
+    const inferred out = infer(op, of, F32(5, 24), F32(1));
+    assert_type(&out.shapes.output, "[5, 8]");
     assert_attributes(
         &out, (cgp__op_attributes){.rows = 5, .in = 24, .out = 8, .heads = 4, .p = 0.25f});
-    assert_int_equal(out.n_saved, 1);
-    assert_type(&out.saved[0], "[4, 5]");
+    assert_int_equal(out.shapes.n_saved, 1);
+    assert_type(&out.shapes.saved[0], "[4, 5]");
     refuse(op, of, F32(24), F32(1), "expects input of 2 dims, got [24]");
     refuse(op, of, F32(5, 25), F32(1),
            "expects input of width 3 C (q, k, v side by side), got 25");
@@ -156,8 +156,8 @@ static void attention_takes_three_widths(void **state) {
 static void dropout_takes_a_probability_below_1(void **state) {
     (void)state;
     const cgp__op_kind op = CGP__OP_DROPOUT;
-    const cgp__inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
-    assert_type(&out.output, "[2, 3]");
+    const inferred out = infer(op, (cgp__attributes){.p = 0.5}, F32(2, 3), F32(1));
+    assert_type(&out.shapes.output, "[2, 3]");
     assert_attributes(&out, (cgp__op_attributes){.rows = 2, .in = 3, .out = 3, .p = 0.5f});
     refuse(op, (cgp__attributes){.p = -0.1}, F32(3), F32(1), "expects 0 <= p < 1, got -0.1");
     refuse(op, (cgp__attributes){.p = 1.0}, F32(3), F32(1), "expects 0 <= p < 1, got 1");
@@ -174,14 +174,17 @@ static void cross_entropy_saves_the_log_sums(void **state) {
     (void)state;
     const cgp__op_kind op = CGP__OP_CROSS_ENTROPY;
     const cgp__attributes of = {.ignore = -100};
-    cgp__inferred out = infer(op, of, F32(5, 11), I32(5));
-    assert_attributes(&out, (cgp__op_attributes){.rows = 5, .in = 11, .ignore = -100});
-    assert_int_equal(out.n_saved, 1);
-    assert_type(&out.saved[0], "[5]");
+    inferred out = infer(op, of, F32(5, 11), I32(5));
+    assert_attributes(&out,
+                      (cgp__op_attributes){.rows = 5, .in = 11, .out = 11, .ignore = -100});
+    assert_int_equal(out.shapes.n_saved, 1);
+    assert_type(&out.shapes.saved[0], "[5]");
     out = infer(op, of, F32(11), I32(1));
-    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 11, .ignore = -100});
+    assert_attributes(&out,
+                      (cgp__op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     out = infer(op, of, F32(11), SCALAR(CGP_I32));
-    assert_attributes(&out, (cgp__op_attributes){.rows = 1, .in = 11, .ignore = -100});
+    assert_attributes(&out,
+                      (cgp__op_attributes){.rows = 1, .in = 11, .out = 11, .ignore = -100});
     refuse(op, of, I32(5, 11), I32(5), "expects f32 logits, got i32");
     refuse(op, of, F32(5, 11), F32(5), "expects i32 targets, got f32");
     refuse(op, of, F32(5, 11), I32(6), "expects targets [5] for logits [5, 11], got [6]");
@@ -189,19 +192,26 @@ static void cross_entropy_saves_the_log_sums(void **state) {
     refuse(op, of, F32(5, 11), I32(5, 1), "expects targets [5] for logits [5, 11], got [5, 1]");
 }
 
+/* Index of the first integer that is out of range, of an op of 7 ids or classes. */
+static int64_t find_invalid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
+    const cgp__attributes attributes = {.size = 7, .width = 1, .ignore = -1};
+    const bool ids = kind == CGP__OP_EMBEDDING;
+    cgp_op_node node = {.op = &cgp__op_find(kind)->op,
+                        .attributes = &attributes,
+                        .inputs = {ids ? I32(4) : F32(4, 7), I32(4)}};
+    int64_t high = -1;
+    const int64_t bad = cgp__op_find_invalid(kind, &node, k, data, count, &high);
+    if (bad >= 0) assert_int_equal(high, 7);
+    return bad;
+}
+
 static void assert_valid(cgp__op_kind kind, int k, const int32_t *data, int64_t count) {
-    const cgp__op_attributes attributes = {.rows = 4, .in = 7, .ignore = -1};
-    int64_t bad = -1, high = -1;
-    assert_true(cgp__op_find(kind)->valid(&attributes, k, data, count, &bad, &high));
+    assert_int_equal(find_invalid(kind, k, data, count), -1);
 }
 
 static void assert_bad(cgp__op_kind kind, int k, const int32_t *data, int64_t count,
                        int64_t at) {
-    const cgp__op_attributes attributes = {.rows = 4, .in = 7, .ignore = -1};
-    int64_t bad = -1, high = -1;
-    assert_false(cgp__op_find(kind)->valid(&attributes, k, data, count, &bad, &high));
-    assert_int_equal(bad, at);
-    assert_int_equal(high, 7);
+    assert_int_equal(find_invalid(kind, k, data, count), at);
 }
 
 static void integers_out_of_range_are_found(void **state) {
@@ -215,22 +225,28 @@ static void integers_out_of_range_are_found(void **state) {
     assert_valid(CGP__OP_CROSS_ENTROPY, 0, (int32_t[]){-9, 99}, 2); /* logits are no integers */
     for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
         if (kind != CGP__OP_EMBEDDING && kind != CGP__OP_CROSS_ENTROPY)
-            assert_null(cgp__op_find((cgp__op_kind)kind)->valid);
+            assert_null(cgp__op_find((cgp__op_kind)kind)->op.upper_bound);
     }
+}
+
+/* Of n samples of one row. */
+static int64_t count_targets(int64_t ignore, const int32_t *targets, int64_t n) {
+    const cgp__attributes attributes = {.ignore = ignore};
+    const cgp_op_node node = {.attributes = &attributes, .inputs = {F32(11), I32(1)}};
+    return cgp__op_cross_entropy.op.count(&node, targets, n);
 }
 
 static void targets_that_are_not_ignored_are_counted(void **state) {
     (void)state;
-    const cgp__op *op = cgp__op_find(CGP__OP_CROSS_ENTROPY);
     const int32_t targets[] = {3, -100, 0, 3, -100};
-    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = -100}, targets, 5), 3);
-    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = 3}, targets, 5), 3);
-    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = (int64_t)1 << 40}, targets, 5),
-                     5);
-    assert_int_equal(op->count(&(cgp__op_attributes){.ignore = -100}, targets, 0), 0);
+    assert_int_equal(count_targets(-100, targets, 5), 3);
+    assert_int_equal(count_targets(3, targets, 5), 3);
+    assert_int_equal(count_targets((int64_t)1 << 40, targets, 5), 5);
+    assert_int_equal(count_targets(-100, targets, 0), 0);
+    assert_int_equal(count_targets(-100, NULL, 5), 5); /* of the graph */
     const float fractions[] = {0.0f, 0.5f, -100.0f};
-    assert_int_equal(
-        cgp__op_find(CGP__OP_BCE)->count(&(cgp__op_attributes){.out = 3}, fractions, 3), 3);
+    const cgp_op_node bce = {.inputs = {F32(3), F32(3)}};
+    assert_int_equal(cgp__op_bce_with_logits.op.count(&bce, fractions, 1), 3);
 }
 
 /* Invariants for the plan: a loss has a count, an operand that is overwritten is not read, one y per op. */
@@ -238,36 +254,31 @@ static void tables_are_consistent(void **state) {
     (void)state;
     for (int kind = 0; kind < CGP__OP_KINDS; kind++) {
         const cgp__op *op = cgp__op_find((cgp__op_kind)kind);
-        const uint32_t inputs = (1u << op->n_inputs) - 1;
-        assert_int_equal((op->input_needs_x | op->weight_needs_x | op->overwrites) & ~inputs,
-                         0);
-        assert_int_equal(op->is_loss, op->count != NULL);
-        assert_int_equal(op->is_loss, op->dx == CGP__DX_OVER_X);
+        const uint32_t inputs = (1u << op->op.n_inputs) - 1;
+        assert_int_equal(
+            (op->op.input_needs_x | op->op.weight_needs_x | op->op.overwrites) & ~inputs, 0);
+        assert_int_equal(op->op.is_loss, op->op.count != NULL);
+        assert_int_equal(op->op.is_loss, op->dx == CGP__DX_OVER_X);
         if (op->dx == CGP__DX_SAME)
-            assert_int_equal(op->input_needs_x | op->input_needs_saved | op->input_needs_y, 0);
+            assert_int_equal(
+                op->op.input_needs_x | op->op.input_needs_saved | op->op.input_needs_y, 0);
     }
-}
-
-static double flops(cgp__op_kind kind, cgp__direction direction,
-                    cgp__op_attributes attributes) {
-    return cgp__op_find(kind)->flops(&attributes, direction);
 }
 
 static void gemm_dominates_the_cost(void **state) {
     (void)state;
-    const cgp__op_attributes linear = {.rows = 6, .in = 4, .out = 7};
     for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
-        assert_true(flops(CGP__OP_LINEAR, (cgp__direction)direction, linear) ==
-                    2.0 * 6 * 4 * 7);
+        assert_true(flops_of(CGP__OP_LINEAR, (cgp_op_direction)direction,
+                             (cgp__attributes){.size = 7}, F32(2, 3, 4),
+                             F32(1)) == 2.0 * 6 * 4 * 7);
     /* T = 3: 6 pairs of the causal triangle; q k and p v, 2 x 8 multiply-adds each; 2 heads of 12
      * */
-    const cgp__op_attributes attention = {.rows = 3, .in = 24, .out = 8, .heads = 2};
-    assert_true(flops(CGP__OP_ATTENTION, CGP__FORWARD, attention) == 6.0 * (2 * 2 * 8 + 24));
-    assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_INPUT, attention) ==
-                6.0 * (2 * 5 * 8 + 24));
-    assert_true(flops(CGP__OP_ATTENTION, CGP__BACKWARD_WEIGHT, attention) == 0.0);
-    assert_true(flops(CGP__OP_ADD, CGP__FORWARD, (cgp__op_attributes){.rows = 6, .out = 4}) ==
-                24.0);
+    const cgp__attributes heads = {.heads = 2};
+    const double expected[] = {6.0 * (2 * 2 * 8 + 24), 6.0 * (2 * 5 * 8 + 24), 0.0};
+    for (int direction = 0; direction < CGP__DIRECTIONS; direction++)
+        assert_true(flops_of(CGP__OP_ATTENTION, (cgp_op_direction)direction, heads, F32(3, 24),
+                             F32(1)) == expected[direction]);
+    assert_true(flops_of(CGP__OP_ADD, CGP_OP_FORWARD, none, F32(6, 4), F32(6, 4)) == 24.0);
 }
 
 int main(void) {

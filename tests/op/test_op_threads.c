@@ -71,8 +71,8 @@ static void assert_same(const operands *got, const operands *want, int threads) 
 }
 
 static void run_all(const runner *on, operands *o) {
-    for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++) {
-        if (case_has(&o->c, (cgp__direction)d)) op_run(on, o, (cgp__direction)d);
+    for (int d = CGP_OP_FORWARD; d < CGP__DIRECTIONS; d++) {
+        if (case_has(&o->c, (cgp_op_direction)d)) op_run(on, o, (cgp_op_direction)d);
     }
 }
 
@@ -234,19 +234,19 @@ static void devices_leave_no_threads(void **state) {
     (void)state;
     operands_create(&o, &c, &seed);
     runner warm = runner_open(&cgp__backend_cpu, 2);
-    op_run(&warm, &o, CGP__FORWARD);
+    op_run(&warm, &o, CGP_OP_FORWARD);
     const int before = count_threads() - 1; /* one, or two with a sanitizer's own */
     runner_close(&warm);
     assert_threads_left(before);
     for (int i = 0; i < 100; i++) {
         runner on = runner_open(&cgp__backend_cpu, 3);
-        op_run(&on, &o, CGP__FORWARD);
+        op_run(&on, &o, CGP_OP_FORWARD);
         assert_threads(before + 2);
         runner_close(&on);
         assert_threads_left(before);
     }
     runner on = runner_open(&cgp__backend_cpu, 1);
-    op_run(&on, &o, CGP__FORWARD);
+    op_run(&on, &o, CGP_OP_FORWARD);
     assert_threads_left(before);
     runner_close(&on);
     operands_destroy(&o);

@@ -221,8 +221,8 @@ static void linear_is_such_gemms(void **state) {
         operands got, want;
         operands_create_bent(&got, &c, &seed);
         operands_copy(&want, &got);
-        for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++)
-            op_run(&cpu, &got, (cgp__direction)d);
+        for (int d = CGP_OP_FORWARD; d < CGP__DIRECTIONS; d++)
+            op_run(&cpu, &got, (cgp_op_direction)d);
         plain_linear(&want);
         operands_drop(&got, SLOT_DPARAM + 1); /* dbias is no GEMM */
         for (int slot = SLOT_Y; slot < SLOTS; slot++)
@@ -341,9 +341,9 @@ static void attention_is_such_gemms_and_a_softmax(void **state) {
         operands got, want;
         operands_create_bent(&got, &c, &seed);
         operands_copy(&want, &got);
-        op_run(&cpu, &got, CGP__FORWARD);
+        op_run(&cpu, &got, CGP_OP_FORWARD);
         plain_attention(&want, false);
-        op_run(&cpu, &got, CGP__BACKWARD_INPUT);
+        op_run(&cpu, &got, CGP_OP_BACKWARD_INPUT);
         plain_attention(&want, true);
         for (int slot = SLOT_Y; slot < SLOT_DPARAM; slot++)
             assert_same_bits(&got, &want, slot, 0, "of GEMM");
@@ -414,9 +414,9 @@ static void gemm_in_f32_does_not_depend_on_tiles(void **state) {
     assert_int_equal(status, CGP_OK);
     operands_create(&tiled, &c, &seed);
     operands_copy(&plain, &tiled);
-    for (int d = CGP__FORWARD; d < CGP__DIRECTIONS; d++) {
-        op_run(&cpu, &tiled, (cgp__direction)d);
-        op_run(&without, &plain, (cgp__direction)d);
+    for (int d = CGP_OP_FORWARD; d < CGP__DIRECTIONS; d++) {
+        op_run(&cpu, &tiled, (cgp_op_direction)d);
+        op_run(&without, &plain, (cgp_op_direction)d);
     }
     for (int slot = 0; slot < SLOTS; slot++)
         assert_same_bits(&tiled, &plain, slot, 0, "without tiles");

@@ -442,7 +442,7 @@ static void every_allocation_of_a_profile_fails_cleanly(void **state) {
 }
 
 static cgp_status check_op(outcome *out) {
-    const cgp_op_type rows = {CGP_F32, {2, {2, 3}}, 0};
+    const cgp_op_type rows = {.shape = {2, {2, 3}}};
     cgp_status status = CGP_OK;
     DO(cgp_op_check(&test_custom_meter, NULL, &rows, NULL));
     note(out, "checked\n");

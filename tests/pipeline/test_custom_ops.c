@@ -276,12 +276,12 @@ static void a_bad_use_sticks_with_layer_and_op(void **unused) {
     op.infer = says;
     expect_refused(&op, NULL,
                    "layer first, custom_relu: expects output of 1 to 5 dims, got []");
-    rule_result.output = (cgp_op_type){CGP_F32, {2, {T, 0}}, 0};
+    rule_result.output = (cgp_op_type){.shape = {2, {T, 0}}};
     expect_refused(&op, NULL,
                    "layer first, custom_relu: expects output of sizes >= 1, got [4, 0]");
-    rule_result.output = (cgp_op_type){CGP_I32, {2, {T, C}}, 0};
+    rule_result.output = (cgp_op_type){.dtype = CGP_I32, .shape = {2, {T, C}}};
     expect_refused(&op, NULL, "its shape rule says integers below 0, expected 1 to ");
-    rule_result.output = (cgp_op_type){CGP_F32, {2, {T, C}}, 0};
+    rule_result.output = (cgp_op_type){.shape = {2, {T, C}}};
     rule_result.n_saved = 5;
     expect_refused(&op, NULL, "its shape rule says 5 saved values, expected 0 to 4");
     rule_result.n_saved = 0;

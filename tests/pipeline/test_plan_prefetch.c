@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
-    return call->node >= 0 && plan->model->nodes[call->node].op->kind == CGP__OP_LINEAR;
+    return call->node >= 0 && plan->model->nodes[call->node].kind == CGP__OP_LINEAR;
 }
 
 static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int k) {
@@ -16,8 +16,8 @@ static int64_t parameter_bytes(const cgp_plan *plan, const cgp__node *node, int 
 static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__location location) {
     if (call->node < 0) return 0;
     const cgp__node *node = &plan->model->nodes[call->node];
-    const bool weight = call->direction == CGP__BACKWARD_WEIGHT;
-    for (int k = 0; k < node->n_params; k++) {
+    const bool weight = call->direction == CGP_OP_BACKWARD_WEIGHT;
+    for (int k = 0; k < node->use.shapes.n_parameters; k++) {
         if (!weight && cgp__same_location(call->param[k], location))
             return parameter_bytes(plan, node, k);
     }
@@ -25,7 +25,7 @@ static int64_t read_bytes(const cgp_plan *plan, const cgp__call *call, cgp__loca
         if (cgp__same_location(call->x[k], location))
             return cgp__plan_value_bytes(plan, node->inputs[k], plan->microbatch);
     }
-    return call->direction != CGP__FORWARD && cgp__same_location(call->y, location)
+    return call->direction != CGP_OP_FORWARD && cgp__same_location(call->y, location)
                ? cgp__plan_value_bytes(plan, node->output, plan->microbatch)
                : 0;
 }
@@ -53,7 +53,8 @@ static void check_call(const cgp_plan *plan, const cgp__program *program, int i,
     }
     for (int j = i + 1; j <= last && j < end && call->n_prefetch < CGP__MAX_PREFETCH; j++) {
         const cgp__call *next = &program->calls[j];
-        for (int k = 0; k < CGP__MAX_PARAMS && next->direction != CGP__BACKWARD_WEIGHT; k++)
+        for (int k = 0; k < CGP_OP_MAX_PARAMETERS && next->direction != CGP_OP_BACKWARD_WEIGHT;
+             k++)
             assert_true(next->param[k].arena == CGP__NOWHERE ||
                         prefetches(call, next->param[k]));
     }

@@ -55,7 +55,7 @@ static bool uses(const cgp_plan *plan, int stage, int value, bool gradient) {
     for (int i = 0; i < plan->model->n_nodes; i++) {
         const cgp__node *node = &plan->model->nodes[i];
         if (stage_of(plan, i) != stage ||
-            (gradient && (!node->requires_grad || node->op->dx == CGP__DX_NONE)))
+            (gradient && (!node->requires_grad || node->dx == CGP__DX_NONE)))
             continue;
         for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == value) return true;
@@ -77,7 +77,7 @@ static bool gradient_arrives(const cgp_plan *plan, int stage, int value) {
 
 /* Return the bytes of a value for n samples: 4 an element, or 2 of a float in bf16. */
 static int64_t value_bytes(const cgp_plan *plan, int value, int64_t n) {
-    const cgp__type *type = &plan->model->values[value].type;
+    const cgp_op_type *type = &plan->model->values[value].type;
     const bool half = plan->precision == CGP_PRECISION_BF16 && type->dtype == CGP_F32;
     return n * cgp_shape_count(&type->shape) * (half ? 2 : 4);
 }
@@ -105,16 +105,16 @@ static bool made_here(const replay *r, int value) {
     return node >= r->first && node < r->first + r->n;
 }
 
-static bool has(const replay *r, int i, cgp__direction d) {
+static bool has(const replay *r, int i, cgp_op_direction d) {
     return cgp__node_has_direction(r->model, node_at(r, i), d);
 }
 
-static int64_t scratch(replay *r, int i, cgp__direction direction) {
+static int64_t scratch(replay *r, int i, cgp_op_direction direction) {
     cgp__kernel_spec spec;
     memset(&spec, 0, sizeof spec);
-    spec.op = node_at(r, i)->op->kind;
+    spec.op = node_at(r, i)->kind;
     spec.direction = direction;
-    spec.attributes = node_at(r, i)->attributes;
+    spec.attributes = node_at(r, i)->sizes;
     spec.n = r->b;
     int64_t bytes = 0;
     spec.type = r->plan->precision == CGP_PRECISION_BF16 ? CGP_BF16 : CGP_F32;
@@ -125,8 +125,8 @@ static int64_t scratch(replay *r, int i, cgp__direction direction) {
 }
 
 /* Steps of backward in the order of time: weight backward of node i, then its input backward. */
-static int step_of(const replay *r, int i, cgp__direction direction) {
-    return 2 * (r->n - 1 - i) + (direction == CGP__BACKWARD_INPUT);
+static int step_of(const replay *r, int i, cgp_op_direction direction) {
+    return 2 * (r->n - 1 - i) + (direction == CGP_OP_BACKWARD_INPUT);
 }
 
 static void widen(int *from, int *to, int step) {
@@ -140,15 +140,16 @@ static void find_steps(replay *r, int v, int *from, int *to) {
     *from = *to = -1;
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
-        for (int d = CGP__BACKWARD_INPUT; d <= CGP__BACKWARD_WEIGHT; d++) {
-            const bool input = d == CGP__BACKWARD_INPUT;
-            const uint32_t needs = input ? node->op->input_needs_x : node->op->weight_needs_x;
+        for (int d = CGP_OP_BACKWARD_INPUT; d <= CGP_OP_BACKWARD_WEIGHT; d++) {
+            const bool input = d == CGP_OP_BACKWARD_INPUT;
+            const uint32_t needs =
+                input ? node->use.op->input_needs_x : node->use.op->weight_needs_x;
             bool reads = node->output == v &&
-                         (input ? node->op->input_needs_y : node->op->weight_needs_y);
+                         (input ? node->use.op->input_needs_y : node->use.op->weight_needs_y);
             for (int k = 0; k < node->n_inputs; k++)
                 reads = reads || (node->inputs[k] == v && (needs >> k & 1));
-            if (reads && has(r, i, (cgp__direction)d))
-                widen(from, to, step_of(r, i, (cgp__direction)d));
+            if (reads && has(r, i, (cgp_op_direction)d))
+                widen(from, to, step_of(r, i, (cgp_op_direction)d));
         }
         for (int k = 0; k < node->n_inputs; k++) {
             if (node->inputs[k] == v && node->output >= 0 &&
@@ -165,7 +166,7 @@ static void find_recomputed(replay *r) {
     int from, to;
     for (int i = 0; i < r->n; i++) {
         const cgp__node *node = node_at(r, i);
-        if (!node->op->cheap) continue;
+        if (!node->use.op->cheap) continue;
         find_steps(r, node->output, &from, &to);
         bool possible = from >= 0;
         for (int k = 0; k < node->n_inputs; k++) {
@@ -211,17 +212,17 @@ static bool kept(const replay *r, int value) {
 
 static int64_t stats_bytes(const replay *r, int i) {
     int64_t bytes = 0;
-    for (int k = 0; k < node_at(r, i)->n_saved; k++)
-        bytes += cgp__type_bytes(&node_at(r, i)->saved[k], r->b);
+    for (int k = 0; k < node_at(r, i)->use.shapes.n_saved; k++)
+        bytes += cgp__type_bytes(&node_at(r, i)->use.shapes.saved[k], r->b);
     return bytes;
 }
 
 /* Return true if backward reads them. */
 static bool keeps_stats(const replay *r, int i) {
     const cgp__node *node = node_at(r, i);
-    return node->n_saved > 0 &&
-           (has(r, i, CGP__BACKWARD_INPUT) ||
-            (node->op->weight_needs_saved && has(r, i, CGP__BACKWARD_WEIGHT)));
+    return node->use.shapes.n_saved > 0 &&
+           (has(r, i, CGP_OP_BACKWARD_INPUT) ||
+            (node->use.op->weight_needs_saved && has(r, i, CGP_OP_BACKWARD_WEIGHT)));
 }
 
 /* At one time: `saved` bytes of the slot in use, and tensors and a kernel's scratchpad that need memory besides. The scratchpad
@@ -240,7 +241,7 @@ static void replay_forward(replay *r) {
     for (int i = 0; i < r->n; i++) {
         const cgp__node *node = node_at(r, i);
         const bool backward = keeps_stats(r, i) && r->slot > 0;
-        const int64_t scratchpad = scratch(r, i, CGP__FORWARD);
+        const int64_t scratchpad = scratch(r, i, CGP_OP_FORWARD);
         int64_t own = 0, freed = 0;
         if (backward)
             saved += stats_bytes(r, i);
@@ -255,7 +256,8 @@ static void replay_forward(replay *r) {
         /* An op may write over an input that dies here: then the two are never live at the same time. */
         int64_t during = temporary, made = node->output >= 0 ? bytes_of(r, node->output) : 0;
         int64_t reused = 0;
-        if (node->op->overwrites && freed > 0 && made > 0) reused = freed < made ? freed : made;
+        if (node->use.op->overwrites && freed > 0 && made > 0)
+            reused = freed < made ? freed : made;
         if (node->output >= 0 && kept(r, node->output)) {
             saved += made;
             during -= reused;
@@ -320,8 +322,8 @@ static int64_t saved_live(const replay *r, int i, const bool *over_x) {
 static bool lies_over_input(const replay *r, const cgp__node *node, int k, int i) {
     const int v = node->inputs[k];
     if (!made_here(r, v) || r->backward_end[v] != i) return false;
-    return node->op->dx == CGP__DX_OVER_X ||
-           (!(node->op->input_needs_x >> k & 1) && (node->op->weight_needs_x >> k & 1));
+    return node->dx == CGP__DX_OVER_X ||
+           (!(node->use.op->input_needs_x >> k & 1) && (node->use.op->weight_needs_x >> k & 1));
 }
 
 /* Return the kind of location of a gradient that comes into use in input backward of node i. */
@@ -366,15 +368,15 @@ static void replay_backward(replay *r) {
     for (int i = r->n - 1; i >= 0; i--) {
         const cgp__node *node = node_at(r, i);
         if (!node->requires_grad) continue;
-        const bool input = has(r, i, CGP__BACKWARD_INPUT),
-                   weight = has(r, i, CGP__BACKWARD_WEIGHT);
-        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_WEIGHT));
+        const bool input = has(r, i, CGP_OP_BACKWARD_INPUT),
+                   weight = has(r, i, CGP_OP_BACKWARD_WEIGHT);
+        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP_OP_BACKWARD_WEIGHT));
         if (weight)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
-                 scratch(r, i, CGP__BACKWARD_WEIGHT), c.live[EXTERNAL]);
-        forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_WEIGHT));
-        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP__BACKWARD_INPUT));
-        for (int k = node->n_inputs - 1; input && k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+                 scratch(r, i, CGP_OP_BACKWARD_WEIGHT), c.live[EXTERNAL]);
+        forget(r, &c, recomputed_where, step_of(r, i, CGP_OP_BACKWARD_WEIGHT));
+        recompute(r, &c, recomputed_where, over_x, step_of(r, i, CGP_OP_BACKWARD_INPUT));
+        for (int k = node->n_inputs - 1; input && k >= 0 && node->dx != CGP__DX_NONE; k--) {
             const int v = node->inputs[k], y = node->output;
             if (!r->model->values[v].has_grad) continue;
             if (c.of[v] >= 0) {
@@ -382,8 +384,8 @@ static void replay_backward(replay *r) {
                     drop(&c, v);
                     hold(&c, v, new_cell(&c, bytes_of(r, v), fits_slot(r, i, &c, over_x, v)));
                 }
-            } else if (node->op->dx == CGP__DX_SAME ||
-                       (node->op->dx == CGP__DX_IN_PLACE && c.users[c.of[y]] == 1 &&
+            } else if (node->dx == CGP__DX_SAME ||
+                       (node->dx == CGP__DX_IN_PLACE && c.users[c.of[y]] == 1 &&
                         bytes_of(r, v) == bytes_of(r, y))) {
                 hold(&c, v, c.of[y]);
             } else if (lies_over_input(r, node, k, i)) {
@@ -395,8 +397,8 @@ static void replay_backward(replay *r) {
         }
         if (input)
             need(r, saved_live(r, i, over_x) + c.live[OVER], c.live[ANYWHERE],
-                 scratch(r, i, CGP__BACKWARD_INPUT), c.live[EXTERNAL]);
-        forget(r, &c, recomputed_where, step_of(r, i, CGP__BACKWARD_INPUT));
+                 scratch(r, i, CGP_OP_BACKWARD_INPUT), c.live[EXTERNAL]);
+        forget(r, &c, recomputed_where, step_of(r, i, CGP_OP_BACKWARD_INPUT));
         if (node->output >= 0) drop(&c, node->output);
     }
     free(over_x);
@@ -446,7 +448,7 @@ static void measure_stage(replay *r, const cgp_plan *plan, int stage) {
         if (made_here(r, v) && kept(r, v)) r->slot += bytes_of(r, v);
     }
     for (int i = 0; i < r->n; i++)
-        r->slot += has(r, i, CGP__BACKWARD_INPUT) ? stats_bytes(r, i) : 0;
+        r->slot += has(r, i, CGP_OP_BACKWARD_INPUT) ? stats_bytes(r, i) : 0;
     for (int v = 0; v < plan->model->n_values; v++) {
         const int producer = producer_of(plan, v);
         if (producer >= 0 && producer < stage && uses(plan, stage, v, false)) {
@@ -515,10 +517,10 @@ static int64_t piece_bytes(const cgp_plan *plan, int stage) {
 static int64_t state_bytes(const cgp_plan *plan, int stage) {
     int64_t bytes = 0;
     for (int i = 0; i < plan->model->n_nodes; i++) {
-        const int64_t channels = plan->model->nodes[i].attributes.out;
+        const int64_t channels = plan->model->nodes[i].sizes.out;
         const int64_t parts[4] = {4 * channels, 4 * channels, 4, 8 * (2 + 2 * channels)};
         for (int k = 0; k < 4 && stage_of(plan, i) == stage; k++) {
-            if (plan->model->nodes[i].op->kind == CGP__OP_BATCH_NORM)
+            if (plan->model->nodes[i].kind == CGP__OP_BATCH_NORM)
                 bytes += (parts[k] + 63) / 64 * 64;
         }
     }

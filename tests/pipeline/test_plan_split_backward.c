@@ -51,8 +51,8 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             continue;
         }
         const cgp__node *node = &plan->model->nodes[call->node];
-        const bool forward = call->direction == CGP__FORWARD;
-        weights += call->direction == CGP__BACKWARD_WEIGHT;
+        const bool forward = call->direction == CGP_OP_FORWARD;
+        weights += call->direction == CGP_OP_BACKWARD_WEIGHT;
         for (int k = 0; k < node->n_inputs; k++)
             read_range(w, call->x[k]);
         if (!forward) read_range(w, call->y);
@@ -62,9 +62,9 @@ static int check_calls(const cgp_plan *plan, const cgp__program *program, int be
             if (call->add & (1u << k)) read_range(w, call->dx[k]);
             write_range(w, call->dx[k], value_bytes(plan, node->inputs[k]));
         }
-        for (int k = 0; k < node->n_saved; k++) /* saved, or unneeded */
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* saved, or unneeded */
             assert_true(forward || call->saved[k].arena != CGP__WORKSPACE ||
-                        !(node->op->input_needs_saved & (1u << k)));
+                        !(node->use.op->input_needs_saved & (1u << k)));
         if (forward) write_range(w, call->y, value_bytes(plan, node->output));
     }
     return weights;
@@ -86,7 +86,7 @@ static void check_plan(const cgp_plan *plan) {
         const cgp__program *backward = &plan->stages[j].backward;
         int all = 0;
         for (int i = 0; i < backward->n; i++)
-            all += backward->calls[i].direction == CGP__BACKWARD_WEIGHT;
+            all += backward->calls[i].direction == CGP_OP_BACKWARD_WEIGHT;
         w.n = 0;
         arrive(plan, j, &w);
         assert_int_equal(check_calls(plan, backward, 0, backward->n_input, &w), 0);

@@ -169,7 +169,7 @@ static const cgp_op scale_op = {.struct_size = sizeof(cgp_op),
 
 static cgp_status check_op(const void *options) {
     op_init = (cgp_init){CGP_INIT_ONE, 0};
-    return cgp_op_check(&scale_op, NULL, &(const cgp_op_type){CGP_F32, {1, {4}}, 0}, options);
+    return cgp_op_check(&scale_op, NULL, &(const cgp_op_type){.shape = {1, {4}}}, options);
 }
 
 static const field check_fields[] = {

@@ -397,8 +397,9 @@ static cgp_status bucket_infer(const void *attributes, const cgp_op_type *inputs
                                cgp_op_shapes *out) {
     const cgp_shape *x = &inputs[0].shape;
     if (x->rank < 2) return cgp_fail(CGP_EINVAL, "expects 2 dims or more, got %d", x->rank);
-    out->output = (cgp_op_type){CGP_I32, cgp_shape_make(x->rank - 1, x->dims),
-                                *(const int64_t *)attributes};
+    out->output = (cgp_op_type){.dtype = CGP_I32,
+                                .shape = cgp_shape_make(x->rank - 1, x->dims),
+                                .upper_bound = *(const int64_t *)attributes};
     return CGP_OK;
 }
 

@@ -184,7 +184,7 @@ static void unneeded_ops_are_left_out(void **unused) {
     assert_int_equal(cgp_model_parameter_count(model), 8 * 8 + 8 + 5 * 8 + 5);
     assert_int_equal(model->n_nodes, 3);
     assert_int_equal(model->n_losses, 1);
-    assert_true(model->nodes[2].op->is_loss);
+    assert_true(model->nodes[2].use.op->is_loss);
     for (int p = 0; p < 4; p++)
         assert_int_equal(
             model->nodes[model->uses[model->params[p].first_use].node].params[p % 2], p);

@@ -17,8 +17,8 @@ static cgp_status flops_as_seconds(void *self, const cgp_model *model,
     const cgp__node *node = &model->nodes[kernels->node];
     (void)self;
     for (int d = 0; d < CGP__DIRECTIONS; d++)
-        seconds[d] =
-            node->op->flops(&node->attributes, (cgp__direction)d) * (double)kernels->spec[d].n;
+        seconds[d] = cgp__op_flops(node->kind, &node->use, (cgp_op_direction)d) *
+                     (double)kernels->spec[d].n;
     return CGP_OK;
 }
 

@@ -157,7 +157,7 @@ static void a_stash_adds_nothing_to_the_graph(void **unused) {
     cgp_model *spec = by_name(), *plain = by_hand();
     assert_int_equal(spec->n_nodes, plain->n_nodes);
     for (int i = 0; i < plain->n_nodes; i++) {
-        assert_ptr_equal(spec->nodes[i].op, plain->nodes[i].op);
+        assert_ptr_equal(spec->nodes[i].use.op, plain->nodes[i].use.op);
         assert_int_equal(spec->nodes[i].layer, plain->nodes[i].layer);
         assert_memory_equal(spec->nodes[i].inputs, plain->nodes[i].inputs,
                             (size_t)plain->nodes[i].n_inputs * sizeof(int));

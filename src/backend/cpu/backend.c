@@ -4,47 +4,17 @@
  * A kernel is its spec and the function that runs it: its workspace follows from the spec and the number of threads, so the plan
  * knows it without a device. */
 #include "backend/cpu/cpu.h"
+#include "backend/custom.h"
 #include "backend/running_stats.h"
 
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const struct {
-    const char *name;
-    const cgp__cpu_op *op; /* [CGP__DIRECTIONS]; NULL, or run == NULL: no such kernel */
-} ops[CGP__OP_KINDS] = {
-    [CGP__OP_EMBEDDING] = {"embedding", cgp__cpu_embedding},
-    [CGP__OP_POSITION] = {"position", cgp__cpu_position},
-    [CGP__OP_ADD] = {"add", cgp__cpu_add},
-    [CGP__OP_LINEAR] = {"linear", cgp__cpu_linear},
-    [CGP__OP_LAYER_NORM] = {"layer_norm", cgp__cpu_layer_norm},
-    [CGP__OP_GELU] = {"gelu", cgp__cpu_gelu},
-    [CGP__OP_GELU_TANH] = {"gelu_tanh", cgp__cpu_gelu_tanh},
-    [CGP__OP_ATTENTION] = {"attention", cgp__cpu_attention},
-    [CGP__OP_DROPOUT] = {"dropout", cgp__cpu_dropout},
-    [CGP__OP_CROSS_ENTROPY] = {"cross_entropy", cgp__cpu_cross_entropy},
-    [CGP__OP_ARGMAX] = {"argmax", cgp__cpu_argmax},
-    [CGP__OP_BCE] = {"bce_with_logits", cgp__cpu_bce},
-    [CGP__OP_RELU] = {"relu", cgp__cpu_relu},
-    [CGP__OP_DROPOUT2D] = {"dropout2d", cgp__cpu_dropout2d},
-    [CGP__OP_FLATTEN] = {"flatten", cgp__cpu_flatten},
-    [CGP__OP_CONV2D] = {"conv2d", cgp__cpu_conv2d},
-    [CGP__OP_MAX_POOL] = {"max_pool", cgp__cpu_max_pool},
-    [CGP__OP_AVERAGE_POOL] = {"average_pool", cgp__cpu_average_pool},
-    [CGP__OP_UPSAMPLE] = {"upsample", cgp__cpu_upsample},
-    [CGP__OP_PAD] = {"pad", cgp__cpu_pad},
-    [CGP__OP_CONCAT] = {"concat", cgp__cpu_concat},
-    [CGP__OP_BATCH_NORM] = {"batch_norm", cgp__cpu_batch_norm},
-    [CGP__OP_INSTANCE_NORM] = {"instance_norm", cgp__cpu_instance_norm},
-};
+#define ENTRY(kind, name) cgp__cpu_##name,
+static const cgp__cpu_op *const ops[CGP__OP_KINDS] = {CGP__OPS(ENTRY)};
 
 static void add(cgp__device *device, float *to, const float *from, int64_t n) {
     cgp__cpu_pass(device, CGP_F32, to, from, n, true);
-}
-
-static int64_t custom_workspace(const cgp__kernel_spec *spec, int threads) {
-    return spec->attributes.custom->workspace(spec, threads);
 }
 
 static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
@@ -53,31 +23,19 @@ static cgp_status custom_run(const cgp__kernel *kernel, const cgp__kernel_args *
                                    .parallel_for = cgp__cpu_parallel_for,
                                    .convert = cgp__cpu_convert,
                                    .add = add};
-    return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
+    return cgp__custom_run(&host, &kernel->spec, args);
 }
 
-static const cgp__cpu_op custom = {custom_run, custom_workspace};
+static const cgp__cpu_op custom = {custom_run, cgp__custom_workspace};
 
 static cgp_status find_op(const cgp__kernel_spec *spec, const cgp__cpu_op **out) {
-    static const char *const directions[] = {"forward", "backward input", "backward weight"};
     if (spec->op == CGP__OP_CUSTOM) {
         *out = &custom;
         return CGP_OK;
     }
-    if ((unsigned)spec->op >= CGP__OP_KINDS || (unsigned)spec->direction >= CGP__DIRECTIONS)
-        return cgp_fail(CGP_EINVAL, "cpu: expects an op and a direction, got %d and %d",
-                        (int)spec->op, (int)spec->direction);
-    const cgp__cpu_op *op = ops[spec->op].op;
-    if (!op || !op[spec->direction].run)
-        return cgp_fail(CGP_EINVAL, "cpu: expects a direction that %s has, got %s",
-                        ops[spec->op].name, directions[spec->direction]);
-    if (spec->n < 1 || spec->attributes.rows < 1)
-        return cgp_fail(CGP_EINVAL,
-                        "cpu: expects %s of 1 or more rows, got %" PRId64
-                        " samples of %" PRId64,
-                        ops[spec->op].name, spec->n, spec->attributes.rows);
-    *out = &op[spec->direction];
-    return CGP_OK;
+    CGP_TRY(cgp__kernel_check("cpu", spec));
+    *out = &ops[spec->op][spec->direction];
+    return (*out)->run ? CGP_OK : cgp__kernel_missing("cpu", spec);
 }
 
 static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *bytes) {
@@ -129,7 +87,7 @@ static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
     if (spec->op == CGP__OP_CUSTOM)
-        spec->attributes.custom->commit(spec, args);
+        cgp__custom_commit(spec, args);
     else
         cgp__running_stats_commit(spec, args);
 }

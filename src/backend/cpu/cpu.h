@@ -41,18 +41,9 @@ struct cgp__kernel {
     const cgp__cpu_op *op;
 };
 
-extern const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS],
-    cgp__cpu_position[CGP__DIRECTIONS], cgp__cpu_add[CGP__DIRECTIONS],
-    cgp__cpu_linear[CGP__DIRECTIONS], cgp__cpu_layer_norm[CGP__DIRECTIONS],
-    cgp__cpu_gelu[CGP__DIRECTIONS], cgp__cpu_gelu_tanh[CGP__DIRECTIONS],
-    cgp__cpu_attention[CGP__DIRECTIONS], cgp__cpu_dropout[CGP__DIRECTIONS],
-    cgp__cpu_cross_entropy[CGP__DIRECTIONS], cgp__cpu_argmax[CGP__DIRECTIONS],
-    cgp__cpu_bce[CGP__DIRECTIONS], cgp__cpu_relu[CGP__DIRECTIONS],
-    cgp__cpu_dropout2d[CGP__DIRECTIONS], cgp__cpu_flatten[CGP__DIRECTIONS],
-    cgp__cpu_conv2d[CGP__DIRECTIONS], cgp__cpu_max_pool[CGP__DIRECTIONS],
-    cgp__cpu_average_pool[CGP__DIRECTIONS], cgp__cpu_upsample[CGP__DIRECTIONS],
-    cgp__cpu_pad[CGP__DIRECTIONS], cgp__cpu_concat[CGP__DIRECTIONS],
-    cgp__cpu_batch_norm[CGP__DIRECTIONS], cgp__cpu_instance_norm[CGP__DIRECTIONS];
+/* [CGP__DIRECTIONS]; run == NULL: no such kernel. */
+#define CGP__CPU_OP(kind, name) extern const cgp__cpu_op cgp__cpu_##name[CGP__DIRECTIONS];
+CGP__OPS(CGP__CPU_OP)
 
 /* isa.c: the best kernel table for this machine, or the one that CGP_CPU_ISA names, and permission for tiles. */
 cgp_status cgp__cpu_isa_choose(const cgp__cpu_kernels **kernels, bool *may_tile);

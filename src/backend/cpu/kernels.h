@@ -211,21 +211,12 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp__op_attributes *g) {
     /* out[i] = a[i] . b[i], vectors of `width` that are `stride` apart */                     \
     X(row_dots, (float *out, cgp_dtype type, const void *a, const void *b, int64_t rows,       \
                  int64_t width, int64_t stride))                                               \
-    X(gelu_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                       \
-    X(gelu_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,      \
-                      bool add))                                                               \
-    X(gelu_tanh_forward, (cgp_dtype type, void *y, const void *x, int64_t n))                  \
-    X(gelu_tanh_backward, (cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n, \
-                           bool add))                                                          \
     /* elements begin .. end - 1 of a sample; begin is a multiple of 32 */                     \
     X(dropout, (cgp_dtype type, void *y, const void *x, int64_t begin, int64_t end,            \
                 const cgp__cpu_mask *mask, bool add))                                          \
     /* rows of one sample, channels times factors; 0 where a factor is 0 */                    \
     X(dropout_channels, (cgp_dtype type, void *y, const void *x, int64_t rows, int64_t width,  \
                          const float *factors, bool add))                                      \
-    X(relu_forward, (cgp_dtype type, void *y, const void *x, int64_t n, float slope))          \
-    X(relu_backward, (cgp_dtype type, void *dx, const void *y, const void *dy, int64_t n,      \
-                      float slope, bool add))                                                  \
     X(layer_norm_forward, (const cgp__cpu_norm *norm))                                         \
     X(layer_norm_backward, (const cgp__cpu_norm *norm))                                        \
     X(cross_entropy_forward, (const cgp__cpu_loss *loss))                                      \
@@ -269,9 +260,18 @@ static inline int64_t cgp__cpu_pool_scratch(const cgp__op_attributes *g) {
 
 #define CGP__CPU_FIELD(name, arguments) void(*name) arguments;
 
+/* An elementwise op: y = f(x); dx = or += dy f', from x or y as the op's backward reads. `slope`: of RELU. */
+typedef struct cgp__cpu_elementwise {
+    void (*forward)(cgp_dtype type, void *y, const void *x, int64_t n, float slope);
+    void (*backward)(cgp_dtype type, void *dx, const void *operand, const void *dy, int64_t n,
+                     float slope, bool add);
+} cgp__cpu_elementwise;
+
 typedef struct cgp__cpu_kernels {
     const char *isa;
     CGP__CPU_KERNELS(CGP__CPU_FIELD)
+    /* Of CGP__ELEMENTWISE_OPS. */
+    const cgp__cpu_elementwise *elementwise[CGP__OP_KINDS];
 } cgp__cpu_kernels;
 
 extern const cgp__cpu_kernels cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
@@ -282,6 +282,9 @@ extern const cgp__cpu_kernels cgp__cpu_kernels_v3, cgp__cpu_kernels_v4;
 #define CGP__CPU_NAME(name) CGP__CPU_PASTE(name, CGP_ISA)
 #define CGP__CPU_DECLARE(name, arguments) void CGP__CPU_NAME(name) arguments;
 CGP__CPU_KERNELS(CGP__CPU_DECLARE)
+#define CGP__CPU_DECLARE_ELEMENTWISE(kind, name)                                               \
+    extern const cgp__cpu_elementwise CGP__CPU_NAME(name);
+CGP__ELEMENTWISE_OPS(CGP__CPU_DECLARE_ELEMENTWISE)
 #endif
 
 #endif

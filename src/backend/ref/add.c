@@ -17,7 +17,7 @@ void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args
     }
 }
 
-void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp_dtype type = spec->type;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; i < count; i++) {
@@ -27,6 +27,8 @@ void cgp__ref_add_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-void cgp__ref_add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void add_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     cgp__ref_pass_dy(spec, args, 2);
 }
+
+const cgp__ref_op cgp__ref_add = {.run = {add_forward, add_input}};

@@ -64,10 +64,10 @@ static double log_sum_exp(const double *s, int64_t n) {
 }
 
 /* Forward: a row of scores. Backward: that, dq of a row, and dk and dv of a head. */
-int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec) {
+static int64_t attention_workspace(const cgp__kernel_spec *spec) {
     const int64_t rows = spec->attributes.rows,
                   depth = spec->attributes.out / spec->attributes.heads;
-    const int64_t sums = spec->direction == CGP__FORWARD ? 0 : depth + 2 * rows * depth;
+    const int64_t sums = spec->direction == CGP_OP_FORWARD ? 0 : depth + 2 * rows * depth;
     return (rows + sums) * (int64_t)sizeof(double);
 }
 
@@ -87,7 +87,7 @@ static void forward_row(const cgp__kernel_args *args, const head *at, float p, i
     *lse = (float)log_sum;
 }
 
-void cgp__ref_attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void attention_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     for (int64_t sample = 0; sample < spec->n; sample++) {
         for (int64_t h = 0; h < g->heads; h++) {
@@ -159,9 +159,12 @@ static void backward_head(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-void cgp__ref_attention_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void attention_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     for (int64_t sample = 0; args->dx[0] && sample < spec->n; sample++) {
         for (int64_t h = 0; h < spec->attributes.heads; h++)
             backward_head(spec, args, sample, h);
     }
 }
+
+const cgp__ref_op cgp__ref_attention = {{attention_forward, attention_input},
+                                        attention_workspace};

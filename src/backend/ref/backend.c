@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* backend.c -- the `ref` backend: plain loops with double sums, the oracle of every other backend. One thread, host memory; a
  * kernel is its spec and a function. */
+#include "backend/custom.h"
 #include "backend/ref/ref.h"
 #include "backend/running_stats.h"
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,90 +19,13 @@ struct cgp__kernel {
     cgp__ref_run *run; /* NULL: a custom op */
 };
 
-/* NULL: the op has no such direction. POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not dy; norms make their
- * weight gradients in BACKWARD_INPUT. */
-static const struct {
-    const char *name;
-    cgp__ref_run *run[CGP__DIRECTIONS];
-    int64_t (*workspace)(const cgp__kernel_spec *spec);
-} ops[CGP__OP_KINDS] = {
-    [CGP__OP_EMBEDDING] = {"embedding",
-                           {cgp__ref_embedding_forward, NULL, cgp__ref_embedding_weight},
-                           cgp__ref_embedding_workspace},
-    [CGP__OP_POSITION] = {"position",
-                          {cgp__ref_position_forward, cgp__ref_position_input,
-                           cgp__ref_position_weight},
-                          NULL},
-    [CGP__OP_ADD] = {"add", {cgp__ref_add_forward, cgp__ref_add_input, NULL}, NULL},
-    [CGP__OP_LINEAR] = {"linear",
-                        {cgp__ref_linear_forward, cgp__ref_linear_input,
-                         cgp__ref_linear_weight},
-                        NULL},
-    [CGP__OP_LAYER_NORM] = {"layer_norm",
-                            {cgp__ref_layer_norm_forward, cgp__ref_layer_norm_input, NULL},
-                            cgp__ref_layer_norm_workspace},
-    [CGP__OP_GELU] = {"gelu", {cgp__ref_gelu_forward, cgp__ref_gelu_input, NULL}, NULL},
-    [CGP__OP_GELU_TANH] = {"gelu_tanh",
-                           {cgp__ref_gelu_tanh_forward, cgp__ref_gelu_tanh_input, NULL},
-                           NULL},
-    [CGP__OP_ATTENTION] = {"attention",
-                           {cgp__ref_attention_forward, cgp__ref_attention_input, NULL},
-                           cgp__ref_attention_workspace},
-    [CGP__OP_DROPOUT] = {"dropout",
-                         {cgp__ref_dropout_forward, cgp__ref_dropout_input, NULL},
-                         NULL},
-    [CGP__OP_CROSS_ENTROPY] = {"cross_entropy",
-                               {cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input,
-                                NULL},
-                               NULL},
-    [CGP__OP_ARGMAX] = {"argmax", {cgp__ref_argmax_forward, NULL, NULL}, NULL},
-    [CGP__OP_BCE] = {"bce_with_logits", {cgp__ref_bce_forward, cgp__ref_bce_input, NULL}, NULL},
-    [CGP__OP_RELU] = {"relu", {cgp__ref_relu_forward, cgp__ref_relu_input, NULL}, NULL},
-    [CGP__OP_DROPOUT2D] = {"dropout2d",
-                           {cgp__ref_dropout_forward, cgp__ref_dropout_input, NULL},
-                           NULL},
-    [CGP__OP_FLATTEN] = {"flatten",
-                         {cgp__ref_flatten_forward, cgp__ref_flatten_input, NULL},
-                         NULL},
-    [CGP__OP_CONV2D] = {"conv2d",
-                        {cgp__ref_conv2d_forward, cgp__ref_conv2d_input,
-                         cgp__ref_conv2d_weight},
-                        NULL},
-    [CGP__OP_MAX_POOL] = {"max_pool",
-                          {cgp__ref_pool_forward, cgp__ref_pool_input, NULL},
-                          cgp__ref_pool_workspace},
-    [CGP__OP_AVERAGE_POOL] = {"average_pool",
-                              {cgp__ref_pool_forward, cgp__ref_pool_input, NULL},
-                              cgp__ref_pool_workspace},
-    [CGP__OP_UPSAMPLE] = {"upsample",
-                          {cgp__ref_upsample_forward, cgp__ref_upsample_input, NULL},
-                          NULL},
-    [CGP__OP_PAD] = {"pad", {cgp__ref_pad_forward, cgp__ref_pad_input, NULL}, NULL},
-    [CGP__OP_CONCAT] = {"concat", {cgp__ref_concat_forward, cgp__ref_concat_input, NULL}, NULL},
-    [CGP__OP_BATCH_NORM] = {"batch_norm",
-                            {cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input, NULL},
-                            cgp__ref_channel_norm_workspace},
-    [CGP__OP_INSTANCE_NORM] = {"instance_norm",
-                               {cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input,
-                                NULL},
-                               cgp__ref_channel_norm_workspace},
-};
+#define ENTRY(kind, name) &cgp__ref_##name,
+static const cgp__ref_op *const ops[CGP__OP_KINDS] = {CGP__OPS(ENTRY)};
 
 static cgp_status find_run(const cgp__kernel_spec *spec, cgp__ref_run **out) {
-    static const char *const directions[CGP__DIRECTIONS] = {"forward", "backward input",
-                                                            "backward weight"};
-    if ((unsigned)spec->op >= CGP__OP_KINDS || !ops[spec->op].name ||
-        (unsigned)spec->direction >= CGP__DIRECTIONS)
-        return cgp_fail(CGP_EINVAL, "ref: expects an op and a direction, got %d and %d",
-                        (int)spec->op, (int)spec->direction);
-    if (!ops[spec->op].run[spec->direction])
-        return cgp_fail(CGP_EINVAL, "ref: expects a direction that %s has, got %s",
-                        ops[spec->op].name, directions[spec->direction]);
-    if (spec->n < 1)
-        return cgp_fail(CGP_EINVAL, "ref: expects %s of 1 or more samples, got %" PRId64,
-                        ops[spec->op].name, spec->n);
-    *out = ops[spec->op].run[spec->direction];
-    return CGP_OK;
+    CGP_TRY(cgp__kernel_check("ref", spec));
+    *out = ops[spec->op]->run[spec->direction];
+    return *out ? CGP_OK : cgp__kernel_missing("ref", spec);
 }
 
 static cgp_status device_create(cgp__device **out, int threads, int core) {
@@ -155,11 +78,11 @@ static cgp_status workspace(const cgp__kernel_spec *spec, int threads, int64_t *
     (void)threads;
     cgp__ref_run *run = NULL;
     if (spec->op == CGP__OP_CUSTOM) {
-        *bytes = cgp__align_up(spec->attributes.custom->workspace(spec, 1));
+        *bytes = cgp__align_up(cgp__custom_workspace(spec, 1));
         return CGP_OK;
     }
     CGP_TRY(find_run(spec, &run));
-    *bytes = ops[spec->op].workspace ? ops[spec->op].workspace(spec) : 0;
+    *bytes = ops[spec->op]->workspace ? ops[spec->op]->workspace(spec) : 0;
     return CGP_OK;
 }
 
@@ -189,7 +112,7 @@ static void parallel_for(cgp__device *device, int64_t items, int64_t block, cgp_
 
 static cgp_status kernel_run(cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__custom_host host = {kernel->device, 1, parallel_for, convert, add};
-    if (!kernel->run) return kernel->spec.attributes.custom->run(&host, &kernel->spec, args);
+    if (!kernel->run) return cgp__custom_run(&host, &kernel->spec, args);
     kernel->run(&kernel->spec, args);
     return CGP_OK;
 }
@@ -218,7 +141,7 @@ static void commit(cgp__device *device, const cgp__kernel_spec *spec,
                    const cgp__kernel_args *args) {
     (void)device;
     if (spec->op == CGP__OP_CUSTOM)
-        spec->attributes.custom->commit(spec, args);
+        cgp__custom_commit(spec, args);
     else
         cgp__running_stats_commit(spec, args);
 }

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-void cgp__ref_bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     double loss = 0.0;
     for (int64_t i = 0; i < count; i++) {
@@ -20,7 +20,7 @@ void cgp__ref_bce_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *
     *args->loss = loss;
 }
 
-void cgp__ref_bce_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void bce_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t i = 0; args->dx[0] && i < count; i++) {
         const double x = cgp__ref_load(spec->type, args->x[0], i);
@@ -29,3 +29,5 @@ void cgp__ref_bce_input(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
                        args->loss_scale * (1.0 / (1.0 + exp(-x)) - t));
     }
 }
+
+const cgp__ref_op cgp__ref_bce_with_logits = {.run = {bce_forward, bce_input}};

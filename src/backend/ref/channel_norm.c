@@ -46,8 +46,8 @@ static double parameter(const cgp__kernel_args *args, int k, const channel *at,
 }
 
 /* BATCH_NORM forward: the variances, in f32. */
-int64_t cgp__ref_channel_norm_workspace(const cgp__kernel_spec *spec) {
-    if (spec->op != CGP__OP_BATCH_NORM || spec->direction != CGP__FORWARD) return 0;
+static int64_t channel_norm_workspace(const cgp__kernel_spec *spec) {
+    if (spec->op != CGP__OP_BATCH_NORM || spec->direction != CGP_OP_FORWARD) return 0;
     return spec->attributes.out * (int64_t)sizeof(float);
 }
 
@@ -87,7 +87,7 @@ static void forward_fixed(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-void cgp__ref_channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void channel_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const bool batch = spec->op == CGP__OP_BATCH_NORM;
     float *variances = args->workspace;
     if (batch && !args->training) {
@@ -133,7 +133,7 @@ static void input_channel(const cgp__kernel_spec *spec, const cgp__kernel_args *
     }
 }
 
-void cgp__ref_channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     for (int64_t index = 0; index < groups(spec) * spec->attributes.out; index++) {
         const channel at = channel_of(spec, index);
         double sum, product;
@@ -144,3 +144,9 @@ void cgp__ref_channel_norm_input(const cgp__kernel_spec *spec, const cgp__kernel
         cgp__ref_store(CGP_F32, args->dparam[1], at.c, !args->first, sum);
     }
 }
+
+const cgp__ref_op cgp__ref_batch_norm = {{channel_norm_forward, channel_norm_input},
+                                         channel_norm_workspace};
+
+const cgp__ref_op cgp__ref_instance_norm = {{channel_norm_forward, channel_norm_input},
+                                            channel_norm_workspace};

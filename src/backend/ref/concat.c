@@ -4,10 +4,10 @@
  * Backward needs nothing of forward. */
 #include "backend/ref/ref.h"
 
-void cgp__ref_concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     int64_t first = 0;
-    for (int k = 0; k < CGP__MAX_INPUTS; first += g->parts[k++]) {
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; first += g->parts[k++]) {
         for (int64_t e = 0; e < spec->n * g->rows * g->parts[k]; e++)
             cgp__ref_move(spec, args->y, e / g->parts[k] * g->out + first + e % g->parts[k],
                           args->x[k], e);
@@ -15,10 +15,10 @@ void cgp__ref_concat_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
 }
 
 /* From the last input to the first, as cgp__ref_pass_dy(). */
-void cgp__ref_concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     int64_t first = g->out;
-    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--) {
+    for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--) {
         first -= g->parts[k];
         for (int64_t e = 0; args->dx[k] && e < spec->n * g->rows * g->parts[k]; e++) {
             const int64_t from = e / g->parts[k] * g->out + first + e % g->parts[k];
@@ -27,3 +27,5 @@ void cgp__ref_concat_input(const cgp__kernel_spec *spec, const cgp__kernel_args 
         }
     }
 }
+
+const cgp__ref_op cgp__ref_concat = {.run = {concat_forward, concat_input}};

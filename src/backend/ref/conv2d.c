@@ -45,7 +45,7 @@ static double window(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
     return sum;
 }
 
-void cgp__ref_conv2d_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void conv2d_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
@@ -75,7 +75,7 @@ static double input_element(const cgp__kernel_spec *spec, const cgp__kernel_args
     return sum;
 }
 
-void cgp__ref_conv2d_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void conv2d_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t sample = (int64_t)g->height * g->width * g->in;
     for (int64_t e = 0; args->dx[0] && e < spec->n * sample; e++) {
@@ -104,7 +104,7 @@ static double weight_element(const cgp__kernel_spec *spec, const cgp__kernel_arg
     return sum;
 }
 
-void cgp__ref_conv2d_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void conv2d_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t count = g->out * g->kernel_height * g->kernel_width * g->in;
     for (int64_t e = 0; e < count; e++) {
@@ -121,3 +121,5 @@ void cgp__ref_conv2d_weight(const cgp__kernel_spec *spec, const cgp__kernel_args
         cgp__ref_store(CGP_F32, args->dparam[1], o, !args->first, sum);
     }
 }
+
+const cgp__ref_op cgp__ref_conv2d = {.run = {conv2d_forward, conv2d_input, conv2d_weight}};

@@ -23,8 +23,7 @@ static double log_sum_exp(cgp_dtype type, const void *x, int64_t first, int64_t 
     return max + log(sum);
 }
 
-void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
-                                    const cgp__kernel_args *args) {
+static void cross_entropy_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     double loss = 0.0;
@@ -37,7 +36,7 @@ void cgp__ref_cross_entropy_forward(const cgp__kernel_spec *spec,
     *args->loss = loss;
 }
 
-void cgp__ref_cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, classes = spec->attributes.in;
     const int32_t *targets = args->x[1];
     for (int64_t row = 0; args->dx[0] && row < rows; row++) {
@@ -51,3 +50,6 @@ void cgp__ref_cross_entropy_input(const cgp__kernel_spec *spec, const cgp__kerne
         }
     }
 }
+
+const cgp__ref_op cgp__ref_cross_entropy = {
+    .run = {cross_entropy_forward, cross_entropy_input}};

@@ -32,10 +32,14 @@ static void apply(const cgp__kernel_spec *spec, const cgp__kernel_args *args, vo
     }
 }
 
-void cgp__ref_dropout_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void dropout_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     apply(spec, args, args->y, false, args->x[0]);
 }
 
-void cgp__ref_dropout_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void dropout_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     if (args->dx[0]) apply(spec, args, args->dx[0], cgp__ref_adds(spec, 0), args->dy);
 }
+
+const cgp__ref_op cgp__ref_dropout = {.run = {dropout_forward, dropout_input}};
+
+const cgp__ref_op cgp__ref_dropout2d = {.run = {dropout_forward, dropout_input}};

@@ -9,7 +9,7 @@
  * others. */
 #include "backend/ref/ref.h"
 
-void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     for (int64_t row = 0; row < rows; row++) {
@@ -20,12 +20,12 @@ void cgp__ref_embedding_forward(const cgp__kernel_spec *spec, const cgp__kernel_
 }
 
 /* Sums of one row of dweight. */
-int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec) {
-    if (spec->direction != CGP__BACKWARD_WEIGHT) return 0;
+static int64_t embedding_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP_OP_BACKWARD_WEIGHT) return 0;
     return spec->attributes.out * (int64_t)sizeof(double);
 }
 
-void cgp__ref_embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     const int32_t *ids = args->x[0];
     double *sum = args->workspace;
@@ -40,3 +40,6 @@ void cgp__ref_embedding_weight(const cgp__kernel_spec *spec, const cgp__kernel_a
             cgp__ref_store(CGP_F32, args->dparam[0], v * width + c, !args->first, sum[c]);
     }
 }
+
+const cgp__ref_op cgp__ref_embedding = {{embedding_forward, NULL, embedding_weight},
+                                        embedding_workspace};

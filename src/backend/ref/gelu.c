@@ -7,7 +7,7 @@
  *     with tanh, u = sqrt(2 / pi) (x + 0.044715 x^3):
  *     Phi(x) = (1 + tanh u) / 2                   phi(x) = (1 - tanh^2 u) u' / 2
  *
- * backward_input needs x. y may be x, and dx may be dy unless it is added to. */
+ * backward_input needs x. */
 #include "backend/ref/ref.h"
 
 #include <math.h>
@@ -34,39 +34,37 @@ static double tanh_density(double x) {
     return rest == 0.0 ? 0.0 : 0.5 * rest * SQRT_TWO_OVER_PI * (1.0 + 3.0 * CUBIC * x * x);
 }
 
-typedef double of_x(double x);
-
-static void forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args, of_x *phi) {
-    const int64_t count = cgp__ref_elements(spec);
-    for (int64_t i = 0; i < count; i++) {
-        const double x = cgp__ref_load(spec->type, args->x[0], i);
-        cgp__ref_write(spec->type, args->y, i, (float)(x * phi(x)));
-    }
+static double gelu(double x) {
+    return x * distribution(x);
 }
 
-static void input(const cgp__kernel_spec *spec, const cgp__kernel_args *args, of_x *phi,
-                  of_x *slope_of_phi) {
-    const int64_t count = cgp__ref_elements(spec);
-    for (int64_t i = 0; args->dx[0] && i < count; i++) {
-        const double x = cgp__ref_load(spec->type, args->x[0], i);
-        const double slope = phi(x) + x * slope_of_phi(x);
-        cgp__ref_store(spec->type, args->dx[0], i, cgp__ref_adds(spec, 0),
-                       cgp__ref_load(spec->type, args->dy, i) * slope);
-    }
+static double gelu_slope(double x) {
+    return distribution(x) + x * density(x);
 }
 
-void cgp__ref_gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    forward(spec, args, distribution);
+static double gelu_tanh(double x) {
+    return x * tanh_distribution(x);
 }
 
-void cgp__ref_gelu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    input(spec, args, distribution, density);
+static double gelu_tanh_slope(double x) {
+    return tanh_distribution(x) + x * tanh_density(x);
 }
 
-void cgp__ref_gelu_tanh_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    forward(spec, args, tanh_distribution);
+static void gelu_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp__ref_map(spec, args, gelu);
 }
 
-void cgp__ref_gelu_tanh_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    input(spec, args, tanh_distribution, tanh_density);
+static void gelu_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp__ref_map_back(spec, args, gelu_slope);
 }
+
+static void gelu_tanh_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp__ref_map(spec, args, gelu_tanh);
+}
+
+static void gelu_tanh_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp__ref_map_back(spec, args, gelu_tanh_slope);
+}
+
+const cgp__ref_op cgp__ref_gelu = {.run = {gelu_forward, gelu_input}};
+const cgp__ref_op cgp__ref_gelu_tanh = {.run = {gelu_tanh_forward, gelu_tanh_input}};

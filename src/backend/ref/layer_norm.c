@@ -13,7 +13,7 @@
 
 #include <math.h>
 
-void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     for (int64_t row = 0; row < rows; row++) {
         const int64_t at = row * width;
@@ -37,8 +37,8 @@ void cgp__ref_layer_norm_forward(const cgp__kernel_spec *spec, const cgp__kernel
 }
 
 /* Sums of dweight and of dbias. */
-int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec) {
-    if (spec->direction != CGP__BACKWARD_INPUT) return 0;
+static int64_t layer_norm_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return 2 * spec->attributes.out * (int64_t)sizeof(double);
 }
 
@@ -63,7 +63,7 @@ static void input_row(const cgp__kernel_spec *spec, const cgp__kernel_args *args
     }
 }
 
-void cgp__ref_layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t rows = spec->n * spec->attributes.rows, width = spec->attributes.out;
     double *dweight = args->workspace, *dbias = dweight + width;
     for (int64_t c = 0; c < width; c++)
@@ -83,3 +83,6 @@ void cgp__ref_layer_norm_input(const cgp__kernel_spec *spec, const cgp__kernel_a
         cgp__ref_store(CGP_F32, args->dparam[1], c, !args->first, dbias[c]);
     }
 }
+
+const cgp__ref_op cgp__ref_layer_norm = {{layer_norm_forward, layer_norm_input},
+                                         layer_norm_workspace};

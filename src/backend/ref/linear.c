@@ -19,7 +19,7 @@ static strides weight_strides(const cgp__op_attributes *g) {
     return g->transposed ? (strides){1, g->out} : (strides){g->in, 1};
 }
 
-void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
@@ -34,7 +34,7 @@ void cgp__ref_linear_forward(const cgp__kernel_spec *spec, const cgp__kernel_arg
     }
 }
 
-void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const float *weight = args->param[0];
@@ -50,7 +50,7 @@ void cgp__ref_linear_input(const cgp__kernel_spec *spec, const cgp__kernel_args 
     }
 }
 
-void cgp__ref_linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const strides at = weight_strides(g);
     const int64_t rows = spec->n * g->rows;
@@ -71,3 +71,5 @@ void cgp__ref_linear_weight(const cgp__kernel_spec *spec, const cgp__kernel_args
         cgp__ref_store(CGP_F32, args->dparam[1], o, !args->first, sum);
     }
 }
+
+const cgp__ref_op cgp__ref_linear = {.run = {linear_forward, linear_input, linear_weight}};

@@ -13,7 +13,7 @@ static int64_t element(int64_t sample, int64_t h, int64_t w, int64_t height, int
     return ((sample * height + h) * width + w) * channels + c;
 }
 
-void cgp__ref_pad_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void pad_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out;
@@ -28,7 +28,7 @@ void cgp__ref_pad_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *
 }
 
 /* A -0 of dy becomes +0, as in a sum that begins with 0. */
-void cgp__ref_pad_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void pad_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
@@ -40,3 +40,5 @@ void cgp__ref_pad_input(const cgp__kernel_spec *spec, const cgp__kernel_args *ar
         cgp__ref_store(spec->type, args->dx[0], e, cgp__ref_adds(spec, 0), dy);
     }
 }
+
+const cgp__ref_op cgp__ref_pad = {.run = {pad_forward, pad_input}};

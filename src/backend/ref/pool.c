@@ -57,7 +57,7 @@ static double mean(cgp_dtype type, const void *x, const window *at) {
     return sum / pixels(at);
 }
 
-void cgp__ref_pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void pool_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t count = cgp__ref_elements(spec);
     for (int64_t e = 0; e < count; e++) {
@@ -75,8 +75,8 @@ static int64_t sample_elements(const cgp__op_attributes *g) {
     return (int64_t)g->height * g->width * g->out;
 }
 
-int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec) {
-    if (spec->direction != CGP__BACKWARD_INPUT) return 0;
+static int64_t pool_workspace(const cgp__kernel_spec *spec) {
+    if (spec->direction != CGP_OP_BACKWARD_INPUT) return 0;
     return sample_elements(&spec->attributes) * (int64_t)sizeof(double);
 }
 
@@ -93,7 +93,7 @@ static void spread(const cgp__kernel_spec *spec, const cgp__kernel_args *args, c
     }
 }
 
-void cgp__ref_pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t size = sample_elements(g), out = g->rows * g->out;
     double *sums = args->workspace;
@@ -110,3 +110,9 @@ void cgp__ref_pool_input(const cgp__kernel_spec *spec, const cgp__kernel_args *a
                            sums[i]);
     }
 }
+
+const cgp__ref_op cgp__ref_max_pool = {.run = {pool_forward, pool_input},
+                                       .workspace = pool_workspace};
+
+const cgp__ref_op cgp__ref_average_pool = {.run = {pool_forward, pool_input},
+                                           .workspace = pool_workspace};

@@ -4,7 +4,7 @@
  * Backward needs nothing of forward. y may be x. */
 #include "backend/ref/ref.h"
 
-void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t s = 0; s < spec->n; s++) {
         for (int64_t i = 0; i < sample; i++) {
@@ -15,11 +15,11 @@ void cgp__ref_position_forward(const cgp__kernel_spec *spec, const cgp__kernel_a
     }
 }
 
-void cgp__ref_position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     cgp__ref_pass_dy(spec, args, 1);
 }
 
-void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void position_weight(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const int64_t sample = spec->attributes.rows * spec->attributes.out;
     for (int64_t i = 0; i < sample; i++) {
         double sum = 0.0;
@@ -28,3 +28,6 @@ void cgp__ref_position_weight(const cgp__kernel_spec *spec, const cgp__kernel_ar
         cgp__ref_store(CGP_F32, args->dparam[0], i, !args->first, sum);
     }
 }
+
+const cgp__ref_op cgp__ref_position = {
+    .run = {position_forward, position_input, position_weight}};

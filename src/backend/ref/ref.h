@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the list of kernels. */
+/* ref.h -- the `ref` backend: the type of a kernel, loads and stores, windows of images, and the kernels of an op. */
 #ifndef CGP_SRC_BACKEND_REF_H
 #define CGP_SRC_BACKEND_REF_H
 
@@ -58,6 +58,13 @@ static inline int64_t cgp__ref_window_of(int64_t pixel, int64_t stride, int64_t 
     return pixel < 0 || pixel % stride || pixel / stride >= windows ? -1 : pixel / stride;
 }
 
+/* y = value(x); dx[0] = or += dy slope(x). */
+typedef double cgp__ref_of_x(double x);
+void cgp__ref_map(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                  cgp__ref_of_x *value);
+void cgp__ref_map_back(const cgp__kernel_spec *spec, const cgp__kernel_args *args,
+                       cgp__ref_of_x *slope);
+
 /* dx[k] = or += dy for each k < inputs, where dx[k] is not dy itself. */
 void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args, int inputs);
 
@@ -66,33 +73,16 @@ void cgp__ref_pass_dy(const cgp__kernel_spec *spec, const cgp__kernel_args *args
 double cgp__ref_keep(const cgp__kernel_args *args, float p, int64_t sample, int64_t group,
                      int64_t element);
 
-cgp__ref_run cgp__ref_embedding_forward, cgp__ref_embedding_weight;
-cgp__ref_run cgp__ref_position_forward, cgp__ref_position_input, cgp__ref_position_weight;
-cgp__ref_run cgp__ref_add_forward, cgp__ref_add_input;
-cgp__ref_run cgp__ref_linear_forward, cgp__ref_linear_input, cgp__ref_linear_weight;
-cgp__ref_run cgp__ref_layer_norm_forward, cgp__ref_layer_norm_input;
-cgp__ref_run cgp__ref_gelu_forward, cgp__ref_gelu_input;
-cgp__ref_run cgp__ref_gelu_tanh_forward, cgp__ref_gelu_tanh_input;
-cgp__ref_run cgp__ref_attention_forward, cgp__ref_attention_input;
-cgp__ref_run cgp__ref_dropout_forward, cgp__ref_dropout_input; /* DROPOUT, DROPOUT2D */
-cgp__ref_run cgp__ref_cross_entropy_forward, cgp__ref_cross_entropy_input;
-cgp__ref_run cgp__ref_argmax_forward;
-cgp__ref_run cgp__ref_bce_forward, cgp__ref_bce_input;
-cgp__ref_run cgp__ref_relu_forward, cgp__ref_relu_input;
-cgp__ref_run cgp__ref_flatten_forward, cgp__ref_flatten_input;
-cgp__ref_run cgp__ref_conv2d_forward, cgp__ref_conv2d_input, cgp__ref_conv2d_weight;
-cgp__ref_run cgp__ref_pool_forward, cgp__ref_pool_input; /* MAX_POOL, AVERAGE_POOL */
-cgp__ref_run cgp__ref_upsample_forward, cgp__ref_upsample_input;
-cgp__ref_run cgp__ref_pad_forward, cgp__ref_pad_input;
-cgp__ref_run cgp__ref_concat_forward, cgp__ref_concat_input;
-cgp__ref_run cgp__ref_channel_norm_forward, cgp__ref_channel_norm_input; /* BATCH_, INSTANCE_ */
+/* The kernels of an op; NULL: it has no such direction. POSITION, ADD and FLATTEN have BACKWARD_INPUT for a dx that is not dy;
+ * norms make their weight gradients in BACKWARD_INPUT. */
+typedef struct cgp__ref_op {
+    cgp__ref_run *run[CGP__DIRECTIONS];
+    /* Bytes; NULL: none. */
+    int64_t (*workspace)(const cgp__kernel_spec *spec);
+} cgp__ref_op;
 
-/* Bytes of workspace. */
-int64_t cgp__ref_embedding_workspace(const cgp__kernel_spec *spec);
-int64_t cgp__ref_layer_norm_workspace(const cgp__kernel_spec *spec);
-int64_t cgp__ref_attention_workspace(const cgp__kernel_spec *spec);
-int64_t cgp__ref_pool_workspace(const cgp__kernel_spec *spec);
-int64_t cgp__ref_channel_norm_workspace(const cgp__kernel_spec *spec);
+#define CGP__REF_OP(kind, name) extern const cgp__ref_op cgp__ref_##name;
+CGP__OPS(CGP__REF_OP)
 
 void cgp__ref_update(cgp__device *device, const cgp__update *update);
 

@@ -4,7 +4,7 @@
  * Backward needs nothing of forward. */
 #include "backend/ref/ref.h"
 
-void cgp__ref_upsample_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void upsample_forward(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     for (int64_t e = 0; e < cgp__ref_elements(spec); e++) {
         const int64_t row = e / g->out, sample = row / g->rows;
@@ -30,7 +30,7 @@ static double block_sum(const cgp__kernel_spec *spec, const void *dy, int64_t sa
     return sum;
 }
 
-void cgp__ref_upsample_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+static void upsample_input(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
     const cgp__op_attributes *g = &spec->attributes;
     const int64_t rows = (int64_t)g->height * g->width;
     for (int64_t e = 0; args->dx[0] && e < spec->n * rows * g->out; e++) {
@@ -40,3 +40,5 @@ void cgp__ref_upsample_input(const cgp__kernel_spec *spec, const cgp__kernel_arg
                                  row % g->width, e % g->out));
     }
 }
+
+const cgp__ref_op cgp__ref_upsample = {.run = {upsample_forward, upsample_input}};

@@ -9,7 +9,7 @@
 #include <string.h>
 
 /* The results of a direction equal the kept ones; otherwise `property` completes the message. */
-static cgp_status expect_same(const cgp__trial *t, cgp__direction direction,
+static cgp_status expect_same(const cgp__trial *t, cgp_op_direction direction,
                               const cgp__variant *variant, const char *property) {
     int64_t element;
     char name[32];
@@ -23,14 +23,14 @@ static cgp_status expect_same(const cgp__trial *t, cgp__direction direction,
                     cgp__trial_slot_name(slot, name, sizeof name), element, property);
 }
 
-static cgp_status try_same(cgp__trial *t, cgp__direction direction, const cgp__variant *variant,
-                           const char *property) {
+static cgp_status try_same(cgp__trial *t, cgp_op_direction direction,
+                           const cgp__variant *variant, const char *property) {
     CGP_TRY(cgp__trial_run(t, direction, variant));
     return expect_same(t, direction, variant, property);
 }
 
 /* In every direction results depend on the operands alone. */
-static cgp_status try_repeat(cgp__trial *t, cgp__direction direction) {
+static cgp_status try_repeat(cgp__trial *t, cgp_op_direction direction) {
     const cgp__variant plain = {0}, numbers = {.garbage = 1}, backwards = {.backwards = true};
     CGP_TRY(try_same(t, direction, &plain,
                      "differs when the same call is repeated (a static variable, random "
@@ -48,13 +48,13 @@ static cgp_status try_repeat(cgp__trial *t, cgp__direction direction) {
 static cgp_status try_evaluation(cgp__trial *t) {
     const cgp__variant first = {.evaluation = true},
                        second = {.evaluation = true, .garbage = 1};
-    CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &first));
-    cgp__trial_keep(t, CGP__FORWARD);
-    CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &second));
+    CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &first));
+    cgp__trial_keep(t, CGP_OP_FORWARD);
+    CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &second));
     /* Values for backward alone need not be written. */
     for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         cgp__trial_restore(t, TRIAL_SAVED + k);
-    return expect_same(t, CGP__FORWARD, &second,
+    return expect_same(t, CGP_OP_FORWARD, &second,
                        "in evaluation depends on the previous contents of its memory");
 }
 
@@ -65,7 +65,7 @@ static cgp_status try_over(cgp__trial *t) {
             t->slots[TRIAL_X + k].bytes != t->slots[TRIAL_Y].bytes ||
             t->slots[TRIAL_X + k].dtype != t->slots[TRIAL_Y].dtype)
             continue;
-        CGP_TRY(try_same(t, CGP__FORWARD, &over,
+        CGP_TRY(try_same(t, CGP_OP_FORWARD, &over,
                          "differs when y lies over an input that `overwrites` names"));
     }
     return CGP_OK;
@@ -90,16 +90,16 @@ static cgp_status try_forward(cgp__trial *t) {
     const cgp__variant plain = {0}, uncounted = {.uncounted = true};
     CGP_TRY(try_evaluation(t));
     CGP_TRY(try_range(t));
-    CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &plain));
-    cgp__trial_keep(t, CGP__FORWARD);
+    CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &plain));
+    cgp__trial_keep(t, CGP_OP_FORWARD);
     CGP_TRY(try_range(t));
     if (t->op->is_loss && !isfinite(t->loss))
         return cgp_fail(CGP_EINVAL, "op %s: forward: expected a finite *loss, got %g",
                         t->op->name, t->loss);
-    CGP_TRY(try_repeat(t, CGP__FORWARD));
-    CGP_TRY(try_same(t, CGP__FORWARD, &uncounted, "differs when `accumulator` is NULL"));
+    CGP_TRY(try_repeat(t, CGP_OP_FORWARD));
+    CGP_TRY(try_same(t, CGP_OP_FORWARD, &uncounted, "differs when `accumulator` is NULL"));
     CGP_TRY(try_over(t));
-    return cgp__trial_run(t, CGP__FORWARD, &plain);
+    return cgp__trial_run(t, CGP_OP_FORWARD, &plain);
 }
 
 /* --- operands of backward --- */
@@ -113,7 +113,7 @@ typedef struct reading {
     int64_t element;
 } reading;
 
-static cgp_status try_reading(cgp__trial *t, cgp__direction direction, int slot, bool named,
+static cgp_status try_reading(cgp__trial *t, cgp_op_direction direction, int slot, bool named,
                               reading *r) {
     const cgp__variant plain = {0};
     const cgp__trial_slot *s = &t->slots[slot];
@@ -137,7 +137,7 @@ static cgp_status try_reading(cgp__trial *t, cgp__direction direction, int slot,
 }
 
 /* An operand is read if and only if the table names it. */
-static cgp_status try_need(cgp__trial *t, cgp__direction direction, int slot, bool named,
+static cgp_status try_need(cgp__trial *t, cgp_op_direction direction, int slot, bool named,
                            const char *list) {
     reading r;
     char name[32], result[32];
@@ -158,13 +158,13 @@ static cgp_status try_need(cgp__trial *t, cgp__direction direction, int slot, bo
         t->op->name, cgp__trial_function_name(direction), name, list);
 }
 
-static cgp_status try_needs(cgp__trial *t, cgp__direction direction) {
-    const cgp__custom_needs needs = cgp__custom_needs_of(t->op, direction);
-    const bool input = direction == CGP__BACKWARD_INPUT;
+static cgp_status try_needs(cgp__trial *t, cgp_op_direction direction) {
+    const cgp__op_needs needs = cgp__op_needs_of(t->op, direction);
+    const bool input = direction == CGP_OP_BACKWARD_INPUT;
     for (int k = 0; k < t->op->n_inputs; k++)
         CGP_TRY(try_need(t, direction, TRIAL_X + k, needs.x & (1u << k),
                          input ? "input_needs_x" : "weight_needs_x"));
-    for (int k = 0; k < t->use->node.shapes.n_saved; k++)
+    for (int k = 0; k < t->node.shapes.n_saved; k++)
         CGP_TRY(try_need(t, direction, TRIAL_SAVED + k, needs.saved & (1u << k),
                          input ? "input_needs_saved" : "weight_needs_saved"));
     return try_need(t, direction, TRIAL_Y, needs.y, input ? "input_needs_y" : "weight_needs_y");
@@ -175,12 +175,12 @@ static cgp_status try_needs(cgp__trial *t, cgp__direction direction) {
 static cgp_status try_each_dx(cgp__trial *t) {
     const cgp__variant none = {.only = CGP_OP_MAX_INPUTS + 1};
     if (t->op->weight_in_input)
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &none,
+        CGP_TRY(try_same(t, CGP_OP_BACKWARD_INPUT, &none,
                          "differs when every dx is NULL (none is wanted)"));
     for (int k = 0; k < t->op->n_inputs && t->op->n_inputs > 1; k++) {
         const cgp__variant alone = {.only = k + 1};
         if (!t->slots[TRIAL_DX + k].memory) continue;
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &alone,
+        CGP_TRY(try_same(t, CGP_OP_BACKWARD_INPUT, &alone,
                          "differs when the other dx are NULL (not wanted)"));
     }
     return CGP_OK;
@@ -197,13 +197,13 @@ static cgp_status try_in_place(cgp__trial *t) {
         if (!t->slots[TRIAL_DX + k].memory ||
             t->slots[TRIAL_DX + k].bytes != t->slots[under].bytes)
             continue;
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &one, property));
+        CGP_TRY(try_same(t, CGP_OP_BACKWARD_INPUT, &one, property));
         all.in_place |= one.in_place;
     }
-    return loss && all.in_place ? try_same(t, CGP__BACKWARD_INPUT, &all, property) : CGP_OK;
+    return loss && all.in_place ? try_same(t, CGP_OP_BACKWARD_INPUT, &all, property) : CGP_OK;
 }
 
-static cgp_status try_direction(cgp__trial *t, cgp__direction direction) {
+static cgp_status try_direction(cgp__trial *t, cgp_op_direction direction) {
     const cgp__variant plain = {0};
     CGP_TRY(cgp__trial_run(t, direction, &plain));
     cgp__trial_keep(t, direction);
@@ -215,33 +215,33 @@ static cgp_status try_backward(cgp__trial *t) {
     const cgp__variant plain = {0};
     const char *property = "differs when the other direction of backward runs in between";
     const bool input = t->op->backward_input, weight = t->op->backward_weight;
-    if (t->use->node.shapes.output.dtype == CGP_I32 && !t->op->is_loss) {
+    if (t->node.shapes.output.dtype == CGP_I32 && !t->op->is_loss) {
         if (!input && !weight) return CGP_OK;
         return cgp_fail(CGP_EINVAL,
                         "op %s: its output is integers, which have no gradient: expected no "
                         "backward_input and no backward_weight",
                         t->op->name);
     }
-    if (input) CGP_TRY(try_direction(t, CGP__BACKWARD_INPUT));
-    if (weight) CGP_TRY(try_direction(t, CGP__BACKWARD_WEIGHT));
+    if (input) CGP_TRY(try_direction(t, CGP_OP_BACKWARD_INPUT));
+    if (weight) CGP_TRY(try_direction(t, CGP_OP_BACKWARD_WEIGHT));
     if (input) CGP_TRY(try_each_dx(t));
     if (input) CGP_TRY(try_in_place(t));
     if (input && weight) {
-        CGP_TRY(try_same(t, CGP__BACKWARD_INPUT, &plain, property));
-        CGP_TRY(try_same(t, CGP__BACKWARD_WEIGHT, &plain, property));
+        CGP_TRY(try_same(t, CGP_OP_BACKWARD_INPUT, &plain, property));
+        CGP_TRY(try_same(t, CGP_OP_BACKWARD_WEIGHT, &plain, property));
     }
     return cgp__trial_differences(t);
 }
 
 /* --- workspace and flops --- */
 
-static cgp_status try_workspace(const cgp__trial *t, cgp__direction direction) {
+static cgp_status try_workspace(const cgp__trial *t, cgp_op_direction direction) {
     const cgp_op *op = t->op;
-    const cgp_op_node *node = &t->use->node;
+    const cgp_op_node *node = &t->node;
     for (int threads = 1; threads <= 2 && op->workspace; threads++) {
         int64_t before = 0;
         for (int64_t n = 1; n <= t->options.samples + 1; n++) {
-            const int64_t bytes = op->workspace(node, (cgp_op_direction)direction, n, threads);
+            const int64_t bytes = op->workspace(node, direction, n, threads);
             if (bytes < before)
                 return cgp_fail(CGP_EINVAL,
                                 "op %s: workspace: %s: expected at least the %" PRId64
@@ -256,15 +256,15 @@ static cgp_status try_workspace(const cgp__trial *t, cgp__direction direction) {
 
 static cgp_status try_numbers(const cgp__trial *t) {
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
-        const cgp__direction direction = (cgp__direction)d;
-        if (!cgp__custom_function(t->op, direction)) continue;
+        const cgp_op_direction direction = (cgp_op_direction)d;
+        if (!cgp__op_function(t->op, direction)) continue;
         CGP_TRY(try_workspace(t, direction));
         if (!t->op->flops) continue;
-        const double flops = t->op->flops(&t->use->node, (cgp_op_direction)d);
-        if (!(flops >= 0 && isfinite(flops)) || (d == CGP__FORWARD && flops == 0))
+        const double flops = t->op->flops(&t->node, (cgp_op_direction)d);
+        if (!(flops >= 0 && isfinite(flops)) || (d == CGP_OP_FORWARD && flops == 0))
             return cgp_fail(CGP_EINVAL, "op %s: flops: %s: expected a number %s 0, got %g",
                             t->op->name, cgp__trial_function_name(direction),
-                            d == CGP__FORWARD ? "above" : "of at least", flops);
+                            d == CGP_OP_FORWARD ? "above" : "of at least", flops);
     }
     return CGP_OK;
 }
@@ -273,16 +273,16 @@ static cgp_status try_numbers(const cgp__trial *t) {
 static cgp_status try_end_of_step(cgp__trial *t) {
     if (!t->op->end_of_step) return CGP_OK;
     char name[32];
-    cgp_op_run run = {.node = &t->use->node,
+    cgp_op_run run = {.node = &t->node,
                       .n = t->options.samples,
                       .accumulator = cgp__trial_data(t, TRIAL_ACCUMULATOR)};
-    for (int k = 0; k < t->use->node.shapes.n_state; k++)
+    for (int k = 0; k < t->node.shapes.n_state; k++)
         run.state[k] = cgp__trial_data(t, TRIAL_STATE + k);
     for (int round = 0; round < 2; round++) {
         const cgp__variant variant = {.garbage = (uint64_t)round};
-        CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &variant));
+        CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &variant));
         t->op->end_of_step(&run);
-        for (int k = 0; k < t->use->node.shapes.n_state; k++) {
+        for (int k = 0; k < t->node.shapes.n_state; k++) {
             const cgp__trial_slot *s = &t->slots[TRIAL_STATE + k];
             const char *state = cgp__trial_data(t, TRIAL_STATE + k);
             if (round == 0)

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* custom.c -- the table of a custom op and its shape rule. There is one table for each use, because the caller's shape rule sets
- * the shapes of its parameters. */
+/* custom.c -- checks of a custom op's table, and of the results of its shape rule. */
 #include "op/custom/custom.h"
 #include "op/rules.h"
-
-#include <math.h>
-#include <stdlib.h>
-#include <string.h>
-
-static const cgp__custom_use *use_of(const cgp__op_attributes *attributes) {
-    return (const cgp__custom_use *)attributes->custom;
-}
 
 /* --- the caller's table --- */
 
@@ -56,7 +47,7 @@ static cgp_status check_needs(const cgp_op *op) {
     return CGP_OK;
 }
 
-static cgp_status check_op(const cgp_op *op) {
+cgp_status cgp__custom_check(const cgp_op *op, const void *attributes) {
     if (op->struct_size != sizeof *op)
         return cgp_fail(CGP_EINVAL, "op: struct_size is %zu, expected %zu (sizeof(cgp_op))",
                         op->struct_size, sizeof *op);
@@ -65,7 +56,11 @@ static cgp_status check_op(const cgp_op *op) {
         return cgp_fail(CGP_EINVAL, "op %s: expected 1 to %d inputs, got %d", op->name,
                         CGP_OP_MAX_INPUTS, op->n_inputs);
     CGP_TRY(check_functions(op));
-    return check_needs(op);
+    CGP_TRY(check_needs(op));
+    if (op->attribute_bytes > 0 && !attributes)
+        return cgp_fail(CGP_EINVAL, "op %s: expected %zu bytes of attributes, got none",
+                        op->name, op->attribute_bytes);
+    return CGP_OK;
 }
 
 /* --- the result of its shape rule --- */
@@ -81,7 +76,6 @@ static cgp_status check_suffix(const char *suffix, int k, const char *kind) {
 }
 
 static cgp_status check_output(const cgp_op *op, const cgp_op_type *output) {
-    const cgp__type type = {output->dtype, output->shape, output->upper_bound, false};
     if (op->is_loss) return CGP_OK;
     if (output->dtype != CGP_F32 && output->dtype != CGP_I32)
         return cgp_fail(CGP_EINVAL, "its shape rule says an output of %s, expected f32 or i32",
@@ -92,22 +86,21 @@ static cgp_status check_output(const cgp_op *op, const cgp_op_type *output) {
             CGP_EINVAL,
             "its shape rule says integers below %lld, expected 1 to %d (output.upper_bound)",
             (long long)output->upper_bound, INT32_MAX);
-    return cgp__op_check("output", &type, output->dtype, 1, CGP__MAX_SAMPLE_RANK);
+    return cgp__op_check("output", output, output->dtype, 1, CGP__MAX_SAMPLE_RANK);
 }
 
 static cgp_status check_kept(const cgp_op *op, const cgp_op_shapes *shapes) {
     for (int k = 0; k < shapes->n_saved; k++) {
-        const cgp__type type = {shapes->saved[k].dtype, shapes->saved[k].shape, 0, false};
-        CGP_TRY(cgp__op_check("saved", &type, CGP_F32, 0, CGP__MAX_SAMPLE_RANK));
+        CGP_TRY(cgp__op_check("saved", &shapes->saved[k], CGP_F32, 0, CGP__MAX_SAMPLE_RANK));
     }
     for (int k = 0; k < shapes->n_parameters; k++) {
-        const cgp__type type = {CGP_F32, shapes->parameters[k].shape, 0, false};
+        const cgp_op_type type = {.shape = shapes->parameters[k].shape};
         CGP_TRY(check_suffix(shapes->parameters[k].suffix, k, "parameter"));
         CGP_TRY(cgp__op_check("parameter", &type, CGP_F32, 0, CGP_MAX_RANK));
     }
     for (int k = 0; k < shapes->n_state; k++) {
         const cgp_op_state *state = &shapes->state[k];
-        const cgp__type type = {state->dtype, state->shape, 0, false};
+        const cgp_op_type type = {.dtype = state->dtype, .shape = state->shape};
         CGP_TRY(check_suffix(state->suffix, k, "state"));
         CGP_TRY(cgp__op_check("state", &type, state->dtype == CGP_I32 ? CGP_I32 : CGP_F32, 0,
                               CGP_MAX_RANK));
@@ -148,129 +141,15 @@ static cgp_status check_shapes(const cgp_op *op, const cgp_op_shapes *shapes) {
     return CGP_OK;
 }
 
-static void fill(const cgp_op_shapes *shapes, cgp__inferred *out) {
-    const cgp_op_type *y = &shapes->output;
-    if (y->shape.rank > 0) {
-        out->attributes.rows = cgp__op_rows(&y->shape);
-        out->attributes.out = cgp__op_width(&y->shape);
-        out->output =
-            (cgp__type){y->dtype, y->shape, y->dtype == CGP_I32 ? y->upper_bound : 0, false};
-    }
-    out->n_saved = shapes->n_saved;
-    for (int k = 0; k < shapes->n_saved; k++)
-        out->saved[k] = (cgp__type){CGP_F32, shapes->saved[k].shape, 0, false};
-    out->n_params = shapes->n_parameters;
-    for (int k = 0; k < shapes->n_parameters; k++) {
-        const cgp_op_parameter *p = &shapes->parameters[k];
-        out->params[k] = (cgp__op_parameter){p->suffix, p->shape, p->decays};
-    }
-    out->n_state = shapes->n_state;
-    for (int k = 0; k < shapes->n_state; k++) {
-        const cgp_op_state *s = &shapes->state[k];
-        out->state[k] = (cgp__op_state){s->suffix, s->dtype, s->shape, s->begin};
-    }
-    out->accumulator_bytes = shapes->accumulator_bytes;
-}
-
-static cgp_status infer(const cgp__attributes *attributes, const cgp__type *inputs,
-                        cgp__inferred *out) {
-    cgp__custom_use *use = attributes->custom;
-    cgp_op_node *node = &use->node;
-    memset(out, 0, sizeof *out);
-    for (int k = 0; k < node->op->n_inputs; k++)
-        node->inputs[k] =
-            (cgp_op_type){inputs[k].dtype, inputs[k].shape, inputs[k].upper_bound};
+cgp_status cgp__custom_infer(cgp_op_node *node) {
+    cgp_op_shapes *shapes = &node->shapes;
     (void)cgp_fail(CGP_OK, "%s", "");
-    const cgp_status status = node->op->infer(node->attributes, node->inputs, &node->shapes);
+    const cgp_status status = node->op->infer(node->attributes, node->inputs, shapes);
     if (status != CGP_OK)
         return cgp_message()[0] ? status
                                 : cgp_fail(status, "its shape rule refuses the inputs (%s)",
                                            cgp_status_name(status));
-    CGP_TRY(check_shapes(node->op, &node->shapes));
-    fill(&node->shapes, out);
-    out->attributes.custom = &use->custom;
-    return CGP_OK;
-}
-
-/* --- the functions of the internal table --- */
-
-static double count(const cgp_shape *shape) {
-    return (double)cgp_shape_count(shape);
-}
-
-/* One for each element that is read or written. */
-static double elements(const cgp_op_node *node, cgp__direction direction) {
-    const cgp_op *op = node->op;
-    const cgp__custom_needs needs = cgp__custom_needs_of(op, direction);
-    double sum = op->is_loss ? 0 : count(&node->shapes.output.shape);
-    for (int k = 0; k < op->n_inputs; k++) {
-        const bool reads = direction == CGP__FORWARD || (needs.x & (1u << k));
-        const bool writes =
-            direction == CGP__BACKWARD_INPUT && node->inputs[k].dtype == CGP_F32;
-        sum += (reads + writes) * count(&node->inputs[k].shape);
-    }
-    return sum;
-}
-
-static double flops(const cgp__op_attributes *attributes, cgp__direction direction) {
-    const cgp_op_node *node = &use_of(attributes)->node;
-    if (!cgp__custom_function(node->op, direction)) return 0;
-    if (!node->op->flops) return elements(node, direction);
-    const double value = node->op->flops(node, (cgp_op_direction)direction);
-    return isfinite(value) && value > 0 ? value : 0;
-}
-
-static bool valid(const cgp__op_attributes *attributes, int k, const int32_t *data, int64_t n,
-                  int64_t *bad, int64_t *upper_bound) {
-    const cgp_op_node *node = &use_of(attributes)->node;
-    *upper_bound = node->op->upper_bound(node, k);
-    for (int64_t i = 0; *upper_bound > 0 && i < n; i++) {
-        if (data[i] < 0 || data[i] >= *upper_bound) {
-            *bad = i;
-            return false;
-        }
-    }
-    return true;
-}
-
-static int64_t count_loss(const cgp__op_attributes *attributes, const void *targets,
-                          int64_t samples) {
-    const cgp_op_node *node = &use_of(attributes)->node;
-    return node->op->count ? node->op->count(node, targets, samples) : samples;
-}
-
-cgp_status cgp__custom_create(cgp__custom_use **out, const cgp_op *op, const void *attributes) {
-    CGP_TRY(check_op(op));
-    if (op->attribute_bytes > 0 && !attributes)
-        return cgp_fail(CGP_EINVAL, "op %s: expected %zu bytes of attributes, got none",
-                        op->name, op->attribute_bytes);
-    cgp__custom_use *use = cgp__calloc(1, sizeof *use + op->attribute_bytes);
-    if (!use) return cgp__no_memory(op->name, sizeof *use + op->attribute_bytes);
-    if (op->attribute_bytes > 0) memcpy(use->attributes, attributes, op->attribute_bytes);
-    use->custom = cgp__custom_functions;
-    use->node.op = op;
-    use->node.attributes = op->attribute_bytes > 0 ? use->attributes : NULL;
-    const cgp__dx in_place = op->is_loss ? CGP__DX_OVER_X : CGP__DX_IN_PLACE;
-    use->table = (cgp__op){.name = op->name,
-                           .kind = CGP__OP_CUSTOM,
-                           .n_inputs = op->n_inputs,
-                           .is_loss = op->is_loss,
-                           .infer = infer,
-                           .input_needs_x = op->input_needs_x,
-                           .weight_needs_x = op->weight_needs_x,
-                           .input_needs_saved = op->input_needs_saved,
-                           .weight_needs_saved = op->weight_needs_saved,
-                           .input_needs_y = op->input_needs_y,
-                           .weight_needs_y = op->weight_needs_y,
-                           .weight_in_input = op->weight_in_input,
-                           .cheap = op->cheap,
-                           .overwrites = op->overwrites,
-                           .dx = !op->backward_input ? CGP__DX_NONE
-                                 : op->dx_in_place   ? in_place
-                                                     : CGP__DX_SEPARATE,
-                           .flops = flops,
-                           .valid = op->upper_bound ? valid : NULL,
-                           .count = count_loss};
-    *out = use;
-    return CGP_OK;
+    if (shapes->output.dtype != CGP_I32) shapes->output.upper_bound = 0;
+    shapes->output.whole = false;
+    return check_shapes(node->op, shapes);
 }

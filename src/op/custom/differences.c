@@ -27,7 +27,7 @@ static float element(const cgp__trial *t, int slot, int64_t i) {
 /* f, and a bound of its rounding: of the elements of y that differ from the first run. */
 static cgp_status evaluate(cgp__trial *t, double *f, double *rounding) {
     const cgp__variant plain = {.garbage = 1};
-    CGP_TRY(cgp__trial_run(t, CGP__FORWARD, &plain));
+    CGP_TRY(cgp__trial_run(t, CGP_OP_FORWARD, &plain));
     *f = 0.5 * t->loss;
     *rounding = 0x1p-22 * fabs(*f);
     if (t->op->is_loss) return CGP_OK;
@@ -58,7 +58,7 @@ static cgp_status difference(cgp__trial *t, int slot, int64_t i, double h, doubl
 }
 
 /* Compare one gradient; `largest`: of its tensor. */
-static cgp_status check_element(cgp__trial *t, cgp__direction direction, int slot, int dslot,
+static cgp_status check_element(cgp__trial *t, cgp_op_direction direction, int slot, int dslot,
                                 int64_t i, double largest) {
     const double gradient = element(t, dslot, i);
     double slope = 0, finer = 0, noise = 0, more = 0;
@@ -78,7 +78,7 @@ static cgp_status check_element(cgp__trial *t, cgp__direction direction, int slo
                     cgp__trial_slot_name(dslot, name, sizeof name), i, slope, gradient);
 }
 
-static cgp_status check_tensor(cgp__trial *t, cgp__direction direction, int slot, int dslot) {
+static cgp_status check_tensor(cgp__trial *t, cgp_op_direction direction, int slot, int dslot) {
     const int64_t count = t->slots[dslot].bytes / 4;
     const int64_t tried = cgp__min(count, t->options.elements);
     const cgp__rng_key key = cgp__rng_derive(t->options.seed, CGP__RNG_DATA, 1, (uint32_t)slot);
@@ -98,10 +98,10 @@ cgp_status cgp__trial_differences(cgp__trial *t) {
     const bool in_input = t->op->weight_in_input;
     for (int k = 0; k < t->op->n_inputs; k++) {
         if (t->op->backward_input && t->slots[TRIAL_DX + k].memory)
-            CGP_TRY(check_tensor(t, CGP__BACKWARD_INPUT, TRIAL_X + k, TRIAL_DX + k));
+            CGP_TRY(check_tensor(t, CGP_OP_BACKWARD_INPUT, TRIAL_X + k, TRIAL_DX + k));
     }
-    for (int k = 0; k < t->use->node.shapes.n_parameters; k++)
-        CGP_TRY(check_tensor(t, in_input ? CGP__BACKWARD_INPUT : CGP__BACKWARD_WEIGHT,
+    for (int k = 0; k < t->node.shapes.n_parameters; k++)
+        CGP_TRY(check_tensor(t, in_input ? CGP_OP_BACKWARD_INPUT : CGP_OP_BACKWARD_WEIGHT,
                              TRIAL_PARAM + k, TRIAL_DPARAM + k));
     return CGP_OK;
 }

@@ -10,7 +10,7 @@
 
 #define GUARD 0x5a
 
-const char *cgp__trial_function_name(cgp__direction direction) {
+const char *cgp__trial_function_name(cgp_op_direction direction) {
     static const char *const names[] = {"forward", "backward_input", "backward_weight"};
     return names[direction];
 }
@@ -60,18 +60,18 @@ static cgp_status make_slot(cgp__trial *t, int slot, const cgp_op_type *type, in
 }
 
 static cgp_status make_bytes(cgp__trial *t, int slot, int64_t bytes) {
-    const cgp_op_type type = {CGP_F32, cgp_shape_make(1, (int64_t[]){(bytes + 3) / 4}), 0};
+    const cgp_op_type type = {.shape = cgp_shape_make(1, (int64_t[]){(bytes + 3) / 4})};
     return bytes > 0 ? make_slot(t, slot, &type, 1) : CGP_OK;
 }
 
 static cgp_status make_slots(cgp__trial *t) {
     const cgp_op *op = t->op;
-    const cgp_op_node *node = &t->use->node;
+    const cgp_op_node *node = &t->node;
     const cgp_op_shapes *shapes = &node->shapes;
     const int64_t n = t->options.samples;
     int64_t workspace = 0;
     for (int d = 0; d < CGP__DIRECTIONS; d++) {
-        if (op->workspace && cgp__custom_function(op, (cgp__direction)d))
+        if (op->workspace && cgp__op_function(op, (cgp_op_direction)d))
             workspace = cgp__max(workspace, op->workspace(node, (cgp_op_direction)d, n, 2));
     }
     for (int k = 0; k < op->n_inputs; k++) {
@@ -80,16 +80,18 @@ static cgp_status make_slots(cgp__trial *t) {
             CGP_TRY(make_slot(t, TRIAL_DX + k, &node->inputs[k], n));
     }
     for (int k = 0; k < shapes->n_parameters; k++) {
-        const cgp_op_type type = {CGP_F32, shapes->parameters[k].shape, 0};
+        const cgp_op_type type = {.shape = shapes->parameters[k].shape};
         CGP_TRY(make_slot(t, TRIAL_PARAM + k, &type, 1));
         CGP_TRY(make_slot(t, TRIAL_DPARAM + k, &type, 1));
     }
     for (int k = 0; k < shapes->n_state; k++) {
-        const cgp_op_type type = {shapes->state[k].dtype, shapes->state[k].shape, 0};
+        const cgp_op_type type = {.dtype = shapes->state[k].dtype,
+                                  .shape = shapes->state[k].shape};
         CGP_TRY(make_slot(t, TRIAL_STATE + k, &type, 1));
     }
     for (int k = 0; k < shapes->n_saved; k++)
-        CGP_TRY(make_slot(t, TRIAL_SAVED + k, &shapes->saved[k], n));
+        CGP_TRY(
+            make_slot(t, TRIAL_SAVED + k, &shapes->saved[k], shapes->saved[k].whole ? 1 : n));
     if (!op->is_loss) {
         CGP_TRY(make_slot(t, TRIAL_Y, &shapes->output, n));
         if (shapes->output.dtype == CGP_F32)
@@ -146,7 +148,7 @@ static void keep_slot(cgp__trial *t, int slot) {
 
 static void draw_operands(cgp__trial *t) {
     const cgp_op_check_options *o = &t->options;
-    const cgp_op_shapes *shapes = &t->use->node.shapes;
+    const cgp_op_shapes *shapes = &t->node.shapes;
     for (int slot = TRIAL_X; slot < TRIAL_STATE; slot++)
         if (t->slots[slot].memory) draw(t, slot, o->seed, o->low, o->high);
     if (t->slots[TRIAL_DY].memory) draw(t, TRIAL_DY, o->seed, -1.0, 1.0);
@@ -184,9 +186,9 @@ static cgp_status check_arguments(const cgp_op_check_options *o) {
 }
 
 static cgp_status make_use(cgp__trial *t, const void *attributes, const cgp_op_type *inputs) {
-    cgp__type types[CGP__MAX_INPUTS] = {{0}};
-    cgp__inferred inferred;
-    CGP_TRY(cgp__custom_create(&t->use, t->op, attributes));
+    CGP_TRY(cgp__custom_check(t->op, attributes));
+    t->node = (cgp_op_node){.op = t->op,
+                            .attributes = t->op->attribute_bytes > 0 ? attributes : NULL};
     for (int k = 0; k < t->op->n_inputs; k++) {
         const cgp_op_type *type = &inputs[k];
         const bool integers = type->dtype == CGP_I32;
@@ -201,10 +203,9 @@ static cgp_status make_use(cgp__trial *t, const void *attributes, const cgp_op_t
             return cgp_fail(CGP_EINVAL,
                             "op %s: input %d: expected upper_bound from 1 to %d, got %" PRId64,
                             t->op->name, k, INT32_MAX, type->upper_bound);
-        types[k] = (cgp__type){type->dtype, type->shape, type->upper_bound, false};
+        t->node.inputs[k] = *type;
     }
-    const cgp__attributes given = {.custom = t->use};
-    const cgp_status status = t->use->table.infer(&given, types, &inferred);
+    const cgp_status status = cgp__custom_infer(&t->node);
     return status == CGP_OK ? status
                             : cgp_fail(status, "op %s: %s", t->op->name, cgp_message());
 }
@@ -227,7 +228,6 @@ void cgp__trial_destroy(cgp__trial *t) {
         free(t->slots[i].kept);
         free(t->slots[i].memory);
     }
-    free(t->use);
 }
 
 /* --- runs --- */
@@ -247,18 +247,18 @@ static void ranges_in_reverse(cgp__device *device, int64_t items, int64_t block,
         range(work, begin, cgp__min(begin + block, items), (int)(begin / block % 2));
 }
 
-static bool writes(const cgp__trial *t, cgp__direction direction, int slot) {
-    if (direction == CGP__FORWARD)
+static bool writes(const cgp__trial *t, cgp_op_direction direction, int slot) {
+    if (direction == CGP_OP_FORWARD)
         return slot == TRIAL_Y || (slot >= TRIAL_SAVED && slot < TRIAL_DX);
-    if (slot >= TRIAL_DX && slot < TRIAL_DPARAM) return direction == CGP__BACKWARD_INPUT;
+    if (slot >= TRIAL_DX && slot < TRIAL_DPARAM) return direction == CGP_OP_BACKWARD_INPUT;
     return slot >= TRIAL_DPARAM && slot < TRIAL_ACCUMULATOR &&
-           cgp__custom_makes_parameters(t->op, direction);
+           cgp__op_makes_parameters(t->op, direction);
 }
 
 /* The variant lets the run write over a slot that is otherwise read. */
-static bool overwritten(const cgp__trial *t, cgp__direction direction,
+static bool overwritten(const cgp__trial *t, cgp_op_direction direction,
                         const cgp__variant *variant, int slot) {
-    if (direction == CGP__FORWARD || t->op->is_loss)
+    if (direction == CGP_OP_FORWARD || t->op->is_loss)
         return slot < TRIAL_PARAM && (variant->in_place & (1u << slot));
     return slot == TRIAL_DY && variant->in_place;
 }
@@ -270,18 +270,17 @@ static bool is_guard(const char *begin, const char *end) {
 }
 
 /* Bytes of the workspace for this direction. */
-static int64_t workspace_of(const cgp__trial *t, cgp__direction direction) {
+static int64_t workspace_of(const cgp__trial *t, cgp_op_direction direction) {
     if (!t->op->workspace) return 0;
-    return cgp__max(
-        0, t->op->workspace(&t->use->node, (cgp_op_direction)direction, t->options.samples, 2));
+    return cgp__max(0, t->op->workspace(&t->node, direction, t->options.samples, 2));
 }
 
-static cgp_status check_memory(const cgp__trial *t, cgp__direction direction,
+static cgp_status check_memory(const cgp__trial *t, cgp_op_direction direction,
                                const cgp__variant *variant) {
     char name[32];
     for (int slot = 0; slot < TRIAL_SLOTS; slot++) {
         const cgp__trial_slot *s = &t->slots[slot];
-        const bool forward = direction == CGP__FORWARD;
+        const bool forward = direction == CGP_OP_FORWARD;
         if (!s->memory) continue;
         cgp__trial_slot_name(slot, name, sizeof name);
         const int64_t bytes = slot == TRIAL_WORKSPACE ? workspace_of(t, direction) : s->bytes;
@@ -299,13 +298,13 @@ static cgp_status check_memory(const cgp__trial *t, cgp__direction direction,
     return CGP_OK;
 }
 
-static void bind(cgp__trial *t, cgp__direction direction, const cgp__variant *variant,
+static void bind(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant,
                  cgp_op_run *run) {
-    const bool forward = direction == CGP__FORWARD, loss = t->op->is_loss;
+    const bool forward = direction == CGP_OP_FORWARD, loss = t->op->is_loss;
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         const bool in_place = variant->in_place & (1u << k);
         run->x[k] = cgp__trial_data(t, TRIAL_X + k);
-        if (direction == CGP__BACKWARD_INPUT && (!variant->only || variant->only == k + 1))
+        if (direction == CGP_OP_BACKWARD_INPUT && (!variant->only || variant->only == k + 1))
             run->dx[k] = cgp__trial_data(t, !in_place ? TRIAL_DX + k
                                             : loss    ? TRIAL_X + k
                                                       : TRIAL_DY);
@@ -316,7 +315,7 @@ static void bind(cgp__trial *t, cgp__direction direction, const cgp__variant *va
         run->saved[k] = cgp__trial_data(t, TRIAL_SAVED + k);
     for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
         run->parameters[k] = cgp__trial_data(t, TRIAL_PARAM + k);
-        if (cgp__custom_makes_parameters(t->op, direction))
+        if (cgp__op_makes_parameters(t->op, direction))
             run->dparameters[k] = cgp__trial_data(t, TRIAL_DPARAM + k);
     }
     for (int k = 0; k < CGP_OP_MAX_STATE && forward; k++)
@@ -333,10 +332,10 @@ static void bind(cgp__trial *t, cgp__direction direction, const cgp__variant *va
 }
 
 /* Move the results of a run in place to their slots. */
-static void fetch(cgp__trial *t, cgp__direction direction, const cgp__variant *variant) {
+static void fetch(cgp__trial *t, cgp_op_direction direction, const cgp__variant *variant) {
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         if (!(variant->in_place & (1u << k))) continue;
-        const bool forward = direction == CGP__FORWARD;
+        const bool forward = direction == CGP_OP_FORWARD;
         const int from = forward || t->op->is_loss ? TRIAL_X + k : TRIAL_DY;
         const int to = forward ? TRIAL_Y : TRIAL_DX + k;
         memcpy(cgp__trial_data(t, to), cgp__trial_data(t, from), (size_t)t->slots[to].bytes);
@@ -344,13 +343,13 @@ static void fetch(cgp__trial *t, cgp__direction direction, const cgp__variant *v
     }
 }
 
-cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction,
+cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction,
                           const cgp__variant *variant) {
     const cgp__custom_host host = {
         .threads = 2, .parallel_for = variant->backwards ? ranges_in_reverse : ranges_in_order};
     const struct cgp__op_context context = {
         &host, cgp__rng_derive(t->options.seed, CGP__RNG_DROPOUT, 0, 0), 4};
-    cgp_op_run run = {.node = &t->use->node,
+    cgp_op_run run = {.node = &t->node,
                       .n = t->options.samples,
                       .first = true,
                       .training = !variant->evaluation,
@@ -360,10 +359,10 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction,
         if (t->slots[slot].memory && (slot >= TRIAL_ACCUMULATOR || writes(t, direction, slot)))
             cgp__trial_poison(t, slot, variant->garbage);
     }
-    t->loss = direction == CGP__FORWARD ? NAN : t->loss;
+    t->loss = direction == CGP_OP_FORWARD ? NAN : t->loss;
     bind(t, direction, variant, &run);
     (void)cgp_fail(CGP_OK, "%s", "");
-    const cgp_status status = cgp__custom_function(t->op, direction)(&run);
+    const cgp_status status = cgp__op_function(t->op, direction)(&run);
     if (status != CGP_OK)
         return cgp_fail(CGP_EINVAL, "op %s: %s: failed with %s (%s)", t->op->name,
                         cgp__trial_function_name(direction), cgp_status_name(status),
@@ -373,17 +372,17 @@ cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction,
     return CGP_OK;
 }
 
-void cgp__trial_keep(cgp__trial *t, cgp__direction direction) {
+void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction) {
     for (int slot = TRIAL_Y; slot < TRIAL_ACCUMULATOR; slot++) {
         if (writes(t, direction, slot)) keep_slot(t, slot);
     }
-    if (direction == CGP__FORWARD) t->kept_loss = t->loss;
+    if (direction == CGP_OP_FORWARD) t->kept_loss = t->loss;
 }
 
-int cgp__trial_differs(const cgp__trial *t, cgp__direction direction,
+int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction,
                        const cgp__variant *variant, int64_t *element) {
     *element = 0;
-    if (t->op->is_loss && direction == CGP__FORWARD &&
+    if (t->op->is_loss && direction == CGP_OP_FORWARD &&
         memcmp(&t->loss, &t->kept_loss, sizeof t->loss) != 0)
         return TRIAL_Y;
     for (int slot = TRIAL_Y; slot < TRIAL_ACCUMULATOR; slot++) {

@@ -6,6 +6,7 @@
 #ifndef CGP_SRC_OP_CUSTOM_TRIAL_H
 #define CGP_SRC_OP_CUSTOM_TRIAL_H
 
+#include "backend/custom.h"
 #include "op/custom/custom.h"
 
 enum {
@@ -40,7 +41,8 @@ typedef struct cgp__trial_slot {
 
 typedef struct cgp__trial {
     const cgp_op *op;
-    cgp__custom_use *use;
+    /* Borrows the attributes. */
+    cgp_op_node node;
     cgp_op_check_options options;
     cgp__trial_slot slots[TRIAL_SLOTS];
     double loss, kept_loss;
@@ -77,19 +79,20 @@ bool cgp__trial_rotate(cgp__trial *t, int slot, int64_t by);
 /* Set the slot to its kept bytes. */
 void cgp__trial_restore(cgp__trial *t, int slot);
 /* Keep the results of the last run in the slots that `direction` writes. */
-void cgp__trial_keep(cgp__trial *t, cgp__direction direction);
+void cgp__trial_keep(cgp__trial *t, cgp_op_direction direction);
 
 /* Run a direction. CGP_EINVAL if it fails, or writes to an operand that it should only read or outside of its memory. */
-cgp_status cgp__trial_run(cgp__trial *t, cgp__direction direction, const cgp__variant *variant);
+cgp_status cgp__trial_run(cgp__trial *t, cgp_op_direction direction,
+                          const cgp__variant *variant);
 
 /* Slot of the first result of `direction` that differs from the kept one, its element in *element; -1: none. With variant->only
  * other dx are not compared. */
-int cgp__trial_differs(const cgp__trial *t, cgp__direction direction,
+int cgp__trial_differs(const cgp__trial *t, cgp_op_direction direction,
                        const cgp__variant *variant, int64_t *element);
 
 /* "x[1]", "y", "dparameters[0]"; "backward_input". */
 const char *cgp__trial_slot_name(int slot, char *text, size_t size);
-const char *cgp__trial_function_name(cgp__direction direction);
+const char *cgp__trial_function_name(cgp_op_direction direction);
 
 /* differences.c: gradients against differences of forward. */
 cgp_status cgp__trial_differences(cgp__trial *t);

@@ -113,8 +113,8 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
             CGP_ELIMIT,
             "micro-batch of %lld samples: layer %s, %s needs %lld bytes of workspace, planned "
             "are %lld (plan for a batch that leaves such a rest)",
-            (long long)n, plan->model->layers[node->layer], node->op->name, (long long)bytes,
-            (long long)call->workspace_bytes);
+            (long long)n, plan->model->layers[node->layer], node->use.op->name,
+            (long long)bytes, (long long)call->workspace_bytes);
     }
     if (!cgp__grow(&worker->cache, &worker->cache_capacity, worker->n_cache + 1,
                    sizeof *worker->cache))

@@ -63,8 +63,8 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
         .y = at(s, call->y),
         .dy = at(s, call->dy),
         .workspace = at(s, call->workspace),
-        .first =
-            call->direction == CGP__BACKWARD_WEIGHT ? s->bound->first_weight : s->bound->first,
+        .first = call->direction == CGP_OP_BACKWARD_WEIGHT ? s->bound->first_weight
+                                                           : s->bound->first,
         .accumulator = s->context->training ? at(s, call->accumulator) : NULL,
         .training = s->context->training,
         .recomputing =
@@ -72,24 +72,24 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
         .deferred = s->plan->deferred_batch_norm,
         .sample = s->bound->first_sample,
         .loss = &unused};
-    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args.x[k] = at(s, call->x[k]);
         args.dx[k] = at(s, call->dx[k]);
     }
-    for (int k = 0; k < CGP__MAX_SAVED; k++)
+    for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
         args.saved[k] = at(s, call->saved[k]);
-    for (int k = 0; k < CGP__MAX_STATE; k++)
+    for (int k = 0; k < CGP_OP_MAX_STATE; k++)
         args.state[k] = at(s, call->state[k]);
-    for (int k = 0; k < CGP__MAX_PARAMS; k++) {
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++) {
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);
     }
     args.prefetch = prefetch;
     args.n_prefetch = find_prefetch(s, call, prefetch);
-    if (node->attributes.p > 0 || node->attributes.custom)
+    if (node->sizes.p > 0 || node->kind == CGP__OP_CUSTOM)
         args.key =
             cgp__rng_derive(s->context->seed, CGP__RNG_DROPOUT, s->context->step, node->id);
-    if (node->op->is_loss) {
+    if (node->use.op->is_loss) {
         const cgp_model *model = s->plan->model;
         const int l = call->node - cgp__model_loss(model, 0);
         if (s->context->loss_scales) args.loss_scale = s->context->loss_scales[l];
@@ -102,7 +102,7 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
 bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
-        for (int j = 0; j < node->n_inputs && (with_loss || !node->op->is_loss); j++) {
+        for (int j = 0; j < node->n_inputs && (with_loss || !node->use.op->is_loss); j++) {
             if (node->inputs[j] == model->input_values[k]) return true;
         }
     }
@@ -127,7 +127,8 @@ static cgp_status run_call(const execution *s, const cgp__call *call, cgp__kerne
         copy_values(s, call);
         return CGP_OK;
     }
-    if (s->plan->model->nodes[call->node].op->is_loss && !s->context->with_loss) return CGP_OK;
+    if (s->plan->model->nodes[call->node].use.op->is_loss && !s->context->with_loss)
+        return CGP_OK;
     return run_kernel(s, call, kernel);
 }
 
@@ -139,7 +140,7 @@ static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
     if (call && call->node >= 0) {
         const cgp__node *node = &model->nodes[call->node];
         snprintf(place, sizeof place, "layer %s, %s: ", model->layers[node->layer],
-                 node->op->name);
+                 node->use.op->name);
     }
     return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
                     action->microbatch, cgp_action_text(action, text, sizeof text), place,
@@ -182,7 +183,7 @@ static void copy_output(const execution *s) {
     const cgp_tensor *output = s->context->output;
     if (!output || s->bound->action.kind != CGP_ACTION_F || place.arena == CGP__NOWHERE) return;
     const int value = s->plan->model->output;
-    const cgp__type *type = &s->plan->model->values[value].type;
+    const cgp_op_type *type = &s->plan->model->values[value].type;
     char *to = (char *)output->data +
                cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
     s->plan->devices[s->worker->index].backend->convert(

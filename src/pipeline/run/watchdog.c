@@ -128,7 +128,8 @@ static const char *layer_text(const cgp__executor *executor, int d, const view *
     const cgp__program *program = cgp__stage_program(stage, v->bound->program);
     if (i >= v->bound->end || program->calls[i].node < 0) return text;
     const cgp__node *node = &plan->model->nodes[program->calls[i].node];
-    snprintf(text, size, ", in layer %s, %s", plan->model->layers[node->layer], node->op->name);
+    snprintf(text, size, ", in layer %s, %s", plan->model->layers[node->layer],
+             node->use.op->name);
     return text;
 }
 

@@ -4,7 +4,7 @@
 
 static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor,
                                int64_t *samples) {
-    const cgp__type *type = &model->values[model->input_values[k]].type;
+    const cgp_op_type *type = &model->values[model->input_values[k]].type;
     const char *name = model->inputs[k];
     if (!tensor || !tensor->data || tensor->shape.rank < 0 || tensor->shape.rank > CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "input %s: is missing", name);
@@ -36,20 +36,21 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     for (int i = 0; i < model->n_nodes; i++) {
         const cgp__node *node = &model->nodes[i];
         for (int j = 0; j < node->n_inputs; j++) {
-            int64_t bad = 0, upper_bound = 0;
-            if (node->inputs[j] != model->input_values[k] || !node->op->valid ||
-                (node->op->is_loss && !with_loss) ||
-                node->op->valid(&node->attributes, j, tensor->data, count, &bad, &upper_bound))
+            if (node->inputs[j] != model->input_values[k] ||
+                (node->use.op->is_loss && !with_loss))
                 continue;
+            int64_t upper_bound;
+            const int64_t bad = cgp__op_find_invalid(node->kind, &node->use, j, tensor->data,
+                                                     count, &upper_bound);
+            if (bad < 0) continue;
             const int64_t row = count / tensor->shape.dims[0];
             return cgp_fail(CGP_EINVAL,
                             "input %s: sample %lld, element %lld is %d, expected 0 to %lld%s "
                             "(layer %s, %s)",
                             model->inputs[k], (long long)(bad / row), (long long)(bad % row),
                             ((const int32_t *)tensor->data)[bad], (long long)upper_bound - 1,
-                            node->op->kind == CGP__OP_CROSS_ENTROPY ? " or the ignored one"
-                                                                    : "",
-                            model->layers[node->layer], node->op->name);
+                            cgp__op_find(node->kind)->ignores ? " or the ignored one" : "",
+                            model->layers[node->layer], node->use.op->name);
         }
     }
     return CGP_OK;
@@ -102,26 +103,21 @@ cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *na
                     cgp_shape_text(&tensor->shape, got, sizeof got));
 }
 
-/* Count the targets of a loss. Targets that the graph computes all count, unless the loss is a custom one. */
+/* Count the targets of a loss, those that the graph makes without a look at them. */
 static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                              const cgp_tensor *const *inputs, int64_t samples, int64_t *count) {
-    const bool custom = loss->op->kind == CGP__OP_CUSTOM;
+    const cgp_op *op = loss->use.op;
     const int input = loss->n_inputs > 1 ? model->values[loss->inputs[1]].input : -1;
-    const int64_t targets =
-        custom ? samples
-               : samples * cgp_shape_count(&model->values[loss->inputs[1]].type.shape);
-    *count = input < 0 && !custom
-                 ? targets
-                 : loss->op->count(&loss->attributes, input < 0 ? NULL : inputs[input]->data,
-                                   targets);
+    const void *targets = input < 0 ? NULL : inputs[input]->data;
+    *count = op->count ? op->count(&loss->use, targets, samples) : samples;
     if (*count > 0) return CGP_OK;
-    if (custom)
+    if (loss->kind == CGP__OP_CUSTOM)
         return cgp_fail(CGP_EINVAL,
-                        "loss %s: expected a count above 0 of %lld samples, got %lld",
-                        loss->op->name, (long long)samples, (long long)*count);
+                        "loss %s: expected a count above 0 of %lld samples, got %lld", op->name,
+                        (long long)samples, (long long)*count);
     return cgp_fail(CGP_EINVAL,
                     "input %s: the loss counts nothing, all %lld targets are ignored",
-                    model->inputs[input], (long long)targets);
+                    model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
 }
 
 cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,

@@ -25,7 +25,7 @@ static char *memory_at(const cgp__worker *worker, int64_t offset) {
 
 static void initialize(cgp__worker *worker, int s) {
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__op_state *info = &plan->model->states[s].info;
+    const cgp_op_state *info = &plan->model->states[s].info;
     const int64_t count = count_of(&plan->model->states[s]);
     const int32_t number = (int32_t)info->begin;
     char chunk[4096];
@@ -53,11 +53,11 @@ void cgp__states_initialize(cgp__worker *worker) {
 static cgp__kernel_args commit_args(const cgp__worker *worker, int i, cgp__kernel_spec *spec) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__node *node = &plan->model->nodes[i];
-    const cgp__call call = {.node = i, .direction = CGP__FORWARD};
+    const cgp__call call = {.node = i, .direction = CGP_OP_FORWARD};
     cgp__kernel_args args = {.accumulator = memory_at(worker, plan->accumulator[i]),
                              .training = true,
                              .deferred = plan->deferred_batch_norm};
-    for (int k = 0; k < node->n_state; k++)
+    for (int k = 0; k < node->use.shapes.n_state; k++)
         args.state[k] = memory_at(worker, plan->state[node->first_state + k]);
     *spec = cgp__call_spec(plan, &call, plan->microbatch);
     return args;
@@ -105,7 +105,7 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline) {
 const float *cgp__state_data(const cgp__worker *worker, int state) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__state *s = &plan->model->states[state];
-    const bool built_in = plan->model->nodes[s->node].op->kind != CGP__OP_CUSTOM;
+    const bool built_in = plan->model->nodes[s->node].kind != CGP__OP_CUSTOM;
     if (!built_in || s->info.dtype != CGP_F32) return NULL;
     if (cgp__plan_device_of(plan, s->node) != worker->index) return NULL;
     return (const float *)(const void *)memory_at(worker, plan->state[state]);

@@ -23,12 +23,12 @@ void cgp__plan_states(cgp_plan *plan) {
         const cgp__node *node = &model->nodes[i];
         cgp_plan_device *device = &plan->devices[cgp__plan_device_of(plan, i)].info;
         plan->accumulator[i] = -1;
-        for (int s = node->first_state; s < node->first_state + node->n_state; s++) {
-            const cgp__op_state *state = &model->states[s].info;
+        for (int s = node->first_state; s < node->first_state + node->use.shapes.n_state; s++) {
+            const cgp_op_state *state = &model->states[s].info;
             plan->state[s] = reserve(device, cgp_shape_count(&state->shape) *
                                                  (int64_t)cgp_dtype_bytes(state->dtype));
         }
-        if (!plan->inference && node->accumulator_bytes > 0)
-            plan->accumulator[i] = reserve(device, node->accumulator_bytes);
+        if (!plan->inference && node->use.shapes.accumulator_bytes > 0)
+            plan->accumulator[i] = reserve(device, node->use.shapes.accumulator_bytes);
     }
 }

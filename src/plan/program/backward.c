@@ -18,7 +18,7 @@ static int64_t value_bytes(const cgp__stage_builder *b, int value) {
 
 /* Return true if W will read the gradient of a node's result. (Of ops that write in place, only custom ops have that.) */
 static bool read_by_weight(const cgp__stage_builder *b, const cgp__node *node) {
-    return b->plan->splits && cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT);
+    return b->plan->splits && cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT);
 }
 
 /* Return true if the gradient of a value lies in a live range and is still to be read. */
@@ -82,7 +82,7 @@ static cgp_status place_external(cgp__stage_builder *b, cgp__program *program) {
     const int time = cgp__time_arrival(b->stage);
     CGP_TRY(new_gradient(b, output, time));
     cgp__call *call = NULL;
-    CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, time, &call));
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 0, time, &call));
     call->copy_count = cgp_shape_count(&b->model->values[output].type.shape);
     call->dy = (cgp__location){CGP__HOST_GRADIENT, 0};
     call->dx[0] = b->gradient[output];
@@ -111,7 +111,7 @@ static cgp_status unalias(cgp__stage_builder *b, cgp__program *program, int valu
     if (!is_aliased(b, old, value)) return CGP_OK;
     CGP_TRY(new_gradient(b, value, time));
     cgp__call *call = NULL;
-    CGP_TRY(cgp__builder_call(b, program, -1, CGP__BACKWARD_INPUT, 0, time, &call));
+    CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_BACKWARD_INPUT, 0, time, &call));
     call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
     call->dy = old;
     call->dx[0] = b->gradient[value];
@@ -127,22 +127,22 @@ static bool may_lie_over_input(const cgp__stage_builder *b, const cgp__node *nod
     if (x.arena != CGP__LIVE_RANGE || !b->ranges[x.offset].saved ||
         b->ranges[x.offset].end > time)
         return false;
-    const bool read_now = node->op->input_needs_x & (1u << k);
+    const bool read_now = node->use.op->input_needs_x & (1u << k);
     for (int j = 0; j < node->n_inputs; j++) { /* the other input still reads it */
         if (j != k && node->inputs[j] == node->inputs[k]) return false;
     }
-    return node->op->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
+    return node->dx == CGP__DX_OVER_X || (!read_now && b->ranges[x.offset].end == time - 1);
 }
 
 /* Locate the gradient that the first use makes of input k. */
 static cgp_status first_use(cgp__stage_builder *b, const cgp__node *node, int k, int time) {
     const int value = node->inputs[k], y = node->output;
     const cgp__location dy = y < 0 ? (cgp__location){CGP__NOWHERE, 0} : b->gradient[y];
-    if (node->op->dx == CGP__DX_SAME) {
+    if (node->dx == CGP__DX_SAME) {
         set_gradient(b, value, dy);
         return CGP_OK;
     }
-    if (node->op->dx == CGP__DX_IN_PLACE && !is_aliased(b, dy, y) && !read_by_weight(b, node) &&
+    if (node->dx == CGP__DX_IN_PLACE && !is_aliased(b, dy, y) && !read_by_weight(b, node) &&
         value_bytes(b, value) == value_bytes(b, y)) {
         set_gradient(b, value, dy);
         return CGP_OK;
@@ -165,12 +165,12 @@ static bool is_computed(const cgp__node *node, int k, const cgp__location *dx) {
 /* Locate the gradients of a node's inputs. Sets *work if a kernel has one to compute. */
 static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const cgp__node *node,
                            int time, cgp__location *dx, uint32_t *add, bool *work) {
-    for (int k = node->n_inputs - 1; k >= 0 && node->op->dx != CGP__DX_NONE; k--) {
+    for (int k = node->n_inputs - 1; k >= 0 && node->dx != CGP__DX_NONE; k--) {
         const int value = node->inputs[k];
         if (!b->model->values[value].has_grad) continue;
         if (b->gradient[value].arena == CGP__NOWHERE) {
             CGP_TRY(first_use(b, node, k, time));
-            if (node->op->dx == CGP__DX_SAME) continue;
+            if (node->dx == CGP__DX_SAME) continue;
         } else {
             if (!is_computed(node, k, dx)) CGP_TRY(unalias(b, program, value, time));
             *add |= 1u << k;
@@ -184,12 +184,12 @@ static cgp_status place_dx(cgp__stage_builder *b, cgp__program *program, const c
 
 static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *node,
                        int time) {
-    const bool input = call->direction == CGP__BACKWARD_INPUT;
-    const uint32_t needs_x = input ? node->op->input_needs_x : node->op->weight_needs_x;
+    const bool input = call->direction == CGP_OP_BACKWARD_INPUT;
+    const uint32_t needs_x = input ? node->use.op->input_needs_x : node->use.op->weight_needs_x;
     for (int k = 0; k < node->n_inputs; k++) {
         if (needs_x & (1u << k)) call->x[k] = cgp__builder_operand(b, node->inputs[k]);
     }
-    if (input ? node->op->input_needs_y : node->op->weight_needs_y)
+    if (input ? node->use.op->input_needs_y : node->use.op->weight_needs_y)
         call->y = cgp__builder_operand(b, node->output);
     if (node->output >= 0) {
         call->dy = b->gradient[node->output];
@@ -200,11 +200,11 @@ static void bind_reads(cgp__stage_builder *b, cgp__call *call, const cgp__node *
 static cgp_status weight_backward(cgp__stage_builder *b, cgp__program *program, int i) {
     const int index = b->stage->first_node + i;
     const cgp__node *node = &b->model->nodes[index];
-    if (!cgp__node_has_direction(b->model, node, CGP__BACKWARD_WEIGHT)) return CGP_OK;
-    const int time = cgp__time_backward(b, i, CGP__BACKWARD_WEIGHT);
+    if (!cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_WEIGHT)) return CGP_OK;
+    const int time = cgp__time_backward(b, i, CGP_OP_BACKWARD_WEIGHT);
     cgp__call *call = NULL;
     CGP_TRY(cgp__builder_recompute(b, program, time));
-    CGP_TRY(cgp__builder_call(b, program, index, CGP__BACKWARD_WEIGHT, 0, time, &call));
+    CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_BACKWARD_WEIGHT, 0, time, &call));
     bind_reads(b, call, node, time);
     if (b->plan->splits && call->dy.arena == CGP__LIVE_RANGE)
         b->ranges[call->dy.offset].saved = true;
@@ -214,17 +214,17 @@ static cgp_status weight_backward(cgp__stage_builder *b, cgp__program *program, 
 static cgp_status input_backward(cgp__stage_builder *b, cgp__program *program, int i) {
     const int index = b->stage->first_node + i;
     const cgp__node *node = &b->model->nodes[index];
-    if (cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT)) {
-        const int time = cgp__time_backward(b, i, CGP__BACKWARD_INPUT);
-        cgp__location dx[CGP__MAX_INPUTS] = {{CGP__NOWHERE, 0}};
+    if (cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_INPUT)) {
+        const int time = cgp__time_backward(b, i, CGP_OP_BACKWARD_INPUT);
+        cgp__location dx[CGP_OP_MAX_INPUTS] = {{CGP__NOWHERE, 0}};
         uint32_t add = 0;
-        bool work = node->op->weight_in_input && node->n_params > 0;
+        bool work = node->use.op->weight_in_input && node->use.shapes.n_parameters > 0;
         CGP_TRY(cgp__builder_recompute(b, program, time));
         CGP_TRY(place_dx(b, program, node, time, dx, &add, &work));
         if (work) {
             cgp__call *call = NULL;
             CGP_TRY(
-                cgp__builder_call(b, program, index, CGP__BACKWARD_INPUT, add, time, &call));
+                cgp__builder_call(b, program, index, CGP_OP_BACKWARD_INPUT, add, time, &call));
             bind_reads(b, call, node, time);
             for (int k = 0; k < node->n_inputs; k++)
                 call->dx[k] = dx[k];
@@ -238,10 +238,10 @@ cgp_status cgp__builder_backward(cgp__stage_builder *b, cgp__program *program) {
     CGP_TRY(place_arrivals(b));
     CGP_TRY(place_external(b, program));
     for (int step = 0; step < 2 * b->stage->n_nodes; step++) {
-        cgp__direction direction;
+        cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);
         if (!b->model->nodes[b->stage->first_node + i].requires_grad) continue;
-        if (direction == CGP__BACKWARD_WEIGHT) {
+        if (direction == CGP_OP_BACKWARD_WEIGHT) {
             CGP_TRY(weight_backward(b, program, i));
         } else {
             CGP_TRY(input_backward(b, program, i));

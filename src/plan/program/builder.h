@@ -92,22 +92,22 @@ static inline int cgp__time_last(const cgp__stage_plan *stage) {
 }
 
 static inline int cgp__time_backward(const cgp__stage_builder *builder, int i,
-                                     cgp__direction direction) {
+                                     cgp_op_direction direction) {
     const cgp__stage_plan *stage = builder->stage;
     const int after = stage->n_nodes - 1 - i;
-    if (builder->plan->splits && direction == CGP__BACKWARD_WEIGHT)
+    if (builder->plan->splits && direction == CGP_OP_BACKWARD_WEIGHT)
         return cgp__time_backward_end(stage) + 1 + after;
-    return stage->n_nodes + 2 + 2 * after + (direction == CGP__BACKWARD_INPUT);
+    return stage->n_nodes + 2 + 2 * after + (direction == CGP_OP_BACKWARD_INPUT);
 }
 
 /* Return node and direction of a step of backward, 0 .. 2 n_nodes - 1, in order of time: weight before input backward of each
  * node, or, if split, all input backward before all weight backward. */
 static inline int cgp__backward_at(const cgp__stage_builder *builder, int step,
-                                   cgp__direction *direction) {
+                                   cgp_op_direction *direction) {
     const int n = builder->stage->n_nodes;
     const bool split = builder->plan->splits;
     const bool weight = split ? step >= n : step % 2 == 0;
-    *direction = weight ? CGP__BACKWARD_WEIGHT : CGP__BACKWARD_INPUT;
+    *direction = weight ? CGP_OP_BACKWARD_WEIGHT : CGP_OP_BACKWARD_INPUT;
     return n - 1 - (split ? step % n : step / 2);
 }
 
@@ -119,7 +119,8 @@ void cgp__builder_extend(cgp__stage_builder *builder, cgp__location location, in
 
 /* Append a call of a node to a program: parameters, state, workspace and saved values bound, the rest NOWHERE. */
 cgp_status cgp__builder_call(cgp__stage_builder *builder, cgp__program *program, int node,
-                             cgp__direction direction, uint32_t add, int time, cgp__call **out);
+                             cgp_op_direction direction, uint32_t add, int time,
+                             cgp__call **out);
 
 /* reads.c: fill last_read, recomputed and recomputations; append the calls of the recomputations at a time. */
 cgp_status cgp__builder_find_reads(cgp__stage_builder *builder);

@@ -25,7 +25,7 @@ static bool may_overwrite(const cgp__stage_builder *b, const cgp__node *node, in
     const int value = node->inputs[k];
     if (values[value].type.dtype != values[node->output].type.dtype) return false;
     for (int j = 0; j < node->n_inputs; j++) {
-        if (node->inputs[j] == value && !(node->op->overwrites & (1u << j))) return false;
+        if (node->inputs[j] == value && !(node->use.op->overwrites & (1u << j))) return false;
     }
     return true;
 }
@@ -70,26 +70,27 @@ static cgp_status place_result(cgp__stage_builder *b, int i) {
 
 /* Return true if backward in this direction reads saved[k]. An op that may be recomputed keeps all, to rewrite them. */
 static bool reads_stat(const cgp__stage_builder *b, const cgp__node *node,
-                       cgp__direction direction, int k) {
-    const bool input = direction == CGP__BACKWARD_INPUT;
-    const uint32_t needs = input ? node->op->input_needs_saved : node->op->weight_needs_saved;
+                       cgp_op_direction direction, int k) {
+    const bool input = direction == CGP_OP_BACKWARD_INPUT;
+    const uint32_t needs =
+        input ? node->use.op->input_needs_saved : node->use.op->weight_needs_saved;
     return cgp__node_has_direction(b->model, node, direction) &&
-           ((needs & (1u << k)) || (input && node->op->cheap));
+           ((needs & (1u << k)) || (input && node->use.op->cheap));
 }
 
 /* The op's own saved values (means, log-sum-exps). */
 static cgp_status place_stats(cgp__stage_builder *b, int i) {
     const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-    for (int k = 0; k < node->n_saved; k++) {
-        const int range =
-            cgp__builder_range(b, cgp__type_bytes(&node->saved[k], b->plan->microbatch), i);
+    for (int k = 0; k < node->use.shapes.n_saved; k++) {
+        const int range = cgp__builder_range(
+            b, cgp__type_bytes(&node->use.shapes.saved[k], b->plan->microbatch), i);
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         const cgp__location stat = {CGP__LIVE_RANGE, range};
-        b->stats[i * CGP__MAX_SAVED + k] = stat;
-        for (int d = CGP__BACKWARD_INPUT; b->training && d < CGP__DIRECTIONS; d++) {
-            if (!reads_stat(b, node, (cgp__direction)d, k)) continue;
+        b->stats[i * CGP_OP_MAX_SAVED + k] = stat;
+        for (int d = CGP_OP_BACKWARD_INPUT; b->training && d < CGP__DIRECTIONS; d++) {
+            if (!reads_stat(b, node, (cgp_op_direction)d, k)) continue;
             b->ranges[range].saved = true;
-            cgp__builder_extend(b, stat, cgp__time_backward(b, i, (cgp__direction)d));
+            cgp__builder_extend(b, stat, cgp__time_backward(b, i, (cgp_op_direction)d));
         }
     }
     return CGP_OK;
@@ -106,7 +107,7 @@ static cgp_status convert_inputs(cgp__stage_builder *b, cgp__program *program) {
         const int range = cgp__builder_range(b, bytes, 0);
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, -1, CGP__FORWARD, 0, 0, &call));
+        CGP_TRY(cgp__builder_call(b, program, -1, CGP_OP_FORWARD, 0, 0, &call));
         call->copy_count = cgp_shape_count(&b->model->values[value].type.shape);
         call->dy = b->location[value];
         call->dx[0] = b->location[value] = (cgp__location){CGP__LIVE_RANGE, range};
@@ -125,8 +126,8 @@ cgp_status cgp__builder_forward(cgp__stage_builder *b, cgp__program *program) {
         CGP_TRY(place_stats(b, i));
         CGP_TRY(place_result(b, i));
         cgp__call *call = NULL;
-        CGP_TRY(
-            cgp__builder_call(b, program, b->stage->first_node + i, CGP__FORWARD, 0, i, &call));
+        CGP_TRY(cgp__builder_call(b, program, b->stage->first_node + i, CGP_OP_FORWARD, 0, i,
+                                  &call));
         for (int k = 0; k < node->n_inputs; k++) {
             call->x[k] = b->location[node->inputs[k]];
             cgp__builder_extend(b, call->x[k], i);

@@ -9,18 +9,13 @@
  * overwrites. */
 #include "plan/program/builder.h"
 
-static bool may_end_in_relu(const cgp__node *node) {
-    return node->op->kind == CGP__OP_ADD || node->op->kind == CGP__OP_BATCH_NORM ||
-           node->op->kind == CGP__OP_INSTANCE_NORM;
-}
-
 /* Return true if `second` is a RELU, in place, of the result of `first`. */
 static bool can_fuse(const cgp_model *model, const cgp__call *first, const cgp__call *second) {
-    if (first->node < 0 || second->node < 0 || first->direction != CGP__FORWARD ||
-        second->direction != CGP__FORWARD)
+    if (first->node < 0 || second->node < 0 || first->direction != CGP_OP_FORWARD ||
+        second->direction != CGP_OP_FORWARD)
         return false;
     const cgp__node *norm = &model->nodes[first->node], *relu = &model->nodes[second->node];
-    return may_end_in_relu(norm) && relu->op->kind == CGP__OP_RELU &&
+    return cgp__op_find(norm->kind)->ends_in_relu && relu->kind == CGP__OP_RELU &&
            relu->inputs[0] == norm->output && cgp__same_location(first->y, second->x[0]) &&
            cgp__same_location(second->x[0], second->y);
 }

@@ -31,14 +31,15 @@ static void add_operands(const cgp_plan *plan, cgp__call *call, const cgp__call 
     for (int k = 0; saved && k < node->n_inputs; k++)
         add_saved(plan, call, next->x[k], node->inputs[k]);
     if (saved && node->output >= 0) add_saved(plan, call, next->y, node->output);
-    for (int k = 0; next->direction != CGP__BACKWARD_WEIGHT && k < node->n_params; k++) {
+    for (int k = 0;
+         next->direction != CGP_OP_BACKWARD_WEIGHT && k < node->use.shapes.n_parameters; k++) {
         const cgp_shape *shape = &plan->model->params[node->params[k]].shape;
         add(call, next->param[k], cgp_shape_count(shape) * (int64_t)sizeof(float));
     }
 }
 
-static bool is_linear(const cgp_plan *plan, const cgp__call *call) {
-    return call->node >= 0 && plan->model->nodes[call->node].op->kind == CGP__OP_LINEAR;
+static bool prefetches(const cgp_plan *plan, const cgp__call *call) {
+    return call->node >= 0 && cgp__op_find(plan->model->nodes[call->node].kind)->prefetches;
 }
 
 void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool saved) {
@@ -48,6 +49,6 @@ void cgp__program_prefetch(const cgp_plan *plan, cgp__program *program, bool sav
         if (i == program->n_input) linear = -1; /* another action */
         if (linear >= 0 && next->node >= 0)
             add_operands(plan, &program->calls[linear], next, saved);
-        if (is_linear(plan, next)) linear = i;
+        if (prefetches(plan, next)) linear = i;
     }
 }

@@ -15,13 +15,14 @@ typedef struct cgp__call {
     int node;
     /* RELU fused into the call, NULL: none (fuse.c) */
     const cgp__node *relu;
-    cgp__direction direction;
+    cgp_op_direction direction;
     uint32_t add;
     int64_t copy_count;
-    cgp__location x[CGP__MAX_INPUTS], y, saved[CGP__MAX_SAVED], param[CGP__MAX_PARAMS];
+    cgp__location x[CGP_OP_MAX_INPUTS], y, saved[CGP_OP_MAX_SAVED],
+        param[CGP_OP_MAX_PARAMETERS];
     /* accumulator: NOWHERE in a call that collects no statistics */
-    cgp__location state[CGP__MAX_STATE], accumulator;
-    cgp__location dy, dx[CGP__MAX_INPUTS], dparam[CGP__MAX_PARAMS], workspace;
+    cgp__location state[CGP_OP_MAX_STATE], accumulator;
+    cgp__location dy, dx[CGP_OP_MAX_INPUTS], dparam[CGP_OP_MAX_PARAMETERS], workspace;
     int64_t workspace_bytes;
     /* operands of later calls (prefetch.c) */
     cgp__operand prefetch[CGP__MAX_PREFETCH];

@@ -28,7 +28,7 @@ cgp__kernel_spec cgp__call_spec(const cgp_plan *plan, const cgp__call *call, int
     const cgp__node *node = &plan->model->nodes[call->node];
     cgp__kernel_spec spec =
         cgp__node_kernel(node, call->direction, n, cgp__plan_activation_type(plan));
-    if (call->relu) spec.attributes.slope = call->relu->attributes.slope;
+    if (call->relu) spec.attributes.slope = call->relu->sizes.slope;
     spec.add = call->add;
     return spec;
 }
@@ -60,7 +60,7 @@ static cgp_status workspace_bytes(cgp__stage_builder *b, const cgp__call *call,
 }
 
 cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int node,
-                             cgp__direction direction, uint32_t add, int time,
+                             cgp_op_direction direction, uint32_t add, int time,
                              cgp__call **out) {
     if (!cgp__grow(&program->calls, &program->capacity, program->n + 1, sizeof *program->calls))
         return cgp__no_memory("plan: calls", sizeof *program->calls);
@@ -69,20 +69,20 @@ cgp_status cgp__builder_call(cgp__stage_builder *b, cgp__program *program, int n
     *out = call;
     if (node < 0) return CGP_OK;
     const cgp__node *n = &b->model->nodes[node];
-    for (int k = 0; k < n->n_params; k++) {
+    for (int k = 0; k < n->use.shapes.n_parameters; k++) {
         const cgp__copy *copy = cgp__plan_copy(b->plan, n->params[k], b->stage->info.device);
         call->param[k] = (cgp__location){CGP__PARAMETERS, copy->offset};
         const bool makes_gradient =
-            direction == CGP__BACKWARD_WEIGHT ||
-            (direction == CGP__BACKWARD_INPUT && n->op->weight_in_input);
+            direction == CGP_OP_BACKWARD_WEIGHT ||
+            (direction == CGP_OP_BACKWARD_INPUT && n->use.op->weight_in_input);
         if (makes_gradient)
             call->dparam[k] =
                 (cgp__location){CGP__GRADIENTS, b->plan->use_gradient[n->uses[k]]};
     }
-    for (int k = 0; k < n->n_state && direction == CGP__FORWARD; k++)
+    for (int k = 0; k < n->use.shapes.n_state && direction == CGP_OP_FORWARD; k++)
         call->state[k] = (cgp__location){CGP__STATE, b->plan->state[n->first_state + k]};
-    for (int k = 0; k < n->n_saved; k++)
-        call->saved[k] = b->stats[(node - b->stage->first_node) * CGP__MAX_SAVED + k];
+    for (int k = 0; k < n->use.shapes.n_saved; k++)
+        call->saved[k] = b->stats[(node - b->stage->first_node) * CGP_OP_MAX_SAVED + k];
     CGP_TRY(workspace_bytes(b, call, &call->workspace_bytes));
     if (call->workspace_bytes > 0) {
         const int range = cgp__builder_range(b, call->workspace_bytes, time);
@@ -103,11 +103,11 @@ static void rewrite_program(const cgp__stage_builder *b, cgp__program *program) 
         rewrite(b, &call->y);
         rewrite(b, &call->dy);
         rewrite(b, &call->workspace);
-        for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+        for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
             rewrite(b, &call->x[k]);
             rewrite(b, &call->dx[k]);
         }
-        for (int k = 0; k < CGP__MAX_SAVED; k++)
+        for (int k = 0; k < CGP_OP_MAX_SAVED; k++)
             rewrite(b, &call->saved[k]);
     }
 }
@@ -161,7 +161,7 @@ static void place_incoming(cgp__stage_builder *b) {
 /* Return true if one of the calls begin .. end - 1 reads the input slot. */
 static bool reads_input_slot(const cgp__program *program, int begin, int end) {
     for (int i = begin; i < end; i++) {
-        for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+        for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
             if (program->calls[i].x[k].arena == CGP__INPUT_SLOT) return true;
         }
     }
@@ -173,10 +173,10 @@ static double program_flops(const cgp_plan *plan, const cgp__program *program, b
     double flops = 0;
     for (int i = 0; i < program->n; i++) {
         const cgp__call *call = &program->calls[i];
-        if (call->node >= 0 && (!weight || call->direction == CGP__BACKWARD_WEIGHT)) {
+        if (call->node >= 0 && (!weight || call->direction == CGP_OP_BACKWARD_WEIGHT)) {
             const cgp__node *node = &plan->model->nodes[call->node];
-            flops +=
-                node->op->flops(&node->attributes, call->direction) * (double)plan->microbatch;
+            flops += cgp__op_flops(node->kind, &node->use, call->direction) *
+                     (double)plan->microbatch;
         }
     }
     return flops;
@@ -218,7 +218,7 @@ static cgp_status allocate(cgp__stage_builder *b) {
     b->arriving = cgp__calloc(values, sizeof *b->arriving);
     b->required = cgp__calloc(nodes, sizeof *b->required);
     b->required_list = cgp__calloc(nodes, sizeof *b->required_list);
-    b->stats = cgp__calloc(nodes * CGP__MAX_SAVED, sizeof *b->stats);
+    b->stats = cgp__calloc(nodes * CGP_OP_MAX_SAVED, sizeof *b->stats);
     if (b->values && b->listed && b->last_read && b->recomputed && b->recomputation &&
         b->location && b->recomputed_location && b->gradient && b->gradient_dead &&
         b->arriving && b->required && b->required_list && b->stats)
@@ -264,7 +264,7 @@ static void rewind_stage(cgp__stage_builder *b) {
         b->location[v] = b->recomputed_location[v] = b->gradient[v] = nowhere;
         b->arriving[v] = NULL;
     }
-    memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP__MAX_SAVED * sizeof *b->stats);
+    memset(b->stats, 0, (size_t)b->stage->n_nodes * CGP_OP_MAX_SAVED * sizeof *b->stats);
 }
 
 static void programs_of(cgp__stage_plan *stage, int variant, cgp__program *out[3]) {

@@ -29,7 +29,7 @@ typedef void visit(cgp__stage_builder *b, int value, int time, bool *failed);
 static bool visit_reads(cgp__stage_builder *b, visit *each) {
     bool failed = false;
     for (int step = 0; step < 2 * b->stage->n_nodes; step++) {
-        cgp__direction direction;
+        cgp_op_direction direction;
         const int i = cgp__backward_at(b, step, &direction);
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
         const int time = cgp__time_backward(b, i, direction);
@@ -52,9 +52,9 @@ static void mark_read(cgp__stage_builder *b, int value, int time, bool *failed) 
 static void find_recomputed(cgp__stage_builder *b) {
     for (int i = 0; i < b->stage->n_nodes; i++) {
         const cgp__node *node = &b->model->nodes[b->stage->first_node + i];
-        if (!node->op->cheap || b->last_read[node->output] < 0) continue;
+        if (!node->use.op->cheap || b->last_read[node->output] < 0) continue;
         /* then its own saved values have memory, to rewrite them */
-        bool possible = cgp__node_has_direction(b->model, node, CGP__BACKWARD_INPUT);
+        bool possible = cgp__node_has_direction(b->model, node, CGP_OP_BACKWARD_INPUT);
         for (int k = 0; k < node->n_inputs; k++) {
             const int x = node->inputs[k];
             possible = possible && (producer_of(b, x) < 0 || b->last_read[x] >= 0);
@@ -143,10 +143,10 @@ cgp_status cgp__builder_recompute(cgp__stage_builder *b, cgp__program *program, 
         if (range < 0) return cgp__no_memory("plan: live ranges", sizeof *b->ranges);
         b->recomputed_location[node->output] = (cgp__location){CGP__LIVE_RANGE, range};
         cgp__builder_extend(b, b->recomputed_location[node->output], r->last);
-        for (int k = 0; k < node->n_saved; k++) /* rewritten */
-            cgp__builder_extend(b, b->stats[r->node * CGP__MAX_SAVED + k], time);
+        for (int k = 0; k < node->use.shapes.n_saved; k++) /* rewritten */
+            cgp__builder_extend(b, b->stats[r->node * CGP_OP_MAX_SAVED + k], time);
         cgp__call *call = NULL;
-        CGP_TRY(cgp__builder_call(b, program, index, CGP__FORWARD, 0, time, &call));
+        CGP_TRY(cgp__builder_call(b, program, index, CGP_OP_FORWARD, 0, time, &call));
         for (int k = 0; k < node->n_inputs; k++)
             call->x[k] = cgp__builder_operand(b, node->inputs[k]);
         call->y = b->recomputed_location[node->output];

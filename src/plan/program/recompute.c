@@ -11,7 +11,7 @@ static void find_needed(const cgp__stage_builder *b, const cgp__call *calls, boo
     const cgp__stage_plan *stage = b->stage;
     for (int i = stage->n_nodes - 1; i >= 0; i--) {
         const cgp__node *node = &b->model->nodes[stage->first_node + i];
-        for (int k = 0; k < node->n_saved; k++)
+        for (int k = 0; k < node->use.shapes.n_saved; k++)
             needed[i] = needed[i] || b->ranges[calls[i].saved[k].offset].saved;
         /* The last of the nodes that write a saved range makes the saved value; the others are its inputs. */
         if (calls[i].y.arena == CGP__LIVE_RANGE) {
@@ -31,7 +31,7 @@ static bool converts_needed(const cgp__stage_builder *b, const cgp__call *call,
                             const cgp__call *calls, const bool *needed) {
     bool reads = b->ranges[call->dx[0].offset].saved;
     for (int i = 0; i < b->stage->n_nodes; i++) {
-        for (int k = 0; needed[i] && k < CGP__MAX_INPUTS; k++)
+        for (int k = 0; needed[i] && k < CGP_OP_MAX_INPUTS; k++)
             reads = reads || cgp__same_location(calls[i].x[k], call->dx[0]);
     }
     return reads;

@@ -26,39 +26,18 @@ INLINE vec exp_of(vec x) {
     return exp_or_zero(pick(x < 0.0f, two_u, -two_u));
 }
 
-INLINE vec forward_of(vec x, float constant) {
+INLINE vec forward_of(vec x, float slope) {
     const vec e = exp_of(limited(x));
-    (void)constant;
+    (void)slope;
     return x * pick(x < 0.0f, e, splat(1.0f)) / (1.0f + e);
 }
 
-INLINE vec backward_of(vec x, vec dy, float constant) {
+INLINE vec backward_of(vec x, vec dy, float slope) {
     const vec near = limited(x), e = exp_of(near), inverse = 1.0f / (1.0f + e);
     const vec two_slope = TWO_SQRT_TWO_OVER_PI * (1.0f + 3.0f * CUBIC * near * near);
     const vec p = pick(x < 0.0f, e, splat(1.0f)) * inverse;
-    (void)constant;
+    (void)slope;
     return dy * (p + near * (e * inverse * inverse) * two_slope);
 }
 
-INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n) {
-    map_one(type, y, x, n, 0.0f, forward_of);
-}
-
-TYPED(forward, (void *y, const void *x, int64_t n), y, x, n)
-
-void CGP__CPU_NAME(gelu_tanh_forward)(cgp_dtype type, void *y, const void *x, int64_t n) {
-    CALL_TYPED(type, forward, y, x, n);
-}
-
-INLINE void backward(cgp_dtype type, void *dx, const void *x, const void *dy, int64_t n,
-                     bool add) {
-    map_two(type, dx, x, dy, n, 0.0f, add, backward_of);
-}
-
-TYPED(backward, (void *dx, const void *x, const void *dy, int64_t n, bool add), dx, x, dy, n,
-      add)
-
-void CGP__CPU_NAME(gelu_tanh_backward)(cgp_dtype type, void *dx, const void *x, const void *dy,
-                                       int64_t n, bool add) {
-    CALL_TYPED(type, backward, dx, x, dy, n, add);
-}
+ELEMENTWISE(gelu_tanh)

@@ -47,4 +47,26 @@ INLINE void map_two(cgp_dtype type, void *to, const void *a, const void *b, int6
         map_two_to(type, to, a, b, n, constant, false, f);
 }
 
+/* Define the kernels of an elementwise op from forward_of(x, slope) and backward_of(operand, dy, slope). */
+#define ELEMENTWISE(name)                                                                      \
+    INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {      \
+        map_one(type, y, x, n, slope, forward_of);                                             \
+    }                                                                                          \
+    TYPED(forward, (void *y, const void *x, int64_t n, float slope), y, x, n, slope)           \
+    static void run_forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {  \
+        CALL_TYPED(type, forward, y, x, n, slope);                                             \
+    }                                                                                          \
+    INLINE void backward(cgp_dtype type, void *dx, const void *operand, const void *dy,        \
+                         int64_t n, float slope, bool add) {                                   \
+        map_two(type, dx, operand, dy, n, slope, add, backward_of);                            \
+    }                                                                                          \
+    TYPED(backward,                                                                            \
+          (void *dx, const void *operand, const void *dy, int64_t n, float slope, bool add),   \
+          dx, operand, dy, n, slope, add)                                                      \
+    static void run_backward(cgp_dtype type, void *dx, const void *operand, const void *dy,    \
+                             int64_t n, float slope, bool add) {                               \
+        CALL_TYPED(type, backward, dx, operand, dy, n, slope, add);                            \
+    }                                                                                          \
+    const cgp__cpu_elementwise CGP__CPU_NAME(name) = {run_forward, run_backward};
+
 #endif

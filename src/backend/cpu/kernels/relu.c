@@ -15,26 +15,4 @@ INLINE vec forward_of(vec x, float slope) {
     return backward_of(x, x, slope);
 }
 
-INLINE void forward(cgp_dtype type, void *y, const void *x, int64_t n, float slope) {
-    map_one(type, y, x, n, slope, forward_of);
-}
-
-TYPED(forward, (void *y, const void *x, int64_t n, float slope), y, x, n, slope)
-
-void CGP__CPU_NAME(relu_forward)(cgp_dtype type, void *y, const void *x, int64_t n,
-                                 float slope) {
-    CALL_TYPED(type, forward, y, x, n, slope);
-}
-
-INLINE void backward(cgp_dtype type, void *dx, const void *y, const void *dy, int64_t n,
-                     float slope, bool add) {
-    map_two(type, dx, y, dy, n, slope, add, backward_of);
-}
-
-TYPED(backward, (void *dx, const void *y, const void *dy, int64_t n, float slope, bool add), dx,
-      y, dy, n, slope, add)
-
-void CGP__CPU_NAME(relu_backward)(cgp_dtype type, void *dx, const void *y, const void *dy,
-                                  int64_t n, float slope, bool add) {
-    CALL_TYPED(type, backward, dx, y, dy, n, slope, add);
-}
+ELEMENTWISE(relu)

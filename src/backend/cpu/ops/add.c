@@ -18,7 +18,7 @@ static void add_range(const void *work, int64_t begin, int64_t end, int thread) 
         n = end - e < CGP__CPU_SPLIT ? end - e : CGP__CPU_SPLIT;
         kernels->add(type, y, cgp__cpu_at(type, args->x[0], e), type,
                      cgp__cpu_at(type, args->x[1], e), n);
-        if (slope != 1.0f) kernels->relu_forward(type, y, y, n, slope);
+        if (slope != 1.0f) kernels->elementwise[CGP__OP_RELU]->forward(type, y, y, n, slope);
     }
 }
 
@@ -30,13 +30,13 @@ static cgp_status add_forward(const cgp__kernel *kernel, const cgp__kernel_args 
 /* From the last input to the first: gradients of a value with two uses are added in that order,
  * and both may be one value. */
 static cgp_status add_input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
-    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--)
+    for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--)
         cgp__cpu_pass(kernel->device, kernel->spec.type, args->dx[k], args->dy,
                       cgp__cpu_size(kernel), cgp__cpu_adds(kernel, k));
     return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_add[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {add_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {add_input, NULL},
+    [CGP_OP_FORWARD] = {add_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {add_input, NULL},
 };

@@ -35,5 +35,5 @@ static cgp_status argmax_forward(const cgp__kernel *kernel, const cgp__kernel_ar
 }
 
 const cgp__cpu_op cgp__cpu_argmax[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {argmax_forward, NULL},
+    [CGP_OP_FORWARD] = {argmax_forward, NULL},
 };

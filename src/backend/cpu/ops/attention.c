@@ -73,7 +73,7 @@ static int64_t summed_bytes(const sizes *z) {
 /* Of one thread. */
 static int64_t scratch_bytes(const cgp__kernel_spec *spec) {
     const sizes z = sizes_of(spec);
-    if (spec->direction == CGP__FORWARD) return scores_bytes(&z) + gemm_bytes(&z);
+    if (spec->direction == CGP_OP_FORWARD) return scores_bytes(&z) + gemm_bytes(&z);
     return 2 * scores_bytes(&z) + cgp__align_up(z.tile * (int64_t)sizeof(float)) +
            summed_bytes(&z) + gemm_bytes(&z);
 }
@@ -244,7 +244,7 @@ static void convert_both(const head *h, bool back) {
 }
 
 static void run_tiles(const head *h) {
-    const bool forward = h->kernel->spec.direction == CGP__FORWARD;
+    const bool forward = h->kernel->spec.direction == CGP_OP_FORWARD;
     if (h->summed && cgp__cpu_adds(h->kernel, 0)) convert_both(h, false);
     for (int64_t first = 0; first < h->z.rows; first += h->z.tile) {
         const int64_t left = h->z.rows - first, rows = left < h->z.tile ? left : h->z.tile;
@@ -271,7 +271,7 @@ static head head_of(const cgp__kernel *kernel, const cgp__kernel_args *args, int
     h.lse = args->saved[0] + (sample * g->heads + number) * g->rows;
     scratch += gemm_bytes(&h.z);
     h.s = (float *)(void *)scratch;
-    if (kernel->spec.direction == CGP__FORWARD) return h;
+    if (kernel->spec.direction == CGP_OP_FORWARD) return h;
     h.dy = cgp__cpu_at(type, args->dy, at + column);
     h.dq = cgp__cpu_at(type, args->dx[0], 3 * at + column);
     h.dk = cgp__cpu_at(type, h.dq, g->out);
@@ -303,13 +303,13 @@ static void run_heads(const void *work, int64_t begin, int64_t end, int thread) 
 
 static cgp_status run(const cgp__kernel *kernel, const cgp__kernel_args *args) {
     const cgp__cpu_call call = {kernel, args};
-    if (kernel->spec.direction != CGP__FORWARD && !args->dx[0]) return CGP_OK;
+    if (kernel->spec.direction != CGP_OP_FORWARD && !args->dx[0]) return CGP_OK;
     cgp__cpu_parallel_for(kernel->device, heads_of(&kernel->spec), block_of(&kernel->spec),
                           run_heads, &call);
     return CGP_OK;
 }
 
 const cgp__cpu_op cgp__cpu_attention[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {run, workspace},
-    [CGP__BACKWARD_INPUT] = {run, workspace},
+    [CGP_OP_FORWARD] = {run, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {run, workspace},
 };

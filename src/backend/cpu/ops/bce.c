@@ -53,7 +53,7 @@ static cgp_status bce_input(const cgp__kernel *kernel, const cgp__kernel_args *a
     return CGP_OK;
 }
 
-const cgp__cpu_op cgp__cpu_bce[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {bce_forward, bce_workspace},
-    [CGP__BACKWARD_INPUT] = {bce_input, NULL},
+const cgp__cpu_op cgp__cpu_bce_with_logits[CGP__DIRECTIONS] = {
+    [CGP_OP_FORWARD] = {bce_forward, bce_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {bce_input, NULL},
 };

@@ -235,7 +235,8 @@ static int64_t apply_rows(const layout *l) {
 static void end_in_relu(const norm *w, const cgp__cpu_columns *a) {
     const float slope = w->kernel->spec.attributes.slope;
     if (w->backward || slope == 1.0f) return;
-    w->kernel->device->kernels->relu_forward(a->type, a->to, a->to, a->rows * a->width, slope);
+    w->kernel->device->kernels->elementwise[CGP__OP_RELU]->forward(a->type, a->to, a->to,
+                                                                   a->rows * a->width, slope);
 }
 
 static void apply_range(const void *work, int64_t begin, int64_t end, int thread) {
@@ -368,11 +369,11 @@ static cgp_status backward(const cgp__kernel *kernel, const cgp__kernel_args *ar
 }
 
 const cgp__cpu_op cgp__cpu_batch_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {batch_forward, workspace},
-    [CGP__BACKWARD_INPUT] = {backward, workspace},
+    [CGP_OP_FORWARD] = {batch_forward, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
 };
 
 const cgp__cpu_op cgp__cpu_instance_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {forward, workspace},
-    [CGP__BACKWARD_INPUT] = {backward, workspace},
+    [CGP_OP_FORWARD] = {forward, workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward, workspace},
 };

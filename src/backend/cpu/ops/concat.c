@@ -7,10 +7,10 @@ static void concat_range(const void *work, int64_t begin, int64_t end, int threa
     const cgp__kernel_args *args = call->args;
     const cgp__op_attributes *g = &call->kernel->spec.attributes;
     const cgp_dtype type = call->kernel->spec.type;
-    const bool back = call->kernel->spec.direction == CGP__BACKWARD_INPUT;
+    const bool back = call->kernel->spec.direction == CGP_OP_BACKWARD_INPUT;
     int64_t column = g->out;
     (void)thread;
-    for (int k = CGP__MAX_INPUTS - 1; k >= 0; k--) {
+    for (int k = CGP_OP_MAX_INPUTS - 1; k >= 0; k--) {
         const int64_t width = g->parts[k];
         column -= width;
         const void *input = back ? args->dx[k] : args->x[k];
@@ -33,6 +33,6 @@ static cgp_status concat_run(const cgp__kernel *kernel, const cgp__kernel_args *
 }
 
 const cgp__cpu_op cgp__cpu_concat[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {concat_run, NULL},
-    [CGP__BACKWARD_INPUT] = {concat_run, NULL},
+    [CGP_OP_FORWARD] = {concat_run, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {concat_run, NULL},
 };

@@ -57,6 +57,6 @@ static cgp_status loss_input(const cgp__kernel *kernel, const cgp__kernel_args *
 }
 
 const cgp__cpu_op cgp__cpu_cross_entropy[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {loss_forward, loss_workspace},
-    [CGP__BACKWARD_INPUT] = {loss_input, NULL},
+    [CGP_OP_FORWARD] = {loss_forward, loss_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {loss_input, NULL},
 };

@@ -53,8 +53,8 @@ static cgp_status dropout_input(const cgp__kernel *kernel, const cgp__kernel_arg
 }
 
 const cgp__cpu_op cgp__cpu_dropout[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {dropout_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {dropout_input, NULL},
+    [CGP_OP_FORWARD] = {dropout_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {dropout_input, NULL},
 };
 
 /* --- DROPOUT2D: one factor for each channel of a sample, made before the rows are run --- */
@@ -116,6 +116,6 @@ static cgp_status dropout2d_input(const cgp__kernel *kernel, const cgp__kernel_a
 }
 
 const cgp__cpu_op cgp__cpu_dropout2d[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {dropout2d_forward, dropout2d_workspace},
-    [CGP__BACKWARD_INPUT] = {dropout2d_input, dropout2d_workspace},
+    [CGP_OP_FORWARD] = {dropout2d_forward, dropout2d_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {dropout2d_input, dropout2d_workspace},
 };

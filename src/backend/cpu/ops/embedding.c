@@ -49,6 +49,6 @@ static cgp_status embedding_weight(const cgp__kernel *kernel, const cgp__kernel_
 }
 
 const cgp__cpu_op cgp__cpu_embedding[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {embedding_forward, NULL},
-    [CGP__BACKWARD_WEIGHT] = {embedding_weight, NULL},
+    [CGP_OP_FORWARD] = {embedding_forward, NULL},
+    [CGP_OP_BACKWARD_WEIGHT] = {embedding_weight, NULL},
 };

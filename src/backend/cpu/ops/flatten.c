@@ -9,6 +9,6 @@ static cgp_status flatten_forward(const cgp__kernel *kernel, const cgp__kernel_a
 }
 
 const cgp__cpu_op cgp__cpu_flatten[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {flatten_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {cgp__cpu_pass_dy, NULL},
+    [CGP_OP_FORWARD] = {flatten_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {cgp__cpu_pass_dy, NULL},
 };

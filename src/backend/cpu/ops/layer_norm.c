@@ -122,7 +122,7 @@ static cgp_status norm_weight(const cgp__kernel *kernel, const cgp__kernel_args 
 }
 
 const cgp__cpu_op cgp__cpu_layer_norm[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {norm_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {norm_input, norm_workspace},
-    [CGP__BACKWARD_WEIGHT] = {norm_weight, NULL},
+    [CGP_OP_FORWARD] = {norm_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {norm_input, norm_workspace},
+    [CGP_OP_BACKWARD_WEIGHT] = {norm_weight, NULL},
 };

@@ -95,7 +95,7 @@ static int64_t weight_workspace(const cgp__kernel_spec *spec, int threads) {
 }
 
 const cgp__cpu_op cgp__cpu_linear[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {forward, forward_workspace},
-    [CGP__BACKWARD_INPUT] = {backward_input, input_workspace},
-    [CGP__BACKWARD_WEIGHT] = {backward_weight, weight_workspace},
+    [CGP_OP_FORWARD] = {forward, forward_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {backward_input, input_workspace},
+    [CGP_OP_BACKWARD_WEIGHT] = {backward_weight, weight_workspace},
 };

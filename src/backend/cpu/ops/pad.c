@@ -84,6 +84,6 @@ static cgp_status pad_input(const cgp__kernel *kernel, const cgp__kernel_args *a
 }
 
 const cgp__cpu_op cgp__cpu_pad[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {pad_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {pad_input, NULL},
+    [CGP_OP_FORWARD] = {pad_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {pad_input, NULL},
 };

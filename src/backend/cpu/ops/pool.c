@@ -82,8 +82,8 @@ static cgp_status average_input(const cgp__kernel *kernel, const cgp__kernel_arg
 }
 
 const cgp__cpu_op cgp__cpu_average_pool[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {average_forward, cgp__cpu_pooling_workspace},
-    [CGP__BACKWARD_INPUT] = {average_input, cgp__cpu_pooling_workspace},
+    [CGP_OP_FORWARD] = {average_forward, cgp__cpu_pooling_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {average_input, cgp__cpu_pooling_workspace},
 };
 
 /* --- MAX_POOL backward: the argmax of each window, then the rows of dx ---
@@ -167,6 +167,6 @@ static cgp_status max_forward(const cgp__kernel *kernel, const cgp__kernel_args 
 }
 
 const cgp__cpu_op cgp__cpu_max_pool[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {max_forward, cgp__cpu_pooling_workspace},
-    [CGP__BACKWARD_INPUT] = {max_input, max_workspace},
+    [CGP_OP_FORWARD] = {max_forward, cgp__cpu_pooling_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {max_input, max_workspace},
 };

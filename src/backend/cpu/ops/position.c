@@ -29,7 +29,7 @@ static cgp_status position_weight(const cgp__kernel *kernel, const cgp__kernel_a
 }
 
 const cgp__cpu_op cgp__cpu_position[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {position_forward, NULL},
-    [CGP__BACKWARD_INPUT] = {cgp__cpu_pass_dy, NULL},
-    [CGP__BACKWARD_WEIGHT] = {position_weight, NULL},
+    [CGP_OP_FORWARD] = {position_forward, NULL},
+    [CGP_OP_BACKWARD_INPUT] = {cgp__cpu_pass_dy, NULL},
+    [CGP_OP_BACKWARD_WEIGHT] = {position_weight, NULL},
 };

@@ -33,6 +33,6 @@ static cgp_status upsample_input(const cgp__kernel *kernel, const cgp__kernel_ar
 }
 
 const cgp__cpu_op cgp__cpu_upsample[CGP__DIRECTIONS] = {
-    [CGP__FORWARD] = {upsample_forward, cgp__cpu_pooling_workspace},
-    [CGP__BACKWARD_INPUT] = {upsample_input, cgp__cpu_pooling_workspace},
+    [CGP_OP_FORWARD] = {upsample_forward, cgp__cpu_pooling_workspace},
+    [CGP_OP_BACKWARD_INPUT] = {upsample_input, cgp__cpu_pooling_workspace},
 };

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* run.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
+/* custom.c -- one call of a custom op. Its functions get f32 and overwrite; operands in bf16, and gradients that are added to, go
  * through the workspace:
  *
  *     the op's workspace | x[0] .. | y | dy | dx[0] .. | dparameters[0] ..       those that this kernel needs
  *
  * Operands in bf16 are widened into it, and results rounded out of it: the result is that in f32, rounded. A gradient that is
  * added to is computed there first. */
-#include "op/custom/custom.h"
+#include "backend/custom.h"
 #include "base/bf16.h"
 
 static _Thread_local bool recomputing;
@@ -17,7 +17,7 @@ bool cgp_is_recomputing(void) {
 
 /* Offsets in the workspace; -1: the operand is used in place. */
 typedef struct staging {
-    int64_t x[CGP__MAX_INPUTS], dx[CGP__MAX_INPUTS], y, dy, dparam[CGP__MAX_PARAMS];
+    int64_t x[CGP_OP_MAX_INPUTS], dx[CGP_OP_MAX_INPUTS], y, dy, dparam[CGP_OP_MAX_PARAMETERS];
     int64_t bytes;
 } staging;
 
@@ -28,40 +28,35 @@ static int64_t reserve(staging *s, bool wanted, const cgp_shape *shape, int64_t 
     return offset;
 }
 
-static const cgp_op_node *node_of(const cgp__kernel_spec *spec) {
-    return &((const cgp__custom_use *)spec->attributes.custom)->node;
-}
-
 static staging stage(const cgp__kernel_spec *spec, int threads) {
-    const cgp_op_node *node = node_of(spec);
+    const cgp_op_node *node = spec->attributes.custom;
     const cgp_op *op = node->op;
-    const cgp__direction direction = spec->direction;
-    const cgp__custom_needs needs = cgp__custom_needs_of(op, direction);
-    const bool bf16 = spec->type == CGP_BF16, forward = direction == CGP__FORWARD;
+    const cgp_op_direction direction = spec->direction;
+    const cgp__op_needs needs = cgp__op_needs_of(op, direction);
+    const bool bf16 = spec->type == CGP_BF16, forward = direction == CGP_OP_FORWARD;
     const cgp_op_type *y = &node->shapes.output;
     const bool has_y = !op->is_loss && y->dtype == CGP_F32;
     staging s = {.bytes = 0};
     if (op->workspace)
-        s.bytes = cgp__align_up(
-            cgp__max(0, op->workspace(node, (cgp_op_direction)direction, spec->n, threads)));
-    for (int k = 0; k < CGP__MAX_INPUTS; k++) {
+        s.bytes = cgp__align_up(cgp__max(0, op->workspace(node, direction, spec->n, threads)));
+    for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         const bool f32 = k < op->n_inputs && node->inputs[k].dtype == CGP_F32;
         const cgp_shape *shape = &node->inputs[k].shape;
         s.x[k] = reserve(&s, bf16 && f32 && (forward || (needs.x & (1u << k))), shape, spec->n);
         s.dx[k] = reserve(
-            &s, f32 && direction == CGP__BACKWARD_INPUT && (bf16 || (spec->add & (1u << k))),
+            &s, f32 && direction == CGP_OP_BACKWARD_INPUT && (bf16 || (spec->add & (1u << k))),
             shape, spec->n);
     }
     s.y = reserve(&s, bf16 && has_y && (forward || needs.y), &y->shape, spec->n);
     s.dy = reserve(&s, bf16 && has_y && !forward, &y->shape, spec->n);
-    for (int k = 0; k < CGP__MAX_PARAMS; k++)
+    for (int k = 0; k < CGP_OP_MAX_PARAMETERS; k++)
         s.dparam[k] = reserve(
-            &s, k < node->shapes.n_parameters && cgp__custom_makes_parameters(op, direction),
+            &s, k < node->shapes.n_parameters && cgp__op_makes_parameters(op, direction),
             &node->shapes.parameters[k].shape, 1);
     return s;
 }
 
-static int64_t workspace(const cgp__kernel_spec *spec, int threads) {
+int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads) {
     return stage(spec, threads).bytes;
 }
 
@@ -104,15 +99,15 @@ static void bind_forward(const call *c, cgp_op_run *run) {
 
 static void bind_backward(const call *c, cgp_op_run *run) {
     const cgp__kernel_args *args = c->args;
-    const cgp__direction direction = c->spec->direction;
+    const cgp_op_direction direction = c->spec->direction;
     const cgp_op *op = c->node->op;
     const cgp_op_shapes *shapes = &c->node->shapes;
-    const cgp__custom_needs needs = cgp__custom_needs_of(op, direction);
+    const cgp__op_needs needs = cgp__op_needs_of(op, direction);
     const cgp_shape *y = &shapes->output.shape;
     for (int k = 0; k < op->n_inputs; k++) {
         if (needs.x & (1u << k))
             run->x[k] = widened(c, args->x[k], c->s.x[k], &c->node->inputs[k].shape);
-        if (direction == CGP__BACKWARD_INPUT && args->dx[k])
+        if (direction == CGP_OP_BACKWARD_INPUT && args->dx[k])
             run->dx[k] = c->s.dx[k] < 0 ? args->dx[k] : staged(c, c->s.dx[k]);
     }
     if (needs.y) run->y = (void *)widened(c, args->y, c->s.y, y);
@@ -120,8 +115,7 @@ static void bind_backward(const call *c, cgp_op_run *run) {
     for (int k = 0; k < shapes->n_saved; k++) {
         if (needs.saved & (1u << k)) run->saved[k] = args->saved[k];
     }
-    for (int k = 0; k < shapes->n_parameters && cgp__custom_makes_parameters(op, direction);
-         k++)
+    for (int k = 0; k < shapes->n_parameters && cgp__op_makes_parameters(op, direction); k++)
         run->dparameters[k] = args->first ? args->dparam[k] : staged(c, c->s.dparam[k]);
     run->training = args->training;
     run->loss_scale = args->loss_scale;
@@ -137,12 +131,13 @@ static void commit_results(const call *c) {
     const cgp__kernel_args *args = c->args;
     const cgp__kernel_spec *spec = c->spec;
     const cgp_op_shapes *shapes = &c->node->shapes;
-    if (spec->direction == CGP__FORWARD && c->s.y >= 0)
+    if (spec->direction == CGP_OP_FORWARD && c->s.y >= 0)
         c->host->convert(c->host->device, spec->type, args->y, CGP_F32, staged(c, c->s.y),
                          spec->n * cgp_shape_count(&shapes->output.shape));
     for (int k = c->node->op->n_inputs - 1; k >= 0; k--) { /* two may be one value */
         const int64_t count = spec->n * cgp_shape_count(&c->node->inputs[k].shape);
-        if (spec->direction != CGP__BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0) continue;
+        if (spec->direction != CGP_OP_BACKWARD_INPUT || !args->dx[k] || c->s.dx[k] < 0)
+            continue;
         if (!(spec->add & (1u << k)))
             c->host->convert(c->host->device, spec->type, args->dx[k], CGP_F32,
                              staged(c, c->s.dx[k]), count);
@@ -158,21 +153,21 @@ static void commit_results(const call *c) {
     }
 }
 
-static cgp_status run_custom(const cgp__custom_host *host, const cgp__kernel_spec *spec,
-                             const cgp__kernel_args *args) {
-    const call c = {host, spec, args, node_of(spec), stage(spec, host->threads)};
+cgp_status cgp__custom_run(const cgp__custom_host *host, const cgp__kernel_spec *spec,
+                           const cgp__kernel_args *args) {
+    const call c = {host, spec, args, spec->attributes.custom, stage(spec, host->threads)};
     const struct cgp__op_context context = {host, args->key, args->sample};
     cgp_op_run run = {
         .node = c.node, .n = spec->n, .workspace = args->workspace, .context = &context};
     for (int k = 0; k < c.node->shapes.n_parameters; k++)
         run.parameters[k] = args->param[k];
-    if (spec->direction == CGP__FORWARD)
+    if (spec->direction == CGP_OP_FORWARD)
         bind_forward(&c, &run);
     else
         bind_backward(&c, &run);
-    recomputing = args->recomputing && spec->direction == CGP__FORWARD;
+    recomputing = args->recomputing && spec->direction == CGP_OP_FORWARD;
     (void)cgp_fail(CGP_OK, "%s", ""); /* clears the message */
-    const cgp_status status = cgp__custom_function(c.node->op, spec->direction)(&run);
+    const cgp_status status = cgp__op_function(c.node->op, spec->direction)(&run);
     recomputing = false;
     if (status == CGP_OK)
         commit_results(&c);
@@ -181,15 +176,13 @@ static cgp_status run_custom(const cgp__custom_host *host, const cgp__kernel_spe
     return status;
 }
 
-static void commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
-    cgp_op_run run = {.node = node_of(spec), .n = spec->n, .accumulator = args->accumulator};
+void cgp__custom_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args) {
+    cgp_op_run run = {
+        .node = spec->attributes.custom, .n = spec->n, .accumulator = args->accumulator};
     for (int k = 0; k < run.node->shapes.n_state; k++)
         run.state[k] = args->state[k];
     run.node->op->end_of_step(&run);
 }
-
-const cgp__custom cgp__custom_functions = {
-    .workspace = workspace, .run = run_custom, .commit = commit};
 
 /* --- functions for ops to call --- */
 

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* elementwise.c -- the elementwise ops of one input: y = f(x), dx = dy f'. They differ in the kernel only; backward reads x or y,
+ * the one that it is given. */
+#include "backend/cpu/ops/elementwise.h"
+
+static void forward_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__kernel_spec *spec = &call->kernel->spec;
+    (void)thread;
+    call->kernel->device->kernels->elementwise[spec->op]->forward(
+        spec->type, cgp__cpu_at(spec->type, call->args->y, begin),
+        cgp__cpu_at(spec->type, call->args->x[0], begin), end - begin, spec->attributes.slope);
+}
+
+static void input_range(const void *work, int64_t begin, int64_t end, int thread) {
+    const cgp__cpu_call *call = work;
+    const cgp__kernel_args *args = call->args;
+    const cgp__kernel_spec *spec = &call->kernel->spec;
+    const void *operand = args->x[0] ? args->x[0] : args->y;
+    (void)thread;
+    call->kernel->device->kernels->elementwise[spec->op]->backward(
+        spec->type, cgp__cpu_at(spec->type, args->dx[0], begin),
+        cgp__cpu_at(spec->type, operand, begin), cgp__cpu_at(spec->type, args->dy, begin),
+        end - begin, spec->attributes.slope, cgp__cpu_adds(call->kernel, 0));
+}
+
+static cgp_status forward(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    cgp__cpu_parallel_for_elements(kernel, args, forward_range);
+    return CGP_OK;
+}
+
+static cgp_status input(const cgp__kernel *kernel, const cgp__kernel_args *args) {
+    if (args->dx[0]) cgp__cpu_parallel_for_elements(kernel, args, input_range);
+    return CGP_OK;
+}
+
+#define OP(kind, name)                                                                         \
+    const cgp__cpu_op cgp__cpu_##name[CGP__DIRECTIONS] = {                                     \
+        [CGP_OP_FORWARD] = {forward, NULL}, [CGP_OP_BACKWARD_INPUT] = {input, NULL}};
+CGP__ELEMENTWISE_OPS(OP)

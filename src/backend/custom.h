@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* custom.h -- kernels of custom ops on a backend whose memory is the host's: calls of the functions in the op's table. */
+#ifndef CGP_SRC_BACKEND_CUSTOM_H
+#define CGP_SRC_BACKEND_CUSTOM_H
+
+#include "backend/backend.h"
+
+/* A device in host memory. */
+typedef struct cgp__custom_host {
+    cgp__device *device;
+    int threads;
+    void (*parallel_for)(cgp__device *device, int64_t items, int64_t block, cgp__range *range,
+                         const void *work);
+    /* As in cgp__backend. */
+    void (*convert)(cgp__device *device, cgp_dtype to_type, void *to, cgp_dtype from_type,
+                    const void *from, int64_t n);
+    void (*add)(cgp__device *device, float *to, const float *from, int64_t n);
+} cgp__custom_host;
+
+int64_t cgp__custom_workspace(const cgp__kernel_spec *spec, int threads);
+cgp_status cgp__custom_run(const cgp__custom_host *host, const cgp__kernel_spec *spec,
+                           const cgp__kernel_args *args);
+/* The end of a step. */
+void cgp__custom_commit(const cgp__kernel_spec *spec, const cgp__kernel_args *args);
+
+/* The library's side of a call, for cgp_op_random() and cgp_op_parallel_for(). */
+struct cgp__op_context {
+    const cgp__custom_host *host;
+    cgp__rng_key key;
+    /* Index of the first one in the mini-batch. */
+    int64_t sample;
+};
+
+/* The function of a direction. */
+static inline cgp_status (*cgp__op_function(const cgp_op *op,
+                                            cgp_op_direction direction))(const cgp_op_run *) {
+    if (direction == CGP_OP_FORWARD) return op->forward;
+    return direction == CGP_OP_BACKWARD_INPUT ? op->backward_input : op->backward_weight;
+}
+
+/* The direction writes dparameters. */
+static inline bool cgp__op_makes_parameters(const cgp_op *op, cgp_op_direction direction) {
+    return direction == CGP_OP_BACKWARD_WEIGHT ||
+           (direction == CGP_OP_BACKWARD_INPUT && op->weight_in_input);
+}
+
+#endif
