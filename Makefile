@@ -60,6 +60,7 @@ reference-numbers: ## make PyTorch's numbers for the tests again (needs Debian's
 	  { echo "reference-numbers: needs PyTorch for /usr/bin/python3 (apt-get install python3-torch)" >&2; exit 1; }
 	@/usr/bin/python3 tools/reference_numbers.py
 	@/usr/bin/python3 tools/reference_models.py
+	@/usr/bin/python3 tools/reference_ops.py
 
 reference-tokens: ## make Hugging Face's tokens for the tests again (needs python3 with tokenizers, from pip)
 	@python3 -c 'import tokenizers' 2>/dev/null || \

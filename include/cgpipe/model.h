@@ -86,6 +86,10 @@ CGP_API cgp_value cgp_gelu(cgp_model *model, cgp_value x);
  * with (Hugging Face's `gelu_new`). At most 0.0005 from cgp_gelu(). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415. */
 CGP_API cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x);
 
+/** SiLU (swish), x / (1 + exp(-x)). Source: Hendrycks and Gimpel 2016, arXiv:1606.08415; Elfwing et al. 2017,
+ * arXiv:1702.03118. */
+CGP_API cgp_value cgp_silu(cgp_model *model, cgp_value x);
+
 /** Multi-head causal self-attention, softmax(q k^T / sqrt(C / heads)) v: qkv [T, 3C] (q, k, v side by side, each heads x
  * C/heads) -> [T, C]. The T x T probabilities are never stored. Dropout with probability p on them.
  * Source: Vaswani et al. 2017, arXiv:1706.03762; recomputed by tiles as Dao et al. 2022, arXiv:2205.14135. */

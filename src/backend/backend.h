@@ -65,6 +65,7 @@
 #define CGP__ELEMENTWISE_OPS(X)                                                                \
     X(GELU, gelu)                                                                              \
     X(GELU_TANH, gelu_tanh)                                                                    \
+    X(SILU, silu)                                                                              \
     X(RELU, relu)
 
 #define CGP__OPS(X)                                                                            \

@@ -57,6 +57,12 @@ cgp_value cgp_gelu_tanh(cgp_model *model, cgp_value x) {
     return cgp__builder_add(model, CGP__OP_GELU_TANH, &x, NULL, &attributes);
 }
 
+cgp_value cgp_silu(cgp_model *model, cgp_value x) {
+    CGP__NEED_OR(model, cgp__no_value);
+    const cgp__attributes attributes = {0};
+    return cgp__builder_add(model, CGP__OP_SILU, &x, NULL, &attributes);
+}
+
 cgp_value cgp_causal_attention(cgp_model *model, cgp_value qkv, int64_t heads, double p) {
     CGP__NEED_OR(model, cgp__no_value);
     const cgp__attributes attributes = {.heads = heads, .p = p};

@@ -82,6 +82,7 @@ static inline bound bound_of(const operands *o, int slot, double rstd) {
         return norm_bound(slot, rstd, terms);
     case CGP__OP_GELU:
     case CGP__OP_GELU_TANH:
+    case CGP__OP_SILU:
         return (bound){16 * U, 8 * U};
     case CGP__OP_ATTENTION:
         return attention_bound(g, slot);

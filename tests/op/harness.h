@@ -333,10 +333,11 @@ static inline void halves_destroy(operands *halves, operands *o) {
     }
 }
 
-/* Values far enough from 0 for GELU's tails and peaks of a softmax, rounded to the type. */
+/* Values far enough from 0 for the tails of GELU and SILU and peaks of a softmax, rounded to the type. */
 static inline void operands_create_bent(operands *o, const op_case *c, uint64_t *seed) {
     operands_create(o, c, seed);
-    if (c->op == CGP__OP_GELU || c->op == CGP__OP_GELU_TANH) scale_slot(o, SLOT_X, 6.0f);
+    if (c->op == CGP__OP_GELU || c->op == CGP__OP_GELU_TANH || c->op == CGP__OP_SILU)
+        scale_slot(o, SLOT_X, 6.0f);
     if (c->op == CGP__OP_ATTENTION) scale_slot(o, SLOT_X, 2.0f);
     if (is_loss(c->op)) scale_slot(o, SLOT_X, 4.0f);
     if (c->type == CGP_BF16) operands_round(o);

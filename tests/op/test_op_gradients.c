@@ -37,6 +37,11 @@ static void gelu_with_tanh_is_differentiated(void **state) {
     check_plain(CGP__OP_GELU_TANH);
 }
 
+static void silu_is_differentiated(void **state) {
+    (void)state;
+    check_plain(CGP__OP_SILU);
+}
+
 static void embedding_is_differentiated(void **state) {
     (void)state;
     FOR_EACH(width, widths) {
@@ -230,6 +235,7 @@ int main(void) {
         cmocka_unit_test(position_is_differentiated),
         cmocka_unit_test(gelu_is_differentiated),
         cmocka_unit_test(gelu_with_tanh_is_differentiated),
+        cmocka_unit_test(silu_is_differentiated),
         cmocka_unit_test(embedding_is_differentiated),
         cmocka_unit_test(linear_is_differentiated_in_both_layouts),
         cmocka_unit_test(layer_norm_is_differentiated),

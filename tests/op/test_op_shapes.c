@@ -123,10 +123,10 @@ static void layer_norm_saves_mean_and_rstd(void **state) {
            "expects eps > 0 and finite as f32, got 1e+60");
 }
 
-static void gelu_keeps_the_shape(void **state) {
+static void gelu_and_silu_keep_the_shape(void **state) {
     (void)state;
-    static const cgp__op_kind forms[] = {CGP__OP_GELU, CGP__OP_GELU_TANH};
-    for (int i = 0; i < 2; i++) {
+    static const cgp__op_kind forms[] = {CGP__OP_GELU, CGP__OP_GELU_TANH, CGP__OP_SILU};
+    for (int i = 0; i < 3; i++) {
         const inferred out = infer(forms[i], none, F32(2, 3, 4), F32(1));
         assert_type(&out.shapes.output, "[2, 3, 4]");
         assert_attributes(&out, (cgp__op_attributes){.rows = 6, .in = 4, .out = 4});
@@ -291,7 +291,7 @@ int main(void) {
         cmocka_unit_test(linear_replaces_the_width),
         cmocka_unit_test(linear_refuses),
         cmocka_unit_test(layer_norm_saves_mean_and_rstd),
-        cmocka_unit_test(gelu_keeps_the_shape),
+        cmocka_unit_test(gelu_and_silu_keep_the_shape),
         cmocka_unit_test(attention_takes_three_widths),
         cmocka_unit_test(dropout_takes_a_probability_below_1),
         cmocka_unit_test(cross_entropy_saves_the_log_sums),

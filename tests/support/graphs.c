@@ -111,7 +111,7 @@ static cgp_value random_op(graph *g, cgp_value x, const char *name) {
     case 2:
         return random_norm(g, x, name);
     case 3:
-        return cgp_gelu(g->model, x);
+        return test_random(g->state) & 1 ? cgp_gelu(g->model, x) : cgp_silu(g->model, x);
     case 4: {
         char qkv[NAME + 8];
         snprintf(qkv, sizeof qkv, "%s.qkv", name);
