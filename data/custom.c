@@ -3,14 +3,11 @@
  *
  *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
-#include "data/shuffle.h"
 #include "data/prefetch.h"
-#include "data/source.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
@@ -20,17 +17,9 @@ typedef struct custom_data {
     cgp_data base;
     cgp_data_source source; /* without its strings, which are the caller's */
     char *name, *identity;
-    cgp__shuffle shuffle; /* unless training is endless */
-    cgp__prefetch *prefetch;
 } custom_data;
 
 /* --- samples --- */
-
-static int64_t index_at(void *context, cgp_split split, int64_t position) {
-    custom_data *custom = context;
-    if (split == CGP_SPLIT_VALIDATION || !custom->base.wraps) return position;
-    return cgp__shuffle_at(&custom->shuffle, position);
-}
 
 static bool is_failure(cgp_status status) {
     return (int)status >= CGP_EINVAL && (int)status <= CGP_EDEVICE;
@@ -38,9 +27,9 @@ static bool is_failure(cgp_status status) {
 
 /* The caller's function may fail without a message, and an older one must not be taken for its: clear it before the call,
  * and restore it on success. */
-static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t index,
-                          void *input, void *target) {
-    const custom_data *custom = context;
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    const custom_data *custom = (const custom_data *)data;
     const char *part = split == CGP_SPLIT_TRAIN ? "training" : "validation";
     char before[1024];
     snprintf(before, sizeof before, "%s", cgp_message());
@@ -61,15 +50,6 @@ static cgp_status prepare(void *context, cgp_split split, int64_t position, int6
                     message);
 }
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
-                       void *target) {
-    return cgp__prefetch_take(((custom_data *)data)->prefetch, split, position, input, target);
-}
-
-static cgp_status begin(cgp_data *data, cgp_split split, int64_t first, int64_t count) {
-    return cgp__prefetch_begin(((custom_data *)data)->prefetch, split, first, count);
-}
-
 /* --- identity --- */
 
 static cgp_status add_text(cgp__sha256 *hash, const char *key, const char *text) {
@@ -85,25 +65,18 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
         CGP_TRY(cgp__data_identify(hash, "field %s %s\n", cgp_dtype_name(field->dtype),
                                    cgp_shape_text(&field->shape, shape, sizeof shape)));
     }
-    CGP_TRY(cgp__data_identify(hash, "seed %" PRIu64 "\n", custom->source.seed));
+    CGP_TRY(cgp__data_identify(hash, "seed %" PRIu64 "\n", data->seed));
     CGP_TRY(add_text(hash, "name", custom->name));
     return add_text(hash, "identity", custom->identity);
 }
 
 /* --- life --- */
 
-static void release(custom_data *custom) {
-    cgp__prefetch_destroy(custom->prefetch);
-    cgp__shuffle_release(&custom->shuffle);
+static void close_custom(cgp_data *data) {
+    custom_data *custom = (custom_data *)data;
+    if (custom->source.destroy) custom->source.destroy(custom->source.context);
     free(custom->identity);
     free(custom->name);
-}
-
-static void destroy(cgp_data *data) {
-    custom_data *custom = (custom_data *)data;
-    release(custom); /* from here on no thread calls fill() */
-    if (custom->source.destroy) custom->source.destroy(custom->source.context);
-    free(custom);
 }
 
 static cgp_status check_field(const char *name, const char *role, const cgp_data_field *field) {
@@ -139,11 +112,7 @@ static cgp_status check_samples(const cgp_data_source *source) {
 }
 
 static cgp_status check(const cgp_data_source *source) {
-    if (source->struct_size != sizeof *source)
-        return cgp_fail(CGP_EINVAL,
-                        "data source: expected struct_size %zu, got %zu (start from "
-                        "cgp_data_source_default())",
-                        sizeof *source, source->struct_size);
+    CGP_TRY(cgp__data_check_size(source, sizeof *source, "data source"));
     const size_t length = source->name ? strlen(source->name) : 0;
     if (length < 1 || length > LONGEST_NAME)
         return cgp_fail(CGP_EINVAL, "data source: expected a name of 1 to %d bytes, got %zu",
@@ -162,50 +131,37 @@ static cgp_status check(const cgp_data_source *source) {
     return check_samples(source);
 }
 
-static size_t field_bytes(const cgp_data_field *field) {
-    return (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
-}
-
-static cgp_status open_custom(custom_data *custom, const cgp_data_source *source) {
+/* Until the set is open, the context is the caller's. */
+static cgp_status open_custom(cgp_data *data, const void *options) {
+    custom_data *custom = (custom_data *)data;
+    const cgp_data_source *source = options;
+    CGP_TRY(check(source));
     custom->name = cgp__strdup(source->name);
     custom->identity = cgp__strdup(source->identity ? source->identity : "");
     if (!custom->name || !custom->identity) return cgp__no_memory(source->name, sizeof *custom);
     custom->source = *source;
     custom->source.name = custom->source.identity = NULL;
-    custom->base.fields[0] = source->input;
-    custom->base.fields[1] = source->target;
-    custom->base.samples[CGP_SPLIT_TRAIN] = source->training;
-    custom->base.samples[CGP_SPLIT_VALIDATION] = source->validation;
-    custom->base.wraps = source->training < INT64_MAX;
-    if (custom->base.wraps)
-        CGP_TRY(cgp__shuffle_create(&custom->shuffle, custom->name, (uint32_t)source->training,
-                                    source->seed));
-    const cgp__prefetch_source prefetched = {.name = custom->name,
-                                             .context = custom,
-                                             .index = index_at,
-                                             .prepare = prepare,
-                                             .input_bytes = field_bytes(&source->input),
-                                             .target_bytes = field_bytes(&source->target),
-                                             .ends = {INT64_MAX, source->validation}};
-    if (source->threads > 0) custom->base.process = getpid();
-    return cgp__prefetch_create(&custom->prefetch, &prefetched, source->threads);
+    custom->source.destroy = NULL;
+    data->fields[0] = source->input;
+    data->fields[1] = source->target;
+    data->samples[CGP_SPLIT_TRAIN] = source->training;
+    data->samples[CGP_SPLIT_VALIDATION] = source->validation;
+    data->seed = source->seed;
+    if (source->training < INT64_MAX)
+        CGP_TRY(cgp__data_shuffle(data, custom->name, (uint32_t)source->training));
+    CGP_TRY(cgp__prefetch_create(data, custom->name, source->threads));
+    custom->source.destroy = source->destroy;
+    return CGP_OK;
 }
 
 cgp_status cgp_data_create(cgp_data **out, const cgp_data_source *source) {
     CGP__NEED(out);
     CGP__NEED(source);
-    static const cgp__data_kind kind = {
-        .name = "own", .fill = fill, .identify = identify, .destroy = destroy, .begin = begin};
-    CGP_TRY(check(source));
-    custom_data *custom = cgp__calloc(1, sizeof *custom);
-    if (!custom) return cgp__no_memory(source->name, sizeof *custom);
-    custom->base.kind = &kind;
-    const cgp_status status = open_custom(custom, source);
-    if (status == CGP_OK) {
-        *out = &custom->base;
-        return CGP_OK;
-    }
-    release(custom); /* the context is still the caller's */
-    free(custom);
-    return status;
+    static const cgp__data_kind kind = {.name = "own",
+                                        .size = sizeof(custom_data),
+                                        .open = open_custom,
+                                        .fill = fill,
+                                        .identify = identify,
+                                        .close = close_custom};
+    return cgp__data_open(out, &kind, "data source", source);
 }

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data.c -- the common part of all data sets: the checks, the loop over samples, the identity. */
-#include "base/base.h"
-#include "data/source.h"
+#include "data/prefetch.h"
 
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
-#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 /* In a child of fork() the threads do not exist, and a lock may be held for ever. */
@@ -23,9 +23,55 @@ static cgp_status check_process(const cgp_data *data, const char *function) {
         function, (long)data->process, (long)getpid());
 }
 
-void cgp_data_destroy(cgp_data *data) {
-    if (data && !left_behind(data)) data->kind->destroy(data);
+cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
+                          const void *options) {
+    cgp_data *data = cgp__calloc(1, kind->size);
+    if (!data) return cgp__no_memory(name, kind->size);
+    data->kind = kind;
+    const cgp_status status = kind->open(data, options);
+    if (status == CGP_OK)
+        *out = data;
+    else
+        cgp_data_destroy(data);
+    return status;
 }
+
+void cgp_data_destroy(cgp_data *data) {
+    if (!data || left_behind(data)) return;
+    cgp__prefetch_destroy(data->prefetch); /* from here on no thread calls fill() */
+    if (data->kind->close) data->kind->close(data);
+    free(data->permutation);
+    free(data);
+}
+
+/* --- options --- */
+
+cgp_status cgp__data_check_size(const void *options, size_t size, const char *name) {
+    const size_t got = *(const size_t *)options;
+    char type[64];
+    if (got == size) return CGP_OK;
+    snprintf(type, sizeof type, "%s", name);
+    for (char *space = type; (space = strchr(space, ' '));)
+        *space = '_';
+    return cgp_fail(CGP_EINVAL,
+                    "%s: expected struct_size %zu, got %zu (start from cgp_%s_default())", name,
+                    size, got, type);
+}
+
+cgp_status cgp__data_check_range(const char *name, const char *field_is, const char *unit,
+                                 int64_t value, int64_t min, int64_t max) {
+    if (value >= min && value <= max) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: %s between %" PRId64 " and %" PRId64 "%s, got %" PRId64,
+                    name, field_is, min, max, unit, value);
+}
+
+cgp_status cgp__data_check_fraction(const char *name, double fraction) {
+    if (fraction >= 0 && fraction < 1) return CGP_OK; /* false for NaN too */
+    return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g",
+                    name, fraction);
+}
+
+/* --- description --- */
 
 int64_t cgp_data_vocab_size(const cgp_data *data) {
     CGP__NEED_OR(data, 0);
@@ -65,9 +111,8 @@ void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence) {
     data->fields[0] = data->fields[1] = field;
 }
 
-void cgp__data_set_images(cgp_data *data, int64_t height, int64_t width, int64_t channels,
-                          int64_t classes) {
-    const int64_t image[3] = {height, width, channels}, mask[3] = {height, width, 1};
+void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes) {
+    const int64_t image[3] = {size, size, channels}, mask[3] = {size, size, 1};
     const int64_t label[1] = {1};
     data->classes = classes;
     data->fields[0] = (cgp_data_field){CGP_F32, cgp_shape_make(3, image)};
@@ -80,6 +125,18 @@ int64_t cgp_data_samples(const cgp_data *data, cgp_split split) {
     return data->samples[split == CGP_SPLIT_VALIDATION];
 }
 
+size_t cgp__data_bytes(const cgp_data *data, int field) {
+    const cgp_data_field *of = &data->fields[field];
+    return (size_t)cgp_shape_count(&of->shape) * cgp_dtype_bytes(of->dtype);
+}
+
+int64_t cgp__data_end(const cgp_data *data, cgp_split split) {
+    const bool endless = split == CGP_SPLIT_TRAIN && data->permutation;
+    return endless ? INT64_MAX : data->samples[split];
+}
+
+/* --- reading --- */
+
 static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t first,
                               int64_t count) {
     if (split != CGP_SPLIT_TRAIN && split != CGP_SPLIT_VALIDATION)
@@ -91,8 +148,7 @@ static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t fir
         return cgp_fail(CGP_EINVAL,
                         "%s: position and count are at least 0, got %" PRId64 " and %" PRId64,
                         name, first, count);
-    const bool endless = split == CGP_SPLIT_TRAIN && data->wraps;
-    const int64_t end = endless ? INT64_MAX : cgp_data_samples(data, split);
+    const int64_t end = cgp__data_end(data, split);
     if (count > end - first) /* no overflow: both are at least 0 */
         return cgp_fail(CGP_EINVAL,
                         "%s: has %" PRId64 " samples, got position %" PRId64
@@ -102,8 +158,12 @@ static cgp_status check_range(const cgp_data *data, cgp_split split, int64_t fir
     return CGP_OK;
 }
 
-static size_t sample_bytes(const cgp_data_field *field) {
-    return (size_t)cgp_shape_count(&field->shape) * cgp_dtype_bytes(field->dtype);
+static cgp_status read_sample(cgp_data *data, cgp_split split, int64_t position, void *input,
+                              void *target) {
+    if (data->prefetch)
+        return cgp__prefetch_take(data->prefetch, split, position, input, target);
+    const int64_t index = cgp__data_index(data, split, position);
+    return data->kind->fill(data, split, position, index, input, target);
 }
 
 cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t count,
@@ -112,13 +172,15 @@ cgp_status cgp_data_read(cgp_data *data, cgp_split split, int64_t first, int64_t
     CGP_TRY(check_process(data, __func__));
     if (count > 0) CGP__NEED(inputs);
     if (count > 0) CGP__NEED(targets);
-    const size_t input = sample_bytes(&data->fields[0]),
-                 target = sample_bytes(&data->fields[1]);
     CGP_TRY(check_range(data, split, first, count));
-    if (data->kind->begin && count > 0) CGP_TRY(data->kind->begin(data, split, first, count));
-    for (int64_t i = 0; i < count; i++)
-        CGP_TRY(data->kind->fill(data, split, first + i, (char *)inputs + (size_t)i * input,
-                                 (char *)targets + (size_t)i * target));
+    if (data->prefetch && count > 0)
+        CGP_TRY(cgp__prefetch_begin(data->prefetch, split, first, count));
+    char *input = inputs, *target = targets;
+    for (int64_t i = 0; i < count; i++) {
+        CGP_TRY(read_sample(data, split, first + i, input, target));
+        input += cgp__data_bytes(data, 0);
+        target += cgp__data_bytes(data, 1);
+    }
     return CGP_OK;
 }
 

@@ -123,12 +123,6 @@ void cgp__data_files_release(cgp__data_files *names) {
     *names = (cgp__data_files){0};
 }
 
-cgp_status cgp__data_files_take(cgp__data_files *files, char **name) {
-    char *taken = *name;
-    *name = NULL;
-    return append(files, taken);
-}
-
 /* strcmp compares bytes, in every locale. */
 static int by_bytes(const void *a, const void *b) {
     return strcmp(*(char *const *)a, *(char *const *)b);
@@ -136,31 +130,33 @@ static int by_bytes(const void *a, const void *b) {
 
 /* --- directories --- */
 
-/* Append an entry to the files, or to the pending directories, or skip it. Takes `path`, its full name. */
+static bool is_listed(cgp__data_files *files, const char *path, const struct stat *info) {
+    if (!S_ISREG(info->st_mode) || (info->st_size == 0 && !files->filter)) return false;
+    files->seen++;
+    return !files->filter || files->filter(path);
+}
+
+/* Append an entry to the files, or to the directories, or skip it. Without `files`, only directories count, also behind links.
+ * Takes `path`, its full name. */
 static cgp_status visit_entry(int fd, const char *name, char *path, cgp__data_files *files,
                               cgp__data_files *directories) {
-    struct stat info, link;
-    if (!path) return append(files, NULL);
-    const bool found = fstatat(fd, name, &link, AT_SYMLINK_NOFOLLOW) == 0;
-    if (found && S_ISDIR(link.st_mode)) return append(directories, path);
+    struct stat info;
+    if (!path) return append(directories, NULL);
+    const bool found = fstatat(fd, name, &info, files ? AT_SYMLINK_NOFOLLOW : 0) == 0;
+    if (found && S_ISDIR(info.st_mode)) return append(directories, path);
     const bool reached = found && fstatat(fd, name, &info, 0) == 0;
-    if (reached && S_ISREG(info.st_mode) && (info.st_size > 0 || files->empty_too))
-        return append(files, path);
     const int reason = errno;
     cgp_status status = CGP_OK;
-    if (found && !reached && (reason == ENOENT || reason == ELOOP))
+    if (files && reached && is_listed(files, path, &info)) return append(files, path);
+    if (files && found && !reached && (reason == ENOENT || reason == ELOOP))
         status = cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (delete it)", path);
-    else if (!reached)
+    else if (files && !reached)
         status = unreadable(path, reason);
     free(path);
     return status;
 }
 
-/* A function for each entry of an open directory; takes `path`, its full name. */
-typedef cgp_status visitor(int fd, const char *name, char *path, cgp__data_files *files,
-                           cgp__data_files *directories);
-
-static cgp_status visit_directory(const char *directory, visitor *visit, cgp__data_files *files,
+static cgp_status visit_directory(const char *directory, cgp__data_files *files,
                                   cgp__data_files *directories) {
     DIR *list = opendir(directory);
     if (!list) return unreadable(directory, errno);
@@ -175,47 +171,36 @@ static cgp_status visit_directory(const char *directory, visitor *visit, cgp__da
         }
         if (entry->d_name[0] == '.') continue;
         char *path = cgp__format("%s%s%s", directory, joint, entry->d_name);
-        status = visit(dirfd(list), entry->d_name, path, files, directories);
+        status = visit_entry(dirfd(list), entry->d_name, path, files, directories);
     }
     closedir(list);
     return status;
 }
 
 static void sort_from(cgp__data_files *names, int first) {
-    qsort(names->items + first, (size_t)(names->n - first), sizeof *names->items, by_bytes);
-}
-
-/* Append directories, also behind links. */
-static cgp_status visit_subdirectory(int fd, const char *name, char *path,
-                                     cgp__data_files *files, cgp__data_files *directories) {
-    struct stat info;
-    (void)files;
-    if (!path) return append(directories, NULL);
-    if (fstatat(fd, name, &info, 0) == 0 && S_ISDIR(info.st_mode))
-        return append(directories, path);
-    free(path);
-    return CGP_OK;
+    if (names->n > first)
+        qsort(names->items + first, (size_t)(names->n - first), sizeof *names->items, by_bytes);
 }
 
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path) {
     const int before = directories->n;
-    CGP_TRY(visit_directory(path, visit_subdirectory, NULL, directories));
-    if (directories->n > before) sort_from(directories, before);
+    CGP_TRY(visit_directory(path, NULL, directories));
+    sort_from(directories, before);
     return CGP_OK;
 }
 
 static cgp_status walk(const char *directory, cgp__data_files *files) {
     cgp__data_files directories = {0};
-    const int before = files->n;
+    const int before = files->n, seen_before = files->seen;
     cgp_status status = append(&directories, cgp__strdup(directory));
     while (status == CGP_OK && directories.n > 0) {
         char *next = directories.items[--directories.n];
-        status = visit_directory(next, visit_entry, files, &directories);
+        status = visit_directory(next, files, &directories);
         free(next);
     }
     cgp__data_files_release(&directories);
     if (status != CGP_OK) return status;
-    if (files->n == before)
+    if (files->seen == seen_before)
         return cgp_fail(CGP_EINVAL,
                         "%s: has no file to read (hidden and empty files are left out)",
                         directory);

@@ -18,6 +18,11 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
                                uint8_t **bytes, int64_t *size);
 
+/* The number that begins here, big-endian. */
+static inline int64_t cgp__big_endian(const uint8_t *bytes) {
+    return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
+}
+
 /* The size of a file that need not be open. */
 cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 
@@ -25,7 +30,9 @@ cgp_status cgp__data_file_size(const char *path, int64_t *bytes);
 typedef struct cgp__data_files {
     char **items;
     int n, capacity;
-    bool empty_too; /* also list empty files */
+    /* Chooses the files of directories, by their paths. NULL: all that are not empty. */
+    bool (*filter)(const char *path);
+    int seen; /* files of directories, before the filter */
 } cgp__data_files;
 
 /* Append the files of `paths`: of a directory its files (data.h has the rules and the order), any other path unchecked. */
@@ -33,9 +40,6 @@ cgp_status cgp__data_files_find(cgp__data_files *files, const char *const *paths
 
 /* Append the directories in a directory, also behind links, in byte order, without hidden ones. */
 cgp_status cgp__data_directories_find(cgp__data_files *directories, const char *path);
-
-/* Move a name from another list, which has NULL afterwards. */
-cgp_status cgp__data_files_take(cgp__data_files *files, char **name);
 
 void cgp__data_files_release(cgp__data_files *names);
 

@@ -10,17 +10,15 @@
  * alone. */
 #include "data/files.h"
 #include "data/image.h"
-#include "data/shuffle.h"
 #include "base/limits.h"
 #include "data/prefetch.h"
 
 #include <cgpipe/images.h>
 
 #include <inttypes.h>
-#include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <strings.h>
 
 #define MAX_FILE_BYTES ((int64_t)1 << 28)
@@ -30,7 +28,7 @@ enum { MIN_SIZE = 8, MAX_SIZE = 1024, MAX_WORKERS = 256 };
 /* The files of a split. */
 typedef struct split_files {
     uint32_t *files;
-    int n, capacity;
+    int n;
 } split_files;
 
 typedef struct image_folder {
@@ -40,14 +38,11 @@ typedef struct image_folder {
     cgp__data_files classes; /* paths of their directories */
     cgp__data_files files;
     uint32_t *labels; /* [files.n] */
-    int n_labels, labels_capacity;
+    int labels_capacity;
     int first_validation; /* files from here on are of the validation directory */
     size_t root_lengths[2];
     split_files splits[2];
-    cgp__shuffle shuffle;
-    cgp__prefetch *prefetch;
-    pthread_mutex_t lock; /* of `broken` */
-    bool *broken;         /* [files.n] */
+    atomic_bool *broken; /* [files.n] */
 } image_folder;
 
 /* --- one sample --- */
@@ -69,8 +64,7 @@ static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
     const int64_t size = data->options.size;
     cgp__image image = {0};
     CGP_TRY(decode(data, file, &image));
-    const cgp__rng_key key = cgp__rng_derive(data->options.seed, CGP__RNG_DATA,
-                                             (uint64_t)position, CGP__DATA_AUGMENT);
+    const cgp__rng_key key = cgp__data_key(&data->base, position, CGP__DATA_AUGMENT);
     const bool plain = split == CGP_SPLIT_VALIDATION || data->options.plain;
     const cgp__crop crop = plain ? cgp__crop_middle(image.width, image.height, size)
                                  : cgp__crop_random(image.width, image.height, size, key);
@@ -80,45 +74,23 @@ static cgp_status load(const image_folder *data, uint32_t file, cgp_split split,
     return status;
 }
 
-static bool is_broken(image_folder *data, uint32_t file) {
-    pthread_mutex_lock(&data->lock);
-    const bool broken = data->broken[file];
-    pthread_mutex_unlock(&data->lock);
-    return broken;
-}
-
-/* Mark a file as broken, with a warning the first time. */
-static void mark_broken(image_folder *data, uint32_t file) {
-    pthread_mutex_lock(&data->lock);
-    const bool known = data->broken[file];
-    data->broken[file] = true;
-    pthread_mutex_unlock(&data->lock);
-    if (!known)
-        cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
-                cgp_message());
-}
-
 /* Prepare file `index` of the split, or the next one that is not broken. */
-static cgp_status prepare(void *context, cgp_split split, int64_t position, int64_t index,
-                          void *input, void *target) {
-    image_folder *data = context;
+static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    image_folder *data = (image_folder *)base;
     const split_files *of = &data->splits[split];
     for (int i = 0; i < of->n; i++) {
         const uint32_t file = of->files[(index + i) % of->n];
-        if (is_broken(data, file)) continue;
+        if (atomic_load(&data->broken[file])) continue;
         const cgp_status status = load(data, file, split, position, input);
         if (status == CGP_OK) *(int32_t *)target = (int32_t)data->labels[file];
         if (status != CGP_EFORMAT || data->options.strict) return status;
-        mark_broken(data, file);
+        if (!atomic_exchange(&data->broken[file], true)) /* the first thread that finds it */
+            cgp_log(CGP_LOG_WARN, "data", "%s; left out, another image takes its place",
+                    cgp_message());
     }
     return cgp_fail(CGP_EFORMAT, "%s: expected an image that can be read, got %d broken ones",
                     data->root, of->n);
-}
-
-static int64_t index_at(void *context, cgp_split split, int64_t position) {
-    image_folder *data = context;
-    if (split == CGP_SPLIT_VALIDATION) return position;
-    return cgp__shuffle_at_short(&data->shuffle, position, data->base.samples[CGP_SPLIT_TRAIN]);
 }
 
 /* --- the list --- */
@@ -136,41 +108,25 @@ static bool is_image(const char *path) {
 
 /* Append a class's images to the list, under its label. */
 static cgp_status list_class(image_folder *data, const char *directory, uint32_t label) {
-    cgp__data_files found = {.empty_too = true};
     const int before = data->files.n;
-    cgp_status status = cgp__data_files_find(&found, (const char *const *)&directory, 1);
-    for (int i = 0; i < found.n && status == CGP_OK; i++) {
-        if (!is_image(found.items[i])) continue;
-        const int n = data->n_labels;
-        if (!cgp__grow(&data->labels, &data->labels_capacity, n + 1, sizeof *data->labels)) {
-            status = cgp__no_memory("images", (size_t)n * sizeof *data->labels);
-            break;
-        }
-        status = cgp__data_files_take(&data->files, &found.items[i]);
-        if (status == CGP_OK) data->labels[data->n_labels++] = label;
-    }
-    cgp__data_files_release(&found);
-    if (status == CGP_OK && data->files.n == before)
+    CGP_TRY(cgp__data_files_find(&data->files, &directory, 1));
+    const int n = data->files.n;
+    if (n == before)
         return cgp_fail(
             CGP_EINVAL,
             "%s: expected images of a class, names in .jpg, .jpeg or .png, got none",
             directory);
-    return status;
+    if (!cgp__grow(&data->labels, &data->labels_capacity, n, sizeof *data->labels))
+        return cgp__no_memory("images", (size_t)n * sizeof *data->labels);
+    for (int i = before; i < n; i++)
+        data->labels[i] = label;
+    return CGP_OK;
 }
 
 /* The last part of a path. */
 static const char *name_of(const char *path) {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
-}
-
-static cgp_status list_directory(image_folder *data, const char *directory,
-                                 const cgp__data_files *classes) {
-    for (int k = 0; k < classes->n; k++)
-        CGP_TRY(list_class(data, classes->items[k], (uint32_t)k));
-    if (classes->n > 0) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "%s: expected directories of images, one a class, got none",
-                    directory);
 }
 
 /* Check that the validation directory has the same classes. */
@@ -191,23 +147,47 @@ static cgp_status check_classes(const image_folder *data, const char *directory,
     return CGP_OK;
 }
 
-static cgp_status list_validation(image_folder *data, const char *directory) {
+/* List the images of a directory, and its classes: if these are not data->classes, they must be the same. */
+static cgp_status list_directory(image_folder *data, const char *directory,
+                                 cgp__data_files *classes) {
+    CGP_TRY(cgp__data_directories_find(classes, directory));
+    if (classes != &data->classes) CGP_TRY(check_classes(data, directory, classes));
+    for (int k = 0; k < classes->n; k++)
+        CGP_TRY(list_class(data, classes->items[k], (uint32_t)k));
+    if (classes->n > 0) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "%s: expected directories of images, one a class, got none",
+                    directory);
+}
+
+/* The length of a directory's name without slashes at its end. */
+static size_t root_length(const char *directory) {
+    size_t length = strlen(directory);
+    while (length > 0 && directory[length - 1] == '/')
+        length--;
+    return length;
+}
+
+static cgp_status list_all(image_folder *data, const char *directory) {
+    const char *validation = data->options.validation_directory;
     cgp__data_files classes = {0};
-    cgp_status status = cgp__data_directories_find(&classes, directory);
-    if (status == CGP_OK) status = check_classes(data, directory, &classes);
-    if (status == CGP_OK) status = list_directory(data, directory, &classes);
+    data->root = cgp__strdup(directory);
+    if (!data->root) return cgp__no_memory("images", strlen(directory) + 1);
+    data->files.filter = is_image;
+    CGP_TRY(list_directory(data, directory, &data->classes));
+    data->first_validation = data->files.n;
+    data->root_lengths[0] = root_length(directory);
+    if (!validation) return CGP_OK;
+    data->root_lengths[1] = root_length(validation);
+    const cgp_status status = list_directory(data, validation, &classes);
     cgp__data_files_release(&classes);
     return status;
 }
 
 /* --- splits --- */
 
-static cgp_status add_file(image_folder *data, cgp_split split, int file) {
+static void add_file(image_folder *data, cgp_split split, int file) {
     split_files *of = &data->splits[split];
-    if (!cgp__grow(&of->files, &of->capacity, of->n + 1, sizeof *of->files))
-        return cgp__no_memory("images", (size_t)of->n * sizeof *of->files);
     of->files[of->n++] = (uint32_t)file;
-    return CGP_OK;
 }
 
 /* Split the files first .. end - 1 of a class: the last ones are validation. */
@@ -222,20 +202,23 @@ static cgp_status split_class(image_folder *data, int first, int end) {
             "(a smaller fraction, or a directory for validation)",
             data->classes.items[data->labels[first]], fraction, n);
     for (int i = first; i < end; i++)
-        CGP_TRY(
-            add_file(data, i < first + n_train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION, i));
+        add_file(data, i < first + n_train ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION, i);
     return CGP_OK;
 }
 
 static cgp_status make_splits(image_folder *data) {
-    int first = 0;
-    for (int i = 1; i <= data->first_validation; i++) {
+    const size_t n_files = (size_t)data->files.n;
+    for (int s = 0; s < 2; s++) {
+        data->splits[s].files = cgp__calloc(n_files, sizeof(uint32_t));
+        if (!data->splits[s].files) return cgp__no_memory("images", n_files * sizeof(uint32_t));
+    }
+    for (int first = 0, i = 1; i <= data->first_validation; i++) {
         if (i < data->first_validation && data->labels[i] == data->labels[first]) continue;
         CGP_TRY(split_class(data, first, i));
         first = i;
     }
     for (int i = data->first_validation; i < data->files.n; i++)
-        CGP_TRY(add_file(data, CGP_SPLIT_VALIDATION, i));
+        add_file(data, CGP_SPLIT_VALIDATION, i);
     const int64_t n = data->splits[CGP_SPLIT_TRAIN].n, batch = data->options.drop_last;
     if (batch > n)
         return cgp_fail(CGP_EINVAL,
@@ -249,15 +232,6 @@ static cgp_status make_splits(image_folder *data) {
 }
 
 /* --- the data set --- */
-
-static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, void *input,
-                       void *target) {
-    return cgp__prefetch_take(((image_folder *)base)->prefetch, split, position, input, target);
-}
-
-static cgp_status begin(cgp_data *base, cgp_split split, int64_t first, int64_t count) {
-    return cgp__prefetch_begin(((image_folder *)base)->prefetch, split, first, count);
-}
 
 static const char *class_name(const cgp_data *base, int64_t index) {
     return name_of(((const image_folder *)base)->classes.items[index]);
@@ -282,10 +256,8 @@ static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     return CGP_OK;
 }
 
-static void destroy(cgp_data *base) {
+static void close_images(cgp_data *base) {
     image_folder *data = (image_folder *)base;
-    cgp__prefetch_destroy(data->prefetch);
-    cgp__shuffle_release(&data->shuffle);
     for (int s = 0; s < 2; s++)
         free(data->splits[s].files);
     free(data->broken);
@@ -293,73 +265,41 @@ static void destroy(cgp_data *base) {
     cgp__data_files_release(&data->files);
     cgp__data_files_release(&data->classes);
     free(data->root);
-    pthread_mutex_destroy(&data->lock);
-    free(data);
 }
 
 static cgp_status check_options(const cgp_image_folder_options *options) {
-    if (options->struct_size != sizeof *options)
-        return cgp_fail(CGP_EINVAL,
-                        "image folder options: expected struct_size %zu, got %zu (start from "
-                        "cgp_image_folder_options_default())",
-                        sizeof *options, options->struct_size);
-    if (options->size < MIN_SIZE || options->size > MAX_SIZE)
-        return cgp_fail(CGP_EINVAL, "images: size is between %d and %d pixels, got %" PRId64,
-                        MIN_SIZE, MAX_SIZE, options->size);
-    if (!options->validation_directory &&
-        !(options->validation_fraction >= 0 && options->validation_fraction < 1))
-        return cgp_fail(CGP_EINVAL,
-                        "images: validation_fraction is at least 0 and below 1, got %g",
-                        options->validation_fraction);
-    if (options->workers < 0 || options->workers > MAX_WORKERS)
-        return cgp_fail(CGP_EINVAL, "images: workers are between 0 and %d, got %d", MAX_WORKERS,
-                        options->workers);
+    CGP_TRY(cgp__data_check_size(options, sizeof *options, "image folder options"));
+    CGP_TRY(cgp__data_check_range("images", "size is", " pixels", options->size, MIN_SIZE,
+                                  MAX_SIZE));
+    if (!options->validation_directory)
+        CGP_TRY(cgp__data_check_fraction("images", options->validation_fraction));
+    CGP_TRY(
+        cgp__data_check_range("images", "workers are", "", options->workers, 0, MAX_WORKERS));
     if (options->drop_last < 0)
         return cgp_fail(CGP_EINVAL, "images: drop_last is at least 0, got %" PRId64,
                         options->drop_last);
     return CGP_OK;
 }
 
-/* The length of a directory's name without slashes at its end. */
-static size_t root_length(const char *directory) {
-    size_t length = strlen(directory);
-    while (length > 0 && directory[length - 1] == '/')
-        length--;
-    return length;
-}
+/* The arguments of cgp_data_image_folder(). */
+typedef struct arguments {
+    const char *directory;
+    const cgp_image_folder_options *options;
+} arguments;
 
-static cgp_status list_all(image_folder *data, const char *directory) {
-    const char *validation = data->options.validation_directory;
-    data->root = cgp__strdup(directory);
-    if (!data->root) return cgp__no_memory("images", strlen(directory) + 1);
-    CGP_TRY(cgp__data_directories_find(&data->classes, directory));
-    CGP_TRY(list_directory(data, directory, &data->classes));
-    data->first_validation = data->files.n;
-    data->root_lengths[0] = root_length(directory);
-    if (!validation) return CGP_OK;
-    data->root_lengths[1] = root_length(validation);
-    return list_validation(data, validation);
-}
-
-static cgp_status open_directory(image_folder *data, const char *directory) {
-    const int64_t size = data->options.size;
-    CGP_TRY(list_all(data, directory));
-    cgp__data_set_images(&data->base, size, size, CGP__IMAGE_CHANNELS, data->classes.n);
+static cgp_status open_images(cgp_data *base, const void *options) {
+    image_folder *data = (image_folder *)base;
+    const arguments *from = options;
+    CGP_TRY(check_options(from->options));
+    data->options = *from->options;
+    CGP_TRY(list_all(data, from->directory));
+    base->seed = data->options.seed;
+    cgp__data_set_images(base, data->options.size, CGP__IMAGE_CHANNELS, data->classes.n);
     CGP_TRY(make_splits(data));
     data->broken = cgp__calloc((size_t)data->files.n, sizeof *data->broken);
     if (!data->broken) return cgp__no_memory("images", (size_t)data->files.n);
-    CGP_TRY(cgp__shuffle_create(&data->shuffle, "images",
-                                (uint32_t)data->splits[CGP_SPLIT_TRAIN].n, data->options.seed));
-    const cgp__prefetch_source source = {
-        .name = "images",
-        .context = data,
-        .index = index_at,
-        .prepare = prepare,
-        .input_bytes = (size_t)(size * size) * CGP__IMAGE_CHANNELS * sizeof(float),
-        .target_bytes = sizeof(int32_t),
-        .ends = {INT64_MAX, data->base.samples[CGP_SPLIT_VALIDATION]}};
-    if (data->options.workers > 0) data->base.process = getpid();
-    return cgp__prefetch_create(&data->prefetch, &source, data->options.workers);
+    CGP_TRY(cgp__data_shuffle(base, "images", (uint32_t)data->splits[CGP_SPLIT_TRAIN].n));
+    return cgp__prefetch_create(base, "images", data->options.workers);
 }
 
 cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
@@ -367,24 +307,13 @@ cgp_status cgp_data_image_folder(cgp_data **out, const char *directory,
     CGP__NEED(out);
     CGP__NEED(directory);
     static const cgp__data_kind kind = {.name = "directories of images",
+                                        .size = sizeof(image_folder),
+                                        .open = open_images,
                                         .fill = fill,
                                         .identify = identify,
-                                        .destroy = destroy,
-                                        .begin = begin,
+                                        .close = close_images,
                                         .class_name = class_name};
     const cgp_image_folder_options defaults = cgp_image_folder_options_default();
-    if (!options) options = &defaults;
-    CGP_TRY(check_options(options));
-    image_folder *data = cgp__calloc(1, sizeof *data);
-    if (!data) return cgp__no_memory("images", sizeof *data);
-    pthread_mutex_init(&data->lock, NULL);
-    data->base.kind = &kind;
-    data->base.wraps = true;
-    data->options = *options;
-    const cgp_status status = open_directory(data, directory);
-    if (status == CGP_OK)
-        *out = &data->base;
-    else
-        destroy(&data->base);
-    return status;
+    return cgp__data_open(out, &kind, "images",
+                          &(arguments){directory, options ? options : &defaults});
 }

@@ -3,6 +3,7 @@
  *
  * libpng allocates by our functions, to distinguish short memory from damage: a damaged image is skipped, and that must not
  * depend on the machine. */
+#include "data/files.h"
 #include "data/image.h"
 
 #include "base/limits.h"
@@ -59,10 +60,6 @@ static void on_read(png_structp png, png_bytep out, size_t count) {
 
 /* --- chunks --- */
 
-static int64_t number_at(const uint8_t *bytes) {
-    return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
-}
-
 /* Chunks of which there may be thousands: pixels, and the pictures of an animated PNG, which libpng skips. */
 static bool is_pixels(const uint8_t *type) {
     return memcmp(type, "IDAT", 4) == 0 || memcmp(type, "fcTL", 4) == 0 ||
@@ -74,7 +71,7 @@ static cgp_status check_chunks(const cgp__image_file *file) {
     int64_t max = 0, n = 0, size = (int64_t)file->size;
     CGP_TRY(cgp__limit_get(CGP__LIMIT_CHUNKS, &max));
     for (int64_t at = SIGNATURE; at + LENGTH_TYPE_CRC <= size;
-         at += LENGTH_TYPE_CRC + number_at(file->bytes + at)) {
+         at += LENGTH_TYPE_CRC + cgp__big_endian(file->bytes + at)) {
         n += !is_pixels(file->bytes + at + 4);
         if (memcmp(file->bytes + at + 4, "IEND", 4) == 0)
             break; /* bytes behind it are no chunks */

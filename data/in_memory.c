@@ -25,11 +25,10 @@ typedef struct placement {
 } placement;
 
 static placement place(const cgp__in_memory *set, cgp_split split, int64_t position) {
-    const int64_t margin = (set->size - set->side) / 2, shift = set->shift;
+    const int64_t margin = (set->o.size - set->o.side) / 2, shift = set->o.shift;
     placement p = {margin, margin, false};
     if (split == CGP_SPLIT_VALIDATION || shift == 0) return p;
-    const cgp__rng_key key = cgp__rng_derive(set->shuffle.seed, CGP__RNG_DATA,
-                                             (uint64_t)position, CGP__DATA_AUGMENT);
+    const cgp__rng_key key = cgp__data_key(&set->base, position, CGP__DATA_AUGMENT);
     p.x += (int64_t)cgp__rng_below(key, 0, (uint32_t)(2 * shift + 1)) - shift;
     p.y += (int64_t)cgp__rng_below(key, 1, (uint32_t)(2 * shift + 1)) - shift;
     p.mirrored = cgp__rng_below(key, 2, 2) == 1;
@@ -38,15 +37,14 @@ static placement place(const cgp__in_memory *set, cgp_split split, int64_t posit
 
 static void write_image(const cgp__in_memory *set, const uint8_t *image, placement p,
                         float *out) {
-    const int64_t side = set->side, size = set->size;
-    const int64_t channels = set->base.fields[0].shape.dims[2];
+    const int64_t side = set->o.side, size = set->o.size, channels = set->o.channels;
     for (int64_t y = 0; y < size; y++) {
         for (int64_t x = 0; x < size; x++) {
             const int64_t row = y - p.y, to = x - p.x, column = p.mirrored ? side - 1 - to : to;
             const bool inside = row >= 0 && row < side && column >= 0 && column < side;
-            for (int64_t k = 0; k < channels; k++) {
-                const int64_t from = k < set->channels ? k : 0;
-                const int64_t at = (row * side + column) * set->channels + from;
+            for (int64_t k = 0; k < set->o.out_channels; k++) {
+                const int64_t from = k < channels ? k : 0;
+                const int64_t at = (row * side + column) * channels + from;
                 const float value = inside ? image[at] : 0;
                 *out++ = (value - set->mean[from]) * set->scale[from];
             }
@@ -54,42 +52,41 @@ static void write_image(const cgp__in_memory *set, const uint8_t *image, placeme
     }
 }
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
-                       void *target) {
-    cgp__in_memory *set = (cgp__in_memory *)data;
+/* Bytes of a stored image. */
+static int64_t image_bytes(const cgp__in_memory *set) {
+    return set->o.side * set->o.side * set->o.channels;
+}
+
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    const cgp__in_memory *set = (const cgp__in_memory *)data;
     const cgp__in_memory_split *images = &set->splits[split];
-    const int64_t bytes = set->side * set->side * set->channels;
-    const int64_t at =
-        split == CGP_SPLIT_TRAIN ? cgp__shuffle_at(&set->shuffle, position) : position;
-    write_image(set, images->pixels + at * bytes, place(set, split, position), input);
-    *(int32_t *)target = images->labels[at];
+    const uint8_t *image = images->pixels + index * image_bytes(set);
+    write_image(set, image, place(set, split, position), input);
+    *(int32_t *)target = images->labels[index];
     return CGP_OK;
 }
 
 static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
     const cgp__in_memory *set = (const cgp__in_memory *)data;
-    const int64_t bytes = set->side * set->side * set->channels;
     CGP_TRY(cgp__data_identify(hash,
                                "classes %" PRId64 "\nsize %" PRId64 " %" PRId64
                                "\nshift %" PRId64 "\nseed %" PRIu64 "\n",
-                               data->classes, set->size, data->fields[0].shape.dims[2],
-                               set->shift, set->shuffle.seed));
+                               data->classes, set->o.size, set->o.out_channels, set->o.shift,
+                               data->seed));
     for (int s = 0; s < 2; s++) {
         const cgp__in_memory_split *images = &set->splits[s];
-        CGP_TRY(cgp__sha256_add(hash, images->pixels, (size_t)(images->n * bytes)));
+        CGP_TRY(cgp__sha256_add(hash, images->pixels, (size_t)(images->n * image_bytes(set))));
         CGP_TRY(cgp__sha256_add(hash, images->labels, (size_t)images->n));
     }
     return CGP_OK;
 }
 
-static void destroy(cgp_data *data) {
-    cgp__in_memory *set = (cgp__in_memory *)data;
+static void close_images(cgp_data *data) {
     for (int s = 0; s < 2; s++) {
-        free(set->splits[s].pixels);
-        free(set->splits[s].labels);
+        free(((cgp__in_memory *)data)->splits[s].pixels);
+        free(((cgp__in_memory *)data)->splits[s].labels);
     }
-    cgp__shuffle_release(&set->shuffle);
-    free(set);
 }
 
 /* --- reading --- */
@@ -106,7 +103,7 @@ static bool lengthen(uint8_t **array, int64_t used, int64_t more) {
 
 cgp_status cgp__in_memory_grow(cgp__in_memory *set, cgp_split split, int64_t more) {
     cgp__in_memory_split *images = &set->splits[split];
-    const int64_t bytes = set->side * set->side * set->channels;
+    const int64_t bytes = image_bytes(set);
     if (lengthen(&images->pixels, images->n * bytes, more * bytes) &&
         lengthen(&images->labels, images->n, more))
         return CGP_OK;
@@ -116,8 +113,7 @@ cgp_status cgp__in_memory_grow(cgp__in_memory *set, cgp_split split, int64_t mor
 /* Find mean and 1 / deviation of each channel; 1 for a constant channel. */
 static void measure(cgp__in_memory *set) {
     const cgp__in_memory_split *images = &set->splits[CGP_SPLIT_TRAIN];
-    const int64_t channels = set->channels;
-    const int64_t n = images->n * set->side * set->side;
+    const int64_t channels = set->o.channels, n = images->n * set->o.side * set->o.side;
     for (int64_t k = 0; k < channels; k++) {
         uint64_t sum = 0, squares = 0;
         for (int64_t i = 0; i < n; i++) {
@@ -132,38 +128,29 @@ static void measure(cgp__in_memory *set) {
     }
 }
 
-static cgp_status load(cgp__in_memory *set, const char *directory,
-                       const cgp__in_memory_options *options, cgp__in_memory_reader *reader) {
-    CGP_TRY(reader(set, directory));
-    const int64_t n = set->splits[CGP_SPLIT_TRAIN].n;
-    if (n > UINT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, directory,
-                        UINT32_MAX, n);
+static cgp_status open_images(cgp_data *data, const void *options) {
+    cgp__in_memory *set = (cgp__in_memory *)data;
+    const cgp__in_memory_options *o = options;
+    set->o = *o;
+    data->seed = o->seed;
+    cgp__data_set_images(data, o->size, o->out_channels, o->classes);
+    CGP_TRY(o->read(set));
     for (int s = 0; s < 2; s++)
-        set->base.samples[s] = set->splits[s].n;
+        data->samples[s] = set->splits[s].n;
+    const int64_t n = data->samples[CGP_SPLIT_TRAIN];
+    if (n > UINT32_MAX)
+        return cgp_fail(CGP_EINVAL, "%s: at most %u images, got %" PRId64, o->directory,
+                        UINT32_MAX, n);
     measure(set);
-    return cgp__shuffle_create(&set->shuffle, options->name, (uint32_t)n, options->seed);
+    return cgp__data_shuffle(data, o->name, (uint32_t)n);
 }
 
-cgp_status cgp__in_memory_create(cgp_data **out, const char *directory,
-                                 const cgp__in_memory_options *options,
-                                 cgp__in_memory_reader *reader) {
-    static const cgp__data_kind kind = {
-        .name = "labelled images", .fill = fill, .identify = identify, .destroy = destroy};
-    cgp__in_memory *set = cgp__calloc(1, sizeof *set);
-    if (!set) return cgp__no_memory(options->name, sizeof *set);
-    set->base.kind = &kind;
-    set->base.wraps = true;
-    set->side = options->side;
-    set->channels = options->channels;
-    set->size = options->size;
-    set->shift = options->shift;
-    cgp__data_set_images(&set->base, options->size, options->size, options->out_channels,
-                         options->classes);
-    const cgp_status status = load(set, directory, options, reader);
-    if (status == CGP_OK)
-        *out = &set->base;
-    else
-        destroy(&set->base);
-    return status;
+cgp_status cgp__in_memory_create(cgp_data **out, const cgp__in_memory_options *options) {
+    static const cgp__data_kind kind = {.name = "labelled images",
+                                        .size = sizeof(cgp__in_memory),
+                                        .open = open_images,
+                                        .fill = fill,
+                                        .identify = identify,
+                                        .close = close_images};
+    return cgp__data_open(out, &kind, options->name, options);
 }

@@ -31,10 +31,6 @@ static cgp_status unexpected(const char *path, int64_t offset, const char *expec
                     offset, expected, right, value);
 }
 
-static int64_t big_endian(const uint8_t *bytes) {
-    return (int64_t)bytes[0] << 24 | bytes[1] << 16 | bytes[2] << 8 | bytes[3];
-}
-
 /* --- files --- */
 
 /* Name a file that exists only gzipped. */
@@ -59,14 +55,14 @@ static cgp_status check_file(const char *path, const uint8_t *bytes, int64_t siz
                         ", got a gzipped file (gunzip it)",
                         path, magic);
     if (size < header) return unexpected(path, size, "a header, in bytes:", header, size);
-    if (big_endian(bytes) != magic)
-        return unexpected(path, 0, "the magic", magic, big_endian(bytes));
+    if (cgp__big_endian(bytes) != magic)
+        return unexpected(path, 0, "the magic", magic, cgp__big_endian(bytes));
     for (int64_t at = 8; at < header; at += 4) {
-        if (big_endian(bytes + at) != SIDE)
+        if (cgp__big_endian(bytes + at) != SIDE)
             return unexpected(path, at, at == 8 ? "rows:" : "columns:", SIDE,
-                              big_endian(bytes + at));
+                              cgp__big_endian(bytes + at));
     }
-    *n = big_endian(bytes + 4);
+    *n = cgp__big_endian(bytes + 4);
     if (*n < 1) return unexpected(path, 4, "at least", 1, *n);
     if (size != header + *n * each)
         return cgp_fail(CGP_EFORMAT,
@@ -117,11 +113,11 @@ static cgp_status read_split(cgp__in_memory *set, cgp_split split, const char *i
     return status;
 }
 
-static cgp_status read_files(cgp__in_memory *set, const char *directory) {
+static cgp_status read_files(cgp__in_memory *set) {
     static const char *const names[] = {"train", "t10k"};
     for (int s = 0; s < 2; s++) {
-        char *images = cgp__format("%s/%s-images-idx3-ubyte", directory, names[s]);
-        char *labels = cgp__format("%s/%s-labels-idx1-ubyte", directory, names[s]);
+        char *images = cgp__format("%s/%s-images-idx3-ubyte", set->o.directory, names[s]);
+        char *labels = cgp__format("%s/%s-labels-idx1-ubyte", set->o.directory, names[s]);
         const cgp_status status = images && labels
                                       ? read_split(set, (cgp_split)s, images, labels)
                                       : cgp__no_memory("mnist", 1);
@@ -138,24 +134,20 @@ cgp_status cgp_data_mnist(cgp_data **out, const char *directory,
     CGP__NEED(directory);
     const cgp_mnist_options defaults = cgp_mnist_options_default();
     if (!options) options = &defaults;
-    if (options->struct_size != sizeof *options)
-        return cgp_fail(CGP_EINVAL,
-                        "mnist options: expected struct_size %zu, got %zu (start from "
-                        "cgp_mnist_options_default())",
-                        sizeof *options, options->struct_size);
-    if (options->size < SIDE || options->size > MAX_SIZE)
-        return cgp_fail(CGP_EINVAL, "mnist: size is between %d and %d pixels, got %" PRId64,
-                        SIDE, MAX_SIZE, options->size);
+    CGP_TRY(cgp__data_check_size(options, sizeof *options, "mnist options"));
+    CGP_TRY(
+        cgp__data_check_range("mnist", "size is", " pixels", options->size, SIDE, MAX_SIZE));
     if (options->channels != 1 && options->channels != 3)
         return cgp_fail(CGP_EINVAL, "mnist: channels are 1 or 3, got %" PRId64,
                         options->channels);
     const cgp__in_memory_options common = {.name = "mnist",
+                                           .directory = directory,
                                            .side = SIDE,
                                            .channels = 1,
                                            .size = options->size,
                                            .out_channels = options->channels,
                                            .classes = CLASSES,
-                                           .shift = 0,
-                                           .seed = options->seed};
-    return cgp__in_memory_create(out, directory, &common, read_files);
+                                           .seed = options->seed,
+                                           .read = read_files};
+    return cgp__in_memory_create(out, &common);
 }

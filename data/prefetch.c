@@ -17,9 +17,9 @@
 
 #include <inttypes.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Of a ring, with its slots: a sample may be smaller than its slot. */
 #define MAX_BYTES ((size_t)256 << 20)
@@ -42,7 +42,9 @@ typedef struct ring {
 } ring;
 
 struct cgp__prefetch {
-    cgp__prefetch_source source;
+    cgp_data *data;
+    const char *name;
+    size_t input_bytes, bytes; /* of a sample's input; with its target */
     pthread_mutex_t lock;
     pthread_cond_t work, done; /* for workers; for the reader */
     pthread_t *threads;
@@ -52,41 +54,28 @@ struct cgp__prefetch {
     ring rings[2];
 };
 
-static uint8_t *slot_data(const cgp__prefetch *p, const ring *r, int64_t position) {
-    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
-    return r->data + (size_t)(position % r->n) * bytes;
-}
-
 /* --- workers --- */
 
 static bool has_work(const cgp__prefetch *p) {
     if (p->current == NO_SPLIT) return false;
     const ring *r = &p->rings[p->current];
-    return r->next - r->first < r->n && r->next < p->source.ends[p->current];
-}
-
-static char *copy_message(void) {
-    const size_t bytes = strlen(cgp_message()) + 1;
-    char *copy = cgp__calloc(bytes, 1);
-    if (copy) memcpy(copy, cgp_message(), bytes);
-    return copy;
+    return r->next - r->first < r->n && r->next < cgp__data_end(p->data, (cgp_split)p->current);
 }
 
 /* Prepare the next sample. The lock is held before and after. */
 static void work(cgp__prefetch *p) {
-    const cgp__prefetch_source *source = &p->source;
     const cgp_split split = (cgp_split)p->current;
     ring *r = &p->rings[split];
     const int64_t position = r->next++;
     slot *s = &r->slots[position % r->n];
-    uint8_t *data = slot_data(p, r, position);
-    const int64_t index = source->index(source->context, split, position);
+    uint8_t *input = r->data + (size_t)(position % r->n) * p->bytes;
+    const int64_t index = cgp__data_index(p->data, split, position);
     s->state = SLOT_BUSY;
     r->busy++;
     pthread_mutex_unlock(&p->lock);
-    s->status = source->prepare(source->context, split, position, index, data,
-                                data + source->input_bytes);
-    if (s->status != CGP_OK) s->message = copy_message();
+    s->status =
+        p->data->kind->fill(p->data, split, position, index, input, input + p->input_bytes);
+    if (s->status != CGP_OK) s->message = cgp__strdup(cgp_message());
     pthread_mutex_lock(&p->lock);
     s->state = SLOT_READY;
     r->busy--;
@@ -127,13 +116,12 @@ static void clear(ring *r) {
 
 /* Replace a ring, whose slots are clear. */
 static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
-    const size_t bytes = p->source.input_bytes + p->source.target_bytes;
     slot *slots = cgp__calloc((size_t)n, sizeof *slots);
-    uint8_t *data = cgp__calloc((size_t)n, bytes);
+    uint8_t *data = cgp__calloc((size_t)n, p->bytes);
     if (!slots || !data) {
         free(data);
         free(slots);
-        return cgp__no_memory(p->source.name, (size_t)n * (bytes + sizeof *slots));
+        return cgp__no_memory(p->name, (size_t)n * (p->bytes + sizeof *slots));
     }
     free(r->data);
     free(r->slots);
@@ -145,10 +133,8 @@ static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
 
 /* A slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
 static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
-    const size_t bytes = p->source.input_bytes + p->source.target_bytes + sizeof(slot);
-    const int64_t max = (int64_t)(MAX_BYTES / bytes), min = p->n_threads;
-    const int64_t n = count < max ? count : max;
-    return n > min ? n : min;
+    const size_t max = MAX_BYTES / (p->bytes + sizeof(slot));
+    return cgp__max(cgp__min(count, (int64_t)max), p->n_threads);
 }
 
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
@@ -162,7 +148,6 @@ static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) 
 cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
                                int64_t count) {
     ring *r = &p->rings[split];
-    if (p->n_threads == 0) return CGP_OK;
     const int64_t n = ring_size(p, count);
     cgp_status status = CGP_OK;
     pthread_mutex_lock(&p->lock);
@@ -181,17 +166,13 @@ static cgp_status copy_failure(const cgp__prefetch *p, const slot *s, cgp_split 
         s->status,
         "%s: %s sample at position %" PRId64
         ": could not be prepared, and its message could not be kept (out of memory)",
-        p->source.name, split == CGP_SPLIT_TRAIN ? "training" : "validation", position);
+        p->name, split == CGP_SPLIT_TRAIN ? "training" : "validation", position);
 }
 
 cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t position, void *input,
                               void *target) {
-    const cgp__prefetch_source *source = &p->source;
     ring *r = &p->rings[split];
-    if (p->n_threads == 0)
-        return source->prepare(source->context, split, position,
-                               source->index(source->context, split, position), input, target);
-    const uint8_t *data = slot_data(p, r, position);
+    const uint8_t *data = r->data + (size_t)(position % r->n) * p->bytes;
     slot *s = &r->slots[position % r->n];
     pthread_mutex_lock(&p->lock);
     while (s->state != SLOT_READY)
@@ -199,8 +180,8 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
     pthread_mutex_unlock(&p->lock);
     cgp_status status = s->status;
     if (status != CGP_OK) status = copy_failure(p, s, split, position);
-    memcpy(input, data, source->input_bytes);
-    memcpy(target, data + source->input_bytes, source->target_bytes);
+    memcpy(input, data, p->input_bytes);
+    memcpy(target, data + p->input_bytes, p->bytes - p->input_bytes);
     pthread_mutex_lock(&p->lock);
     clear_slot(s);
     r->first++;
@@ -213,32 +194,31 @@ cgp_status cgp__prefetch_take(cgp__prefetch *p, cgp_split split, int64_t positio
 
 static cgp_status start_threads(cgp__prefetch *p, int workers) {
     p->threads = cgp__calloc((size_t)workers, sizeof *p->threads);
-    if (!p->threads) return cgp__no_memory(p->source.name, sizeof *p->threads);
+    if (!p->threads) return cgp__no_memory(p->name, sizeof *p->threads);
     while (p->n_threads < workers) {
         const int error = pthread_create(&p->threads[p->n_threads], NULL, worker_main, p);
         if (error)
             return cgp_fail(CGP_ENOMEM, "%s: worker %d: its thread could not be started (%s)",
-                            p->source.name, p->n_threads, strerror(error));
+                            p->name, p->n_threads, strerror(error));
         p->n_threads++;
     }
     return CGP_OK;
 }
 
-cgp_status cgp__prefetch_create(cgp__prefetch **out, const cgp__prefetch_source *source,
-                                int workers) {
-    cgp__prefetch *p = cgp__calloc(1, sizeof *p);
-    if (!p) return cgp__no_memory(source->name, sizeof *p);
-    p->source = *source;
+cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers) {
+    if (workers == 0) return CGP_OK;
+    cgp__prefetch *p = data->prefetch = cgp__calloc(1, sizeof *p);
+    if (!p) return cgp__no_memory(name, sizeof *p);
+    p->data = data;
+    p->name = name;
+    p->input_bytes = cgp__data_bytes(data, 0);
+    p->bytes = p->input_bytes + cgp__data_bytes(data, 1);
     p->current = NO_SPLIT;
+    data->process = getpid();
     pthread_mutex_init(&p->lock, NULL);
     pthread_cond_init(&p->work, NULL);
     pthread_cond_init(&p->done, NULL);
-    const cgp_status status = workers > 0 ? start_threads(p, workers) : CGP_OK;
-    if (status == CGP_OK)
-        *out = p;
-    else
-        cgp__prefetch_destroy(p);
-    return status;
+    return start_threads(p, workers);
 }
 
 void cgp__prefetch_destroy(cgp__prefetch *p) {

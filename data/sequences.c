@@ -9,7 +9,6 @@
  * n = (tokens - 1) / T sequences; the rest at the end (n) is not used. Validation files of their own are cut in the same
  * way, and all sequences above are training. */
 #include "data/sequences.h"
-#include "base/base.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -38,16 +37,11 @@ static cgp_status check_paths(const cgp__sequence_options *options) {
 }
 
 cgp_status cgp__sequences_check(const cgp__sequence_options *options) {
-    if (options->length < 1 || options->length > INT32_MAX)
-        return cgp_fail(CGP_EINVAL, "%s: sequence is between 1 and %d, got %" PRId64,
-                        options->options, INT32_MAX, options->length);
+    CGP_TRY(cgp__data_check_range(options->options, "sequence is", "", options->length, 1,
+                                  INT32_MAX));
     CGP_TRY(check_paths(options));
-    const bool fits = options->validation_fraction >= 0 &&
-                      options->validation_fraction < 1; /* false for NaN too */
-    if (!fits && options->n_paths[1] == 0)
-        return cgp_fail(CGP_EINVAL, "%s: validation_fraction is at least 0 and below 1, got %g",
-                        options->options, options->validation_fraction);
-    return CGP_OK;
+    if (options->n_paths[1] > 0) return CGP_OK;
+    return cgp__data_check_fraction(options->options, options->validation_fraction);
 }
 
 /* --- cutting --- */
@@ -88,7 +82,7 @@ cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_opt
                               const int64_t tokens[2]) {
     int64_t *samples = sequences->base.samples, n = 0;
     cgp__data_set_tokens(&sequences->base, options->vocab, options->length);
-    sequences->base.wraps = true;
+    sequences->base.seed = options->seed;
     sequences->separate = options->n_paths[1] > 0;
     sequences->validation_fraction = sequences->separate ? 0 : options->validation_fraction;
     const char *purpose = sequences->validation_fraction > 0
@@ -102,28 +96,21 @@ cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_opt
     if (sequences->separate)
         CGP_TRY(count_sequences(options, 1, tokens[1], 1, "one validation sequence",
                                 &samples[CGP_SPLIT_VALIDATION]));
-    return cgp__shuffle_create(&sequences->shuffle, options->name,
-                               (uint32_t)samples[CGP_SPLIT_TRAIN], options->seed);
+    return cgp__data_shuffle(&sequences->base, options->name,
+                             (uint32_t)samples[CGP_SPLIT_TRAIN]);
 }
 
-void cgp__sequences_release(cgp__sequences *sequences) {
-    cgp__shuffle_release(&sequences->shuffle);
-}
-
-/* --- from position to sequence --- */
-
-cgp__sequence cgp__sequences_at(cgp__sequences *sequences, cgp_split split, int64_t position) {
-    const int64_t n_train = sequences->base.samples[CGP_SPLIT_TRAIN];
-    const int64_t length = sequences->base.sequence;
-    if (split == CGP_SPLIT_VALIDATION && sequences->separate)
-        return (cgp__sequence){1, position * length};
-    if (split == CGP_SPLIT_VALIDATION) return (cgp__sequence){0, (n_train + position) * length};
-    return (cgp__sequence){0, cgp__shuffle_at(&sequences->shuffle, position) * length};
+int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t index,
+                      int64_t *first) {
+    const bool validation = split == CGP_SPLIT_VALIDATION;
+    if (validation && !sequences->separate) index += sequences->base.samples[CGP_SPLIT_TRAIN];
+    *first = index * sequences->base.sequence;
+    return validation && sequences->separate;
 }
 
 cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash) {
     uint64_t fraction_bits; /* of the double: its text depends on the locale */
     memcpy(&fraction_bits, &sequences->validation_fraction, sizeof fraction_bits);
     return cgp__data_identify(hash, "seed %" PRIu64 "\nshare %016" PRIx64 "\napart %d\n",
-                              sequences->shuffle.seed, fraction_bits, sequences->separate);
+                              sequences->base.seed, fraction_bits, sequences->separate);
 }

@@ -6,7 +6,6 @@
 #ifndef CGP_SRC_DATA_SEQUENCES_H
 #define CGP_SRC_DATA_SEQUENCES_H
 
-#include "data/shuffle.h"
 #include "data/source.h"
 
 /* The options that text and tokens have in common, and names for messages. */
@@ -25,16 +24,9 @@ typedef struct cgp__sequence_options {
 /* First member of a kind that has sequences. */
 typedef struct cgp__sequences {
     cgp_data base;
-    cgp__shuffle shuffle;       /* of training sequences */
     double validation_fraction; /* 0 if validation is stream 1 */
     bool separate;              /* validation is stream 1, not the end of stream 0 */
 } cgp__sequences;
-
-/* The beginning of a sequence. It has T tokens and one more. */
-typedef struct cgp__sequence {
-    int stream;
-    int64_t first;
-} cgp__sequence;
 
 /* Refuse options out of range and streams without a path. */
 cgp_status cgp__sequences_check(const cgp__sequence_options *options);
@@ -43,12 +35,10 @@ cgp_status cgp__sequences_check(const cgp__sequence_options *options);
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
                               const int64_t tokens[2]);
 
-/* The sequence at a position of a split. Makes the permutation of the position's pass. */
-cgp__sequence cgp__sequences_at(cgp__sequences *sequences, cgp_split split, int64_t position);
+/* The beginning of sequence `index` of a split, which has T tokens and one more: the stream, and the token of it. */
+int cgp__sequences_at(const cgp__sequences *sequences, cgp_split split, int64_t index,
+                      int64_t *first);
 
 cgp_status cgp__sequences_identify(const cgp__sequences *sequences, cgp__sha256 *hash);
-
-/* Free what cgp__sequences_cut() allocated, not `sequences` itself. */
-void cgp__sequences_release(cgp__sequences *sequences);
 
 #endif

@@ -8,7 +8,6 @@
  *     coverage = 1/2 - distance of the pixel's centre to the edge, within 0 .. 1
  *
  * The noise has a key of its own, with the pixel as counter. */
-#include "base/base.h"
 #include "data/signed_distance.h"
 #include "data/source.h"
 
@@ -16,7 +15,6 @@
 
 #include <inttypes.h>
 #include <math.h>
-#include <stdlib.h>
 
 enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 
@@ -29,12 +27,6 @@ enum { STROKES = 4, CHANNELS = 3, MIN_SIZE = 16, MAX_SIZE = 1024 };
 #define SLOPE 0.06       /* of the background, from the middle to a border */
 #define NOISE 0.08       /* its maximum */
 #define STROKE_HALF 0.02 /* half the width of a stroke / side */
-
-typedef struct shapes_data {
-    cgp_data base;
-    int64_t size;
-    uint64_t seed;
-} shapes_data;
 
 typedef struct colour {
     double channels[CHANNELS];
@@ -90,10 +82,9 @@ static stroke draw_stroke(draws *d, double size) {
     return s;
 }
 
-static scene draw_scene(const shapes_data *shapes, cgp_split split, int64_t position) {
-    const uint32_t id = CGP__DATA_SCENE + (split == CGP_SPLIT_VALIDATION);
-    const double size = (double)shapes->size;
-    draws d = {cgp__rng_derive(shapes->seed, CGP__RNG_DATA, (uint64_t)position, id), 1};
+/* `size`: pixels of a side. */
+static scene draw_scene(cgp__rng_key key, double size) {
+    draws d = {key, 1};
     scene s;
     s.shape = (int)cgp__rng_below(d.key, 0, CGP__SHAPES);
     s.radius = size * draw(&d, 0.24, 0.42);
@@ -149,6 +140,10 @@ static colour scene_colour(const scene *s, double size, cgp__point at) {
     return pixel;
 }
 
+static int64_t side_of(const cgp_data *data) {
+    return data->fields[0].shape.dims[0];
+}
+
 /* out = 2 v - 1, v with noise: the sum of two uniform numbers of 16 bits, in -1 .. 1. */
 static void write_pixel(float *out, const colour *pixel, cgp__rng_key key, uint32_t counter) {
     uint32_t bits[4];
@@ -160,14 +155,14 @@ static void write_pixel(float *out, const colour *pixel, cgp__rng_key key, uint3
     }
 }
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
-                       void *target) {
-    const shapes_data *shapes = (const shapes_data *)data;
-    const int64_t size = shapes->size;
-    const uint32_t id = CGP__DATA_PIXELS + (split == CGP_SPLIT_VALIDATION);
-    const cgp__rng_key key =
-        cgp__rng_derive(shapes->seed, CGP__RNG_DATA, (uint64_t)position, id);
-    const scene s = draw_scene(shapes, split, position);
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    (void)index;
+    const int64_t size = side_of(data);
+    const uint32_t held_out = split == CGP_SPLIT_VALIDATION;
+    const cgp__rng_key key = cgp__data_key(data, position, CGP__DATA_PIXELS + held_out);
+    const scene s =
+        draw_scene(cgp__data_key(data, position, CGP__DATA_SCENE + held_out), (double)size);
     float *pixels = input, *mask = data->classes > 0 ? NULL : target;
     for (int64_t i = 0; i < size * size; i++) {
         const cgp__point at = {(double)(i % size) + 0.5, (double)(i / size) + 0.5};
@@ -187,49 +182,33 @@ static const char *class_name(const cgp_data *data, int64_t index) {
 }
 
 static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
-    const shapes_data *shapes = (const shapes_data *)data;
     return cgp__data_identify(hash, "size %" PRId64 "\nclasses %" PRId64 "\nseed %" PRIu64 "\n",
-                              shapes->size, data->classes, shapes->seed);
+                              side_of(data), data->classes, data->seed);
 }
 
-static void destroy(cgp_data *data) {
-    free(data);
-}
-
-static cgp_status check_options(const cgp_shapes_options *options) {
-    if (options->struct_size != sizeof *options)
-        return cgp_fail(CGP_EINVAL,
-                        "shapes options: expected struct_size %zu, got %zu (start from "
-                        "cgp_shapes_options_default())",
-                        sizeof *options, options->struct_size);
-    if (options->size < MIN_SIZE || options->size > MAX_SIZE)
-        return cgp_fail(CGP_EINVAL, "shapes: size is between %d and %d pixels, got %" PRId64,
-                        MIN_SIZE, MAX_SIZE, options->size);
+static cgp_status open_shapes(cgp_data *data, const void *o) {
+    const cgp_shapes_options *options = o;
+    CGP_TRY(cgp__data_check_size(options, sizeof *options, "shapes options"));
+    CGP_TRY(cgp__data_check_range("shapes", "size is", " pixels", options->size, MIN_SIZE,
+                                  MAX_SIZE));
     if (options->validation < 0)
         return cgp_fail(CGP_EINVAL, "shapes: validation is at least 0 samples, got %" PRId64,
                         options->validation);
+    data->samples[CGP_SPLIT_TRAIN] = INT64_MAX;
+    data->samples[CGP_SPLIT_VALIDATION] = options->validation;
+    data->seed = options->seed;
+    cgp__data_set_images(data, options->size, CHANNELS, options->masks ? 0 : CGP__SHAPES);
     return CGP_OK;
 }
 
 cgp_status cgp_data_shapes(cgp_data **out, const cgp_shapes_options *options) {
     CGP__NEED(out);
     static const cgp__data_kind kind = {.name = "shapes",
+                                        .size = sizeof(cgp_data),
+                                        .open = open_shapes,
                                         .fill = fill,
                                         .identify = identify,
-                                        .destroy = destroy,
                                         .class_name = class_name};
     const cgp_shapes_options defaults = cgp_shapes_options_default();
-    if (!options) options = &defaults;
-    CGP_TRY(check_options(options));
-    shapes_data *shapes = cgp__calloc(1, sizeof *shapes);
-    if (!shapes) return cgp__no_memory("shapes", sizeof *shapes);
-    shapes->base.kind = &kind;
-    shapes->base.samples[CGP_SPLIT_TRAIN] = INT64_MAX;
-    shapes->base.samples[CGP_SPLIT_VALIDATION] = options->validation;
-    shapes->size = options->size;
-    shapes->seed = options->seed;
-    cgp__data_set_images(&shapes->base, options->size, options->size, CHANNELS,
-                         options->masks ? 0 : CGP__SHAPES);
-    *out = &shapes->base;
-    return CGP_OK;
+    return cgp__data_open(out, &kind, "shapes", options ? options : &defaults);
 }

@@ -11,14 +11,17 @@
 
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
-    /* Write input and target (data->fields) of the sample at `position`, checked by data.c. */
-    cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, void *input,
-                       void *target);
+    size_t size;      /* of the kind's struct */
+    /* Open the set that `options`, checked before, describes. It is zero before; close() follows also after a failure. */
+    cgp_status (*open)(cgp_data *data, const void *options);
+    /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c. A function of these
+     * and `split` alone; the threads of a prefetch call it concurrently. */
+    cgp_status (*fill)(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target);
     /* Add to the hash all that determines the samples, beside the members of cgp_data. */
     cgp_status (*identify)(const cgp_data *data, cgp__sha256 *hash);
-    void (*destroy)(cgp_data *data);
-    /* Announce that samples first .. first + count - 1 are read next. May be NULL. */
-    cgp_status (*begin)(cgp_data *data, cgp_split split, int64_t first, int64_t count);
+    /* Free what open() allocated for the kind's own members. NULL: nothing. */
+    void (*close)(cgp_data *data);
     /* Name of a class. NULL: there are none. */
     const char *(*class_name)(const cgp_data *data, int64_t index);
 } cgp__data_kind;
@@ -26,12 +29,17 @@ typedef struct cgp__data_kind {
 /* First member of every kind. */
 struct cgp_data {
     const cgp__data_kind *kind;
-    pid_t process;            /* with its threads; 0: no threads */
-    cgp_data_field fields[2]; /* input, target */
-    int64_t vocab, sequence;  /* of tokens; otherwise 0 */
-    int64_t classes;          /* of labels; otherwise 0 */
-    int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
-    bool wraps; /* training starts over after samples[CGP_SPLIT_TRAIN], in a new order */
+    struct cgp__prefetch *prefetch; /* NULL: the reading thread makes samples */
+    pid_t process;                  /* with its threads; 0: no threads */
+    cgp_data_field fields[2];       /* input, target */
+    int64_t vocab, sequence;        /* of tokens; otherwise 0 */
+    int64_t classes;                /* of labels; otherwise 0 */
+    int64_t samples[2];             /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
+    uint64_t seed;
+    /* Of training that starts over after samples[CGP_SPLIT_TRAIN], in a new order; NULL: it does not. */
+    uint32_t *permutation; /* [n_permutation], of `pass` */
+    uint32_t n_permutation;
+    int64_t pass; /* -1: none yet */
 };
 
 /* The ids of keys of CGP__RNG_DATA. Validation, if it draws, has the next one. */
@@ -50,17 +58,53 @@ static inline double cgp__data_uniform(cgp__rng_key key, uint64_t index, double 
     return low + fraction * (high - low);
 }
 
+/* The key of what is drawn for a position. */
+static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position, uint32_t id) {
+    return cgp__rng_derive(data->seed, CGP__RNG_DATA, (uint64_t)position, id);
+}
+
+/* --- data.c --- */
+
+/* Make a data set of a kind, whose open() reads `options`; `name` is for messages. */
+cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
+                          const void *options);
+
+/* Refuse options, a struct of `size` bytes that begins with struct_size, of another size; `name` is that of the type: "text options". */
+cgp_status cgp__data_check_size(const void *options, size_t size, const char *name);
+
+/* Refuse a value out of range: "<name>: <field is> between <min> and <max><unit>, got <value>". */
+cgp_status cgp__data_check_range(const char *name, const char *field_is, const char *unit,
+                                 int64_t value, int64_t min, int64_t max);
+
+/* Refuse a validation fraction that is not in 0 <= fraction < 1. */
+cgp_status cgp__data_check_fraction(const char *name, double fraction);
+
 /* The validation samples of n: a fraction of them, rounded up. */
 int64_t cgp__data_validation_count(double fraction, int64_t n);
 
 /* Set input and target to T tokens each. */
 void cgp__data_set_tokens(cgp_data *data, int64_t vocab, int64_t sequence);
 
-/* Set the input to images [H, W, C], and the target to a label below `classes`, or, if that is 0, a mask. */
-void cgp__data_set_images(cgp_data *data, int64_t height, int64_t width, int64_t channels,
-                          int64_t classes);
+/* Set the input to images [size, size, C], and the target to a label below `classes`, or, if that is 0, a mask. */
+void cgp__data_set_images(cgp_data *data, int64_t size, int64_t channels, int64_t classes);
+
+/* The bytes of input (0) or target (1) of a sample. */
+size_t cgp__data_bytes(const cgp_data *data, int field);
+
+/* The end of the positions of a split; INT64_MAX if there is none. */
+int64_t cgp__data_end(const cgp_data *data, cgp_split split);
 
 /* Add a line of an identity (at most 255 bytes) to a hash. */
 cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PRINTF(2, 3);
+
+/* --- shuffle.c: the order in which a pass visits the training samples --- */
+
+/* Shuffle n >= 1 training samples by data->seed; `name` is the data set's, for a message. A pass has samples[CGP_SPLIT_TRAIN]
+ * <= n positions and leaves out the others, different ones in every pass. */
+cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
+
+/* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of this pass it makes; otherwise
+ * the position. */
+int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 #endif

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* text.c -- text files as streams of bytes in memory; sequences.c cuts them. */
-#include "base/base.h"
 #include "data/files.h"
 #include "data/sequences.h"
 
@@ -21,12 +20,14 @@ typedef struct text_data {
     text_stream streams[2];
 } text_data;
 
-static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, void *input,
-                       void *target) {
-    text_data *text = (text_data *)data;
+static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
+    const text_data *text = (const text_data *)data;
     int32_t *tokens = input, *targets = target;
-    const cgp__sequence sequence = cgp__sequences_at(&text->sequences, split, position);
-    const uint8_t *bytes = text->streams[sequence.stream].bytes + sequence.first;
+    int64_t first = 0;
+    (void)position;
+    const int stream = cgp__sequences_at(&text->sequences, split, index, &first);
+    const uint8_t *bytes = text->streams[stream].bytes + first;
     for (int64_t t = 0; t < data->sequence; t++) {
         tokens[t] = bytes[t];
         targets[t] = bytes[t + 1];
@@ -48,15 +49,13 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
     return CGP_OK;
 }
 
-static void destroy(cgp_data *data) {
+static void close_text(cgp_data *data) {
     text_data *text = (text_data *)data;
     for (int k = 0; k < 2; k++) {
         cgp__data_files_release(&text->streams[k].files);
         free(text->streams[k].sizes);
         free(text->streams[k].bytes);
     }
-    cgp__sequences_release(&text->sequences);
-    free(text);
 }
 
 /* --- loading --- */
@@ -103,8 +102,10 @@ static cgp_status load(text_stream *stream) {
     return CGP_OK;
 }
 
-static cgp_status open_text(text_data *text, const cgp__sequence_options *options) {
+static cgp_status open_text(cgp_data *data, const void *o) {
+    text_data *text = (text_data *)data;
     text_stream *streams = text->streams;
+    const cgp__sequence_options *options = o;
     const int n_streams = options->n_paths[1] > 0 ? 2 : 1;
     for (int k = 0; k < n_streams; k++)
         CGP_TRY(measure(&streams[k], options, k));
@@ -119,15 +120,15 @@ cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
                          const cgp_text_options *options) {
     CGP__NEED(out);
     if (n_paths > 0) CGP__NEED(paths);
-    static const cgp__data_kind kind = {
-        .name = "text", .fill = fill, .identify = identify, .destroy = destroy};
+    static const cgp__data_kind kind = {.name = "text",
+                                        .size = sizeof(text_data),
+                                        .open = open_text,
+                                        .fill = fill,
+                                        .identify = identify,
+                                        .close = close_text};
     const cgp_text_options defaults = cgp_text_options_default();
     if (!options) options = &defaults;
-    if (options->struct_size != sizeof *options)
-        return cgp_fail(CGP_EINVAL,
-                        "text options: expected struct_size %zu, got %zu (start from "
-                        "cgp_text_options_default())",
-                        sizeof *options, options->struct_size);
+    CGP_TRY(cgp__data_check_size(options, sizeof *options, "text options"));
     const cgp__sequence_options common = {
         .name = "text",
         .options = "text options",
@@ -141,13 +142,5 @@ cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
         .n_paths = {n_paths, options->n_validation_paths},
     };
     CGP_TRY(cgp__sequences_check(&common));
-    text_data *text = cgp__calloc(1, sizeof *text);
-    if (!text) return cgp__no_memory("text", sizeof *text);
-    text->sequences.base.kind = &kind;
-    const cgp_status status = open_text(text, &common);
-    if (status == CGP_OK)
-        *out = &text->sequences.base;
-    else
-        destroy(&text->sequences.base);
-    return status;
+    return cgp__data_open(out, &kind, "text", &common);
 }

@@ -9,7 +9,6 @@
  *
  *     stream      [ file 0 ][ file 1 ][        file 2        ]
  *     sequence            [ ... ]        pieces end at files, or when the buffer is full */
-#include "base/base.h"
 #include "data/files.h"
 #include "data/sequences.h"
 
@@ -77,19 +76,20 @@ static cgp_status read_piece(token_data *data, const token_file *file, int64_t a
     return CGP_OK;
 }
 
-static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, void *input,
-                       void *target) {
+static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_t index,
+                       void *input, void *target) {
     int32_t *tokens = input, *targets = target;
     token_data *data = (token_data *)base;
-    const cgp__sequence sequence = cgp__sequences_at(&data->sequences, split, position);
+    int64_t first = 0;
+    (void)position;
+    const int stream = cgp__sequences_at(&data->sequences, split, index, &first);
     const int64_t length = base->sequence;
-    const token_file *file = file_at(&data->streams[sequence.stream], sequence.first);
+    const token_file *file = file_at(&data->streams[stream], first);
     for (int64_t t = 0; t <= length; file++) {
-        while (t <= length && sequence.first + t < file->end) {
-            int64_t count = file->end - (sequence.first + t);
-            if (count > length + 1 - t) count = length + 1 - t;
-            if (count > PIECE_BYTES / 2) count = PIECE_BYTES / 2;
-            CGP_TRY(read_piece(data, file, sequence.first + t, count));
+        while (t <= length && first + t < file->end) {
+            const int64_t left = cgp__min(file->end - (first + t), length + 1 - t);
+            const int64_t count = cgp__min(left, PIECE_BYTES / 2);
+            CGP_TRY(read_piece(data, file, first + t, count));
             for (int64_t i = 0; i < count; i++, t++) {
                 const int32_t token = data->piece[2 * i] | data->piece[2 * i + 1] << 8;
                 if (t < length) tokens[t] = token;
@@ -207,7 +207,7 @@ static cgp_status identify(const cgp_data *base, cgp__sha256 *hash) {
     return cgp__data_identify(hash, "contents %s\n", data->contents);
 }
 
-static void destroy(cgp_data *base) {
+static void close_tokens(cgp_data *base) {
     token_data *data = (token_data *)base;
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < data->streams[k].n; i++) {
@@ -216,37 +216,13 @@ static void destroy(cgp_data *base) {
         }
         free(data->streams[k].files);
     }
-    cgp__sequences_release(&data->sequences);
-    free(data);
 }
 
-static cgp_status check_options(const cgp_token_options *options) {
-    if (options->struct_size != sizeof *options)
-        return cgp_fail(CGP_EINVAL,
-                        "token options: expected struct_size %zu, got %zu (start from "
-                        "cgp_token_options_default())",
-                        sizeof *options, options->struct_size);
-    if (options->vocab < 1 || options->vocab > 65536)
-        return cgp_fail(CGP_EINVAL,
-                        "token options: vocabulary is between 1 and 65536, got %" PRId64,
-                        options->vocab);
-    return CGP_OK;
-}
-
-static cgp_status create(cgp_data **out, const cgp__sequence_options *options) {
-    static const cgp__data_kind kind = {
-        .name = "tokens", .fill = fill, .identify = identify, .destroy = destroy};
+static cgp_status open_tokens(cgp_data *data, const void *options) {
     cgp__sha256 *hash = NULL;
-    token_data *data = cgp__calloc(1, sizeof *data);
-    if (!data) return cgp__no_memory("tokens", sizeof *data);
-    data->sequences.base.kind = &kind;
-    cgp_status status = cgp__sha256_create(&hash);
-    if (status == CGP_OK) status = open_streams(data, options, hash);
+    CGP_TRY(cgp__sha256_create(&hash));
+    const cgp_status status = open_streams((token_data *)data, options, hash);
     cgp__sha256_destroy(hash);
-    if (status == CGP_OK)
-        *out = &data->sequences.base;
-    else
-        destroy(&data->sequences.base);
     return status;
 }
 
@@ -254,9 +230,17 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
                            const cgp_token_options *options) {
     CGP__NEED(out);
     if (n_paths > 0) CGP__NEED(paths);
+    static const cgp__data_kind kind = {.name = "tokens",
+                                        .size = sizeof(token_data),
+                                        .open = open_tokens,
+                                        .fill = fill,
+                                        .identify = identify,
+                                        .close = close_tokens};
     const cgp_token_options defaults = cgp_token_options_default();
     if (!options) options = &defaults;
-    CGP_TRY(check_options(options));
+    CGP_TRY(cgp__data_check_size(options, sizeof *options, "token options"));
+    CGP_TRY(
+        cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1, 65536));
     const cgp__sequence_options common = {
         .name = "tokens",
         .options = "token options",
@@ -270,5 +254,5 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
         .n_paths = {n_paths, options->n_validation_paths},
     };
     CGP_TRY(cgp__sequences_check(&common));
-    return create(out, &common);
+    return cgp__data_open(out, &kind, "tokens", &common);
 }

@@ -195,18 +195,12 @@ static void threads_and_where_one_begins_change_no_bit(void **unused) {
 
 /* --- memory --- */
 
-static int64_t same_index(void *context, cgp_split split, int64_t position) {
-    (void)context;
-    (void)split;
-    return position;
-}
-
-static cgp_status prepare_nothing(void *context, cgp_split split, int64_t position,
-                                  int64_t item, void *input, void *target) {
-    (void)context;
+static cgp_status fill_nothing(cgp_data *data, cgp_split split, int64_t position, int64_t index,
+                               void *input, void *target) {
+    (void)data;
     (void)split;
     (void)position;
-    (void)item;
+    (void)index;
     (void)input;
     (void)target;
     return CGP_OK;
@@ -226,20 +220,16 @@ static int64_t address_space(void) {
  * prepared. 32 MiB are for the allocator and the beginning of a thread. */
 static void prefetched_samples_take_256_mib_at_most(void **unused) {
     (void)unused;
-    static const cgp__prefetch_source source = {.name = "small",
-                                                .index = same_index,
-                                                .prepare = prepare_nothing,
-                                                .input_bytes = 60,
-                                                .target_bytes = 4};
-    cgp__prefetch *ahead = NULL;
-    assert_ok(cgp__prefetch_create(&ahead, &source, 1));
+    static const cgp__data_kind kind = {.fill = fill_nothing};
+    cgp_data data = {.kind = &kind, .fields = {{CGP_F32, {1, {15}}}, {CGP_I32, {1, {1}}}}};
+    assert_ok(cgp__prefetch_create(&data, "small", 1));
     const int64_t before = address_space();
-    assert_ok(cgp__prefetch_begin(ahead, CGP_SPLIT_TRAIN, 0, INT64_C(1) << 40));
+    assert_ok(cgp__prefetch_begin(data.prefetch, CGP_SPLIT_TRAIN, 0, INT64_C(1) << 40));
     const int64_t grown = address_space() - before;
     print_message("a ring of %.1f MiB\n", (double)grown / (1 << 20));
     assert_true(grown > INT64_C(128) << 20);
     assert_true(grown <= INT64_C(288) << 20);
-    cgp__prefetch_destroy(ahead);
+    cgp__prefetch_destroy(data.prefetch);
 }
 
 /* --- failures --- */
