@@ -38,67 +38,71 @@ typedef enum operation {
     CONV_1X7_7X1
 } operation;
 
+/* The kernels of an operation's convolutions. Those of several have c / 4 channels between them. */
+static const struct {
+    int n, kernels[4][2];
+} convolutions[] = {
+    [CONV_1X1] = {1, {{1, 1}}},
+    [CONV_3X3] = {3, {{1, 1}, {3, 3}, {1, 1}}},
+    [CONV_1X7_7X1] = {4, {{1, 1}, {1, 7}, {7, 1}, {1, 1}}},
+};
+
 #define PAIRS 5
 #define STATES (2 + PAIRS)
 
 typedef struct genotype {
+    int n_result, result[4];
     struct {
         operation kind;
         int input; /* h<input> */
     } pairs[PAIRS][2];
-    int result[4], n_result;
 } genotype;
 
 /* h0, h1 come from s1, s2. */
-static const genotype normal = {{{{CONV_1X1, 1}, {MAX_3X3, 1}},
+static const genotype normal = {4,
+                                {0, 3, 4, 6},
+                                {{{CONV_1X1, 1}, {MAX_3X3, 1}},
                                  {{NONE, 1}, {CONV_1X7_7X1, 0}},
                                  {{CONV_1X1, 0}, {CONV_1X7_7X1, 0}},
                                  {{MAX_3X3, 2}, {NONE, 2}},
-                                 {{AVERAGE_3X3, 1}, {CONV_1X1, 5}}},
-                                {0, 3, 4, 6},
-                                4};
-static const genotype reduction = {{{{MAX_2X2, 0}, {MAX_3X3, 0}},
+                                 {{AVERAGE_3X3, 1}, {CONV_1X1, 5}}}};
+static const genotype reduction = {3,
+                                   {4, 5, 6},
+                                   {{{MAX_2X2, 0}, {MAX_3X3, 0}},
                                     {{NONE, 2}, {CONV_3X3, 1}},
                                     {{CONV_1X7_7X1, 2}, {MAX_3X3, 2}},
                                     {{NONE, 3}, {MAX_2X2, 1}},
-                                    {{AVERAGE_3X3, 2}, {CONV_1X1, 3}}},
-                                   {4, 5, 6},
-                                   3};
+                                    {{AVERAGE_3X3, 2}, {CONV_1X1, 3}}}};
 
 /* The older definition: h0, h1 come from s2, s1. */
-static const genotype old_normal = {{{{MAX_3X3, 0}, {CONV_1X1, 0}},
+static const genotype old_normal = {3,
+                                    {4, 5, 6},
+                                    {{{MAX_3X3, 0}, {CONV_1X1, 0}},
                                      {{NONE, 2}, {MAX_3X3, 2}},
                                      {{NONE, 0}, {CONV_1X7_7X1, 1}},
                                      {{CONV_1X1, 1}, {CONV_1X7_7X1, 1}},
-                                     {{AVERAGE_3X3, 0}, {CONV_1X1, 3}}},
-                                    {4, 5, 6},
-                                    3};
-static const genotype old_reduction = {{{{MAX_2X2, 1}, {MAX_3X3, 1}},
+                                     {{AVERAGE_3X3, 0}, {CONV_1X1, 3}}}};
+static const genotype old_reduction = {3,
+                                       {4, 5, 6},
+                                       {{{MAX_2X2, 1}, {MAX_3X3, 1}},
                                         {{CONV_3X3, 0}, {NONE, 2}},
                                         {{CONV_1X7_7X1, 2}, {MAX_3X3, 2}},
                                         {{AVERAGE_3X3, 2}, {CONV_1X1, 3}},
-                                        {{NONE, 3}, {MAX_2X2, 0}}},
-                                       {4, 5, 6},
-                                       3};
+                                        {{NONE, 3}, {MAX_2X2, 0}}}};
 
 /* --- parts --- */
 
 #define REMEMBERED 16 /* enough for a cell and the one before it */
 
-/* A network being built; names begin with `prefix`. */
+/* A network being built. */
 typedef struct network {
     cgp_model *model;
     const cgp_amoebanetd_options *o;
-    char prefix[CGP__MODEL_NAME]; /* "cell1_normal1.operations.3.module." */
-    char name[2 * CGP__MODEL_NAME];
+    cgp__network names; /* begin with "cell1_normal1." */
+    char part[32];      /* "operations.3.module", of the parameters that come next */
     cgp_value relus[REMEMBERED][2]; /* values and their ReLUs, the latest n */
     int n_relus;
 } network;
-
-static const char *name_of(network *net, const char *part) {
-    snprintf(net->name, sizeof net->name, "%s%s", net->prefix, part);
-    return net->name;
-}
 
 /* relu(x), once for all operations that begin with it. */
 static cgp_value relu_of(network *net, cgp_value x) {
@@ -118,85 +122,64 @@ static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t i
                                         .kernel = {kernel[0], kernel[1]},
                                         .stride = {stride[0], stride[1]},
                                         .padding = cgp__padding_same(kernel[0], kernel[1])};
-    return cgp__conv2d_pytorch(net->model, x, name_of(net, name), in, options);
-}
-
-static cgp_value normalise(network *net, cgp_value x, const char *name) {
-    return cgp__batch_norm_pytorch(net->model, x, name_of(net, name));
+    return cgp__conv2d_pytorch(net->model, x, name, in, options);
 }
 
 /* A convolution and the norm after it, entries `.at` and `.at + 1` of a Sequential. */
 static cgp_value conv_norm(network *net, cgp_value x, int at, int64_t in, int64_t out,
                            const int kernel[2], const int stride[2]) {
-    char name[16];
-    snprintf(name, sizeof name, "%d", at);
+    const char *name = cgp__name(&net->names, "%s.%d", net->part, at);
     x = convolve(net, x, name, in, out, kernel, stride);
-    snprintf(name, sizeof name, "%d", at + 1);
-    return normalise(net, x, name);
+    name = cgp__name(&net->names, "%s.%d", net->part, at + 1);
+    return cgp__batch_norm_pytorch(net->model, x, name);
 }
 
-static const int one[2] = {1, 1};
-
-static cgp_value conv1x1(network *net, cgp_value x, int64_t in, int64_t out, int stride) {
-    return conv_norm(net, relu_of(net, x), 1, in, out, one, (int[]){stride, stride});
-}
-
-/* Through c / 4 channels, by one 3 x 3 kernel or a 1 x 7 and a 7 x 1. */
-static cgp_value bottleneck(network *net, cgp_value x, int64_t c, int stride, bool crossed) {
-    const int64_t inner = c / 4;
-    int at = 4;
-    x = conv_norm(net, relu_of(net, x), 1, c, inner, one, one);
-    x = cgp_relu(net->model, x);
-    if (crossed) {
-        x = conv_norm(net, x, at, inner, inner, (int[]){1, 7}, (int[]){1, stride});
-        x = cgp_relu(net->model, x);
-        at += 3;
-        x = conv_norm(net, x, at, inner, inner, (int[]){7, 1}, (int[]){stride, 1});
-    } else {
-        x = conv_norm(net, x, at, inner, inner, (int[]){3, 3}, (int[]){stride, stride});
+/* The convolutions of an operation, each behind a ReLU; `stride` is that of the largest kernels in each direction. */
+static cgp_value convolve_all(network *net, operation kind, cgp_value x, int64_t in,
+                              int64_t out, int stride) {
+    const int n = convolutions[kind].n;
+    for (int k = 0; k < n; k++) {
+        const int *kernel = convolutions[kind].kernels[k];
+        const int strides[2] = {n == 1 || kernel[0] > 1 ? stride : 1,
+                                n == 1 || kernel[1] > 1 ? stride : 1};
+        const int64_t to = k + 1 < n ? out / 4 : out;
+        x = k == 0 ? relu_of(net, x) : cgp_relu(net->model, x);
+        x = conv_norm(net, x, 1 + 3 * k, in, to, kernel, strides);
+        in = to;
     }
-    x = cgp_relu(net->model, x);
-    return conv_norm(net, x, at + 3, inner, c, one, one);
+    return x;
 }
 
-static cgp_value pool(network *net, cgp_value x, int64_t c, int side, bool largest,
-                      int stride) {
+static cgp_value pool(network *net, operation kind, cgp_value x, int64_t c, int stride) {
+    const int side = kind == MAX_2X2 ? 2 : 3;
+    const bool largest =
+        kind == MAX_2X2 || (kind == MAX_3X3 && net->o->maxpool == CGP_AMOEBANETD_MAX);
     const cgp_pool_options options = {
         {side, side}, {stride, stride}, cgp_padding_all((side - 1) / 2)};
     x = largest ? cgp_max_pool(net->model, x, options)
                 : cgp_average_pool(net->model, x, options);
-    return net->o->old ? conv_norm(net, x, 1, c, c, one, one) : x;
+    return net->o->old ? conv_norm(net, x, 1, c, c, (int[]){1, 1}, (int[]){1, 1}) : x;
 }
 
 /* x [2 S, 2 S, in] -> [S, S, out] */
 static cgp_value factorised_reduction(network *net, cgp_value x, int64_t in, int64_t out) {
-    const cgp_conv2d_options even = {.out = out / 2, .kernel = {1, 1}, .stride = {2, 2}};
-    cgp_conv2d_options odd = even;
-    odd.padding = (cgp_padding){-1, 1, -1, 1};
+    cgp_conv2d_options options = {.out = out / 2, .kernel = {1, 1}, .stride = {2, 2}};
+    cgp_value halves[2];
     x = relu_of(net, x);
-    const cgp_value a = cgp__conv2d_pytorch(net->model, x, name_of(net, "conv1"), in, even);
-    const cgp_value b = cgp__conv2d_pytorch(net->model, x, name_of(net, "conv2"), in, odd);
-    return normalise(net, cgp_concat(net->model, (cgp_value[]){a, b}, 2), "bn");
+    for (int k = 0; k < 2; k++) {
+        const char *name = cgp__name(&net->names, "%s.conv%d", net->part, k + 1);
+        halves[k] = cgp__conv2d_pytorch(net->model, x, name, in, options);
+        options.padding = (cgp_padding){-1, 1, -1, 1}; /* the odd pixels */
+    }
+    x = cgp_concat(net->model, halves, 2);
+    return cgp__batch_norm_pytorch(net->model, x, cgp__name(&net->names, "%s.bn", net->part));
 }
 
 /* x [H, W, c] -> [H / stride, W / stride, c] */
 static cgp_value operate(network *net, operation kind, cgp_value x, int64_t c, int stride) {
-    switch (kind) {
-    case AVERAGE_3X3:
-        return pool(net, x, c, 3, false, stride);
-    case MAX_3X3:
-        return pool(net, x, c, 3, net->o->maxpool == CGP_AMOEBANETD_MAX, stride);
-    case MAX_2X2:
-        return pool(net, x, c, 2, true, stride);
-    case CONV_1X1:
-        return conv1x1(net, x, c, c, stride);
-    case CONV_3X3:
-        return bottleneck(net, x, c, stride, false);
-    case CONV_1X7_7X1:
-        return bottleneck(net, x, c, stride, true);
-    default:
-        return x; /* stride 1, as in every genotype */
-    }
+    if (kind == NONE) return x; /* stride 1, as in every genotype */
+    if (kind >= CONV_1X1) return convolve_all(net, kind, x, c, c, stride);
+    return pool(net, kind, x, c, stride);
 }
 
 /* --- cells --- */
@@ -209,61 +192,65 @@ typedef struct flow {
     int64_t c;              /* of the latest cell */
 } flow;
 
-/* Set the prefix of names to "<cell>.<part>"; the older definition is cut here. */
-static void enter(network *net, const char *cell, const char *layer, const char *prefix) {
-    char name[CGP__MODEL_NAME];
-    snprintf(name, sizeof name, "%s.%s", cell, layer);
-    snprintf(net->prefix, sizeof net->prefix, "%s.%s", cell, prefix);
-    if (net->o->old) cgp_model_layer(net->model, name);
+/* Set the part of the cell whose parameters come next, and return its name; the older definition is cut here. */
+static const char *enter(network *net, const char *part) {
+    snprintf(net->part, sizeof net->part, "%s", part);
+    return net->o->old ? cgp__layer(&net->names, "%s", part)
+                       : cgp__name(&net->names, "%s", part);
 }
 
-static cgp_value bring_s1(network *net, const char *cell, const flow *f) {
-    enter(net, cell, "reduce1", "reduce1.");
-    return conv1x1(net, f->s1, f->width1, f->c, 1);
+static void begin_cell(network *net, const char *cell) {
+    if (!net->o->old) cgp_model_layer(net->model, cell);
+    snprintf(net->names.prefix, sizeof net->names.prefix, "%s.", cell);
 }
 
-static cgp_value bring_s2(network *net, const char *cell, const flow *f) {
-    enter(net, cell, "reduce2", "reduce2.");
+static cgp_value bring_s1(network *net, const flow *f) {
+    enter(net, "reduce1");
+    return convolve_all(net, CONV_1X1, f->s1, f->width1, f->c, 1);
+}
+
+static cgp_value bring_s2(network *net, const flow *f) {
+    enter(net, "reduce2");
     if (f->reduced) return factorised_reduction(net, f->s2, f->width2, f->c);
-    if (f->width2 != f->c) return conv1x1(net, f->s2, f->width2, f->c, 1);
-    return f->s2;
+    if (f->width2 == f->c) return f->s2;
+    return convolve_all(net, CONV_1X1, f->s2, f->width2, f->c, 1);
 }
 
 /* h<2 + i> */
-static cgp_value add_pair(network *net, const char *cell, const genotype *g, int i,
+static cgp_value add_pair(network *net, const genotype *g, int i, bool reduces,
                           const cgp_value *h, int64_t c) {
     cgp_value ends[2];
-    char layer[32], prefix[48];
+    char part[24];
     for (int k = 0; k < 2; k++) {
         const int input = g->pairs[i][k].input;
-        const bool halves = (g == &reduction || g == &old_reduction) && input < 2;
-        snprintf(layer, sizeof layer, "operations.%d", 2 * i + k);
-        snprintf(prefix, sizeof prefix, "%s.module.", layer);
-        enter(net, cell, layer, prefix);
-        ends[k] = operate(net, g->pairs[i][k].kind, h[input], c, halves ? 2 : 1);
+        snprintf(part, sizeof part, "operations.%d", 2 * i + k);
+        enter(net, part);
+        snprintf(net->part, sizeof net->part, "%s.module", part);
+        ends[k] = operate(net, g->pairs[i][k].kind, h[input], c, reduces && input < 2 ? 2 : 1);
     }
-    snprintf(layer, sizeof layer, "sum.%d", 2 + i);
-    enter(net, cell, layer, "");
+    snprintf(part, sizeof part, "sum.%d", 2 + i);
+    enter(net, part);
     return cgp_add(net->model, ends[0], ends[1]);
 }
 
-static void add_cell(network *net, const char *cell, const genotype *g, flow *f) {
-    const bool reduces = g == &reduction || g == &old_reduction, old = net->o->old;
+static void add_cell(network *net, const char *cell, bool reduces, flow *f) {
+    const genotype *cells[2][2] = {{&normal, &reduction}, {&old_normal, &old_reduction}};
+    const genotype *g = cells[net->o->old][reduces];
     cgp_value h[STATES], result[4];
     if (reduces) f->c *= 2;
-    if (!old) cgp_model_layer(net->model, cell);
-    if (old) {
-        h[0] = bring_s2(net, cell, f);
-        enter(net, cell, "twin", ""); /* s1 is an input of the next cell, too: no op */
-        h[1] = bring_s1(net, cell, f);
+    begin_cell(net, cell);
+    if (net->o->old) {
+        h[0] = bring_s2(net, f);
+        enter(net, "twin"); /* s1 is an input of the next cell, too: no op */
+        h[1] = bring_s1(net, f);
     } else {
-        h[0] = bring_s1(net, cell, f);
-        h[1] = bring_s2(net, cell, f);
+        h[0] = bring_s1(net, f);
+        h[1] = bring_s2(net, f);
     }
     for (int i = 0; i < PAIRS; i++)
-        h[2 + i] = add_pair(net, cell, g, i, h, f->c);
-    enter(net, cell, "shift", "");
-    enter(net, cell, "concat", "");
+        h[2 + i] = add_pair(net, g, i, reduces, h, f->c);
+    enter(net, "shift");
+    enter(net, "concat");
     for (int i = 0; i < g->n_result; i++)
         result[i] = h[g->result[i]];
     f->s2 = f->s1;
@@ -278,33 +265,30 @@ static void add_cell(network *net, const char *cell, const genotype *g, flow *f)
 /* images [S, S, 3] -> [S / 2, S / 2, D / 4]; the older definition has one layer per op, and `twin`. */
 static cgp_value add_stem(network *net, int64_t width) {
     cgp_value x = cgp__images(net->model, net->o->image);
-    if (!net->o->old) cgp_model_layer(net->model, "stem1");
-    enter(net, "stem1", "relu", "");
+    begin_cell(net, "stem1");
+    enter(net, "relu");
     x = cgp_relu(net->model, x);
-    enter(net, "stem1", "conv", "");
-    x = convolve(net, x, "conv", 3, width, (int[]){3, 3}, (int[]){2, 2});
-    enter(net, "stem1", "bn", "");
-    x = normalise(net, x, "bn");
-    enter(net, "stem1", "twin", "");
+    x = convolve(net, x, enter(net, "conv"), 3, width, (int[]){3, 3}, (int[]){2, 2});
+    x = cgp__batch_norm_pytorch(net->model, x, enter(net, "bn"));
+    enter(net, "twin");
     return x;
 }
 
-static void build(cgp_model *model, const cgp_amoebanetd_options *o) {
-    network net = {.model = model, .o = o};
-    const genotype *cells[2] = {o->old ? &old_normal : &normal,
-                                o->old ? &old_reduction : &reduction};
+static void build(cgp_model *model, const void *options) {
+    const cgp_amoebanetd_options *o = options;
+    network net = {.model = model, .o = o, .names = {.model = model}};
     const int repeat = o->old ? o->layers : o->layers / 3;
     flow f = {.width1 = o->filters / 4, .width2 = o->filters / 4, .c = o->filters / 4};
     char cell[48];
     f.s1 = f.s2 = add_stem(&net, f.c);
-    add_cell(&net, "stem2", cells[1], &f);
-    add_cell(&net, "stem3", cells[1], &f);
+    add_cell(&net, "stem2", true, &f);
+    add_cell(&net, "stem3", true, &f);
     for (int group = 1; group <= 5; group++) {
         snprintf(cell, sizeof cell, "cell%d_reduction", group);
-        if (group % 2 == 0) add_cell(&net, cell, cells[1], &f);
+        if (group % 2 == 0) add_cell(&net, cell, true, &f);
         for (int i = 0; group % 2 == 1 && i < repeat; i++) {
             snprintf(cell, sizeof cell, "cell%d_normal%d", group, i + 1);
-            add_cell(&net, cell, cells[0], &f);
+            add_cell(&net, cell, false, &f);
         }
     }
     cgp_model_layer(model, "classify");
@@ -314,24 +298,6 @@ static void build(cgp_model *model, const cgp_amoebanetd_options *o) {
 
 /* --- options --- */
 
-static const cgp__key keys[] = {
-    CGP__KEY(cgp_amoebanetd_options, "L", INT, layers, 1, CGP__MAX_LAYERS),
-    CGP__KEY(cgp_amoebanetd_options, "D", INT64, filters, 8, CGP__MAX_WIDTH),
-    CGP__KEY(cgp_amoebanetd_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
-    CGP__KEY(cgp_amoebanetd_options, "image", INT64, image, 32, CGP__MAX_SIDE),
-    {.name = "maxpool",
-     .kind = CGP__KEY_WORD,
-     .offset = offsetof(cgp_amoebanetd_options, maxpool),
-     .words = {"average", "max"}},
-    CGP__KEY(cgp_amoebanetd_options, "old", BOOL, old, 0, 1),
-};
-
-const cgp__keys cgp__amoebanetd_keys = {.model = "amoebanetd",
-                                        .struct_size = sizeof(cgp_amoebanetd_options),
-                                        .keys = keys,
-                                        .count = sizeof keys / sizeof keys[0],
-                                        .name_key = -1};
-
 static cgp_status check_multiple(const char *key, int64_t value, int64_t of) {
     if (value % of == 0) return CGP_OK;
     return cgp_fail(CGP_EINVAL,
@@ -339,7 +305,8 @@ static cgp_status check_multiple(const char *key, int64_t value, int64_t of) {
                     value);
 }
 
-cgp_status cgp__amoebanetd_resolve(cgp_amoebanetd_options *o) {
+static cgp_status resolve(void *options) {
+    cgp_amoebanetd_options *o = options;
     if (o->layers == 0) o->layers = o->old ? 6 : 18;
     if (o->classes == 0) o->classes = o->old ? 10 : 1000;
     CGP_TRY(cgp__keys_check(&cgp__amoebanetd_keys, o));
@@ -348,16 +315,23 @@ cgp_status cgp__amoebanetd_resolve(cgp_amoebanetd_options *o) {
     return check_multiple("image", o->image, 32);
 }
 
+const cgp__keys cgp__amoebanetd_keys = {
+    .model = "amoebanetd",
+    .struct_size = sizeof(cgp_amoebanetd_options),
+    .resolve = resolve,
+    .build = build,
+    .keys = {CGP__KEY(cgp_amoebanetd_options, "L", INT, layers, 1, CGP__MAX_LAYERS),
+             CGP__KEY(cgp_amoebanetd_options, "D", INT64, filters, 8, CGP__MAX_WIDTH),
+             CGP__KEY(cgp_amoebanetd_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
+             CGP__KEY(cgp_amoebanetd_options, "image", INT64, image, 32, CGP__MAX_SIDE),
+             CGP__KEY(cgp_amoebanetd_options, "maxpool", WORD, maxpool, 0, 1, "average", "max"),
+             CGP__KEY(cgp_amoebanetd_options, "old", BOOL, old, 0, 1)},
+};
+
 cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *options) {
     CGP__NEED(out);
     CGP__NEED(options);
-    cgp_model *model = NULL;
-    CGP_TRY(cgp__keys_check_size(&cgp__amoebanetd_keys, options));
-    cgp_amoebanetd_options resolved = *options;
-    CGP_TRY(cgp__amoebanetd_resolve(&resolved));
-    CGP_TRY(cgp_model_create(&model, "amoebanetd"));
-    build(model, &resolved);
-    return cgp__model_finish(out, model);
+    return cgp__model_create(out, &cgp__amoebanetd_keys, options);
 }
 
 cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options, const char *text) {

@@ -28,55 +28,43 @@
 
 #define EPS 1e-5 /* the default of eps */
 #define DEVIATION 0.02
-#define NAME_SIZE 64
 
 /* --- the graph --- */
 
-/* A linear map of a block, `transformer.h.<block>.<name>`, [in, out] with bias. */
-static cgp_value block_linear(cgp_model *model, cgp_value x, int block, const char *name,
-                              int64_t out, double deviation) {
-    char full[NAME_SIZE];
-    snprintf(full, sizeof full, "transformer.h.%d.%s", block, name);
-    const cgp_init init = {CGP_INIT_NORMAL, deviation};
+/* A linear map of a block, [in, out] with bias. */
+static cgp_value block_linear(cgp__network *net, cgp_value x, const char *name, int64_t out,
+                              double deviation) {
     const cgp_linear_options options = {
-        .out = out, .bias = true, .transposed = true, .init = init};
-    return cgp_linear(model, x, full, options);
+        .out = out, .bias = true, .transposed = true, .init = {CGP_INIT_NORMAL, deviation}};
+    return cgp_linear(net->model, x, cgp__name(net, "%s", name), options);
 }
 
-static double eps_of(const cgp_gpt2_options *o) {
-    return o->eps > 0 ? o->eps : EPS;
-}
-
-static cgp_value block_norm(cgp_model *model, cgp_value x, int block, const char *name,
-                            const cgp_gpt2_options *o) {
-    char full[NAME_SIZE];
-    snprintf(full, sizeof full, "transformer.h.%d.%s", block, name);
-    return cgp_layer_norm(model, x, full, eps_of(o));
+static cgp_value norm(cgp__network *net, cgp_value x, const char *name,
+                      const cgp_gpt2_options *o) {
+    return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
 /* x [T, C] -> [T, C] */
-static cgp_value add_block(cgp_model *model, cgp_value x, int block,
-                           const cgp_gpt2_options *o) {
+static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_gpt2_options *o) {
     const double branch_end = DEVIATION / sqrt(2.0 * o->layers);
-    char layer[NAME_SIZE];
-    snprintf(layer, sizeof layer, "h.%d", block);
-    cgp_model_layer(model, layer);
+    cgp_model *model = net->model;
 
-    cgp_value y = block_norm(model, x, block, "ln_1", o);
-    y = block_linear(model, y, block, "attn.c_attn", 3 * o->width, DEVIATION);
+    cgp_value y = norm(net, x, "ln_1", o);
+    y = block_linear(net, y, "attn.c_attn", 3 * o->width, DEVIATION);
     y = cgp_causal_attention(model, y, o->heads, o->dropout);
-    y = block_linear(model, y, block, "attn.c_proj", o->width, branch_end);
+    y = block_linear(net, y, "attn.c_proj", o->width, branch_end);
     x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 
-    y = block_norm(model, x, block, "ln_2", o);
-    y = block_linear(model, y, block, "mlp.c_fc", o->inner > 0 ? o->inner : 4 * o->width,
-                     DEVIATION);
+    y = norm(net, x, "ln_2", o);
+    y = block_linear(net, y, "mlp.c_fc", o->inner > 0 ? o->inner : 4 * o->width, DEVIATION);
     y = o->gelu == CGP_GPT2_GELU_TANH ? cgp_gelu_tanh(model, y) : cgp_gelu(model, y);
-    y = block_linear(model, y, block, "mlp.c_proj", o->width, branch_end);
+    y = block_linear(net, y, "mlp.c_proj", o->width, branch_end);
     return cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 }
 
-static void build(cgp_model *model, const cgp_gpt2_options *o) {
+static void build(cgp_model *model, const void *options) {
+    const cgp_gpt2_options *o = options;
+    cgp__network net = {.model = model};
     const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
     const int64_t length[1] = {o->sequence};
     const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
@@ -88,10 +76,15 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
     cgp_model_layer(model, "wpe");
     x = cgp_position_embedding(model, x, "transformer.wpe", normal);
     x = cgp_dropout(model, x, o->dropout);
-    for (int i = 0; i < o->layers; i++)
-        x = add_block(model, x, i, o);
+    for (int i = 0; i < o->layers; i++) {
+        net.prefix[0] = '\0';
+        cgp__layer(&net, "h.%d", i);
+        snprintf(net.prefix, sizeof net.prefix, "transformer.h.%d.", i);
+        x = add_block(&net, x, o);
+    }
     cgp_model_layer(model, "ln_f");
-    x = cgp_layer_norm(model, x, "transformer.ln_f", eps_of(o));
+    snprintf(net.prefix, sizeof net.prefix, "transformer.");
+    x = norm(&net, x, "ln_f", o);
     cgp_model_layer(model, "lm_head");
     if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
     const cgp_linear_options head = {.out = o->vocab, .init = normal};
@@ -103,28 +96,8 @@ static void build(cgp_model *model, const cgp_gpt2_options *o) {
 
 /* --- options --- */
 
-static const cgp__key keys[] = {
-    CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, CGP__MAX_LAYERS),
-    CGP__KEY(cgp_gpt2_options, "width", INT64, width, 1, CGP__MAX_WIDTH),
-    CGP__KEY(cgp_gpt2_options, "heads", INT64, heads, 1, CGP__MAX_WIDTH),
-    CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocab, 1, CGP__MAX_COUNT),
-    CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MAX_COUNT),
-    CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
-    {.name = "gelu",
-     .kind = CGP__KEY_WORD,
-     .offset = offsetof(cgp_gpt2_options, gelu),
-     .words = {"erf", "tanh"}},
-    CGP__KEY(cgp_gpt2_options, "eps", REAL, eps, 0, 0),
-    CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MAX_WIDTH),
-};
-
-const cgp__keys cgp__gpt2_keys = {.model = "gpt2",
-                                  .struct_size = sizeof(cgp_gpt2_options),
-                                  .keys = keys,
-                                  .count = sizeof keys / sizeof keys[0],
-                                  .name_key = -1};
-
-cgp_status cgp__gpt2_resolve(cgp_gpt2_options *o) {
+static cgp_status resolve(void *options) {
+    cgp_gpt2_options *o = options;
     CGP_TRY(cgp__keys_check(&cgp__gpt2_keys, o));
     if (o->width % o->heads != 0)
         return cgp_fail(CGP_EINVAL,
@@ -137,16 +110,26 @@ cgp_status cgp__gpt2_resolve(cgp_gpt2_options *o) {
     return cgp__check_dropout("gpt2", o->dropout);
 }
 
+const cgp__keys cgp__gpt2_keys = {
+    .model = "gpt2",
+    .struct_size = sizeof(cgp_gpt2_options),
+    .resolve = resolve,
+    .build = build,
+    .keys = {CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, CGP__MAX_LAYERS),
+             CGP__KEY(cgp_gpt2_options, "width", INT64, width, 1, CGP__MAX_WIDTH),
+             CGP__KEY(cgp_gpt2_options, "heads", INT64, heads, 1, CGP__MAX_WIDTH),
+             CGP__KEY(cgp_gpt2_options, "vocab", INT64, vocab, 1, CGP__MAX_COUNT),
+             CGP__KEY(cgp_gpt2_options, "seq", INT64, sequence, 1, CGP__MAX_COUNT),
+             CGP__KEY(cgp_gpt2_options, "tied", BOOL, tied, 0, 1),
+             CGP__KEY(cgp_gpt2_options, "gelu", WORD, gelu, 0, 1, "erf", "tanh"),
+             CGP__KEY(cgp_gpt2_options, "eps", REAL, eps, 0, 0),
+             CGP__KEY(cgp_gpt2_options, "inner", COUNT, inner, 1, 4 * CGP__MAX_WIDTH)},
+};
+
 cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
     CGP__NEED(out);
     CGP__NEED(options);
-    cgp_model *model = NULL;
-    CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
-    cgp_gpt2_options resolved = *options;
-    CGP_TRY(cgp__gpt2_resolve(&resolved));
-    CGP_TRY(cgp_model_create(&model, "gpt2"));
-    build(model, &resolved);
-    return cgp__model_finish(out, model);
+    return cgp__model_create(out, &cgp__gpt2_keys, options);
 }
 
 cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text) {

@@ -129,7 +129,7 @@ static cgp_status take_all(const config *c, cgp_gpt2_options *o) {
     CGP_TRY(need_flag(c, "scale_attn_weights", true));
     CGP_TRY(need_flag(c, "scale_attn_by_inverse_layer_idx", false));
     CGP_TRY(need_flag(c, "add_cross_attention", false));
-    if (cgp__gpt2_resolve(o) == CGP_OK) return CGP_OK;
+    if (cgp__keys_resolve(&cgp__gpt2_keys, o) == CGP_OK) return CGP_OK;
     return cgp_fail(CGP_EFORMAT, "%s: %s", c->path, cgp_message());
 }
 
@@ -189,9 +189,8 @@ cgp_status cgp_huggingface_write(const cgp_gpt2_options *options, cgp_pipeline *
     CGP__NEED(pipeline);
     CGP__NEED(model);
     CGP__NEED(directory);
-    CGP_TRY(cgp__keys_check_size(&cgp__gpt2_keys, options));
     cgp_gpt2_options resolved = *options;
-    CGP_TRY(cgp__gpt2_resolve(&resolved));
+    CGP_TRY(cgp__keys_resolve(&cgp__gpt2_keys, &resolved));
     char *weights = cgp__path_in(directory, "model.safetensors");
     char *path = cgp__path_in(directory, CONFIG);
     cgp_status status = weights && path ? CGP_OK : cgp__short_of_memory(directory);

@@ -6,7 +6,7 @@
 #ifndef CGPIPE_MODELS_PARSE_H
 #define CGPIPE_MODELS_PARSE_H
 
-#include <cgpipe/base.h>
+#include <cgpipe/model.h>
 
 #include <stddef.h>
 
@@ -26,22 +26,27 @@ typedef struct cgp__key {
     cgp__key_kind kind;
     size_t offset;        /* of the field */
     int64_t min, max;     /* of a whole number; a COUNT may be 0 in options, not in a spec */
-    const char *words[3]; /* of a WORD, by value, then NULL */
+    const char *words[2]; /* of a WORD, by value */
 } cgp__key;
 
 typedef struct cgp__keys {
     const char *model;
     size_t struct_size;
-    const cgp__key *keys; /* in the order of a written spec */
-    int count;            /* at most CGP__MAX_KEYS */
-    int name_key;         /* the key that a number after the name sets, -1: none */
+    bool numbered; /* a number after the name sets the first key */
+    /* Replace 0 by the model's default where it means that, and check all options. */
+    cgp_status (*resolve)(void *options);
+    /* Build the graph of resolved options. */
+    void (*build)(cgp_model *model, const void *options);
+    cgp__key keys[CGP__MAX_KEYS + 1]; /* in the order of a written spec; the last has no name */
 } cgp__keys;
 
-/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100). */
-#define CGP__KEY(options, key, type, field, low, high)                                         \
+/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the words follow. */
+#define CGP__KEY(options, key, type, field, low, high, ...)                                    \
     {                                                                                          \
         .name = key, .kind = CGP__KEY_##type, .offset = offsetof(options, field), .min = low,  \
-        .max = high                                                                            \
+        .max = high, .words = {                                                                \
+            __VA_ARGS__                                                                        \
+        }                                                                                      \
     }
 
 /* Set the options of a spec; unchanged on failure. @retval CGP_EINVAL Another model; an unknown key, with the nearest; a
@@ -51,6 +56,9 @@ CGP_MUST_CHECK cgp_status cgp__keys_parse(const cgp__keys *keys, void *options,
 
 /* Check struct_size. */
 CGP_MUST_CHECK cgp_status cgp__keys_check_size(const cgp__keys *keys, const void *options);
+
+/* Check struct_size, then resolve the options. */
+CGP_MUST_CHECK cgp_status cgp__keys_resolve(const cgp__keys *keys, void *options);
 
 /* Check that every number is in its range. */
 CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *options);

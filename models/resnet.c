@@ -53,75 +53,47 @@ static bool find_architecture(int depth, architecture *a) {
 
 /* --- the graph --- */
 
-/* A network being built; names begin with `prefix`. */
-typedef struct network {
-    cgp_model *model;
-    char prefix[32]; /* "layer1.0." */
-    char name[CGP__MODEL_NAME];
-} network;
-
-static const char *name_of(network *net, const char *part) {
-    snprintf(net->name, sizeof net->name, "%s%s", net->prefix, part);
-    return net->name;
-}
-
-static void begin(network *net, const char *layer) {
-    cgp_model_layer(net->model, name_of(net, layer));
-}
-
 /* Kaiming's normal initialization for ReLU: variance 2 / fan_out. */
-static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t out, int kernel,
-                          int stride) {
+static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t out,
+                          int kernel, int stride) {
     const double fan_out = (double)out * kernel * kernel;
     const cgp_conv2d_options options = {.out = out,
                                         .kernel = {kernel, kernel},
                                         .stride = {stride, stride},
                                         .padding = cgp_padding_all(kernel / 2),
                                         .init = {CGP_INIT_NORMAL, sqrt(2.0 / fan_out)}};
-    return cgp_conv2d(net->model, x, name_of(net, name), options);
-}
-
-static cgp_value normalise(network *net, cgp_value x, const char *name) {
-    return cgp__batch_norm_pytorch(net->model, x, name_of(net, name));
+    return cgp_conv2d(model, x, name, options);
 }
 
 /* The layers conv<i>, bn<i> and, unless it is the last of a block, relu<i>. */
-static cgp_value add_step(network *net, cgp_value x, int i, bool last, int64_t out, int kernel,
-                          int stride) {
-    char name[16];
-    snprintf(name, sizeof name, "conv%d", i);
-    begin(net, name);
-    x = convolve(net, x, name, out, kernel, stride);
-    snprintf(name, sizeof name, "bn%d", i);
-    begin(net, name);
-    x = normalise(net, x, name);
+static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int64_t out,
+                          int kernel, int stride) {
+    x = convolve(net->model, x, cgp__layer(net, "conv%d", i), out, kernel, stride);
+    x = cgp__batch_norm_pytorch(net->model, x, cgp__layer(net, "bn%d", i));
     if (last) return x;
-    snprintf(name, sizeof name, "relu%d", i);
-    begin(net, name);
+    cgp__layer(net, "relu%d", i);
     return cgp_relu(net->model, x);
 }
 
 /* The layers residual and relu<i>: y + downsample(x). */
-static cgp_value add_residual(network *net, cgp_value x, cgp_value y, int i, bool downsample,
-                              int64_t out, int stride) {
-    char name[16];
-    begin(net, "residual");
+static cgp_value add_residual(cgp__network *net, cgp_value x, cgp_value y, int i,
+                              bool downsample, int64_t out, int stride) {
+    cgp__layer(net, "residual");
     if (downsample) {
-        x = convolve(net, x, "downsample.0", out, 1, stride);
-        x = normalise(net, x, "downsample.1");
+        x = convolve(net->model, x, cgp__name(net, "downsample.0"), out, 1, stride);
+        x = cgp__batch_norm_pytorch(net->model, x, cgp__name(net, "downsample.1"));
     }
     y = cgp_add(net->model, y, x);
-    snprintf(name, sizeof name, "relu%d", i);
-    begin(net, name);
+    cgp__layer(net, "relu%d", i);
     return cgp_relu(net->model, y);
 }
 
 /* x [H, W, *in] -> [H / stride, W / stride, *in], with *in new. */
-static cgp_value add_block(network *net, cgp_value x, bool bottleneck, int64_t *in,
+static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int64_t *in,
                            int64_t width, int stride) {
     const int64_t out = bottleneck ? 4 * width : width;
     const bool downsample = stride > 1 || *in != out;
-    begin(net, "identity");
+    cgp__layer(net, "identity");
     cgp_value y = x;
     if (bottleneck) {
         y = add_step(net, y, 1, false, width, 1, 1);
@@ -136,54 +108,44 @@ static cgp_value add_block(network *net, cgp_value x, bool bottleneck, int64_t *
 }
 
 /* images [S, S, 3] -> [S / 4, S / 4, width], or [S, S, width] in the family for small images. */
-static cgp_value add_stem(network *net, const cgp_resnet_options *o, bool imagenet) {
+static cgp_value add_stem(cgp_model *model, const cgp_resnet_options *o, bool imagenet) {
     const cgp_pool_options pool = {{3, 3}, {2, 2}, cgp_padding_all(1)};
-    cgp_value x = cgp__images(net->model, o->image);
-    begin(net, "conv1");
-    x = convolve(net, x, "conv1", o->width, imagenet ? 7 : 3, imagenet ? 2 : 1);
-    begin(net, "bn1");
-    x = normalise(net, x, "bn1");
-    begin(net, "relu");
-    x = cgp_relu(net->model, x);
+    cgp_value x = cgp__images(model, o->image);
+    cgp_model_layer(model, "conv1");
+    x = convolve(model, x, "conv1", o->width, imagenet ? 7 : 3, imagenet ? 2 : 1);
+    cgp_model_layer(model, "bn1");
+    x = cgp__batch_norm_pytorch(model, x, "bn1");
+    cgp_model_layer(model, "relu");
+    x = cgp_relu(model, x);
     if (!imagenet) return x;
-    begin(net, "maxpool");
-    return cgp_max_pool(net->model, x, pool);
+    cgp_model_layer(model, "maxpool");
+    return cgp_max_pool(model, x, pool);
 }
 
-static void build(cgp_model *model, const cgp_resnet_options *o, const architecture *a) {
-    network net = {.model = model};
-    cgp_value x = add_stem(&net, o, a->imagenet);
+static void build(cgp_model *model, const void *options) {
+    const cgp_resnet_options *o = options;
+    cgp__network net = {.model = model};
+    architecture a;
+    (void)find_architecture(o->depth, &a);
+    cgp_value x = add_stem(model, o, a.imagenet);
     int64_t in = o->width;
-    for (int g = 0; g < a->groups; g++) {
-        for (int b = 0; b < a->blocks[g]; b++) {
+    for (int g = 0; g < a.groups; g++) {
+        for (int b = 0; b < a.blocks[g]; b++) {
             snprintf(net.prefix, sizeof net.prefix, "layer%d.%d.", g + 1, b);
-            x = add_block(&net, x, a->bottleneck, &in, o->width << g, g > 0 && b == 0 ? 2 : 1);
+            x = add_block(&net, x, a.bottleneck, &in, o->width << g, g > 0 && b == 0 ? 2 : 1);
         }
     }
-    net.prefix[0] = '\0';
-    begin(&net, "avgpool");
+    cgp_model_layer(model, "avgpool");
     x = cgp_global_average_pool(model, x); /* [C]: already flat */
-    begin(&net, "flat");
-    begin(&net, "fc");
+    cgp_model_layer(model, "flat");
+    cgp_model_layer(model, "fc");
     cgp__classify(model, x, "fc", in, o->classes, o->loss);
 }
 
 /* --- options --- */
 
-static const cgp__key keys[] = {
-    CGP__KEY(cgp_resnet_options, "depth", INT, depth, 8, MAX_DEPTH),
-    CGP__KEY(cgp_resnet_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
-    CGP__KEY(cgp_resnet_options, "image", INT64, image, 1, CGP__MAX_SIDE),
-    CGP__KEY(cgp_resnet_options, "width", INT64, width, 1, CGP__MAX_WIDTH),
-};
-
-const cgp__keys cgp__resnet_keys = {.model = "resnet",
-                                    .struct_size = sizeof(cgp_resnet_options),
-                                    .keys = keys,
-                                    .count = sizeof keys / sizeof keys[0],
-                                    .name_key = 0};
-
-cgp_status cgp__resnet_resolve(cgp_resnet_options *o) {
+static cgp_status resolve(void *options) {
+    cgp_resnet_options *o = options;
     architecture a;
     if (!find_architecture(o->depth, &a))
         return cgp_fail(CGP_EINVAL,
@@ -196,18 +158,22 @@ cgp_status cgp__resnet_resolve(cgp_resnet_options *o) {
     return cgp__keys_check(&cgp__resnet_keys, o);
 }
 
+const cgp__keys cgp__resnet_keys = {
+    .model = "resnet",
+    .struct_size = sizeof(cgp_resnet_options),
+    .numbered = true,
+    .resolve = resolve,
+    .build = build,
+    .keys = {CGP__KEY(cgp_resnet_options, "depth", INT, depth, 8, MAX_DEPTH),
+             CGP__KEY(cgp_resnet_options, "classes", INT64, classes, 1, CGP__MAX_COUNT),
+             CGP__KEY(cgp_resnet_options, "image", INT64, image, 1, CGP__MAX_SIDE),
+             CGP__KEY(cgp_resnet_options, "width", INT64, width, 1, CGP__MAX_WIDTH)},
+};
+
 cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options) {
     CGP__NEED(out);
     CGP__NEED(options);
-    cgp_model *model = NULL;
-    architecture a;
-    CGP_TRY(cgp__keys_check_size(&cgp__resnet_keys, options));
-    cgp_resnet_options resolved = *options;
-    CGP_TRY(cgp__resnet_resolve(&resolved));
-    (void)find_architecture(resolved.depth, &a);
-    CGP_TRY(cgp_model_create(&model, "resnet"));
-    build(model, &resolved, &a);
-    return cgp__model_finish(out, model);
+    return cgp__model_create(out, &cgp__resnet_keys, options);
 }
 
 cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text) {

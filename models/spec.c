@@ -7,15 +7,19 @@
 
 #include "zoo.h"
 
-static const cgp__keys *const kinds[CGP_MODEL_KINDS] = {
-    [CGP_MODEL_GPT2] = &cgp__gpt2_keys,
-    [CGP_MODEL_RESNET] = &cgp__resnet_keys,
-    [CGP_MODEL_AMOEBANETD] = &cgp__amoebanetd_keys,
-    [CGP_MODEL_UNET] = &cgp__unet_keys,
+/* The keys of each kind, and its options in a spec. */
+static const struct {
+    const cgp__keys *keys;
+    size_t offset;
+} kinds[CGP_MODEL_KINDS] = {
+    [CGP_MODEL_GPT2] = {&cgp__gpt2_keys, offsetof(cgp_model_spec, gpt2)},
+    [CGP_MODEL_RESNET] = {&cgp__resnet_keys, offsetof(cgp_model_spec, resnet)},
+    [CGP_MODEL_AMOEBANETD] = {&cgp__amoebanetd_keys, offsetof(cgp_model_spec, amoebanetd)},
+    [CGP_MODEL_UNET] = {&cgp__unet_keys, offsetof(cgp_model_spec, unet)},
 };
 
 const char *cgp_model_kind_name(cgp_model_kind kind) {
-    return (int)kind >= 0 && kind < CGP_MODEL_KINDS ? kinds[kind]->model : NULL;
+    return (int)kind >= 0 && kind < CGP_MODEL_KINDS ? kinds[kind].keys->model : NULL;
 }
 
 static cgp_status check(const cgp_model_spec *spec) {
@@ -29,23 +33,12 @@ static cgp_status check(const cgp_model_spec *spec) {
                     CGP_MODEL_KINDS - 1, (int)spec->kind);
 }
 
-/* The options of a kind. */
-static void *options_of(cgp_model_spec *spec, cgp_model_kind kind) {
-    void *const options[CGP_MODEL_KINDS] = {
-        [CGP_MODEL_GPT2] = &spec->gpt2,
-        [CGP_MODEL_RESNET] = &spec->resnet,
-        [CGP_MODEL_AMOEBANETD] = &spec->amoebanetd,
-        [CGP_MODEL_UNET] = &spec->unet,
-    };
-    return options[kind];
-}
-
 static cgp_status unknown_model(const char *text) {
     const char *names[CGP_MODEL_KINDS];
     char name[32];
     snprintf(name, sizeof name, "%.*s", (int)strcspn(text, ":"), text);
     for (int k = 0; k < CGP_MODEL_KINDS; k++)
-        names[k] = kinds[k]->model;
+        names[k] = kinds[k].keys->model;
     const char *near = cgp_nearest(name, names, CGP_MODEL_KINDS);
     char kind[32]; /* "resnt101" is a resnet with its depth */
     snprintf(kind, sizeof kind, "%.*s", (int)strcspn(name, "0123456789"), name);
@@ -60,26 +53,12 @@ cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text) {
     CGP__NEED(text);
     CGP_TRY(check(spec));
     for (int k = 0; k < CGP_MODEL_KINDS; k++) {
-        if (!cgp__keys_match(kinds[k], text)) continue;
-        CGP_TRY(cgp__keys_parse(kinds[k], options_of(spec, (cgp_model_kind)k), text));
+        if (!cgp__keys_match(kinds[k].keys, text)) continue;
+        CGP_TRY(cgp__keys_parse(kinds[k].keys, (char *)spec + kinds[k].offset, text));
         spec->kind = (cgp_model_kind)k;
         return CGP_OK;
     }
     return unknown_model(text);
-}
-
-static cgp_status resolve(cgp_model_spec *spec) {
-    CGP_TRY(cgp__keys_check_size(kinds[spec->kind], options_of(spec, spec->kind)));
-    switch (spec->kind) {
-    case CGP_MODEL_RESNET:
-        return cgp__resnet_resolve(&spec->resnet);
-    case CGP_MODEL_AMOEBANETD:
-        return cgp__amoebanetd_resolve(&spec->amoebanetd);
-    case CGP_MODEL_UNET:
-        return cgp__unet_resolve(&spec->unet);
-    default:
-        return cgp__gpt2_resolve(&spec->gpt2);
-    }
 }
 
 cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text, size_t size) {
@@ -87,8 +66,9 @@ cgp_status cgp_model_spec_text(const cgp_model_spec *spec, char *text, size_t si
     if (size > 0) CGP__NEED(text);
     CGP_TRY(check(spec));
     cgp_model_spec resolved = *spec;
-    CGP_TRY(resolve(&resolved));
-    cgp__keys_spec(kinds[spec->kind], options_of(&resolved, spec->kind), text, size);
+    void *options = (char *)&resolved + kinds[spec->kind].offset;
+    CGP_TRY(cgp__keys_resolve(kinds[spec->kind].keys, options));
+    cgp__keys_spec(kinds[spec->kind].keys, options, text, size);
     return CGP_OK;
 }
 
@@ -96,14 +76,6 @@ cgp_status cgp_model_spec_create(cgp_model **out, const cgp_model_spec *spec) {
     CGP__NEED(out);
     CGP__NEED(spec);
     CGP_TRY(check(spec));
-    switch (spec->kind) {
-    case CGP_MODEL_RESNET:
-        return cgp_resnet_create(out, &spec->resnet);
-    case CGP_MODEL_AMOEBANETD:
-        return cgp_amoebanetd_create(out, &spec->amoebanetd);
-    case CGP_MODEL_UNET:
-        return cgp_unet_create(out, &spec->unet);
-    default:
-        return cgp_gpt2_create(out, &spec->gpt2);
-    }
+    const void *options = (const char *)spec + kinds[spec->kind].offset;
+    return cgp__model_create(out, kinds[spec->kind].keys, options);
 }

@@ -25,97 +25,74 @@
 
 /* --- the graph --- */
 
-typedef struct network {
-    cgp_model *model;
-    const cgp_unet_options *o;
-    char name[CGP__MODEL_NAME];
-} network;
-
-static const char *begin(network *net, const char *group, int i, const char *part) {
-    snprintf(net->name, sizeof net->name, "%s.%d.%s", group, i, part);
-    cgp_model_layer(net->model, net->name);
-    return net->name;
-}
-
-static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t in, int64_t out,
-                          int kernel) {
+static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64_t in,
+                          int64_t out, int kernel) {
     const cgp_conv2d_options options = {.out = out,
                                         .kernel = {kernel, kernel},
                                         .stride = {1, 1},
                                         .padding = cgp_padding_all(kernel / 2)};
-    return cgp__conv2d_pytorch(net->model, x, name, in, options);
+    return cgp__conv2d_pytorch(model, x, name, in, options);
 }
 
-/* One of the B of a stack, four layers. */
-static cgp_value add_conv(network *net, cgp_value x, const char *stack, int k, int64_t in,
-                          int64_t out) {
-    x = convolve(net, x, begin(net, stack, k, "conv"), in, out, 3);
-    begin(net, stack, k, "dropout");
-    x = cgp_dropout2d(net->model, x, net->o->dropout);
-    begin(net, stack, k, "norm");
-    x = cgp_instance_norm(net->model, x, EPS);
-    begin(net, stack, k, "relu");
-    return cgp_leaky_relu(net->model, x, SLOPE);
-}
-
-/* x [S, S, in] -> [S, S, out], B convolutions; `middle` channels between them. */
-static cgp_value add_stack(network *net, cgp_value x, const char *stack, int64_t in,
-                           int64_t middle, int64_t out) {
-    for (int k = 0; k < net->o->convs; k++) {
-        const int64_t to = k + 1 < net->o->convs ? middle : out;
-        x = add_conv(net, x, stack, k, in, to);
+/* x [S, S, in] -> [S, S, out], B convolutions of four layers; `middle` channels between them. */
+static cgp_value add_stack(cgp__network *net, cgp_value x, const char *stack, int64_t in,
+                           int64_t middle, int64_t out, const cgp_unet_options *o) {
+    for (int k = 0; k < o->convs; k++) {
+        const int64_t to = k + 1 < o->convs ? middle : out;
+        x = convolve(net->model, x, cgp__layer(net, "%s.%d.conv", stack, k), in, to, 3);
+        cgp__layer(net, "%s.%d.dropout", stack, k);
+        x = cgp_dropout2d(net->model, x, o->dropout);
+        cgp__layer(net, "%s.%d.norm", stack, k);
+        x = cgp_instance_norm(net->model, x, EPS);
+        cgp__layer(net, "%s.%d.relu", stack, k);
+        x = cgp_leaky_relu(net->model, x, SLOPE);
         in = to;
     }
     return x;
 }
 
-/* Pad x to the side of the skip: if that is odd, a row and a column of zeros are missing. */
-static cgp_value add_skip(network *net, cgp_value x, cgp_value skip, int64_t side) {
-    const int missing = (int)(side % 2);
-    x = cgp_pad(net->model, x, (cgp_padding){0, missing, 0, missing});
-    return cgp_concat(net->model, (cgp_value[]){x, skip}, 2);
-}
-
-static cgp_value build_encoder(network *net, cgp_value x, cgp_value *skips) {
+static cgp_value add_encoders(cgp__network *net, cgp_value x, const cgp_unet_options *o,
+                              cgp_value *skips) {
     const cgp_pool_options pool = {{2, 2}, {2, 2}, {0, 0, 0, 0}};
-    int64_t in = 3;
-    for (int i = 0; i < net->o->depth; i++) {
-        const int64_t width = net->o->channels << i;
-        char stack[32];
-        snprintf(stack, sizeof stack, "encoder.%d.encode", i);
-        x = skips[i] = add_stack(net, x, stack, in, width, width);
-        begin(net, "encoder", i, "skip");
-        begin(net, "encoder", i, "down");
+    for (int i = 0; i < o->depth; i++) {
+        const int64_t width = o->channels << i;
+        snprintf(net->prefix, sizeof net->prefix, "encoder.%d.", i);
+        x = skips[i] = add_stack(net, x, "encode", i > 0 ? width / 2 : 3, width, width, o);
+        cgp__layer(net, "skip");
+        cgp__layer(net, "down");
         x = cgp_max_pool(net->model, x, pool);
-        in = width;
     }
     return x;
 }
 
-static cgp_value build_decoder(network *net, cgp_value x, const cgp_value *skips) {
-    for (int i = net->o->depth - 1; i >= 0; i--) {
-        const int64_t width = (net->o->channels << i) / 2;
-        const int j = net->o->depth - 1 - i;
-        char stack[32];
-        snprintf(stack, sizeof stack, "decoder.%d.decode", j);
-        begin(net, "decoder", j, "up");
+static cgp_value add_decoders(cgp__network *net, cgp_value x, const cgp_unet_options *o,
+                              const cgp_value *skips) {
+    for (int i = o->depth - 1; i >= 0; i--) {
+        const int64_t width = (o->channels << i) / 2;
+        /* If the side of the skip is odd, a row and a column of zeros are missing. */
+        const int missing = (int)((o->image >> i) % 2);
+        snprintf(net->prefix, sizeof net->prefix, "decoder.%d.", o->depth - 1 - i);
+        cgp__layer(net, "up");
         x = cgp_upsample_nearest(net->model, x, 2);
-        begin(net, "decoder", j, "skip");
-        x = add_skip(net, x, skips[i], net->o->image >> i);
-        x = add_stack(net, x, stack, 4 * width, width, width);
+        cgp__layer(net, "skip");
+        x = cgp_pad(net->model, x, (cgp_padding){0, missing, 0, missing});
+        x = cgp_concat(net->model, (cgp_value[]){x, skips[i]}, 2);
+        x = add_stack(net, x, "decode", 4 * width, width, width, o);
     }
     return x;
 }
 
-static void build(cgp_model *model, const cgp_unet_options *o) {
-    network net = {.model = model, .o = o};
+static void build(cgp_model *model, const void *options) {
+    const cgp_unet_options *o = options;
+    cgp__network net = {.model = model};
     const int64_t deepest = o->channels << (o->depth - 1);
     cgp_value skips[MAX_DEPTH];
-    cgp_value x = build_encoder(&net, cgp__images(model, o->image), skips);
-    x = add_stack(&net, x, "bottleneck.0", deepest, 2 * deepest, deepest);
-    x = build_decoder(&net, x, skips);
+    cgp_value x = add_encoders(&net, cgp__images(model, o->image), o, skips);
+    net.prefix[0] = '\0';
+    x = add_stack(&net, x, "bottleneck.0", deepest, 2 * deepest, deepest, o);
+    x = add_decoders(&net, x, o, skips);
     cgp_model_layer(model, "segment");
-    x = convolve(&net, x, "segment", o->channels / 2, 1, 1);
+    x = convolve(model, x, "segment", o->channels / 2, 1, 1);
     cgp_model_output(model, x);
     if (!o->loss) return;
     const cgp_value masks =
@@ -125,20 +102,8 @@ static void build(cgp_model *model, const cgp_unet_options *o) {
 
 /* --- options --- */
 
-static const cgp__key keys[] = {
-    CGP__KEY(cgp_unet_options, "B", INT, convs, 1, CGP__MAX_LAYERS),
-    CGP__KEY(cgp_unet_options, "C", INT64, channels, 2, CGP__MAX_WIDTH),
-    CGP__KEY(cgp_unet_options, "depth", INT, depth, 1, MAX_DEPTH),
-    CGP__KEY(cgp_unet_options, "image", INT64, image, 1, CGP__MAX_SIDE),
-};
-
-const cgp__keys cgp__unet_keys = {.model = "unet",
-                                  .struct_size = sizeof(cgp_unet_options),
-                                  .keys = keys,
-                                  .count = sizeof keys / sizeof keys[0],
-                                  .name_key = -1};
-
-cgp_status cgp__unet_resolve(cgp_unet_options *o) {
+static cgp_status resolve(void *options) {
+    cgp_unet_options *o = options;
     CGP_TRY(cgp__keys_check(&cgp__unet_keys, o));
     if (o->channels % 2 != 0)
         return cgp_fail(CGP_EINVAL, "unet: C: expected an even number, got %" PRId64,
@@ -153,16 +118,21 @@ cgp_status cgp__unet_resolve(cgp_unet_options *o) {
     return cgp__check_dropout("unet", o->dropout);
 }
 
+const cgp__keys cgp__unet_keys = {
+    .model = "unet",
+    .struct_size = sizeof(cgp_unet_options),
+    .resolve = resolve,
+    .build = build,
+    .keys = {CGP__KEY(cgp_unet_options, "B", INT, convs, 1, CGP__MAX_LAYERS),
+             CGP__KEY(cgp_unet_options, "C", INT64, channels, 2, CGP__MAX_WIDTH),
+             CGP__KEY(cgp_unet_options, "depth", INT, depth, 1, MAX_DEPTH),
+             CGP__KEY(cgp_unet_options, "image", INT64, image, 1, CGP__MAX_SIDE)},
+};
+
 cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
     CGP__NEED(out);
     CGP__NEED(options);
-    cgp_model *model = NULL;
-    CGP_TRY(cgp__keys_check_size(&cgp__unet_keys, options));
-    cgp_unet_options resolved = *options;
-    CGP_TRY(cgp__unet_resolve(&resolved));
-    CGP_TRY(cgp_model_create(&model, "unet"));
-    build(model, &resolved);
-    return cgp__model_finish(out, model);
+    return cgp__model_create(out, &cgp__unet_keys, options);
 }
 
 cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text) {

@@ -3,19 +3,53 @@
 #include "zoo.h"
 
 #include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
 
 cgp_status cgp__check_dropout(const char *model, double p) {
     if (p >= 0 && p < 1) return CGP_OK; /* false for NaN too */
     return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, p);
 }
 
-cgp_status cgp__model_finish(cgp_model **out, cgp_model *model) {
+cgp_status cgp__model_create(cgp_model **out, const cgp__keys *keys, const void *options) {
+    _Alignas(cgp_model_spec) char
+        resolved[sizeof(cgp_model_spec)]; /* has the options of any model */
+    cgp_model *model = NULL;
+    CGP_TRY(cgp__keys_check_size(keys, options));
+    memcpy(resolved, options, keys->struct_size);
+    CGP_TRY(keys->resolve(resolved));
+    CGP_TRY(cgp_model_create(&model, keys->model));
+    keys->build(model, resolved);
     const cgp_status status = cgp_model_finish(model);
     if (status == CGP_OK)
         *out = model;
     else
         cgp_model_destroy(model);
     return status;
+}
+
+static const char *join(cgp__network *net, const char *format, va_list arguments) {
+    const int used = snprintf(net->name, sizeof net->name, "%s", net->prefix);
+    vsnprintf(net->name + used, sizeof net->name - (size_t)used, format, arguments);
+    return net->name;
+}
+
+const char *cgp__name(cgp__network *net, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const char *name = join(net, format, arguments);
+    va_end(arguments);
+    return name;
+}
+
+const char *cgp__layer(cgp__network *net, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    const char *name = join(net, format, arguments);
+    va_end(arguments);
+    cgp_model_layer(net->model, name);
+    return name;
 }
 
 cgp_value cgp__images(cgp_model *model, int64_t side) {

@@ -25,17 +25,23 @@
 
 extern const cgp__keys cgp__gpt2_keys, cgp__resnet_keys, cgp__amoebanetd_keys, cgp__unet_keys;
 
-/* Replace 0 by the model's default where it means that, and check all options. */
-CGP_MUST_CHECK cgp_status cgp__gpt2_resolve(cgp_gpt2_options *options);
-CGP_MUST_CHECK cgp_status cgp__resnet_resolve(cgp_resnet_options *options);
-CGP_MUST_CHECK cgp_status cgp__amoebanetd_resolve(cgp_amoebanetd_options *options);
-CGP_MUST_CHECK cgp_status cgp__unet_resolve(cgp_unet_options *options);
+/* Resolve a copy of the options, then build and finish the model. */
+CGP_MUST_CHECK cgp_status cgp__model_create(cgp_model **out, const cgp__keys *keys,
+                                            const void *options);
+
+/* A model being built; names of layers and parameters begin with `prefix`. */
+typedef struct cgp__network {
+    cgp_model *model;
+    char prefix[CGP__MODEL_NAME]; /* "layer1.0." */
+    char name[2 * CGP__MODEL_NAME];
+} cgp__network;
+
+/* The prefix and the rest of a name, until the next call; cgp__layer() begins the layer of this name, too. */
+const char *cgp__name(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
+const char *cgp__layer(cgp__network *net, const char *format, ...) CGP_PRINTF(2, 3);
 
 /* Check a dropout probability: 0 <= p < 1. */
 CGP_MUST_CHECK cgp_status cgp__check_dropout(const char *model, double p);
-
-/* Finish a model; on an error destroy it. */
-CGP_MUST_CHECK cgp_status cgp__model_finish(cgp_model **out, cgp_model *model);
 
 /* Declare "images" [side, side, 3] f32. */
 cgp_value cgp__images(cgp_model *model, int64_t side);
