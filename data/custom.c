@@ -15,8 +15,11 @@ enum { LONGEST_NAME = 100, MAX_THREADS = 256 };
 
 typedef struct custom_data {
     cgp_data base;
-    cgp_data_source source; /* without its strings, which are the caller's */
     char *name, *identity;
+    cgp_data_fill *fill;
+    void *context;
+    void (*destroy)(
+        void *context); /* NULL until the set is open: the context is the caller's */
 } custom_data;
 
 /* --- samples --- */
@@ -35,7 +38,7 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
     snprintf(before, sizeof before, "%s", cgp_message());
     (void)cgp_fail(CGP_EINVAL, "%s", "");
     const cgp_status status =
-        custom->source.fill(custom->source.context, split, index, position, input, target);
+        custom->fill(custom->context, split, index, position, input, target);
     if (status == CGP_OK) {
         (void)cgp_fail(CGP_EINVAL, "%s", before);
         return CGP_OK;
@@ -74,7 +77,7 @@ static cgp_status identify(const cgp_data *data, cgp__sha256 *hash) {
 
 static void close_custom(cgp_data *data) {
     custom_data *custom = (custom_data *)data;
-    if (custom->source.destroy) custom->source.destroy(custom->source.context);
+    if (custom->destroy) custom->destroy(custom->context);
     free(custom->identity);
     free(custom->name);
 }
@@ -131,7 +134,6 @@ static cgp_status check(const cgp_data_source *source) {
     return check_samples(source);
 }
 
-/* Until the set is open, the context is the caller's. */
 static cgp_status open_custom(cgp_data *data, const void *options) {
     custom_data *custom = (custom_data *)data;
     const cgp_data_source *source = options;
@@ -139,9 +141,8 @@ static cgp_status open_custom(cgp_data *data, const void *options) {
     custom->name = cgp__strdup(source->name);
     custom->identity = cgp__strdup(source->identity ? source->identity : "");
     if (!custom->name || !custom->identity) return cgp__no_memory(source->name, sizeof *custom);
-    custom->source = *source;
-    custom->source.name = custom->source.identity = NULL;
-    custom->source.destroy = NULL;
+    custom->fill = source->fill;
+    custom->context = source->context;
     data->fields[0] = source->input;
     data->fields[1] = source->target;
     data->samples[CGP_SPLIT_TRAIN] = source->training;
@@ -150,7 +151,7 @@ static cgp_status open_custom(cgp_data *data, const void *options) {
     if (source->training < INT64_MAX)
         CGP_TRY(cgp__data_shuffle(data, custom->name, (uint32_t)source->training));
     CGP_TRY(cgp__prefetch_create(data, custom->name, source->threads));
-    custom->source.destroy = source->destroy;
+    custom->destroy = source->destroy;
     return CGP_OK;
 }
 

@@ -44,17 +44,14 @@ static cgp_status unknown(const cgp__image_file *file) {
 
 cgp_status cgp__image_decode(cgp__image *out, const cgp__image_file *file) {
     static const uint8_t jpeg[] = {0xff, 0xd8, 0xff}, png[] = {0x89, 'P', 'N', 'G'};
-    cgp__image image = {0};
     cgp_status status = CGP_OK;
+    *out = (cgp__image){0};
     if (file->size >= sizeof jpeg && memcmp(file->bytes, jpeg, sizeof jpeg) == 0)
-        status = cgp__image_decode_jpeg(&image, file);
+        status = cgp__image_decode_jpeg(out, file);
     else if (file->size >= sizeof png && memcmp(file->bytes, png, sizeof png) == 0)
-        status = cgp__image_decode_png(&image, file);
+        status = cgp__image_decode_png(out, file);
     else
         status = unknown(file);
-    if (status == CGP_OK)
-        *out = image;
-    else
-        cgp__image_release(&image);
+    if (status != CGP_OK) cgp__image_release(out);
     return status;
 }

@@ -15,15 +15,15 @@
 /* The weights of the `n` output pixels of one direction. */
 typedef struct axis {
     int64_t n, taps; /* taps: the largest number of input pixels of one */
-    int64_t *first;  /* [n] */
-    int64_t *count;  /* [n] */
-    float *weights;  /* [n, taps] */
+    struct range {
+        int64_t first, count;
+    } * from;       /* [n] input pixels */
+    float *weights; /* [n, taps] */
 } axis;
 
 static void axis_release(axis *a) {
     free(a->weights);
-    free(a->count);
-    free(a->first);
+    free(a->from);
 }
 
 static void weigh(axis *a, int64_t o, double middle, double width, int64_t from) {
@@ -36,8 +36,7 @@ static void weigh(axis *a, int64_t o, double middle, double width, int64_t from)
         sum += fmax(0, 1 - fabs((double)i + 0.5 - middle) / width);
     for (int64_t i = first; i < end; i++)
         weights[i - first] = (float)(fmax(0, 1 - fabs((double)i + 0.5 - middle) / width) / sum);
-    a->first[o] = first;
-    a->count[o] = end - first;
+    a->from[o] = (struct range){first, end - first};
 }
 
 /* Output pixels start .. start + n - 1 of `to`, backwards if `mirrored`. */
@@ -45,12 +44,10 @@ static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, in
                             bool mirrored) {
     const double scale = (double)from / (double)to, width = scale > 1 ? scale : 1;
     a->n = n;
-    a->taps = (int64_t)ceil(2 * width) + 1;
-    if (a->taps > from) a->taps = from;
-    a->first = cgp__calloc((size_t)n, sizeof *a->first);
-    a->count = cgp__calloc((size_t)n, sizeof *a->count);
+    a->taps = cgp__min((int64_t)ceil(2 * width) + 1, from);
+    a->from = cgp__calloc((size_t)n, sizeof *a->from);
     a->weights = cgp__calloc((size_t)(n * a->taps), sizeof *a->weights);
-    if (!a->first || !a->count || !a->weights)
+    if (!a->from || !a->weights)
         return cgp__no_memory("resizing", (size_t)(n * a->taps) * sizeof *a->weights);
     for (int64_t o = 0; o < n; o++) {
         const int64_t at = start + (mirrored ? n - 1 - o : o);
@@ -63,9 +60,9 @@ static cgp_status axis_make(axis *a, int64_t from, int64_t to, int64_t start, in
 static void resize_row(const axis *a, const uint8_t *row, float *out) {
     for (int64_t o = 0; o < a->n; o++) {
         const float *weights = a->weights + o * a->taps;
-        const uint8_t *pixel = row + a->first[o] * CGP__IMAGE_CHANNELS;
+        const uint8_t *pixel = row + a->from[o].first * CGP__IMAGE_CHANNELS;
         float red = 0, green = 0, blue = 0;
-        for (int64_t i = 0; i < a->count[o]; i++, pixel += CGP__IMAGE_CHANNELS) {
+        for (int64_t i = 0; i < a->from[o].count; i++, pixel += CGP__IMAGE_CHANNELS) {
             red += weights[i] * pixel[0];
             green += weights[i] * pixel[1];
             blue += weights[i] * pixel[2];
@@ -80,10 +77,10 @@ static void resize_row(const axis *a, const uint8_t *row, float *out) {
 static void add_rows(const axis *a, int64_t o, const float *columns, int64_t start,
                      int64_t length, float *out) {
     const float *weights = a->weights + o * a->taps;
-    const float *row = columns + (a->first[o] - start) * length;
+    const float *row = columns + (a->from[o].first - start) * length;
     for (int64_t x = 0; x < length; x++)
         out[x] = weights[0] * row[x];
-    for (int64_t i = 1; i < a->count[o]; i++) {
+    for (int64_t i = 1; i < a->from[o].count; i++) {
         row += length;
         for (int64_t x = 0; x < length; x++)
             out[x] += weights[i] * row[x];
@@ -93,8 +90,9 @@ static void add_rows(const axis *a, int64_t o, const float *columns, int64_t sta
 /* Resize the columns first, of the rows of the window only; rows ascend over its height. */
 static cgp_status resize(const cgp__image *image, const cgp__crop *crop, const axis *across,
                          const axis *down, float *out) {
-    const int64_t start = down->first[0], length = crop->size * CGP__IMAGE_CHANNELS;
-    const int64_t rows = down->first[down->n - 1] + down->count[down->n - 1] - start;
+    const int64_t start = down->from[0].first, length = crop->size * CGP__IMAGE_CHANNELS;
+    const struct range last = down->from[down->n - 1];
+    const int64_t rows = last.first + last.count - start;
     float *columns = cgp__calloc((size_t)(rows * length), sizeof *columns);
     if (!columns) return cgp__no_memory("resizing", (size_t)(rows * length) * sizeof *columns);
     for (int64_t y = 0; y < rows; y++) {

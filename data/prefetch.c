@@ -97,12 +97,6 @@ static void *worker_main(void *argument) {
 
 /* --- the reader --- */
 
-/* Wait until no worker is in the ring; `current` is NO_SPLIT, so none enters. */
-static void drain(cgp__prefetch *p, const ring *r) {
-    while (r->busy > 0)
-        pthread_cond_wait(&p->done, &p->lock);
-}
-
 /* Free a slot and its message. */
 static void clear_slot(slot *s) {
     free(s->message);
@@ -114,21 +108,11 @@ static void clear(ring *r) {
         clear_slot(&r->slots[i]);
 }
 
-/* Replace a ring, whose slots are clear. */
-static cgp_status resize(cgp__prefetch *p, ring *r, int64_t n) {
-    slot *slots = cgp__calloc((size_t)n, sizeof *slots);
-    uint8_t *data = cgp__calloc((size_t)n, p->bytes);
-    if (!slots || !data) {
-        free(data);
-        free(slots);
-        return cgp__no_memory(p->name, (size_t)n * (p->bytes + sizeof *slots));
-    }
+static void release(ring *r) {
+    clear(r);
     free(r->data);
     free(r->slots);
-    r->data = data;
-    r->slots = slots;
-    r->n = n;
-    return CGP_OK;
+    *r = (ring){0};
 }
 
 /* A slot for each sample of a batch, within MAX_BYTES; at least one per thread. */
@@ -137,12 +121,22 @@ static int64_t ring_size(const cgp__prefetch *p, int64_t count) {
     return cgp__max(cgp__min(count, (int64_t)max), p->n_threads);
 }
 
+/* Begin anew at `first`, with at least n slots. */
 static cgp_status start_at(cgp__prefetch *p, ring *r, int64_t first, int64_t n) {
-    p->current = NO_SPLIT;
-    drain(p, r);
+    p->current = NO_SPLIT; /* so that no other worker enters the ring */
+    while (r->busy > 0)
+        pthread_cond_wait(&p->done, &p->lock);
     clear(r);
+    if (n > r->n) {
+        release(r);
+        r->slots = cgp__calloc((size_t)n, sizeof *r->slots);
+        r->data = cgp__calloc((size_t)n, p->bytes);
+        if (!r->slots || !r->data)
+            return cgp__no_memory(p->name, (size_t)n * (p->bytes + sizeof *r->slots));
+        r->n = n;
+    }
     r->first = r->next = first;
-    return n > r->n ? resize(p, r, n) : CGP_OK;
+    return CGP_OK;
 }
 
 cgp_status cgp__prefetch_begin(cgp__prefetch *p, cgp_split split, int64_t first,
@@ -229,11 +223,8 @@ void cgp__prefetch_destroy(cgp__prefetch *p) {
     pthread_mutex_unlock(&p->lock);
     for (int i = 0; i < p->n_threads; i++)
         pthread_join(p->threads[i], NULL);
-    for (int s = 0; s < 2; s++) {
-        clear(&p->rings[s]);
-        free(p->rings[s].data);
-        free(p->rings[s].slots);
-    }
+    for (int s = 0; s < 2; s++)
+        release(&p->rings[s]);
     free(p->threads);
     pthread_cond_destroy(&p->done);
     pthread_cond_destroy(&p->work);

@@ -26,12 +26,6 @@ static const char pattern[] = "'s|'t|'re|'ve|'m|'ll|'d"
                               "|[" SPACES "]+(?![^" SPACES "])"
                               "|[" SPACES "]+";
 
-struct cgp__pretokenizer {
-    pcre2_general_context *memory;
-    pcre2_code *code;
-    pcre2_match_data *match;
-};
-
 static void *allocate(size_t bytes, void *unused) {
     (void)unused;
     return cgp__calloc(bytes, 1);
@@ -42,7 +36,7 @@ static void deallocate(void *memory, void *unused) {
     free(memory);
 }
 
-static cgp_status compile(cgp__pretokenizer *pretokenizer) {
+cgp_status cgp__pretokenizer_open(cgp__pretokenizer *pretokenizer) {
     int error = 0;
     size_t at = 0;
     pretokenizer->memory = pcre2_general_context_create(allocate, deallocate, NULL);
@@ -60,42 +54,17 @@ static cgp_status compile(cgp__pretokenizer *pretokenizer) {
     return pretokenizer->match ? CGP_OK : cgp__no_memory("tokenizer", 1);
 }
 
-cgp_status cgp__pretokenizer_create(cgp__pretokenizer **out) {
-    cgp__pretokenizer *pretokenizer = cgp__calloc(1, sizeof *pretokenizer);
-    if (!pretokenizer) return cgp__no_memory("tokenizer", sizeof *pretokenizer);
-    const cgp_status status = compile(pretokenizer);
-    if (status == CGP_OK)
-        *out = pretokenizer;
-    else
-        cgp__pretokenizer_destroy(pretokenizer);
-    return status;
-}
-
-void cgp__pretokenizer_destroy(cgp__pretokenizer *pretokenizer) {
-    if (!pretokenizer) return;
+void cgp__pretokenizer_release(cgp__pretokenizer *pretokenizer) {
     pcre2_match_data_free(pretokenizer->match);
     pcre2_code_free(pretokenizer->code);
     pcre2_general_context_free(pretokenizer->memory);
-    free(pretokenizer);
 }
 
-cgp_status cgp__pretokenizer_next(cgp__pretokenizer *pretokenizer, const uint8_t *text,
+cgp_status cgp__pretokenizer_next(const cgp__pretokenizer *pretokenizer, const uint8_t *text,
                                   int64_t size, int64_t at, int64_t *end) {
     const int found = pcre2_match(pretokenizer->code, text, (size_t)size, (size_t)at,
                                   PCRE2_NO_UTF_CHECK, pretokenizer->match, NULL);
     if (found < 1) return cgp__no_memory("tokenizer: the next word", (size_t)(size - at));
     *end = (int64_t)pcre2_get_ovector_pointer(pretokenizer->match)[1];
     return CGP_OK;
-}
-
-/* --- UTF-8 --- */
-
-int64_t cgp__utf8_length(const uint8_t *text, int64_t size) {
-    int64_t at = 0;
-    while (at < size) {
-        const int length = text[at] < 0x80 ? 1 : cgp__utf8_character(text + at, size - at);
-        if (length == 0) break;
-        at += length;
-    }
-    return at;
 }

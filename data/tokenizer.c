@@ -27,7 +27,7 @@ typedef struct cached_word {
 
 struct cgp_tokenizer {
     cgp__vocab vocab;
-    cgp__pretokenizer *pretokenizer;
+    cgp__pretokenizer pretokenizer;
     cgp__bpe bpe;
     cached_word *cache; /* [CACHE_WORDS] by hash; a newer word replaces an older one */
 };
@@ -36,7 +36,7 @@ struct cgp_tokenizer {
 
 static cgp_status fill(cgp_tokenizer *t, const char *vocab, const char *merges) {
     CGP_TRY(cgp__vocab_read(&t->vocab, vocab, merges));
-    CGP_TRY(cgp__pretokenizer_create(&t->pretokenizer));
+    CGP_TRY(cgp__pretokenizer_open(&t->pretokenizer));
     t->cache = cgp__calloc(CACHE_WORDS, sizeof *t->cache);
     return t->cache ? CGP_OK : cgp__no_memory("tokenizer", CACHE_WORDS * sizeof *t->cache);
 }
@@ -59,7 +59,7 @@ void cgp_tokenizer_destroy(cgp_tokenizer *t) {
     if (!t) return;
     free(t->cache);
     cgp__bpe_release(&t->bpe);
-    cgp__pretokenizer_destroy(t->pretokenizer);
+    cgp__pretokenizer_release(&t->pretokenizer);
     cgp__vocab_release(&t->vocab);
     free(t);
 }
@@ -98,15 +98,6 @@ static cached_word *cache_slot(cgp_tokenizer *t, const uint8_t *word, int64_t si
     return &t->cache[(hash ^ hash >> 32) % CACHE_WORDS];
 }
 
-static void store(cached_word *cached, const uint8_t *word, int64_t size, const int32_t *ids,
-                  int64_t count) {
-    if (count > WORD_TOKENS) return;
-    cached->size = (uint8_t)size;
-    cached->count = (uint8_t)count;
-    memcpy(cached->bytes, word, (size_t)size);
-    memcpy(cached->ids, ids, (size_t)count * sizeof *ids);
-}
-
 static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t size,
                               cgp_token_list *tokens) {
     cached_word *cached = size <= WORD_BYTES ? cache_slot(t, word, size) : NULL;
@@ -119,31 +110,37 @@ static cgp_status encode_word(cgp_tokenizer *t, const uint8_t *word, int64_t siz
         return CGP_OK;
     }
     CGP_TRY(cgp__bpe_encode(&t->bpe, &t->vocab, word, size, ids, &count));
-    if (cached) store(cached, word, size, ids, count);
+    if (cached && count <= WORD_TOKENS) {
+        cached->size = (uint8_t)size;
+        cached->count = (uint8_t)count;
+        memcpy(cached->bytes, word, (size_t)size);
+        memcpy(cached->ids, ids, (size_t)count * sizeof *ids);
+    }
     tokens->count += count;
     return CGP_OK;
 }
 
-/* Encode well-formed UTF-8. */
-static cgp_status encode_text(cgp_tokenizer *t, const uint8_t *text, int64_t size,
-                              cgp_token_list *tokens) {
-    for (int64_t at = 0, end = 0; at < size; at = end) {
-        CGP_TRY(cgp__pretokenizer_next(t->pretokenizer, text, size, at, &end));
-        CGP_TRY(encode_word(t, text + at, end - at, tokens));
-    }
-    return CGP_OK;
+/* The length of the well-formed UTF-8 at the beginning of a text, in bytes. */
+static int64_t utf8_length(const uint8_t *text, int64_t size) {
+    int64_t at = 0, length = 1;
+    for (; at < size && length > 0; at += length)
+        length = text[at] < 0x80 ? 1 : cgp__utf8_character(text + at, size - at);
+    return at;
 }
 
 static cgp_status encode(cgp_tokenizer *t, const uint8_t *bytes, int64_t count,
                          cgp_token_list *tokens) {
-    int64_t at = 0;
-    while (at < count) {
-        const int64_t good = cgp__utf8_length(bytes + at, count - at);
-        CGP_TRY(encode_text(t, bytes + at, good, tokens));
-        at += good;
-        if (at == count) break;
+    while (count > 0) {
+        const int64_t good = utf8_length(bytes, count);
+        for (int64_t at = 0, end = 0; at < good; at = end) {
+            CGP_TRY(cgp__pretokenizer_next(&t->pretokenizer, bytes, good, at, &end));
+            CGP_TRY(encode_word(t, bytes + at, end - at, tokens));
+        }
+        if (good == count) break;
         CGP_TRY(ensure_capacity(tokens, 1));
-        tokens->ids[tokens->count++] = t->vocab.of_byte[bytes[at++]];
+        tokens->ids[tokens->count++] = t->vocab.of_byte[bytes[good]];
+        bytes += good + 1;
+        count -= good + 1;
     }
     return CGP_OK;
 }

@@ -14,6 +14,7 @@
 
 #include <inttypes.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 enum {
@@ -45,17 +46,15 @@ typedef struct token_data {
 
 /* --- reading --- */
 
-/* The file that holds token `at` of a stream. */
-static const token_file *file_at(const token_stream *stream, int64_t at) {
-    int low = 0, high = stream->n - 1;
-    while (low < high) {
-        const int middle = low + (high - low) / 2;
-        if (at < stream->files[middle].end)
-            high = middle;
-        else
-            low = middle + 1;
-    }
-    return &stream->files[low];
+/* Compare a token of a stream with a file, for bsearch(). */
+static int by_range(const void *token, const void *element) {
+    const int64_t at = *(const int64_t *)token;
+    const token_file *file = element;
+    return at < file->first ? -1 : at >= file->end;
+}
+
+static int32_t token_at(const token_data *data, int64_t i) {
+    return data->piece[2 * i] | data->piece[2 * i + 1] << 8;
 }
 
 /* Read `count` tokens from token `at` of the stream, all of one file, into the piece. */
@@ -63,15 +62,13 @@ static cgp_status read_piece(token_data *data, const token_file *file, int64_t a
                              int64_t count) {
     const int64_t vocab = data->sequences.base.vocab;
     const int64_t offset = file->header + 2 * (at - file->first);
-    uint8_t *piece = data->piece;
-    CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, piece, 2 * count));
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, offset, data->piece, 2 * count));
     for (int64_t i = 0; i < count; i++) {
-        const int token = piece[2 * i] | piece[2 * i + 1] << 8;
-        if (token >= vocab)
+        if (token_at(data, i) >= vocab)
             return cgp_fail(CGP_EFORMAT,
                             "%s: at byte %" PRId64 ": expected a token below %" PRId64
                             ", got %d (a larger vocabulary, or files of its own tokenizer)",
-                            file->path, offset + 2 * i, vocab, token);
+                            file->path, offset + 2 * i, vocab, token_at(data, i));
     }
     return CGP_OK;
 }
@@ -80,23 +77,21 @@ static cgp_status fill(cgp_data *base, cgp_split split, int64_t position, int64_
                        void *input, void *target) {
     int32_t *tokens = input, *targets = target;
     token_data *data = (token_data *)base;
-    int64_t first = 0;
+    int64_t at = 0, count = 0;
     (void)position;
-    const int stream = cgp__sequences_at(&data->sequences, split, index, &first);
-    const int64_t length = base->sequence;
-    const token_file *file = file_at(&data->streams[stream], first);
-    for (int64_t t = 0; t <= length; file++) {
-        while (t <= length && first + t < file->end) {
-            const int64_t left = cgp__min(file->end - (first + t), length + 1 - t);
-            const int64_t count = cgp__min(left, PIECE_BYTES / 2);
-            CGP_TRY(read_piece(data, file, first + t, count));
-            for (int64_t i = 0; i < count; i++, t++) {
-                const int32_t token = data->piece[2 * i] | data->piece[2 * i + 1] << 8;
-                if (t < length) tokens[t] = token;
-                if (t > 0) targets[t - 1] = token;
-            }
-        }
+    const token_stream *stream =
+        &data->streams[cgp__sequences_at(&data->sequences, split, index, &at)];
+    const token_file *file =
+        bsearch(&at, stream->files, (size_t)stream->n, sizeof *file, by_range);
+    for (int64_t t = 0; t <= base->sequence; t += count, at += count) {
+        if (at == file->end) file++;
+        count = cgp__min(file->end - at, base->sequence + 1 - t);
+        count = cgp__min(count, PIECE_BYTES / 2);
+        CGP_TRY(read_piece(data, file, at, count));
+        for (int64_t i = 0; i < count; i++)
+            *(t + i > 0 ? &targets[t + i - 1] : tokens) = token_at(data, i);
     }
+    memcpy(tokens + 1, targets, (size_t)(base->sequence - 1) * sizeof *tokens);
     return CGP_OK;
 }
 
