@@ -7,6 +7,7 @@
 
 #include <inttypes.h>
 #include <math.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,21 +63,17 @@ static cgp_shape published_shape(const tensor *t) {
     return cgp_shape_make(4, (const int64_t[]){d[3], d[2], d[0], d[1]});
 }
 
-static int64_t largest_of(const cgp_model *model) {
+/* Allocate twice the largest tensor; NULL with a message. */
+static float *make_buffer(const cgp_model *model) {
     int64_t max = 1;
     for (int i = 0; i < count_of(model); i++) {
         const tensor t = tensor_at(model, i);
         const int64_t count = cgp_shape_count(&t.shape);
         max = count > max ? count : max;
     }
-    return max;
-}
-
-/* Allocate twice the largest tensor; NULL with a message. */
-static float *ensure_capacity(const cgp_model *model) {
-    float *capacity = calloc((size_t)largest_of(model), 2 * sizeof *capacity);
-    if (!capacity) (void)cgp__short_of_memory("weights");
-    return capacity;
+    float *buffer = calloc((size_t)max, 2 * sizeof *buffer);
+    if (!buffer) (void)cgp__short_of_memory("weights");
+    return buffer;
 }
 
 /* Element (o, i, p) of [out, in, pixels] is element (p, i, o) of [pixels, in, out], and back. */
@@ -132,51 +129,51 @@ static const char *path_of(const cgp_weights *w, place at) {
     return w->files.files[at.file].path;
 }
 
-static cgp_status check_type(const cgp_weights *w, place at, bool counter) {
-    const cgp_safetensors *file = w->files.files[at.file].tensors;
-    const char *type = cgp_safetensors_type(file, at.index);
-    const bool real =
-        strcmp(type, "F32") == 0 || strcmp(type, "F16") == 0 || strcmp(type, "BF16") == 0;
-    if (counter ? strcmp(type, "I64") == 0 : real) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected type %s, got %s", path_of(w, at),
-                    cgp_safetensors_name(file, at.index), counter ? "I64" : "F32, F16 or BF16",
-                    type);
+static cgp_safetensors *file_of(const cgp_weights *w, place at) {
+    return w->files.files[at.file].tensors;
 }
 
-static cgp_status check_shape(const cgp_weights *w, place at, const cgp_shape *expected) {
-    const cgp_safetensors *file = w->files.files[at.file].tensors;
-    const cgp_shape *got = cgp_safetensors_shape(file, at.index);
-    char expected_text[96], got_text[96];
-    if (cgp_shape_equal(expected, got)) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected shape %s, got %s", path_of(w, at),
-                    cgp_safetensors_name(file, at.index),
-                    cgp_shape_text(expected, expected_text, sizeof expected_text),
-                    cgp_shape_text(got, got_text, sizeof got_text));
+/* CGP_EFORMAT, "<path>: <tensor>: <reason>". */
+CGP_PRINTF(3, 4)
+static cgp_status refuse(const cgp_weights *w, place at, const char *format, ...) {
+    char reason[300];
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(reason, sizeof reason, format, arguments);
+    va_end(arguments);
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: %s", path_of(w, at),
+                    cgp_safetensors_name(file_of(w, at), at.index), reason);
 }
 
 /* A tensor that the model has. */
 static cgp_status take(cgp_weights *w, place at, int i, place *to) {
     const tensor t = tensor_at(w->model, i);
     const cgp_shape expected = published_shape(&t);
-    const char *name = cgp_safetensors_name(w->files.files[at.file].tensors, at.index);
-    if (to->file >= 0)
-        return cgp_fail(CGP_EFORMAT, "%s: %.200s: is there twice, with and without \"%s\"",
-                        path_of(w, at), name, prefix);
-    CGP_TRY(check_type(w, at, t.counter));
-    CGP_TRY(check_shape(w, at, &expected));
+    const cgp_shape *got = cgp_safetensors_shape(file_of(w, at), at.index);
+    const char *type = cgp_safetensors_type(file_of(w, at), at.index);
+    const bool real =
+        strcmp(type, "F32") == 0 || strcmp(type, "F16") == 0 || strcmp(type, "BF16") == 0;
+    char expected_text[96], got_text[96];
+    if (to->file >= 0) return refuse(w, at, "is there twice, with and without \"%s\"", prefix);
+    if (t.counter ? strcmp(type, "I64") != 0 : !real)
+        return refuse(w, at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16",
+                      type);
+    if (!cgp_shape_equal(&expected, got))
+        return refuse(w, at, "expected shape %s, got %s",
+                      cgp_shape_text(&expected, expected_text, sizeof expected_text),
+                      cgp_shape_text(got, got_text, sizeof got_text));
     *to = at;
     return CGP_OK;
 }
 
 static cgp_status match_one(cgp_weights *w, place at) {
-    const char *name = cgp_safetensors_name(w->files.files[at.file].tensors, at.index);
+    const char *name = cgp_safetensors_name(file_of(w, at), at.index);
     const int i = find_tensor(w->model, name);
     if (i >= 0) return take(w, at, i, &w->places[i]);
     if (is_mask(name)) return CGP_OK;
     if (strcmp(without_prefix(name), "lm_head.weight") == 0 && w->tied_to >= 0)
         return take(w, at, w->tied_to, &w->head);
-    return cgp_fail(CGP_EFORMAT, "%s: %.200s: the model has no such parameter", path_of(w, at),
-                    name);
+    return refuse(w, at, "the model has no such parameter");
 }
 
 static cgp_status check_missing(const cgp_weights *w) {
@@ -231,38 +228,27 @@ void cgp_weights_close(cgp_weights *weights) {
 
 /* --- loading --- */
 
-static cgp_status check_finite(const cgp_weights *w, place at, const float *data,
-                               int64_t count) {
+/* Read the numbers of a tensor in the file's layout, all of them finite. */
+static cgp_status read_floats(const cgp_weights *w, place at, float *data, int64_t count) {
+    CGP_TRY(cgp_safetensors_read_f32(file_of(w, at), at.index, data));
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(data[i]))
-            return cgp_fail(
-                CGP_EFORMAT, "%s: %.200s: expected finite numbers, element %" PRId64 " is %g",
-                path_of(w, at), cgp_safetensors_name(w->files.files[at.file].tensors, at.index),
-                i, (double)data[i]);
+            return refuse(w, at, "expected finite numbers, element %" PRId64 " is %g", i,
+                          (double)data[i]);
     }
     return CGP_OK;
 }
 
-/* Read the numbers of a tensor in the file's layout. */
-static cgp_status read_floats(const cgp_weights *w, place at, float *data, int64_t count) {
-    CGP_TRY(cgp_safetensors_read_f32(w->files.files[at.file].tensors, at.index, data));
-    return check_finite(w, at, data, count);
-}
-
 static cgp_status read_counter(const cgp_weights *w, place at, int32_t *counter) {
     int64_t wide = 0;
-    if (at.file >= 0)
-        CGP_TRY(cgp_safetensors_read(w->files.files[at.file].tensors, at.index, &wide));
+    if (at.file >= 0) CGP_TRY(cgp_safetensors_read(file_of(w, at), at.index, &wide));
     *counter = (int32_t)wide;
     if (wide >= 0 && wide <= INT32_MAX) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: %.200s: expected 0 to %d, got %" PRId64, path_of(w, at),
-                    cgp_safetensors_name(w->files.files[at.file].tensors, at.index), INT32_MAX,
-                    wide);
+    return refuse(w, at, "expected 0 to %d, got %" PRId64, INT32_MAX, wide);
 }
 
 /* `buffer`: twice the size of the tensor. */
-static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline,
-                           float *capacity) {
+static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, float *buffer) {
     const tensor t = tensor_at(w->model, i);
     const int state = i - cgp_model_parameters(w->model);
     const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
@@ -271,26 +257,26 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline,
         CGP_TRY(read_counter(w, w->places[i], &counter));
         return cgp_pipeline_set_state(pipeline, state, &counter);
     }
-    CGP_TRY(read_floats(w, w->places[i], capacity, count));
-    if (state >= 0) return cgp_pipeline_set_state(pipeline, state, capacity);
-    if (t.convolution) swap_ends(capacity + count, capacity, d[3], d[2], d[0] * d[1]);
-    return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? capacity + count : capacity);
+    CGP_TRY(read_floats(w, w->places[i], buffer, count));
+    if (state >= 0) return cgp_pipeline_set_state(pipeline, state, buffer);
+    if (t.convolution) swap_ends(buffer + count, buffer, d[3], d[2], d[0] * d[1]);
+    return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? buffer + count : buffer);
 }
 
 /* A tied head is not a second weight. */
-static cgp_status check_head(const cgp_weights *w, float *capacity) {
+static cgp_status check_head(const cgp_weights *w, float *buffer) {
     if (w->head.file < 0) return CGP_OK;
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));
-    CGP_TRY(read_floats(w, w->head, capacity, count));
-    CGP_TRY(read_floats(w, w->places[w->tied_to], capacity + count, count));
+    CGP_TRY(read_floats(w, w->head, buffer, count));
+    CGP_TRY(read_floats(w, w->places[w->tied_to], buffer + count, count));
     for (int64_t i = 0; i < count; i++) {
-        if (capacity[i] != capacity[count + i])
+        if (buffer[i] != buffer[count + i])
             return cgp_fail(
                 CGP_EFORMAT,
                 "%s: lm_head.weight: expected wte.weight, which the model's head is "
                 "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
                 "false, tied=0 in the model)",
-                path_of(w, w->head), i, (double)capacity[count + i], (double)capacity[i]);
+                path_of(w, w->head), i, (double)buffer[count + i], (double)buffer[i]);
     }
     return CGP_OK;
 }
@@ -298,19 +284,19 @@ static cgp_status check_head(const cgp_weights *w, float *capacity) {
 cgp_status cgp_weights_load(cgp_weights *weights, cgp_pipeline *pipeline) {
     CGP__NEED(weights);
     CGP__NEED(pipeline);
-    float *capacity = ensure_capacity(weights->model);
-    if (!capacity) return CGP_ENOMEM;
-    cgp_status status = check_head(weights, capacity);
+    float *buffer = make_buffer(weights->model);
+    if (!buffer) return CGP_ENOMEM;
+    cgp_status status = check_head(weights, buffer);
     for (int i = 0; i < count_of(weights->model) && status == CGP_OK; i++)
-        status = load_one(weights, i, pipeline, capacity);
-    free(capacity);
+        status = load_one(weights, i, pipeline, buffer);
+    free(buffer);
     return status;
 }
 
 /* --- saving --- */
 
 static cgp_status save_one(cgp_pipeline *pipeline, const cgp_model *model, int i,
-                           cgp_safetensors_writer *writer, float *capacity) {
+                           cgp_safetensors_writer *writer, float *buffer) {
     const tensor t = tensor_at(model, i);
     const int state = i - cgp_model_parameters(model);
     const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
@@ -321,12 +307,12 @@ static cgp_status save_one(cgp_pipeline *pipeline, const cgp_model *model, int i
         return cgp_safetensors_append(writer, &wide, sizeof wide);
     }
     if (state >= 0)
-        CGP_TRY(cgp_pipeline_get_state(pipeline, state, capacity));
+        CGP_TRY(cgp_pipeline_get_state(pipeline, state, buffer));
     else
-        CGP_TRY(cgp_pipeline_get_parameter(pipeline, i, capacity));
-    if (t.convolution) swap_ends(capacity + count, capacity, d[0] * d[1], d[2], d[3]);
-    return cgp_safetensors_append(writer, t.convolution ? capacity + count : capacity,
-                                  (size_t)count * sizeof *capacity);
+        CGP_TRY(cgp_pipeline_get_parameter(pipeline, i, buffer));
+    if (t.convolution) swap_ends(buffer + count, buffer, d[0] * d[1], d[2], d[3]);
+    return cgp_safetensors_append(writer, t.convolution ? buffer + count : buffer,
+                                  (size_t)count * sizeof *buffer);
 }
 
 static cgp_status create_file(const cgp_model *model, const char *path,
@@ -357,12 +343,12 @@ cgp_status cgp_weights_save(cgp_pipeline *pipeline, const cgp_model *model, cons
     CGP__NEED(path);
     cgp_safetensors_writer *writer = NULL;
     CGP_TRY(check_counters(model));
-    float *capacity = ensure_capacity(model);
-    if (!capacity) return CGP_ENOMEM;
+    float *buffer = make_buffer(model);
+    if (!buffer) return CGP_ENOMEM;
     cgp_status status = create_file(model, path, &writer);
     for (int i = 0; i < count_of(model) && status == CGP_OK; i++)
-        status = save_one(pipeline, model, i, writer, capacity);
-    free(capacity);
+        status = save_one(pipeline, model, i, writer, buffer);
+    free(buffer);
     if (status == CGP_OK) return cgp_safetensors_commit(writer);
     cgp_safetensors_abandon(writer);
     return status;

@@ -38,16 +38,6 @@ static cgp_status unreadable(const char *path) {
     return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
 }
 
-static cgp_status measure(int fd, const char *path, size_t max, size_t *size) {
-    struct stat info;
-    if (fstat(fd, &info) != 0) return unreadable(path);
-    if (!S_ISREG(info.st_mode))
-        return cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
-    *size = (size_t)info.st_size;
-    if (*size <= max) return CGP_OK;
-    return cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max, *size);
-}
-
 static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size) {
     for (size_t at = 0; at < size;) {
         const ssize_t got = read(fd, bytes + at, size - at);
@@ -61,15 +51,33 @@ static cgp_status read_bytes(int fd, const char *path, char *bytes, size_t size)
 
 /* Read a whole file. *text: owned by the caller, also after a failure. */
 static cgp_status read_text(const char *path, size_t max, char **text, size_t *size) {
+    struct stat info;
+    cgp_status status = CGP_OK;
     const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* do not wait for a pipe */
     if (fd < 0) return unreadable(path);
-    cgp_status status = measure(fd, path, max, size);
-    if (status == CGP_OK) {
-        *text = malloc(*size + 1);
-        status = *text ? read_bytes(fd, path, *text, *size) : cgp__short_of_memory(path);
-    }
+    const bool found = fstat(fd, &info) == 0;
+    *size = found ? (size_t)info.st_size : 0;
+    if (!found)
+        status = unreadable(path);
+    else if (!S_ISREG(info.st_mode))
+        status = cgp_fail(CGP_EIO, "%s: expected a file, got something else", path);
+    else if (*size > max)
+        status =
+            cgp_fail(CGP_EFORMAT, "%s: expected at most %zu bytes, got %zu", path, max, *size);
+    else if (!(*text = malloc(*size + 1)))
+        status = cgp__short_of_memory(path);
+    else
+        status = read_bytes(fd, path, *text, *size);
     close(fd);
     return status;
+}
+
+static cgp_status not_json(const char *path, const cgp__json_error *error) {
+    if (error->refused != CGP_OK)
+        return cgp_fail(error->refused, "%s: %s", path, error->reason);
+    if (!error->reason[0]) return cgp__short_of_memory(path);
+    return cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path, error->byte,
+                    error->reason);
 }
 
 cgp_status cgp__json_open(json_t **out, const char *path, size_t max) {
@@ -78,19 +86,14 @@ cgp_status cgp__json_open(json_t **out, const char *path, size_t max) {
     cgp__json_error error;
     cgp_status status = read_text(path, max, &text, &size);
     json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
-    if (status == CGP_OK && !root && error.refused != CGP_OK)
-        status = cgp_fail(error.refused, "%s: %s", path, error.reason);
-    else if (status == CGP_OK && !root)
-        status = error.reason[0] ? cgp_fail(CGP_EFORMAT, "%s: is not JSON (byte %zu: %s)", path,
-                                            error.byte, error.reason)
-                                 : cgp__short_of_memory(path);
+    free(text);
+    if (status == CGP_OK && !root) status = not_json(path, &error);
     if (status == CGP_OK && !json_is_object(root))
         status = cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
     if (status == CGP_OK)
         *out = root;
     else
         json_decref(root);
-    free(text);
     return status;
 }
 
@@ -103,17 +106,17 @@ const char *cgp__json_show(const json_t *value, char *text, size_t size) {
 
 /* --- files --- */
 
-/* Takes `path`, also when it fails. */
-static cgp_status add_file(cgp__weights_files *f, char *path) {
-    if (!path) return cgp__short_of_memory(SINGLE);
+/* Open a file of a directory, or with NULL a path; `files` owns it at once. */
+static cgp_status add_file(cgp__weights_files *f, const char *directory, const char *name) {
     cgp__weights_file *files = realloc(f->files, ((size_t)f->count + 1) * sizeof *files);
-    if (!files) {
-        free(path);
-        return cgp__short_of_memory(SINGLE);
-    }
+    if (!files) return cgp__short_of_memory(SINGLE);
     f->files = files;
-    files[f->count] = (cgp__weights_file){.path = path};
-    return cgp_safetensors_open(&files[f->count++].tensors, path);
+    cgp__weights_file *file = &files[f->count];
+    *file =
+        (cgp__weights_file){.path = directory ? cgp__path_in(directory, name) : strdup(name)};
+    if (!file->path) return cgp__short_of_memory(SINGLE);
+    f->count++;
+    return cgp_safetensors_open(&file->tensors, file->path);
 }
 
 /* --- the index --- */
@@ -152,7 +155,7 @@ static cgp_status take_entry(cgp__weights_files *f, const index_file *index, con
         return cgp_fail(CGP_EFORMAT, "%s: weight_map: expected at most %d files", path,
                         MAX_FILES);
     if (at < 0) {
-        CGP_TRY(add_file(f, cgp__path_in(index->directory, name)));
+        CGP_TRY(add_file(f, index->directory, name));
         at = f->count - 1;
         if (json_object_set_new(index->numbers, name, json_integer(at)) != 0)
             return cgp__short_of_memory(path);
@@ -206,11 +209,6 @@ static cgp_status open_index(cgp__weights_files *f, const char *directory, const
 
 /* --- a directory --- */
 
-static bool is_directory(const char *path) {
-    struct stat info;
-    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
-}
-
 static bool is_there(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0;
@@ -229,27 +227,24 @@ static cgp_status none_there(const char *directory) {
 static cgp_status open_directory(cgp__weights_files *f, const char *directory) {
     char *single = cgp__path_in(directory, SINGLE), *index = cgp__path_in(directory, INDEX);
     cgp_status status = CGP_OK;
-    if (!single || !index) {
+    if (!single || !index)
         status = cgp__short_of_memory(directory);
-    } else if (is_there(single)) {
-        status = add_file(f, single);
-        single = NULL;
-    } else if (is_there(index)) {
+    else if (is_there(single))
+        status = add_file(f, NULL, single);
+    else if (is_there(index))
         status = open_index(f, directory, index);
-    } else {
+    else
         status = none_there(directory);
-    }
     free(index);
     free(single);
     return status;
 }
 
 cgp_status cgp__weights_files_open(cgp__weights_files *files, const char *path) {
+    struct stat info;
     *files = (cgp__weights_files){0};
-    if (is_directory(path)) return open_directory(files, path);
-    char *copy = malloc(strlen(path) + 1);
-    if (copy) memcpy(copy, path, strlen(path) + 1);
-    return add_file(files, copy);
+    if (stat(path, &info) == 0 && S_ISDIR(info.st_mode)) return open_directory(files, path);
+    return add_file(files, NULL, path);
 }
 
 void cgp__weights_files_close(cgp__weights_files *files) {
