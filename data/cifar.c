@@ -49,10 +49,9 @@ static cgp_status take_records(cgp__in_memory *set, cgp_split split, const char 
 }
 
 static cgp_status read_files(cgp__in_memory *set) {
-    static const char *const ten[] = {"data_batch_1.bin", "data_batch_2.bin",
-                                      "data_batch_3.bin", "data_batch_4.bin",
-                                      "data_batch_5.bin", "test_batch.bin"};
-    static const char *const hundred[] = {"train.bin", "test.bin"};
+    static const char *const ten[] = {"data_batch_1", "data_batch_2", "data_batch_3",
+                                      "data_batch_4", "data_batch_5", "test_batch"};
+    static const char *const hundred[] = {"train", "test"};
     const bool is_ten = version_of(set) == 10;
     const int n = is_ten ? 6 : 2;
     cgp_status status = CGP_OK;
@@ -60,7 +59,7 @@ static cgp_status read_files(cgp__in_memory *set) {
         const cgp_split split = i < n - 1 ? CGP_SPLIT_TRAIN : CGP_SPLIT_VALIDATION;
         uint8_t *bytes = NULL;
         int64_t size = 0;
-        char *path = cgp__format("%s/%s", set->o.directory, is_ten ? ten[i] : hundred[i]);
+        char *path = cgp__format("%s/%s.bin", set->o.directory, is_ten ? ten[i] : hundred[i]);
         status = path ? cgp__data_file_load(path, "a file of images", INT64_MAX, &bytes, &size)
                       : cgp__no_memory("cifar", 1);
         if (status == CGP_OK) status = take_records(set, split, path, bytes, size);

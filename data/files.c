@@ -83,7 +83,7 @@ cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t m
     if (count > max)
         status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64,
                           path, max, count);
-    else if (!(read = cgp__calloc((size_t)count, 1)))
+    else if (!(read = cgp__calloc((size_t)count + 1, 1)))
         status = cgp__no_memory(path, (size_t)count);
     if (status == CGP_OK) status = cgp__data_file_read(path, fd, 0, read, count);
     close(fd);

@@ -37,11 +37,11 @@ static cgp_status check_paths(const cgp__sequence_options *options) {
 }
 
 cgp_status cgp__sequences_check(const cgp__sequence_options *options) {
-    CGP_TRY(cgp__data_check_range(options->options, "sequence is", "", options->length, 1,
+    CGP_TRY(cgp__data_check_range(options->options, "sequence is", "", options->o.sequence, 1,
                                   INT32_MAX));
     CGP_TRY(check_paths(options));
     if (options->n_paths[1] > 0) return CGP_OK;
-    return cgp__data_check_fraction(options->options, options->validation_fraction);
+    return cgp__data_check_fraction(options->options, options->o.validation_fraction);
 }
 
 /* --- cutting --- */
@@ -58,7 +58,7 @@ static int64_t sequences_needed(double fraction) {
 static cgp_status count_sequences(const cgp__sequence_options *options, int stream,
                                   int64_t tokens, int64_t need, const char *purpose,
                                   int64_t *n) {
-    const int64_t length = options->length;
+    const int64_t length = options->o.sequence;
     const char *name =
         options->n_paths[stream] == 1 ? options->paths[stream][0] : options->name;
     int64_t need_tokens = 0;
@@ -81,10 +81,10 @@ static cgp_status count_sequences(const cgp__sequence_options *options, int stre
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,
                               const int64_t tokens[2]) {
     int64_t *samples = sequences->base.samples, n = 0;
-    cgp__data_set_tokens(&sequences->base, options->vocab, options->length);
-    sequences->base.seed = options->seed;
+    cgp__data_set_tokens(&sequences->base, options->o.vocab, options->o.sequence);
+    sequences->base.seed = options->o.seed;
     sequences->separate = options->n_paths[1] > 0;
-    sequences->validation_fraction = sequences->separate ? 0 : options->validation_fraction;
+    sequences->validation_fraction = sequences->separate ? 0 : options->o.validation_fraction;
     const char *purpose = sequences->validation_fraction > 0
                               ? "one training sequence and a validation fraction"
                               : "one training sequence";

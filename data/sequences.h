@@ -10,13 +10,11 @@
 
 /* The options that text and tokens have in common, and names for messages. */
 typedef struct cgp__sequence_options {
-    const char *name;    /* "text" */
-    const char *options; /* "text options" */
-    const char *unit;    /* "bytes" */
-    const char *more;    /* "a longer text" */
-    int64_t vocab, length;
-    double validation_fraction;
-    uint64_t seed;
+    const char *name;            /* "text" */
+    const char *options;         /* "text options" */
+    const char *unit;            /* "bytes" */
+    const char *more;            /* "a longer text" */
+    cgp_token_options o;         /* for a text the same, as tokens */
     const char *const *paths[2]; /* of each stream; borrowed */
     int n_paths[2];
 } cgp__sequence_options;

@@ -18,49 +18,25 @@ enum { DISC, RING, SQUARE, FRAME, TRIANGLE, STAR, CROSS, CRESCENT, ARROW, BAR, C
 #define BITE_RADIUS 0.85
 #define BITE_AT 0.5
 
+/* Corners, x and y in turn. */
 typedef struct polygon {
     int n;
-    cgp__point corners[CORNERS];
+    double corners[2 * CORNERS];
 } polygon;
 
 static const polygon polygons[CGP__SHAPES] = {
-    [SQUARE] = {4, {{0.7, 0.7}, {-0.7, 0.7}, {-0.7, -0.7}, {0.7, -0.7}}},
-    [FRAME] = {4, {{0.7, 0.7}, {-0.7, 0.7}, {-0.7, -0.7}, {0.7, -0.7}}},
-    [TRIANGLE] = {3, {{1, 0}, {-0.5, 0.866}, {-0.5, -0.866}}},
-    [STAR] =
-        {10, /* five points, cosines and sines of 36 degrees apart, every other one x 0.42 */
-         {{1, 0},
-          {0.3398, 0.2469},
-          {0.309, 0.951},
-          {-0.1298, 0.3994},
-          {-0.809, 0.5878},
-          {-0.42, 0},
-          {-0.809, -0.5878},
-          {-0.1298, -0.3994},
-          {0.309, -0.951},
-          {0.3398, -0.2469}}},
-    [CROSS] = {12,
-               {{0.95, 0.28},
-                {0.28, 0.28},
-                {0.28, 0.95},
-                {-0.28, 0.95},
-                {-0.28, 0.28},
-                {-0.95, 0.28},
-                {-0.95, -0.28},
-                {-0.28, -0.28},
-                {-0.28, -0.95},
-                {0.28, -0.95},
-                {0.28, -0.28},
-                {0.95, -0.28}}},
+    [SQUARE] = {4, {0.7, 0.7, -0.7, 0.7, -0.7, -0.7, 0.7, -0.7}},
+    [TRIANGLE] = {3, {1, 0, -0.5, 0.866, -0.5, -0.866}},
+    /* five points, cosines and sines of 36 degrees apart, every other one x 0.42 */
+    [STAR] = {10,
+              {1,     0, 0.3398, 0.2469,  0.309,   0.951,   -0.1298, 0.3994, -0.809, 0.5878,
+               -0.42, 0, -0.809, -0.5878, -0.1298, -0.3994, 0.309,   -0.951, 0.3398, -0.2469}},
+    [CROSS] = {12, {0.95,  0.28,  0.28,  0.28,  0.28,  0.95,  -0.28, 0.95,
+                    -0.28, 0.28,  -0.95, 0.28,  -0.95, -0.28, -0.28, -0.28,
+                    -0.28, -0.95, 0.28,  -0.95, 0.28,  -0.28, 0.95,  -0.28}},
     [ARROW] = {7,
-               {{1, 0},
-                {0.1, 0.8},
-                {0.1, 0.27},
-                {-0.95, 0.27},
-                {-0.95, -0.27},
-                {0.1, -0.27},
-                {0.1, -0.8}}},
-    [BAR] = {4, {{0.97, 0.22}, {-0.97, 0.22}, {-0.97, -0.22}, {0.97, -0.22}}},
+               {1, 0, 0.1, 0.8, 0.1, 0.27, -0.95, 0.27, -0.95, -0.27, 0.1, -0.27, 0.1, -0.8}},
+    [BAR] = {4, {0.97, 0.22, -0.97, 0.22, -0.97, -0.22, 0.97, -0.22}},
 };
 
 const char *cgp__shape_name(int shape) {
@@ -84,7 +60,9 @@ static double polygon_distance(const polygon *shape, cgp__point p) {
     double nearest = INFINITY;
     bool inside = false;
     for (int i = 0; i < shape->n; i++) {
-        const cgp__point a = shape->corners[i], b = shape->corners[(i + 1) % shape->n];
+        const double *first = &shape->corners[2 * i],
+                     *next = &shape->corners[2 * ((i + 1) % shape->n)];
+        const cgp__point a = {first[0], first[1]}, b = {next[0], next[1]};
         const double distance2 = cgp__segment_distance2(p, a, b);
         if (distance2 < nearest) nearest = distance2;
         if ((a.y > p.y) != (b.y > p.y) && p.x < a.x + (p.y - a.y) * (b.x - a.x) / (b.y - a.y))
@@ -99,6 +77,7 @@ static double circle_distance(cgp__point p, double x, double radius) {
 
 double cgp__signed_distance(int shape, cgp__point p) {
     const double hole = 1 / FRAME_HOLE;
+    const polygon *square = &polygons[SQUARE];
     switch (shape) {
     case DISC:
         return circle_distance(p, 0, 1);
@@ -107,9 +86,9 @@ double cgp__signed_distance(int shape, cgp__point p) {
     case CRESCENT:
         return fmax(circle_distance(p, 0, 1), -circle_distance(p, BITE_AT, BITE_RADIUS));
     case FRAME:
-        return fmax(polygon_distance(&polygons[FRAME], p),
-                    -FRAME_HOLE * polygon_distance(&polygons[FRAME],
-                                                   (cgp__point){p.x * hole, p.y * hole}));
+        return fmax(polygon_distance(square, p),
+                    -FRAME_HOLE *
+                        polygon_distance(square, (cgp__point){p.x * hole, p.y * hole}));
     default:
         return polygon_distance(&polygons[shape], p);
     }

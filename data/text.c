@@ -74,7 +74,7 @@ static cgp_status measure(text_stream *stream, const cgp__sequence_options *opti
         if (stream->sizes[i] == 0)
             return cgp_fail(CGP_EINVAL,
                             "%s: is empty (a text needs at least T + 1 = %" PRId64 " bytes)",
-                            path, options->length + 1);
+                            path, options->o.sequence + 1);
         if (__builtin_add_overflow(stream->total, stream->sizes[i], &stream->total))
             return cgp_fail(CGP_EINVAL, "%s: the text is longer than %" PRId64 " bytes", path,
                             INT64_MAX);
@@ -134,10 +134,10 @@ cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
         .options = "text options",
         .unit = "bytes",
         .more = "a longer text",
-        .vocab = 256,
-        .length = options->sequence,
-        .validation_fraction = options->validation_fraction,
-        .seed = options->seed,
+        .o = {.sequence = options->sequence,
+              .vocab = 256,
+              .validation_fraction = options->validation_fraction,
+              .seed = options->seed},
         .paths = {paths, options->validation_paths},
         .n_paths = {n_paths, options->n_validation_paths},
     };

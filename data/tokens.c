@@ -109,12 +109,10 @@ static cgp_status damaged(const token_file *file, int64_t offset, const char *ex
 }
 
 /* A header of llm.c: 256 int32, of which three are used. */
-static cgp_status read_header(const token_file *file, int64_t *count) {
-    uint8_t header[12] = {0};
+static cgp_status read_header(const token_file *file, const uint8_t *header, int64_t *count) {
     if (file->bytes < HEADER_BYTES)
         return damaged(file, file->bytes, "a header of 1024 bytes after llm.c's magic",
                        file->bytes);
-    CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, header, sizeof header));
     const int32_t version = little_endian(header + 4), stated = little_endian(header + 8);
     if (version != 1) return damaged(file, 4, "version 1 of llm.c's tokens", version);
     *count = (file->bytes - HEADER_BYTES) / 2;
@@ -128,9 +126,9 @@ static cgp_status read_header(const token_file *file, int64_t *count) {
 
 /* Find the format from the first four bytes, and count the tokens. */
 static cgp_status recognise(token_file *file, int64_t *count) {
-    uint8_t start[4] = {0};
-    if (file->bytes >= 4)
-        CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, start, sizeof start));
+    uint8_t start[12] = {0};
+    const int64_t there = cgp__min(file->bytes, sizeof start);
+    CGP_TRY(cgp__data_file_read(file->path, file->fd, 0, start, there));
     const int32_t magic = little_endian(start);
     if (magic == MAGIC_UINT32)
         return damaged(file, 0, "tokens of 2 bytes, not llm.c's of 4 bytes", magic);
@@ -138,7 +136,7 @@ static cgp_status recognise(token_file *file, int64_t *count) {
         return damaged(file, 0, "tokens, not llm.c's evaluation examples", magic);
     if (magic == MAGIC_UINT16) {
         file->header = HEADER_BYTES;
-        return read_header(file, count);
+        return read_header(file, start, count);
     }
     *count = file->bytes / 2;
     if (file->bytes % 2)
@@ -241,10 +239,7 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
         .options = "token options",
         .unit = "tokens",
         .more = "more tokens",
-        .vocab = options->vocab,
-        .length = options->sequence,
-        .validation_fraction = options->validation_fraction,
-        .seed = options->seed,
+        .o = *options,
         .paths = {paths, options->validation_paths},
         .n_paths = {n_paths, options->n_validation_paths},
     };

@@ -165,9 +165,9 @@ static cgp_status take_tokens(cgp__vocab *v, json_t *tokens, const char *path) {
 /* The state of reading merges.txt. */
 typedef struct merges {
     const char *path;
-    const uint8_t *text;
+    char *text;             /* a 0 behind it */
     int64_t size, at, line; /* line: the number of the one below, from 1 */
-    char row[LINE_BYTES];   /* without its end */
+    char *row;              /* in the text; its end is 0 */
     const json_t *tokens;
     int32_t rank;
 } merges;
@@ -177,16 +177,15 @@ static cgp_status bad_line(const merges *m, const char *reason) {
 }
 
 static cgp_status next_row(merges *m) {
-    const uint8_t *from = m->text + m->at;
-    const uint8_t *end = memchr(from, '\n', (size_t)(m->size - m->at));
-    size_t length = end ? (size_t)(end - from) : (size_t)(m->size - m->at);
-    m->at += (int64_t)length + (end != NULL);
+    char *row = m->row = m->text + m->at;
+    const char *end = memchr(row, '\n', (size_t)(m->size - m->at));
+    size_t length = end ? (size_t)(end - row) : (size_t)(m->size - m->at);
+    m->at += (int64_t)length + 1;
     m->line++;
-    if (length > 0 && from[length - 1] == '\r') length--;
+    if (length > 0 && row[length - 1] == '\r') length--;
     if (length >= LINE_BYTES)
         return bad_line(m, "expected at most 4095 bytes, got more (damaged)");
-    memcpy(m->row, from, length);
-    m->row[length] = '\0';
+    row[length] = '\0';
     if (strlen(m->row) != length)
         return bad_line(m, "expected two tokens, got a zero byte (damaged)");
     return CGP_OK;
@@ -244,7 +243,7 @@ static cgp_status take_merges(cgp__vocab *v, const json_t *tokens, const char *p
     uint8_t *text = NULL;
     merges m = {.path = path, .tokens = tokens};
     CGP_TRY(cgp__data_file_load(path, "merges (merges.txt)", MAX_BYTES, &text, &m.size));
-    m.text = text;
+    m.text = (char *)text;
     cgp_status status = make_slots(v, &m);
     while (status == CGP_OK && m.at < m.size) {
         status = next_row(&m);
