@@ -3,7 +3,7 @@
  *
  *     position p of training     sample permutation_of_pass(p / n)[p % n], or p if endless
  *     position p of validation   sample p */
-#include "data/prefetch.h"
+#include "data/source.h"
 
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* data.c -- the common part of all data sets: the checks, the loop over samples, the identity. */
-#include "data/prefetch.h"
+#include "data/source.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -11,7 +11,7 @@
 #include "data/files.h"
 #include "data/image.h"
 #include "base/limits.h"
-#include "data/prefetch.h"
+#include "data/source.h"
 
 #include <cgpipe/images.h>
 

@@ -14,15 +14,16 @@
 #include <string.h>
 #include <sys/stat.h>
 
-enum {
-    SIDE = 28,
-    MAX_SIZE = 1024,
-    CLASSES = 10,
-    MAGIC_IMAGES = 0x803,
-    MAGIC_LABELS = 0x801,
-    IMAGES_HEADER = 16,
-    LABELS_HEADER = 8
-};
+enum { SIDE = 28, MAX_SIZE = 1024, CLASSES = 10 };
+
+/* The files of a split: the end of the name, the magic, and the bytes of the header and of each image or label. */
+typedef struct form {
+    const char *end;
+    int64_t magic, header, each;
+} form;
+
+static const form images_form = {"images-idx3-ubyte", 0x803, 16, SIDE *SIDE},
+                  labels_form = {"labels-idx1-ubyte", 0x801, 8, 1};
 
 static cgp_status unexpected(const char *path, int64_t offset, const char *expected,
                              int64_t right, int64_t value) {
@@ -45,87 +46,81 @@ static cgp_status check_gunzipped(const char *path) {
 }
 
 /* Check magic, size and, of images, rows and columns; *n is written on success. */
-static cgp_status check_file(const char *path, const uint8_t *bytes, int64_t size,
-                             int64_t magic, int64_t *n) {
-    const int64_t header = magic == MAGIC_IMAGES ? IMAGES_HEADER : LABELS_HEADER;
-    const int64_t each = magic == MAGIC_IMAGES ? SIDE * SIDE : 1;
+static cgp_status check_file(const char *path, const form *f, const uint8_t *bytes,
+                             int64_t size, int64_t *n) {
     if (size >= 2 && bytes[0] == 0x1f && bytes[1] == 0x8b)
         return cgp_fail(CGP_EFORMAT,
                         "%s: at byte 0: expected the magic %" PRId64
                         ", got a gzipped file (gunzip it)",
-                        path, magic);
-    if (size < header) return unexpected(path, size, "a header, in bytes:", header, size);
-    if (cgp__big_endian(bytes) != magic)
-        return unexpected(path, 0, "the magic", magic, cgp__big_endian(bytes));
-    for (int64_t at = 8; at < header; at += 4) {
+                        path, f->magic);
+    if (size < f->header) return unexpected(path, size, "a header, in bytes:", f->header, size);
+    if (cgp__big_endian(bytes) != f->magic)
+        return unexpected(path, 0, "the magic", f->magic, cgp__big_endian(bytes));
+    for (int64_t at = 8; at < f->header; at += 4) {
         if (cgp__big_endian(bytes + at) != SIDE)
             return unexpected(path, at, at == 8 ? "rows:" : "columns:", SIDE,
                               cgp__big_endian(bytes + at));
     }
     *n = cgp__big_endian(bytes + 4);
     if (*n < 1) return unexpected(path, 4, "at least", 1, *n);
-    if (size != header + *n * each)
+    if (size != f->header + *n * f->each)
         return cgp_fail(CGP_EFORMAT,
                         "%s: at byte 4: expected a number that fits %" PRId64
                         " bytes, got %" PRId64 ", which needs %" PRId64
                         " (a file cut short, or damaged)",
-                        path, size, *n, header + *n * each);
+                        path, size, *n, f->header + *n * f->each);
     return CGP_OK;
 }
 
-static cgp_status read_file(const char *path, int64_t magic, uint8_t **bytes, int64_t *n) {
+/* Read a file; *path and *bytes are the caller's also after a failure. */
+static cgp_status read_file(const cgp__in_memory *set, cgp_split split, const form *f,
+                            char **path, uint8_t **bytes, int64_t *n) {
+    const char *name = split == CGP_SPLIT_TRAIN ? "train" : "t10k";
     int64_t size = 0;
-    CGP_TRY(check_gunzipped(path));
-    CGP_TRY(cgp__data_file_load(path, "a file of images or labels", INT64_MAX, bytes, &size));
-    return check_file(path, *bytes, size, magic, n);
+    *path = cgp__format("%s/%s-%s", set->o.directory, name, f->end);
+    if (!*path) return cgp__no_memory("mnist", 1);
+    CGP_TRY(check_gunzipped(*path));
+    CGP_TRY(cgp__data_file_load(*path, "a file of images or labels", INT64_MAX, bytes, &size));
+    return check_file(*path, f, *bytes, size, n);
 }
 
 /* --- splits --- */
 
-static cgp_status take_labels(cgp__in_memory_split *images, const char *path,
-                              const uint8_t *bytes) {
-    for (int64_t i = 0; i < images->n; i++) {
-        const uint8_t label = bytes[LABELS_HEADER + i];
-        if (label >= CLASSES)
-            return unexpected(path, LABELS_HEADER + i, "a label below", CLASSES, label);
-        images->labels[i] = label;
+static cgp_status take_split(cgp__in_memory *set, cgp_split split, int64_t n,
+                             const uint8_t *pixels, const uint8_t *labels, const char *path) {
+    cgp__in_memory_split *images = &set->splits[split];
+    CGP_TRY(cgp__in_memory_grow(set, split, n));
+    memcpy(images->pixels, pixels + images_form.header, (size_t)(n * SIDE * SIDE));
+    memcpy(images->labels, labels + labels_form.header, (size_t)n);
+    images->n = n;
+    for (int64_t i = 0; i < n; i++) {
+        if (images->labels[i] >= CLASSES)
+            return unexpected(path, labels_form.header + i, "a label below", CLASSES,
+                              images->labels[i]);
     }
     return CGP_OK;
 }
 
-static cgp_status read_split(cgp__in_memory *set, cgp_split split, const char *images_path,
-                             const char *labels_path) {
-    cgp__in_memory_split *images = &set->splits[split];
+static cgp_status read_split(cgp__in_memory *set, cgp_split split) {
+    char *images_path = NULL, *labels_path = NULL;
     uint8_t *pixels = NULL, *labels = NULL;
     int64_t n = 0, n_labels = 0;
-    cgp_status status = read_file(images_path, MAGIC_IMAGES, &pixels, &n);
-    if (status == CGP_OK) status = read_file(labels_path, MAGIC_LABELS, &labels, &n_labels);
+    cgp_status status = read_file(set, split, &images_form, &images_path, &pixels, &n);
+    if (status == CGP_OK)
+        status = read_file(set, split, &labels_form, &labels_path, &labels, &n_labels);
     if (status == CGP_OK && n_labels != n)
         status = unexpected(labels_path, 4, "labels, as many as images:", n, n_labels);
-    if (status == CGP_OK) status = cgp__in_memory_grow(set, split, n);
-    if (status == CGP_OK) {
-        memcpy(images->pixels, pixels + IMAGES_HEADER, (size_t)(n * SIDE * SIDE));
-        images->n = n;
-        status = take_labels(images, labels_path, labels);
-    }
+    if (status == CGP_OK) status = take_split(set, split, n, pixels, labels, labels_path);
     free(labels);
     free(pixels);
+    free(labels_path);
+    free(images_path);
     return status;
 }
 
 static cgp_status read_files(cgp__in_memory *set) {
-    static const char *const names[] = {"train", "t10k"};
-    for (int s = 0; s < 2; s++) {
-        char *images = cgp__format("%s/%s-images-idx3-ubyte", set->o.directory, names[s]);
-        char *labels = cgp__format("%s/%s-labels-idx1-ubyte", set->o.directory, names[s]);
-        const cgp_status status = images && labels
-                                      ? read_split(set, (cgp_split)s, images, labels)
-                                      : cgp__no_memory("mnist", 1);
-        free(labels);
-        free(images);
-        CGP_TRY(status);
-    }
-    return CGP_OK;
+    CGP_TRY(read_split(set, CGP_SPLIT_TRAIN));
+    return read_split(set, CGP_SPLIT_VALIDATION);
 }
 
 cgp_status cgp_data_mnist(cgp_data **out, const char *directory,

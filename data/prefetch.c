@@ -13,7 +13,7 @@
  * and starts anew.
  *
  * One lock guards all but the contents of slots, which belong to a worker while busy and to the reader while ready. */
-#include "data/prefetch.h"
+#include "data/source.h"
 
 #include <inttypes.h>
 #include <pthread.h>

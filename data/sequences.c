@@ -17,31 +17,40 @@
 
 static cgp_status check_paths(const cgp__sequence_options *options) {
     if (options->n_paths[0] < 1)
-        return cgp_fail(CGP_EINVAL, "%s: needs at least one file, got %d", options->name,
+        return cgp_fail(CGP_EINVAL, "%s: needs at least one file, got %d", options->words->name,
                         options->n_paths[0]);
     if (options->n_paths[1] < 0 || (options->n_paths[1] > 0 && !options->paths[1]))
         return cgp_fail(CGP_EINVAL,
                         "%s: validation_paths has n_validation_paths >= 0 entries, got %s "
                         "and %d",
-                        options->options, options->paths[1] ? "a list" : "NULL",
+                        options->words->options, options->paths[1] ? "a list" : "NULL",
                         options->n_paths[1]);
     for (int k = 0; k < 2; k++) {
         for (int i = 0; i < options->n_paths[k]; i++) {
             if (!options->paths[k][i])
                 return cgp_fail(CGP_EINVAL,
                                 "%s: expected the name of a file at index %d, got NULL",
-                                options->name, i);
+                                options->words->name, i);
         }
     }
     return CGP_OK;
 }
 
-cgp_status cgp__sequences_check(const cgp__sequence_options *options) {
-    CGP_TRY(cgp__data_check_range(options->options, "sequence is", "", options->o.sequence, 1,
-                                  INT32_MAX));
+static cgp_status check(const cgp__sequence_options *options) {
+    const char *name = options->words->options;
+    CGP_TRY(cgp__data_check_range(name, "sequence is", "", options->o.sequence, 1, INT32_MAX));
     CGP_TRY(check_paths(options));
     if (options->n_paths[1] > 0) return CGP_OK;
-    return cgp__data_check_fraction(options->options, options->o.validation_fraction);
+    return cgp__data_check_fraction(name, options->o.validation_fraction);
+}
+
+cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
+                               const cgp__sequence_words *words, const cgp_token_options *o,
+                               const char *const *paths, int n_paths) {
+    const cgp__sequence_options options = {
+        words, *o, {paths, o->validation_paths}, {n_paths, o->n_validation_paths}};
+    CGP_TRY(check(&options));
+    return cgp__data_open(out, kind, words->name, &options);
 }
 
 /* --- cutting --- */
@@ -60,7 +69,7 @@ static cgp_status count_sequences(const cgp__sequence_options *options, int stre
                                   int64_t *n) {
     const int64_t length = options->o.sequence;
     const char *name =
-        options->n_paths[stream] == 1 ? options->paths[stream][0] : options->name;
+        options->n_paths[stream] == 1 ? options->paths[stream][0] : options->words->name;
     int64_t need_tokens = 0;
     if (__builtin_mul_overflow(need, length, &need_tokens) ||
         __builtin_add_overflow(need_tokens, 1, &need_tokens))
@@ -70,8 +79,8 @@ static cgp_status count_sequences(const cgp__sequence_options *options, int stre
         return cgp_fail(CGP_EINVAL,
                         "%s: needs at least %" PRId64 " %s for %s of T = %" PRId64
                         " %s, got %" PRId64 " (a smaller T, or %s)",
-                        name, need_tokens, options->unit, purpose, length, options->unit,
-                        tokens, options->more);
+                        name, need_tokens, options->words->unit, purpose, length,
+                        options->words->unit, tokens, options->words->more);
     if (*n > UINT32_MAX)
         return cgp_fail(CGP_EINVAL, "%s: at most %u sequences, got %" PRId64 " (a larger T)",
                         name, UINT32_MAX, *n);
@@ -96,7 +105,7 @@ cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_opt
     if (sequences->separate)
         CGP_TRY(count_sequences(options, 1, tokens[1], 1, "one validation sequence",
                                 &samples[CGP_SPLIT_VALIDATION]));
-    return cgp__data_shuffle(&sequences->base, options->name,
+    return cgp__data_shuffle(&sequences->base, options->words->name,
                              (uint32_t)samples[CGP_SPLIT_TRAIN]);
 }
 

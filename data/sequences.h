@@ -8,13 +8,18 @@
 
 #include "data/source.h"
 
-/* The options that text and tokens have in common, and names for messages. */
+/* Names for messages. */
+typedef struct cgp__sequence_words {
+    const char *name;    /* "text" */
+    const char *options; /* "text options" */
+    const char *unit;    /* "bytes" */
+    const char *more;    /* "a longer text" */
+} cgp__sequence_words;
+
+/* What a kind that has sequences opens. */
 typedef struct cgp__sequence_options {
-    const char *name;            /* "text" */
-    const char *options;         /* "text options" */
-    const char *unit;            /* "bytes" */
-    const char *more;            /* "a longer text" */
-    cgp_token_options o;         /* for a text the same, as tokens */
+    const cgp__sequence_words *words;
+    cgp_token_options o;         /* of a text the same, its bytes as tokens */
     const char *const *paths[2]; /* of each stream; borrowed */
     int n_paths[2];
 } cgp__sequence_options;
@@ -26,8 +31,10 @@ typedef struct cgp__sequences {
     bool separate;              /* validation is stream 1, not the end of stream 0 */
 } cgp__sequences;
 
-/* Refuse options out of range and streams without a path. */
-cgp_status cgp__sequences_check(const cgp__sequence_options *options);
+/* Refuse options out of range and streams without a path; then make a data set of a kind that opens cgp__sequence_options. */
+cgp_status cgp__sequences_open(cgp_data **out, const cgp__data_kind *kind,
+                               const cgp__sequence_words *words, const cgp_token_options *o,
+                               const char *const *paths, int n_paths);
 
 /* Cut streams of tokens[0] and tokens[1] tokens. `sequences` is zero before, but for base.kind. */
 cgp_status cgp__sequences_cut(cgp__sequences *sequences, const cgp__sequence_options *options,

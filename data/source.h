@@ -9,6 +9,8 @@
 
 #include <sys/types.h>
 
+typedef struct cgp__prefetch cgp__prefetch;
+
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
@@ -29,12 +31,12 @@ typedef struct cgp__data_kind {
 /* First member of every kind. */
 struct cgp_data {
     const cgp__data_kind *kind;
-    struct cgp__prefetch *prefetch; /* NULL: the reading thread makes samples */
-    pid_t process;                  /* with its threads; 0: no threads */
-    cgp_data_field fields[2];       /* input, target */
-    int64_t vocab, sequence;        /* of tokens; otherwise 0 */
-    int64_t classes;                /* of labels; otherwise 0 */
-    int64_t samples[2];             /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
+    cgp__prefetch *prefetch;  /* NULL: the reading thread makes samples */
+    pid_t process;            /* with its threads; 0: no threads */
+    cgp_data_field fields[2]; /* input, target */
+    int64_t vocab, sequence;  /* of tokens; otherwise 0 */
+    int64_t classes;          /* of labels; otherwise 0 */
+    int64_t samples[2];       /* of CGP_SPLIT_TRAIN (one pass) and CGP_SPLIT_VALIDATION */
     uint64_t seed;
     /* Of training that starts over after samples[CGP_SPLIT_TRAIN], in a new order; NULL: it does not. */
     uint32_t *permutation; /* [n_permutation], of `pass` */
@@ -106,5 +108,22 @@ cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 /* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of this pass it makes; otherwise
  * the position. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
+
+/* --- prefetch.c: threads that prepare samples before they are read --- */
+
+/* Start `workers` threads that call the fill() of a data set, which is complete but for `prefetch` and destroys that; with 0
+ * threads there is none. `name` is for messages: "images". */
+cgp_status cgp__prefetch_create(cgp_data *data, const char *name, int workers);
+
+/* Announce that `count` samples from `first` on are taken next, and probably the ones after them. */
+cgp_status cgp__prefetch_begin(cgp__prefetch *prefetch, cgp_split split, int64_t first,
+                               int64_t count);
+
+/* Take the next one of those. Returns the status of fill(); after a failure call cgp__prefetch_begin() again. */
+cgp_status cgp__prefetch_take(cgp__prefetch *prefetch, cgp_split split, int64_t position,
+                              void *input, void *target);
+
+/* Accepts NULL. Waits for samples in preparation. */
+void cgp__prefetch_destroy(cgp__prefetch *prefetch);
 
 #endif

@@ -82,21 +82,18 @@ static cgp_status measure(text_stream *stream, const cgp__sequence_options *opti
     return CGP_OK;
 }
 
-static cgp_status read_file(const char *path, uint8_t *bytes, int64_t size) {
-    int fd = -1;
-    int64_t now = 0;
-    CGP_TRY(cgp__data_file_open(path, "a text file", &fd, &now));
-    const cgp_status status = cgp__data_file_read(path, fd, 0, bytes, size);
-    close(fd);
-    return status;
-}
-
 static cgp_status load(text_stream *stream) {
     stream->bytes = cgp__calloc((size_t)stream->total, 1);
     if (!stream->bytes) return cgp__no_memory("text", (size_t)stream->total);
     uint8_t *end = stream->bytes;
     for (int i = 0; i < stream->files.n; i++) {
-        CGP_TRY(read_file(stream->files.items[i], end, stream->sizes[i]));
+        const char *path = stream->files.items[i];
+        int fd = -1;
+        int64_t now = 0;
+        CGP_TRY(cgp__data_file_open(path, "a text file", &fd, &now));
+        const cgp_status status = cgp__data_file_read(path, fd, 0, end, stream->sizes[i]);
+        close(fd);
+        CGP_TRY(status);
         end += stream->sizes[i];
     }
     return CGP_OK;
@@ -129,18 +126,12 @@ cgp_status cgp_data_text(cgp_data **out, const char *const *paths, int n_paths,
     const cgp_text_options defaults = cgp_text_options_default();
     if (!options) options = &defaults;
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "text options"));
-    const cgp__sequence_options common = {
-        .name = "text",
-        .options = "text options",
-        .unit = "bytes",
-        .more = "a longer text",
-        .o = {.sequence = options->sequence,
-              .vocab = 256,
-              .validation_fraction = options->validation_fraction,
-              .seed = options->seed},
-        .paths = {paths, options->validation_paths},
-        .n_paths = {n_paths, options->n_validation_paths},
-    };
-    CGP_TRY(cgp__sequences_check(&common));
-    return cgp__data_open(out, &kind, "text", &common);
+    static const cgp__sequence_words words = {"text", "text options", "bytes", "a longer text"};
+    const cgp_token_options as_tokens = {.sequence = options->sequence,
+                                         .vocab = 256,
+                                         .validation_fraction = options->validation_fraction,
+                                         .validation_paths = options->validation_paths,
+                                         .n_validation_paths = options->n_validation_paths,
+                                         .seed = options->seed};
+    return cgp__sequences_open(out, &kind, &words, &as_tokens, paths, n_paths);
 }

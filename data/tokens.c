@@ -234,15 +234,7 @@ cgp_status cgp_data_tokens(cgp_data **out, const char *const *paths, int n_paths
     CGP_TRY(cgp__data_check_size(options, sizeof *options, "token options"));
     CGP_TRY(
         cgp__data_check_range("token options", "vocabulary is", "", options->vocab, 1, 65536));
-    const cgp__sequence_options common = {
-        .name = "tokens",
-        .options = "token options",
-        .unit = "tokens",
-        .more = "more tokens",
-        .o = *options,
-        .paths = {paths, options->validation_paths},
-        .n_paths = {n_paths, options->n_validation_paths},
-    };
-    CGP_TRY(cgp__sequences_check(&common));
-    return cgp__data_open(out, &kind, "tokens", &common);
+    static const cgp__sequence_words words = {"tokens", "token options", "tokens",
+                                              "more tokens"};
+    return cgp__sequences_open(out, &kind, &words, options, paths, n_paths);
 }

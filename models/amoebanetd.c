@@ -118,10 +118,11 @@ static cgp_value relu_of(network *net, cgp_value x) {
 /* x [H, W, in] -> [H / stride, W / stride, out] */
 static cgp_value convolve(network *net, cgp_value x, const char *name, int64_t in, int64_t out,
                           const int kernel[2], const int stride[2]) {
+    const int down = kernel[0] / 2, across = kernel[1] / 2;
     const cgp_conv2d_options options = {.out = out,
                                         .kernel = {kernel[0], kernel[1]},
                                         .stride = {stride[0], stride[1]},
-                                        .padding = cgp__padding_same(kernel[0], kernel[1])};
+                                        .padding = {down, down, across, across}};
     return cgp__conv2d_pytorch(net->model, x, name, in, options);
 }
 
@@ -329,13 +330,9 @@ const cgp__keys cgp__amoebanetd_keys = {
 };
 
 cgp_status cgp_amoebanetd_create(cgp_model **out, const cgp_amoebanetd_options *options) {
-    CGP__NEED(out);
-    CGP__NEED(options);
-    return cgp__model_create(out, &cgp__amoebanetd_keys, options);
+    return cgp__model_create(__func__, out, &cgp__amoebanetd_keys, options);
 }
 
 cgp_status cgp_amoebanetd_parse(cgp_amoebanetd_options *options, const char *text) {
-    CGP__NEED(options);
-    CGP__NEED(text);
-    return cgp__keys_parse(&cgp__amoebanetd_keys, options, text);
+    return cgp__keys_parse(__func__, &cgp__amoebanetd_keys, options, text);
 }

@@ -127,13 +127,9 @@ const cgp__keys cgp__gpt2_keys = {
 };
 
 cgp_status cgp_gpt2_create(cgp_model **out, const cgp_gpt2_options *options) {
-    CGP__NEED(out);
-    CGP__NEED(options);
-    return cgp__model_create(out, &cgp__gpt2_keys, options);
+    return cgp__model_create(__func__, out, &cgp__gpt2_keys, options);
 }
 
 cgp_status cgp_gpt2_parse(cgp_gpt2_options *options, const char *text) {
-    CGP__NEED(options);
-    CGP__NEED(text);
-    return cgp__keys_parse(&cgp__gpt2_keys, options, text);
+    return cgp__keys_parse(__func__, &cgp__gpt2_keys, options, text);
 }

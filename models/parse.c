@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* parse.c -- see parse.h. */
-#include "parse.h"
+/* parse.c -- model specs, see zoo.h. */
+#include "zoo.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -189,9 +189,11 @@ bool cgp__keys_match(const cgp__keys *keys, const char *spec) {
     return *rest == '\0' || *rest == ':';
 }
 
-cgp_status cgp__keys_parse(const cgp__keys *keys, void *options, const char *spec) {
+cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys, void *options,
+                           const char *spec) {
     char copy[512];
     found f = {.seen = {false}};
+    if (!options || !spec) return cgp__refuse_null(function, options ? "text" : "options");
     CGP_TRY(cgp__keys_check_size(keys, options));
     if (!cgp__keys_match(keys, spec))
         return cgp_fail(CGP_EINVAL, "model: expected %s or %s:key=value,..., got \"%s\"",

@@ -28,27 +28,25 @@
 
 /* The blocks of a depth. */
 typedef struct architecture {
+    int depth;
     bool imagenet, bottleneck;
     int groups;
     int blocks[4];
 } architecture;
 
 static bool find_architecture(int depth, architecture *a) {
-    static const struct {
-        int depth;
-        architecture is;
-    } imagenet[] = {
-        {18, {true, false, 4, {2, 2, 2, 2}}},  {34, {true, false, 4, {3, 4, 6, 3}}},
-        {50, {true, true, 4, {3, 4, 6, 3}}},   {101, {true, true, 4, {3, 4, 23, 3}}},
-        {152, {true, true, 4, {3, 8, 36, 3}}},
+    static const architecture imagenet[] = {
+        {18, true, false, 4, {2, 2, 2, 2}},  {34, true, false, 4, {3, 4, 6, 3}},
+        {50, true, true, 4, {3, 4, 6, 3}},   {101, true, true, 4, {3, 4, 23, 3}},
+        {152, true, true, 4, {3, 8, 36, 3}},
     };
     for (size_t i = 0; i < sizeof imagenet / sizeof imagenet[0]; i++) {
-        *a = imagenet[i].is;
-        if (imagenet[i].depth == depth) return true;
+        *a = imagenet[i];
+        if (a->depth == depth) return true;
     }
     const int n = depth > 2 ? (depth - 2) / 6 : 0;
-    *a = (architecture){false, false, 3, {n, n, n, 0}};
-    return n >= 1 && depth == 6 * n + 2 && depth <= MAX_DEPTH;
+    *a = (architecture){6 * n + 2, false, false, 3, {n, n, n, 0}};
+    return n >= 1 && depth == a->depth && depth <= MAX_DEPTH;
 }
 
 /* --- the graph --- */
@@ -171,13 +169,9 @@ const cgp__keys cgp__resnet_keys = {
 };
 
 cgp_status cgp_resnet_create(cgp_model **out, const cgp_resnet_options *options) {
-    CGP__NEED(out);
-    CGP__NEED(options);
-    return cgp__model_create(out, &cgp__resnet_keys, options);
+    return cgp__model_create(__func__, out, &cgp__resnet_keys, options);
 }
 
 cgp_status cgp_resnet_parse(cgp_resnet_options *options, const char *text) {
-    CGP__NEED(options);
-    CGP__NEED(text);
-    return cgp__keys_parse(&cgp__resnet_keys, options, text);
+    return cgp__keys_parse(__func__, &cgp__resnet_keys, options, text);
 }

@@ -54,7 +54,7 @@ cgp_status cgp_model_spec_parse(cgp_model_spec *spec, const char *text) {
     CGP_TRY(check(spec));
     for (int k = 0; k < CGP_MODEL_KINDS; k++) {
         if (!cgp__keys_match(kinds[k].keys, text)) continue;
-        CGP_TRY(cgp__keys_parse(kinds[k].keys, (char *)spec + kinds[k].offset, text));
+        CGP_TRY(cgp__keys_parse(__func__, kinds[k].keys, (char *)spec + kinds[k].offset, text));
         spec->kind = (cgp_model_kind)k;
         return CGP_OK;
     }
@@ -77,5 +77,5 @@ cgp_status cgp_model_spec_create(cgp_model **out, const cgp_model_spec *spec) {
     CGP__NEED(spec);
     CGP_TRY(check(spec));
     const void *options = (const char *)spec + kinds[spec->kind].offset;
-    return cgp__model_create(out, kinds[spec->kind].keys, options);
+    return cgp__model_create(__func__, out, kinds[spec->kind].keys, options);
 }

@@ -130,13 +130,9 @@ const cgp__keys cgp__unet_keys = {
 };
 
 cgp_status cgp_unet_create(cgp_model **out, const cgp_unet_options *options) {
-    CGP__NEED(out);
-    CGP__NEED(options);
-    return cgp__model_create(out, &cgp__unet_keys, options);
+    return cgp__model_create(__func__, out, &cgp__unet_keys, options);
 }
 
 cgp_status cgp_unet_parse(cgp_unet_options *options, const char *text) {
-    CGP__NEED(options);
-    CGP__NEED(text);
-    return cgp__keys_parse(&cgp__unet_keys, options, text);
+    return cgp__keys_parse(__func__, &cgp__unet_keys, options, text);
 }

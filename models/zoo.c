@@ -7,15 +7,21 @@
 #include <stdio.h>
 #include <string.h>
 
+cgp_status cgp__refuse_null(const char *function, const char *argument) {
+    return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", function, argument);
+}
+
 cgp_status cgp__check_dropout(const char *model, double p) {
     if (p >= 0 && p < 1) return CGP_OK; /* false for NaN too */
     return cgp_fail(CGP_EINVAL, "%s: dropout: expected 0 <= dropout < 1, got %g", model, p);
 }
 
-cgp_status cgp__model_create(cgp_model **out, const cgp__keys *keys, const void *options) {
+cgp_status cgp__model_create(const char *function, cgp_model **out, const cgp__keys *keys,
+                             const void *options) {
     _Alignas(cgp_model_spec) char
         resolved[sizeof(cgp_model_spec)]; /* has the options of any model */
     cgp_model *model = NULL;
+    if (!out || !options) return cgp__refuse_null(function, out ? "options" : "out");
     CGP_TRY(cgp__keys_check_size(keys, options));
     memcpy(resolved, options, keys->struct_size);
     CGP_TRY(keys->resolve(resolved));
@@ -56,18 +62,17 @@ cgp_value cgp__images(cgp_model *model, int64_t side) {
     return cgp_model_input(model, "images", CGP_F32, 3, (int64_t[]){side, side, 3});
 }
 
-cgp_init cgp__init_pytorch(int64_t fan_in) {
+/* PyTorch's default for the weights and biases of convolutions and linear maps: uniform in +-1 /
+ * sqrt(fan_in), fan_in = the number of terms of one output. Source: torch.nn.init.kaiming_uniform_ with
+ * a = sqrt(5); He et al. 2015, arXiv:1502.01852. */
+static cgp_init init_pytorch(int64_t fan_in) {
     return (cgp_init){CGP_INIT_UNIFORM, 1.0 / sqrt((double)fan_in)};
 }
 
 cgp_value cgp__conv2d_pytorch(cgp_model *model, cgp_value x, const char *name, int64_t in,
                               cgp_conv2d_options options) {
-    options.init = cgp__init_pytorch(in * options.kernel[0] * options.kernel[1]);
+    options.init = init_pytorch(in * options.kernel[0] * options.kernel[1]);
     return cgp_conv2d(model, x, name, options);
-}
-
-cgp_padding cgp__padding_same(int height, int width) {
-    return (cgp_padding){height / 2, height / 2, width / 2, width / 2};
 }
 
 cgp_value cgp__batch_norm_pytorch(cgp_model *model, cgp_value x, const char *name) {
@@ -76,7 +81,7 @@ cgp_value cgp__batch_norm_pytorch(cgp_model *model, cgp_value x, const char *nam
 
 void cgp__classify(cgp_model *model, cgp_value x, const char *name, int64_t in, int64_t classes,
                    bool loss) {
-    const cgp_init init = cgp__init_pytorch(in);
+    const cgp_init init = init_pytorch(in);
     const cgp_linear_options options = {
         .out = classes, .bias = true, .init = init, .bias_init = init};
     x = cgp_linear(model, x, name, options);

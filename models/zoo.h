@@ -5,14 +5,13 @@
 
 #include <cgpipe/models/spec.h>
 
-#include "parse.h"
+#include <stddef.h>
 
 /* Refuse a pointer that is missing, as the library does. */
+cgp_status cgp__refuse_null(const char *function, const char *argument);
 #define CGP__NEED(pointer)                                                                     \
     do {                                                                                       \
-        if (!(pointer))                                                                        \
-            return cgp_fail(CGP_EINVAL, "%s: %s: expected a pointer, got NULL", __func__,      \
-                            #pointer);                                                         \
+        if (!(pointer)) return cgp__refuse_null(__func__, #pointer);                           \
     } while (0)
 
 #define CGP__MODEL_NAME 96 /* bytes that hold the name of any layer or parameter */
@@ -23,11 +22,77 @@
 #define CGP__MAX_COUNT INT32_MAX
 #define CGP__MAX_SIDE (1 << 14) /* of an image, pixels */
 
+/* --- parse.c: model specs, `name:key=value,...` ---
+ *
+ * A table of keys per model, for parsing, checking and writing. An options struct begins with `size_t struct_size`. A number
+ * after the name may set the first key: resnet101 is resnet:depth=101. */
+
+#define CGP__MAX_KEYS 12
+
+typedef enum cgp__key_kind {
+    CGP__KEY_INT,   /* an int */
+    CGP__KEY_INT64, /* an int64_t */
+    CGP__KEY_COUNT, /* an int64_t; 0 in options means the default of the model */
+    CGP__KEY_BOOL,  /* a bool, written 0 or 1 */
+    CGP__KEY_REAL,  /* a double above 0 and at most 1, 0 as for COUNT */
+    CGP__KEY_WORD   /* an enum, written as one of `words` */
+} cgp__key_kind;
+
+typedef struct cgp__key {
+    const char *name;
+    cgp__key_kind kind;
+    size_t offset;        /* of the field */
+    int64_t min, max;     /* of a whole number; a COUNT may be 0 in options, not in a spec */
+    const char *words[2]; /* of a WORD, by value */
+} cgp__key;
+
+typedef struct cgp__keys {
+    const char *model;
+    size_t struct_size;
+    bool numbered; /* a number after the name sets the first key */
+    /* Replace 0 by the model's default where it means that, and check all options. */
+    cgp_status (*resolve)(void *options);
+    /* Build the graph of resolved options. */
+    void (*build)(cgp_model *model, const void *options);
+    cgp__key keys[CGP__MAX_KEYS + 1]; /* in the order of a written spec; the last has no name */
+} cgp__keys;
+
+/* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the words follow. */
+#define CGP__KEY(options, key, type, field, low, high, ...)                                    \
+    {                                                                                          \
+        .name = key, .kind = CGP__KEY_##type, .offset = offsetof(options, field), .min = low,  \
+        .max = high, .words = {                                                                \
+            __VA_ARGS__                                                                        \
+        }                                                                                      \
+    }
+
+/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create(). @retval CGP_EINVAL Another model; an unknown key, with the nearest; a
+ * value out of range. */
+CGP_MUST_CHECK cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys,
+                                          void *options, const char *spec);
+
+/* Check struct_size. */
+CGP_MUST_CHECK cgp_status cgp__keys_check_size(const cgp__keys *keys, const void *options);
+
+/* Check struct_size, then resolve the options. */
+CGP_MUST_CHECK cgp_status cgp__keys_resolve(const cgp__keys *keys, void *options);
+
+/* Check that every number is in its range. */
+CGP_MUST_CHECK cgp_status cgp__keys_check(const cgp__keys *keys, const void *options);
+
+/* Write the spec that parses to these options, cut to `size`: all INT and INT64, and the others that are not 0. */
+void cgp__keys_spec(const cgp__keys *keys, const void *options, char *text, size_t size);
+
+/* True if `spec` begins with the model's name, or name and number, alone or before a colon. */
+bool cgp__keys_match(const cgp__keys *keys, const char *spec);
+
+/* --- zoo.c --- */
+
 extern const cgp__keys cgp__gpt2_keys, cgp__resnet_keys, cgp__amoebanetd_keys, cgp__unet_keys;
 
-/* Resolve a copy of the options, then build and finish the model. */
-CGP_MUST_CHECK cgp_status cgp__model_create(cgp_model **out, const cgp__keys *keys,
-                                            const void *options);
+/* Resolve a copy of the options, then build and finish the model; `function` is the public one, in the refusal of NULL. */
+CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **out,
+                                            const cgp__keys *keys, const void *options);
 
 /* A model being built; names of layers and parameters begin with `prefix`. */
 typedef struct cgp__network {
@@ -46,17 +111,9 @@ CGP_MUST_CHECK cgp_status cgp__check_dropout(const char *model, double p);
 /* Declare "images" [side, side, 3] f32. */
 cgp_value cgp__images(cgp_model *model, int64_t side);
 
-/* PyTorch's default for the weights and biases of convolutions and linear maps: uniform in +-1 /
- * sqrt(fan_in), fan_in = the number of terms of one output. Source: torch.nn.init.kaiming_uniform_ with
- * a = sqrt(5); He et al. 2015, arXiv:1502.01852. */
-cgp_init cgp__init_pytorch(int64_t fan_in);
-
 /* A convolution without bias, initialized as PyTorch's; from `in` to `out` channels. */
 cgp_value cgp__conv2d_pytorch(cgp_model *model, cgp_value x, const char *name, int64_t in,
                               cgp_conv2d_options options);
-
-/* Padding that keeps the sides of an image, at stride 1 and an odd kernel. */
-cgp_padding cgp__padding_same(int height, int width);
 
 /* PyTorch's batch norm: eps 1e-5, momentum 0.1. */
 cgp_value cgp__batch_norm_pytorch(cgp_model *model, cgp_value x, const char *name);

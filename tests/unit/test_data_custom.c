@@ -3,7 +3,7 @@
  * of the caller's function loses nothing. */
 #define _GNU_SOURCE
 #include "checkpoints.h"
-#include "data/prefetch.h"
+#include "data/source.h"
 
 #include <cgpipe/cgpipe.h>
 #include <cgpipe/data.h>
