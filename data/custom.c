@@ -24,10 +24,6 @@ typedef struct custom_data {
 
 /* --- samples --- */
 
-static bool is_failure(cgp_status status) {
-    return (int)status >= CGP_EINVAL && (int)status <= CGP_EDEVICE;
-}
-
 /* The caller's function may fail without a message, and an older one must not be taken for its: clear it before the call,
  * and restore it on success. */
 static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_t index,
@@ -43,7 +39,7 @@ static cgp_status fill(cgp_data *data, cgp_split split, int64_t position, int64_
         (void)cgp_fail(CGP_EINVAL, "%s", before);
         return CGP_OK;
     }
-    if (!is_failure(status))
+    if ((int)status < CGP_EINVAL || (int)status > CGP_EDEVICE)
         return cgp_fail(CGP_EINVAL,
                         "%s: %s sample %" PRId64 ": expected a status from fill(), got %d",
                         custom->name, part, index, (int)status);

@@ -76,23 +76,19 @@ cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *b
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
                                uint8_t **bytes, int64_t *size) {
     int fd = -1;
-    int64_t count = 0;
     uint8_t *read = NULL;
-    CGP_TRY(cgp__data_file_open(path, expected, &fd, &count));
     cgp_status status = CGP_OK;
-    if (count > max)
+    CGP_TRY(cgp__data_file_open(path, expected, &fd, size));
+    if (*size > max)
         status = cgp_fail(CGP_EFORMAT, "%s: expected at most %" PRId64 " bytes, got %" PRId64,
-                          path, max, count);
-    else if (!(read = cgp__calloc((size_t)count + 1, 1)))
-        status = cgp__no_memory(path, (size_t)count);
-    if (status == CGP_OK) status = cgp__data_file_read(path, fd, 0, read, count);
+                          path, max, *size);
+    else if (!(read = cgp__calloc((size_t)*size + 1, 1)))
+        status = cgp__no_memory(path, (size_t)*size);
+    else
+        status = cgp__data_file_read(path, fd, 0, read, *size);
     close(fd);
-    if (status == CGP_OK) {
-        *bytes = read;
-        *size = count;
-    } else {
-        free(read);
-    }
+    if (status != CGP_OK) free(read);
+    if (status == CGP_OK) *bytes = read;
     return status;
 }
 

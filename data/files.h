@@ -13,8 +13,8 @@ cgp_status cgp__data_file_open(const char *path, const char *expected, int *fd, 
 cgp_status cgp__data_file_read(const char *path, int fd, int64_t offset, void *bytes,
                                int64_t count);
 
-/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), and a 0 behind it; *bytes is owned by the caller,
- * written on success like *size. */
+/* Read a whole file of at most `max` bytes (more is CGP_EFORMAT), and a 0 behind it; *bytes is owned by the caller
+ * and written on success. */
 cgp_status cgp__data_file_load(const char *path, const char *expected, int64_t max,
                                uint8_t **bytes, int64_t *size);
 

@@ -76,25 +76,21 @@ static cgp_status not_json(const char *path, const uint8_t *text, int64_t size,
                     line, (int64_t)error->byte - first, error->reason);
 }
 
-/* Read the file as a JSON object: *out, owned by the caller. */
+/* Read the file as a JSON object: *out, owned by the caller, also after a failure. */
 static cgp_status read_object(json_t **out, const char *path) {
     uint8_t *text = NULL;
     int64_t size = 0;
     cgp__json_error error;
     cgp_status status = CGP_OK;
     CGP_TRY(cgp__data_file_load(path, "a vocabulary (vocab.json)", MAX_BYTES, &text, &size));
-    json_t *root = cgp__json_read((const char *)text, (size_t)size, &error);
-    if (!root)
+    *out = cgp__json_read((const char *)text, (size_t)size, &error);
+    if (!*out)
         status = not_json(path, text, size, &error);
-    else if (!json_is_object(root) || json_object_size(root) == 0)
+    else if (!json_is_object(*out) || json_object_size(*out) == 0)
         status =
             cgp_fail(CGP_EFORMAT, "%s: line 1: expected an object from tokens to ids, got %s",
-                     path, json_is_object(root) ? "an empty one" : "a list");
+                     path, json_is_object(*out) ? "an empty one" : "a list");
     free(text);
-    if (status == CGP_OK)
-        *out = root;
-    else
-        json_decref(root);
     return status;
 }
 
@@ -258,8 +254,8 @@ static cgp_status take_merges(cgp__vocab *v, const json_t *tokens, const char *p
 
 cgp_status cgp__vocab_read(cgp__vocab *v, const char *tokens_path, const char *merges_path) {
     json_t *tokens = NULL;
-    CGP_TRY(read_object(&tokens, tokens_path));
-    cgp_status status = take_tokens(v, tokens, tokens_path);
+    cgp_status status = read_object(&tokens, tokens_path);
+    if (status == CGP_OK) status = take_tokens(v, tokens, tokens_path);
     if (status == CGP_OK) status = take_merges(v, tokens, merges_path);
     json_decref(tokens);
     return status;

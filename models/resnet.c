@@ -73,24 +73,12 @@ static cgp_value add_step(cgp__network *net, cgp_value x, int i, bool last, int6
     return cgp_relu(net->model, x);
 }
 
-/* The layers residual and relu<i>: y + downsample(x). */
-static cgp_value add_residual(cgp__network *net, cgp_value x, cgp_value y, int i,
-                              bool downsample, int64_t out, int stride) {
-    cgp__layer(net, "residual");
-    if (downsample) {
-        x = convolve(net->model, x, cgp__name(net, "downsample.0"), out, 1, stride);
-        x = cgp__batch_norm_pytorch(net->model, x, cgp__name(net, "downsample.1"));
-    }
-    y = cgp_add(net->model, y, x);
-    cgp__layer(net, "relu%d", i);
-    return cgp_relu(net->model, y);
-}
-
 /* x [H, W, *in] -> [H / stride, W / stride, *in], with *in new. */
 static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int64_t *in,
                            int64_t width, int stride) {
     const int64_t out = bottleneck ? 4 * width : width;
     const bool downsample = stride > 1 || *in != out;
+    cgp_model *model = net->model;
     cgp__layer(net, "identity");
     cgp_value y = x;
     if (bottleneck) {
@@ -102,7 +90,14 @@ static cgp_value add_block(cgp__network *net, cgp_value x, bool bottleneck, int6
         y = add_step(net, y, 2, true, out, 3, 1);
     }
     *in = out;
-    return add_residual(net, x, y, bottleneck ? 3 : 2, downsample, out, stride);
+    cgp__layer(net, "residual");
+    if (downsample) {
+        x = convolve(model, x, cgp__name(net, "downsample.0"), out, 1, stride);
+        x = cgp__batch_norm_pytorch(model, x, cgp__name(net, "downsample.1"));
+    }
+    y = cgp_add(model, y, x);
+    cgp__layer(net, "relu%d", bottleneck ? 3 : 2);
+    return cgp_relu(model, y);
 }
 
 /* images [S, S, 3] -> [S / 4, S / 4, width], or [S, S, width] in the family for small images. */

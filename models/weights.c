@@ -21,8 +21,7 @@ static const char prefix[] = "transformer.";
 
 typedef struct tensor {
     const char *name;
-    cgp_shape shape; /* in the model */
-    cgp_dtype type;
+    cgp_shape shape;  /* in the model */
     bool counter;     /* num_batches_tracked */
     bool convolution; /* has another layout in the file */
 } tensor;
@@ -35,12 +34,10 @@ static tensor tensor_at(const cgp_model *model, int i) {
     const int s = i - cgp_model_parameters(model);
     if (s < 0) {
         const cgp_shape *shape = cgp_model_parameter_shape(model, i);
-        return (tensor){cgp_model_parameter_name(model, i), *shape, CGP_F32, false,
-                        shape->rank == 4};
+        return (tensor){cgp_model_parameter_name(model, i), *shape, false, shape->rank == 4};
     }
-    const cgp_dtype type = cgp_model_state_dtype(model, s);
-    return (tensor){cgp_model_state_name(model, s), *cgp_model_state_shape(model, s), type,
-                    type == CGP_I32, false};
+    return (tensor){cgp_model_state_name(model, s), *cgp_model_state_shape(model, s),
+                    cgp_model_state_dtype(model, s) == CGP_I32, false};
 }
 
 /* A counter is one number in every op. */
@@ -90,7 +87,8 @@ static void swap_ends(float *to, const float *from, int64_t first, int64_t middl
 /* --- matching --- */
 
 typedef struct place {
-    int file, index; /* file -1: missing */
+    const cgp__weights_file *file; /* NULL: missing */
+    int index;
 } place;
 
 struct cgp_weights {
@@ -125,41 +123,33 @@ static bool is_mask(const char *name) {
     return false;
 }
 
-static const char *path_of(const cgp_weights *w, place at) {
-    return w->files.files[at.file].path;
-}
-
-static cgp_safetensors *file_of(const cgp_weights *w, place at) {
-    return w->files.files[at.file].tensors;
-}
-
 /* CGP_EFORMAT, "<path>: <tensor>: <reason>". */
-CGP_PRINTF(3, 4)
-static cgp_status refuse(const cgp_weights *w, place at, const char *format, ...) {
+CGP_PRINTF(2, 3)
+static cgp_status refuse(place at, const char *format, ...) {
     char reason[300];
     va_list arguments;
     va_start(arguments, format);
     vsnprintf(reason, sizeof reason, format, arguments);
     va_end(arguments);
-    return cgp_fail(CGP_EFORMAT, "%s: %.200s: %s", path_of(w, at),
-                    cgp_safetensors_name(file_of(w, at), at.index), reason);
+    return cgp_fail(CGP_EFORMAT, "%s: %.200s: %s", at.file->path,
+                    cgp_safetensors_name(at.file->tensors, at.index), reason);
 }
 
 /* A tensor that the model has. */
-static cgp_status take(cgp_weights *w, place at, int i, place *to) {
-    const tensor t = tensor_at(w->model, i);
+static cgp_status take(const cgp_model *model, place at, int i, place *to) {
+    const tensor t = tensor_at(model, i);
     const cgp_shape expected = published_shape(&t);
-    const cgp_shape *got = cgp_safetensors_shape(file_of(w, at), at.index);
-    const char *type = cgp_safetensors_type(file_of(w, at), at.index);
+    const cgp_shape *got = cgp_safetensors_shape(at.file->tensors, at.index);
+    const char *type = cgp_safetensors_type(at.file->tensors, at.index);
     const bool real =
         strcmp(type, "F32") == 0 || strcmp(type, "F16") == 0 || strcmp(type, "BF16") == 0;
     char expected_text[96], got_text[96];
-    if (to->file >= 0) return refuse(w, at, "is there twice, with and without \"%s\"", prefix);
+    if (to->file) return refuse(at, "is there twice, with and without \"%s\"", prefix);
     if (t.counter ? strcmp(type, "I64") != 0 : !real)
-        return refuse(w, at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16",
+        return refuse(at, "expected type %s, got %s", t.counter ? "I64" : "F32, F16 or BF16",
                       type);
     if (!cgp_shape_equal(&expected, got))
-        return refuse(w, at, "expected shape %s, got %s",
+        return refuse(at, "expected shape %s, got %s",
                       cgp_shape_text(&expected, expected_text, sizeof expected_text),
                       cgp_shape_text(got, got_text, sizeof got_text));
     *to = at;
@@ -167,19 +157,19 @@ static cgp_status take(cgp_weights *w, place at, int i, place *to) {
 }
 
 static cgp_status match_one(cgp_weights *w, place at) {
-    const char *name = cgp_safetensors_name(file_of(w, at), at.index);
+    const char *name = cgp_safetensors_name(at.file->tensors, at.index);
     const int i = find_tensor(w->model, name);
-    if (i >= 0) return take(w, at, i, &w->places[i]);
+    if (i >= 0) return take(w->model, at, i, &w->places[i]);
     if (is_mask(name)) return CGP_OK;
     if (strcmp(without_prefix(name), "lm_head.weight") == 0 && w->tied_to >= 0)
-        return take(w, at, w->tied_to, &w->head);
-    return refuse(w, at, "the model has no such parameter");
+        return take(w->model, at, w->tied_to, &w->head);
+    return refuse(at, "the model has no such parameter");
 }
 
 static cgp_status check_missing(const cgp_weights *w) {
     for (int i = 0; i < count_of(w->model); i++) {
         const tensor t = tensor_at(w->model, i);
-        if (w->places[i].file >= 0 || t.counter) continue;
+        if (w->places[i].file || t.counter) continue;
         const bool head = strcmp(t.name, "lm_head.weight") == 0;
         return cgp_fail(CGP_EFORMAT, "%s%s: %.200s: is missing%s", w->files.files[0].path,
                         w->files.count > 1 ? " and the other files" : "", t.name,
@@ -189,15 +179,13 @@ static cgp_status check_missing(const cgp_weights *w) {
 }
 
 static cgp_status match(cgp_weights *w) {
-    const int count = count_of(w->model);
-    w->places = calloc((size_t)count + 1, sizeof *w->places);
+    w->places = calloc((size_t)count_of(w->model) + 1, sizeof *w->places);
     if (!w->places) return cgp__short_of_memory("weights");
-    for (int i = 0; i < count; i++)
-        w->places[i].file = -1;
     w->tied_to = find_tensor(w->model, "wte.weight");
     for (int f = 0; f < w->files.count; f++) {
-        for (int t = 0; t < cgp_safetensors_count(w->files.files[f].tensors); t++)
-            CGP_TRY(match_one(w, (place){f, t}));
+        const cgp__weights_file *file = &w->files.files[f];
+        for (int t = 0; t < cgp_safetensors_count(file->tensors); t++)
+            CGP_TRY(match_one(w, (place){file, t}));
     }
     return check_missing(w);
 }
@@ -209,7 +197,7 @@ cgp_status cgp_weights_open(cgp_weights **out, const cgp_model *model, const cha
     CGP_TRY(check_counters(model));
     cgp_weights *w = calloc(1, sizeof *w);
     if (!w) return cgp__short_of_memory(path);
-    *w = (cgp_weights){.model = model, .head = {-1, -1}};
+    w->model = model;
     cgp_status status = cgp__weights_files_open(&w->files, path);
     if (status == CGP_OK) status = match(w);
     if (status == CGP_OK)
@@ -229,22 +217,22 @@ void cgp_weights_close(cgp_weights *weights) {
 /* --- loading --- */
 
 /* Read the numbers of a tensor in the file's layout, all of them finite. */
-static cgp_status read_floats(const cgp_weights *w, place at, float *data, int64_t count) {
-    CGP_TRY(cgp_safetensors_read_f32(file_of(w, at), at.index, data));
+static cgp_status read_floats(place at, float *data, int64_t count) {
+    CGP_TRY(cgp_safetensors_read_f32(at.file->tensors, at.index, data));
     for (int64_t i = 0; i < count; i++) {
         if (!isfinite(data[i]))
-            return refuse(w, at, "expected finite numbers, element %" PRId64 " is %g", i,
+            return refuse(at, "expected finite numbers, element %" PRId64 " is %g", i,
                           (double)data[i]);
     }
     return CGP_OK;
 }
 
-static cgp_status read_counter(const cgp_weights *w, place at, int32_t *counter) {
+static cgp_status read_counter(place at, int32_t *counter) {
     int64_t wide = 0;
-    if (at.file >= 0) CGP_TRY(cgp_safetensors_read(file_of(w, at), at.index, &wide));
+    if (at.file) CGP_TRY(cgp_safetensors_read(at.file->tensors, at.index, &wide));
     *counter = (int32_t)wide;
     if (wide >= 0 && wide <= INT32_MAX) return CGP_OK;
-    return refuse(w, at, "expected 0 to %d, got %" PRId64, INT32_MAX, wide);
+    return refuse(at, "expected 0 to %d, got %" PRId64, INT32_MAX, wide);
 }
 
 /* `buffer`: twice the size of the tensor. */
@@ -254,10 +242,10 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, 
     const int64_t count = cgp_shape_count(&t.shape), *d = t.shape.dims;
     int32_t counter = 0;
     if (t.counter) {
-        CGP_TRY(read_counter(w, w->places[i], &counter));
+        CGP_TRY(read_counter(w->places[i], &counter));
         return cgp_pipeline_set_state(pipeline, state, &counter);
     }
-    CGP_TRY(read_floats(w, w->places[i], buffer, count));
+    CGP_TRY(read_floats(w->places[i], buffer, count));
     if (state >= 0) return cgp_pipeline_set_state(pipeline, state, buffer);
     if (t.convolution) swap_ends(buffer + count, buffer, d[3], d[2], d[0] * d[1]);
     return cgp_pipeline_set_parameter(pipeline, i, t.convolution ? buffer + count : buffer);
@@ -265,10 +253,10 @@ static cgp_status load_one(const cgp_weights *w, int i, cgp_pipeline *pipeline, 
 
 /* A tied head is not a second weight. */
 static cgp_status check_head(const cgp_weights *w, float *buffer) {
-    if (w->head.file < 0) return CGP_OK;
+    if (!w->head.file) return CGP_OK;
     const int64_t count = cgp_shape_count(cgp_model_parameter_shape(w->model, w->tied_to));
-    CGP_TRY(read_floats(w, w->head, buffer, count));
-    CGP_TRY(read_floats(w, w->places[w->tied_to], buffer + count, count));
+    CGP_TRY(read_floats(w->head, buffer, count));
+    CGP_TRY(read_floats(w->places[w->tied_to], buffer + count, count));
     for (int64_t i = 0; i < count; i++) {
         if (buffer[i] != buffer[count + i])
             return cgp_fail(
@@ -276,7 +264,7 @@ static cgp_status check_head(const cgp_weights *w, float *buffer) {
                 "%s: lm_head.weight: expected wte.weight, which the model's head is "
                 "tied to, element %" PRId64 " is %g there, got %g (tie_word_embeddings "
                 "false, tied=0 in the model)",
-                path_of(w, w->head), i, (double)buffer[count + i], (double)buffer[i]);
+                w->head.file->path, i, (double)buffer[count + i], (double)buffer[i]);
     }
     return CGP_OK;
 }

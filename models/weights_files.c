@@ -85,16 +85,11 @@ cgp_status cgp__json_open(json_t **out, const char *path, size_t max) {
     size_t size = 0;
     cgp__json_error error;
     cgp_status status = read_text(path, max, &text, &size);
-    json_t *root = status == CGP_OK ? cgp__json_read(text, size, &error) : NULL;
+    if (status == CGP_OK) *out = cgp__json_read(text, size, &error);
+    if (status == CGP_OK && !*out) status = not_json(path, &error);
     free(text);
-    if (status == CGP_OK && !root) status = not_json(path, &error);
-    if (status == CGP_OK && !json_is_object(root))
-        status = cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
-    if (status == CGP_OK)
-        *out = root;
-    else
-        json_decref(root);
-    return status;
+    if (status != CGP_OK || json_is_object(*out)) return status;
+    return cgp_fail(CGP_EFORMAT, "%s: expected a JSON object, got a list", path);
 }
 
 const char *cgp__json_show(const json_t *value, char *text, size_t size) {
@@ -199,9 +194,9 @@ static cgp_status take_map(cgp__weights_files *f, const index_file *index, json_
 
 static cgp_status open_index(cgp__weights_files *f, const char *directory, const char *path) {
     json_t *root = NULL;
-    CGP_TRY(cgp__json_open(&root, path, LARGEST_INDEX));
     const index_file index = {directory, path, json_object()};
-    const cgp_status status = take_map(f, &index, json_object_get(root, "weight_map"));
+    cgp_status status = cgp__json_open(&root, path, LARGEST_INDEX);
+    if (status == CGP_OK) status = take_map(f, &index, json_object_get(root, "weight_map"));
     json_decref(index.numbers);
     json_decref(root);
     return status;

@@ -28,7 +28,8 @@ char *cgp__path_in(const char *directory, const char *name);
 /* "out of memory", about what. Returns CGP_ENOMEM. */
 cgp_status cgp__short_of_memory(const char *what);
 
-/* Read a JSON object from a regular file of at most `max` bytes. No key comes twice. Owned by the caller. */
+/* Read a JSON object from a regular file of at most `max` bytes. No key comes twice. *out is owned by the caller, also after
+ * a failure. */
 CGP_MUST_CHECK cgp_status cgp__json_open(json_t **out, const char *path, size_t max);
 
 /* Write a value as JSON, cut to `size`. Returns `text`. */
