@@ -5,8 +5,6 @@
 
 #include "base/base.h"
 
-#include <stdio.h>
-
 enum { CGP__IMAGE_CHANNELS = 3 };
 
 typedef struct cgp__image {

@@ -20,13 +20,7 @@ enum { TRIES = 10, DRAW_X = 2 * TRIES, DRAW_Y, DRAW_MIRROR };
 
 /* A box of width x height, at (x, y), becomes the whole sample. */
 static cgp__crop box(int64_t x, int64_t y, int64_t width, int64_t height, int64_t size) {
-    return (cgp__crop){.x = x,
-                       .y = y,
-                       .width = width,
-                       .height = height,
-                       .to_width = size,
-                       .to_height = size,
-                       .size = size};
+    return (cgp__crop){x, y, width, height, size, size, .size = size};
 }
 
 /* The largest box in the middle whose ratio is allowed. */

@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <setjmp.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include <jpeglib.h>
 #include <jerror.h>

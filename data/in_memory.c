@@ -9,8 +9,6 @@
  *                  0 0 0 0 0      then (v - mean) / deviation, of the training images */
 #include "data/in_memory.h"
 
-#include <cgpipe/images.h>
-
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>

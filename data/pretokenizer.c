@@ -10,7 +10,6 @@
 #include "base/base.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>

@@ -14,7 +14,7 @@ typedef struct cgp__prefetch cgp__prefetch;
 typedef struct cgp__data_kind {
     const char *name; /* in identities */
     size_t size;      /* of the kind's struct */
-    /* Open the set that `options`, checked before, describes. It is zero before; close() follows also after a failure. */
+    /* Check `options`, and open the set that they describe. It is zero before; close() follows also after a failure. */
     cgp_status (*open)(cgp_data *data, const void *options);
     /* Write input and target (data->fields) of sample `index`, which is at `position`, checked by data.c. A function of these
      * and `split` alone; the threads of a prefetch call it concurrently. */
@@ -71,7 +71,8 @@ static inline cgp__rng_key cgp__data_key(const cgp_data *data, int64_t position,
 cgp_status cgp__data_open(cgp_data **out, const cgp__data_kind *kind, const char *name,
                           const void *options);
 
-/* Refuse options, a struct of `size` bytes that begins with struct_size, of another size; `name` is that of the type: "text options". */
+/* Refuse options, a struct of `size` bytes, whose first member struct_size is another size; `name` is that of the type:
+ * "text options". */
 cgp_status cgp__data_check_size(const void *options, size_t size, const char *name);
 
 /* Refuse a value out of range: "<name>: <field is> between <min> and <max><unit>, got <value>". */

@@ -39,23 +39,24 @@ static cgp_value block_linear(cgp__network *net, cgp_value x, const char *name, 
     return cgp_linear(net->model, x, cgp__name(net, "%s", name), options);
 }
 
-static cgp_value norm(cgp__network *net, cgp_value x, const char *name,
-                      const cgp_gpt2_options *o) {
+static cgp_value norm(cgp__network *net, cgp_value x, const char *name) {
+    const cgp_gpt2_options *o = net->options;
     return cgp_layer_norm(net->model, x, cgp__name(net, "%s", name), o->eps > 0 ? o->eps : EPS);
 }
 
 /* x [T, C] -> [T, C] */
-static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_gpt2_options *o) {
+static cgp_value add_block(cgp__network *net, cgp_value x) {
+    const cgp_gpt2_options *o = net->options;
     const double branch_end = DEVIATION / sqrt(2.0 * o->layers);
     cgp_model *model = net->model;
 
-    cgp_value y = norm(net, x, "ln_1", o);
+    cgp_value y = norm(net, x, "ln_1");
     y = block_linear(net, y, "attn.c_attn", 3 * o->width, DEVIATION);
     y = cgp_causal_attention(model, y, o->heads, o->dropout);
     y = block_linear(net, y, "attn.c_proj", o->width, branch_end);
     x = cgp_add(model, x, cgp_dropout(model, y, o->dropout));
 
-    y = norm(net, x, "ln_2", o);
+    y = norm(net, x, "ln_2");
     y = block_linear(net, y, "mlp.c_fc", o->inner > 0 ? o->inner : 4 * o->width, DEVIATION);
     y = o->gelu == CGP_GPT2_GELU_TANH ? cgp_gelu_tanh(model, y) : cgp_gelu(model, y);
     y = block_linear(net, y, "mlp.c_proj", o->width, branch_end);
@@ -64,7 +65,7 @@ static cgp_value add_block(cgp__network *net, cgp_value x, const cgp_gpt2_option
 
 static void build(cgp_model *model, const void *options) {
     const cgp_gpt2_options *o = options;
-    cgp__network net = {.model = model};
+    cgp__network net = {.model = model, .options = o};
     const cgp_init normal = {CGP_INIT_NORMAL, DEVIATION};
     const int64_t length[1] = {o->sequence};
     const cgp_value tokens = cgp_model_input(model, "tokens", CGP_I32, 1, length);
@@ -80,11 +81,11 @@ static void build(cgp_model *model, const void *options) {
         net.prefix[0] = '\0';
         cgp__layer(&net, "h.%d", i);
         snprintf(net.prefix, sizeof net.prefix, "transformer.h.%d.", i);
-        x = add_block(&net, x, o);
+        x = add_block(&net, x);
     }
     cgp_model_layer(model, "ln_f");
     snprintf(net.prefix, sizeof net.prefix, "transformer.");
-    x = norm(&net, x, "ln_f", o);
+    x = norm(&net, x, "ln_f");
     cgp_model_layer(model, "lm_head");
     if (o->tied) cgp_model_tie(model, "lm_head.weight", "transformer.wte.weight");
     const cgp_linear_options head = {.out = o->vocab, .init = normal};

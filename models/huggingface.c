@@ -6,8 +6,6 @@
  * reorder_and_upcast_attn, which is about the rounding of halves) are ignored. */
 #include <cgpipe/models/weights.h>
 
-#include <jansson.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 

@@ -16,7 +16,6 @@
  * uses, so `identity` has no op. */
 #include <cgpipe/models/resnet.h>
 
-#include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
 

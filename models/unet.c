@@ -36,28 +36,30 @@ static cgp_value convolve(cgp_model *model, cgp_value x, const char *name, int64
 
 /* x [S, S, in] -> [S, S, out], B convolutions of four layers; `middle` channels between them. */
 static cgp_value add_stack(cgp__network *net, cgp_value x, const char *stack, int64_t in,
-                           int64_t middle, int64_t out, const cgp_unet_options *o) {
+                           int64_t middle, int64_t out) {
+    const cgp_unet_options *o = net->options;
+    cgp_model *model = net->model;
     for (int k = 0; k < o->convs; k++) {
         const int64_t to = k + 1 < o->convs ? middle : out;
-        x = convolve(net->model, x, cgp__layer(net, "%s.%d.conv", stack, k), in, to, 3);
+        x = convolve(model, x, cgp__layer(net, "%s.%d.conv", stack, k), in, to, 3);
         cgp__layer(net, "%s.%d.dropout", stack, k);
-        x = cgp_dropout2d(net->model, x, o->dropout);
+        x = cgp_dropout2d(model, x, o->dropout);
         cgp__layer(net, "%s.%d.norm", stack, k);
-        x = cgp_instance_norm(net->model, x, EPS);
+        x = cgp_instance_norm(model, x, EPS);
         cgp__layer(net, "%s.%d.relu", stack, k);
-        x = cgp_leaky_relu(net->model, x, SLOPE);
+        x = cgp_leaky_relu(model, x, SLOPE);
         in = to;
     }
     return x;
 }
 
-static cgp_value add_encoders(cgp__network *net, cgp_value x, const cgp_unet_options *o,
-                              cgp_value *skips) {
+static cgp_value add_encoders(cgp__network *net, cgp_value x, cgp_value *skips) {
+    const cgp_unet_options *o = net->options;
     const cgp_pool_options pool = {{2, 2}, {2, 2}, {0, 0, 0, 0}};
     for (int i = 0; i < o->depth; i++) {
         const int64_t width = o->channels << i;
         snprintf(net->prefix, sizeof net->prefix, "encoder.%d.", i);
-        x = skips[i] = add_stack(net, x, "encode", i > 0 ? width / 2 : 3, width, width, o);
+        x = skips[i] = add_stack(net, x, "encode", i > 0 ? width / 2 : 3, width, width);
         cgp__layer(net, "skip");
         cgp__layer(net, "down");
         x = cgp_max_pool(net->model, x, pool);
@@ -65,32 +67,33 @@ static cgp_value add_encoders(cgp__network *net, cgp_value x, const cgp_unet_opt
     return x;
 }
 
-static cgp_value add_decoders(cgp__network *net, cgp_value x, const cgp_unet_options *o,
-                              const cgp_value *skips) {
+static cgp_value add_decoders(cgp__network *net, cgp_value x, const cgp_value *skips) {
+    const cgp_unet_options *o = net->options;
+    cgp_model *model = net->model;
     for (int i = o->depth - 1; i >= 0; i--) {
         const int64_t width = (o->channels << i) / 2;
         /* If the side of the skip is odd, a row and a column of zeros are missing. */
         const int missing = (int)((o->image >> i) % 2);
         snprintf(net->prefix, sizeof net->prefix, "decoder.%d.", o->depth - 1 - i);
         cgp__layer(net, "up");
-        x = cgp_upsample_nearest(net->model, x, 2);
+        x = cgp_upsample_nearest(model, x, 2);
         cgp__layer(net, "skip");
-        x = cgp_pad(net->model, x, (cgp_padding){0, missing, 0, missing});
-        x = cgp_concat(net->model, (cgp_value[]){x, skips[i]}, 2);
-        x = add_stack(net, x, "decode", 4 * width, width, width, o);
+        x = cgp_pad(model, x, (cgp_padding){0, missing, 0, missing});
+        x = cgp_concat(model, (cgp_value[]){x, skips[i]}, 2);
+        x = add_stack(net, x, "decode", 4 * width, width, width);
     }
     return x;
 }
 
 static void build(cgp_model *model, const void *options) {
     const cgp_unet_options *o = options;
-    cgp__network net = {.model = model};
+    cgp__network net = {.model = model, .options = o};
     const int64_t deepest = o->channels << (o->depth - 1);
     cgp_value skips[MAX_DEPTH];
-    cgp_value x = add_encoders(&net, cgp__images(model, o->image), o, skips);
+    cgp_value x = add_encoders(&net, cgp__images(model, o->image), skips);
     net.prefix[0] = '\0';
-    x = add_stack(&net, x, "bottleneck.0", deepest, 2 * deepest, deepest, o);
-    x = add_decoders(&net, x, o, skips);
+    x = add_stack(&net, x, "bottleneck.0", deepest, 2 * deepest, deepest);
+    x = add_decoders(&net, x, skips);
     cgp_model_layer(model, "segment");
     x = convolve(model, x, "segment", o->channels / 2, 1, 1);
     cgp_model_output(model, x);

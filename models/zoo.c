@@ -18,15 +18,19 @@ cgp_status cgp__check_dropout(const char *model, double p) {
 
 cgp_status cgp__model_create(const char *function, cgp_model **out, const cgp__keys *keys,
                              const void *options) {
-    _Alignas(cgp_model_spec) char
-        resolved[sizeof(cgp_model_spec)]; /* has the options of any model */
+    union {
+        cgp_gpt2_options gpt2;
+        cgp_resnet_options resnet;
+        cgp_amoebanetd_options amoebanetd;
+        cgp_unet_options unet;
+    } resolved;
     cgp_model *model = NULL;
     if (!out || !options) return cgp__refuse_null(function, out ? "options" : "out");
     CGP_TRY(cgp__keys_check_size(keys, options));
-    memcpy(resolved, options, keys->struct_size);
-    CGP_TRY(keys->resolve(resolved));
+    memcpy(&resolved, options, keys->struct_size);
+    CGP_TRY(keys->resolve(&resolved));
     CGP_TRY(cgp_model_create(&model, keys->model));
-    keys->build(model, resolved);
+    keys->build(model, &resolved);
     const cgp_status status = cgp_model_finish(model);
     if (status == CGP_OK)
         *out = model;

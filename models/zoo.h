@@ -60,14 +60,13 @@ typedef struct cgp__keys {
 /* An entry of a table: CGP__KEY(cgp_gpt2_options, "layers", INT, layers, 1, 100); of a WORD, the words follow. */
 #define CGP__KEY(options, key, type, field, low, high, ...)                                    \
     {                                                                                          \
-        .name = key, .kind = CGP__KEY_##type, .offset = offsetof(options, field), .min = low,  \
-        .max = high, .words = {                                                                \
+        key, CGP__KEY_##type, offsetof(options, field), low, high, {                           \
             __VA_ARGS__                                                                        \
         }                                                                                      \
     }
 
-/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create(). @retval CGP_EINVAL Another model; an unknown key, with the nearest; a
- * value out of range. */
+/* Set the options of a spec; unchanged on failure. `function` is as for cgp__model_create(). @retval CGP_EINVAL Another
+ * model; an unknown key, with the nearest; a value out of range. */
 CGP_MUST_CHECK cgp_status cgp__keys_parse(const char *function, const cgp__keys *keys,
                                           void *options, const char *spec);
 
@@ -97,6 +96,7 @@ CGP_MUST_CHECK cgp_status cgp__model_create(const char *function, cgp_model **ou
 /* A model being built; names of layers and parameters begin with `prefix`. */
 typedef struct cgp__network {
     cgp_model *model;
+    const void *options;
     char prefix[CGP__MODEL_NAME]; /* "layer1.0." */
     char name[2 * CGP__MODEL_NAME];
 } cgp__network;
