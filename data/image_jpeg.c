@@ -89,18 +89,23 @@ static cgp_status ensure_capacity(jpeg_job *job, bool cmyk) {
     return job->row ? CGP_OK : cgp__no_memory(job->file->path, 4 * job->info.image_width);
 }
 
-/* false: libjpeg has jumped back, or `status` is a failure. */
-static bool decode(jpeg_job *job) {
+static size_t offset_of(const jpeg_job *job) {
+    return job->info.src ? job->file->size - job->info.src->bytes_in_buffer : 0;
+}
+
+static cgp_status decode(jpeg_job *job) {
     struct jpeg_decompress_struct *info = &job->info;
-    if (setjmp(job->back)) return false;
+    if (setjmp(job->back)) /* libjpeg has jumped back */
+        return job->status != CGP_OK
+                   ? job->status
+                   : cgp__image_damaged(job->file, offset_of(job), "JPEG", job->reason);
     jpeg_create_decompress(info);
     info->progress = &job->progress;
     info->mem->max_memory_to_use = (long)job->max_bytes;
     jpeg_mem_src(info, job->file->bytes, job->file->size);
     jpeg_read_header(info, TRUE);
     const bool cmyk = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
-    job->status = ensure_capacity(job, cmyk);
-    if (job->status != CGP_OK) return false;
+    CGP_TRY(ensure_capacity(job, cmyk));
     info->out_color_space = cmyk ? JCS_CMYK : JCS_RGB;
     jpeg_start_decompress(info);
     while (info->output_scanline < info->output_height) {
@@ -110,11 +115,7 @@ static bool decode(jpeg_job *job) {
         if (jpeg_read_scanlines(info, &row, 1) == 1 && cmyk) take_cmyk(job, out);
     }
     jpeg_finish_decompress(info);
-    return true;
-}
-
-static size_t offset_of(const jpeg_job *job) {
-    return job->info.src ? job->file->size - job->info.src->bytes_in_buffer : 0;
+    return CGP_OK;
 }
 
 cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) {
@@ -133,12 +134,7 @@ cgp_status cgp__image_decode_jpeg(cgp__image *out, const cgp__image_file *file) 
     job->errors.emit_message = on_message;
     job->errors.output_message = on_output;
     job->progress.progress_monitor = on_progress;
-    cgp_status status = CGP_OK;
-    if (!decode(job)) {
-        status = job->status;
-        if (status == CGP_OK)
-            status = cgp__image_damaged(file, offset_of(job), "JPEG", job->reason);
-    }
+    const cgp_status status = decode(job);
     jpeg_destroy_decompress(&job->info);
     free(job->row);
     free(job);

@@ -22,7 +22,6 @@ typedef struct png_job {
     cgp__image *image;
     png_bytep *rows; /* [height] into image */
     bool no_memory;
-    cgp_status status; /* of a failure outside libpng */
     char reason[128];
 } png_job;
 
@@ -96,17 +95,20 @@ static cgp_status ensure_capacity(png_job *job) {
     return CGP_OK;
 }
 
-/* false: libpng has jumped back, or `status` is a failure. */
-static bool decode(png_job *job) {
-    if (setjmp(png_jmpbuf(job->png))) return false;
+static cgp_status damaged(const png_job *job) {
+    return cgp__image_damaged(job->file, job->at, "PNG", job->reason);
+}
+
+static cgp_status decode(png_job *job) {
+    if (!job->png) return damaged(job);
+    if (setjmp(png_jmpbuf(job->png))) return damaged(job); /* libpng has jumped back */
     job->info = png_create_info_struct(job->png);
-    if (!job->info) return false;
+    if (!job->info) return damaged(job);
     png_set_read_fn(job->png, job, on_read);
     /* Chunks that change no pixel (texts, profiles) are skipped, not inflated: a megabyte of them can be a gigabyte. */
     png_set_keep_unknown_chunks(job->png, PNG_HANDLE_CHUNK_NEVER, NULL, -1);
     png_read_info(job->png, job->info);
-    job->status = ensure_capacity(job);
-    if (job->status != CGP_OK) return false;
+    CGP_TRY(ensure_capacity(job));
     png_set_expand(job->png); /* palettes, and gray of 1, 2, 4 bits */
     png_set_scale_16(job->png);
     png_set_gray_to_rgb(job->png);
@@ -118,7 +120,7 @@ static bool decode(png_job *job) {
         png_error(job->png, "rows that are not RGB");
     png_read_image(job->png, job->rows);
     png_read_end(job->png, NULL);
-    return true;
+    return CGP_OK;
 }
 
 cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file) {
@@ -129,11 +131,7 @@ cgp_status cgp__image_decode_png(cgp__image *out, const cgp__image_file *file) {
     job->image = out;
     job->png = png_create_read_struct_2(PNG_LIBPNG_VER_STRING, job, on_error, on_warning, job,
                                         on_malloc, on_free);
-    cgp_status status = CGP_OK;
-    if (!job->png || !decode(job)) {
-        status = job->status;
-        if (status == CGP_OK) status = cgp__image_damaged(file, job->at, "PNG", job->reason);
-    }
+    cgp_status status = decode(job);
     if (job->no_memory) status = cgp__no_memory(file->path, 1);
     png_destroy_read_struct(&job->png, &job->info, NULL);
     free(job->rows);

@@ -17,13 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-enum {
-    PIECE_BYTES = 65536,
-    HEADER_BYTES = 1024,
-    MAGIC_UINT16 = 20240520,
-    MAGIC_EVALUATION = 20240522,
-    MAGIC_UINT32 = 20240801
-};
+enum { PIECE_BYTES = 65536, HEADER_BYTES = 1024 };
+enum { MAGIC_UINT16 = 20240520, MAGIC_EVALUATION = 20240522, MAGIC_UINT32 = 20240801 };
 
 typedef struct token_file {
     char *path;

@@ -75,19 +75,14 @@ static cgp_status take_sizes(const config *c, cgp_gpt2_options *o) {
 }
 
 static cgp_status take_activation(const config *c, cgp_gpt2_options *o) {
-    static const struct {
-        const char *name;
-        cgp_gpt2_gelu gelu;
-    } known[] = {{"gelu_new", CGP_GPT2_GELU_TANH},
-                 {"gelu_pytorch_tanh", CGP_GPT2_GELU_TANH},
-                 {"gelu_fast", CGP_GPT2_GELU_TANH},
-                 {"gelu", CGP_GPT2_GELU_ERF},
-                 {"gelu_python", CGP_GPT2_GELU_ERF}};
+    enum { BY_TANH = 3 }; /* the first ones; the others by erf */
+    static const char *const names[] = {"gelu_new", "gelu_pytorch_tanh", "gelu_fast", "gelu",
+                                        "gelu_python"};
     const json_t *value = json_object_get(c->root, "activation_function");
-    const char *name = value ? json_string_value(value) : known[0].name;
-    for (size_t i = 0; name && i < sizeof known / sizeof known[0]; i++) {
-        o->gelu = known[i].gelu;
-        if (strcmp(name, known[i].name) == 0) return CGP_OK;
+    const char *name = value ? json_string_value(value) : names[0];
+    for (int i = 0; name && i < 5; i++) {
+        o->gelu = i < BY_TANH ? CGP_GPT2_GELU_TANH : CGP_GPT2_GELU_ERF;
+        if (strcmp(name, names[i]) == 0) return CGP_OK;
     }
     return unexpected(c, "activation_function",
                       "gelu_new, gelu_pytorch_tanh, gelu_fast or gelu");
