@@ -107,7 +107,7 @@ cgp_status cgp__data_identify(cgp__sha256 *hash, const char *format, ...) CGP_PR
 cgp_status cgp__data_shuffle(cgp_data *data, const char *name, uint32_t n);
 
 /* The sample at a position: of training, one of the n of cgp__data_shuffle(), whose permutation of this pass it makes; otherwise
- * the position. */
+ * the position. Never called by two threads at a time. */
 int64_t cgp__data_index(cgp_data *data, cgp_split split, int64_t position);
 
 /* --- prefetch.c: threads that prepare samples before they are read --- */
