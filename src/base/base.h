@@ -35,6 +35,11 @@ char *cgp__strdup(const char *text);
 /* Owned by the caller; NULL when short. */
 char *cgp__format(const char *format, ...) CGP_PRINTF(1, 2);
 
+/* Allocate `count` elements for `array`, a pointer; CGP_ENOMEM, with a message about `object`: short. */
+#define CGP__NEW(array, count, object)                                                         \
+    cgp__new(&(array), (size_t)(count), sizeof *(array), object)
+cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object);
+
 /* Grow *array to a capacity of at least `need` elements of `bytes` each; new ones are zero. false when short, and for
  * INT_MAX elements, so that the caller's n + 1 never overflows. */
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes);

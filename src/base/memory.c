@@ -30,6 +30,12 @@ char *cgp__format(const char *format, ...) {
     return text;
 }
 
+cgp_status cgp__new(void *array, size_t count, size_t bytes, const char *object) {
+    void *made = cgp__calloc(count, bytes);
+    memcpy(array, &made, sizeof made); /* array is a T **; its type is the caller's */
+    return made ? CGP_OK : cgp__no_memory(object, count * bytes);
+}
+
 bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     if (need <= *capacity) return true;
     if (need == INT_MAX) return false;

@@ -49,21 +49,16 @@ char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *nam
 /* The temporary directory: a descriptor, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);
 
-/* The tensors to write to a safetensors file; see cgp_safetensors_create(). */
-typedef struct cgp__tensor_list {
-    int count;
-    const char *const *names;
-    const cgp_dtype *types;
-    const cgp_shape *shapes;
-    const char *const *metadata; /* [2 n_metadata] */
-    int n_metadata;
-} cgp__tensor_list;
-
-/* cgp_safetensors_create() in an open directory, following no link; with AT_FDCWD, at `path`, following links. Otherwise
- * `path` is for messages. */
-cgp_status cgp__safetensors_create_at(cgp_safetensors_writer **out, int directory,
-                                      const char *name, const char *path,
-                                      const cgp__tensor_list *tensors);
+/* cgp_safetensors_create() in steps. `path` is for messages; the header is of the metadata and tensors added so far. In an
+ * open directory no link is followed; with AT_FDCWD the file is at `path`, and links are followed. After a failure the writer
+ * can only be abandoned. */
+cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path);
+cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
+                                         const char *const *metadata, int count);
+cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name,
+                                cgp_dtype type, const cgp_shape *shape);
+cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int directory,
+                                      const char *name);
 
 /* Add a complete, synced file to the checkpoint; reads it for its SHA-256. */
 cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name);

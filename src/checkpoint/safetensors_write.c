@@ -27,7 +27,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 struct cgp_safetensors_writer {
     cgp__file *file;
     char *path;
-    int64_t due; /* bytes of data not appended yet */
+    json_t *header; /* until it is written */
+    int64_t due;    /* bytes of data not appended yet */
 };
 
 /* Return the bytes of a tensor, or -1 with a message. */
@@ -60,10 +61,11 @@ static cgp_status check_key(const char *path, const char *what, const json_t *ob
     return CGP_OK;
 }
 
-static cgp_status add_metadata(json_t *header, const char *path, const char *const *metadata,
-                               int count) {
+cgp_status cgp__safetensors_add_metadata(cgp_safetensors_writer *writer,
+                                         const char *const *metadata, int count) {
+    const char *path = writer->path;
     json_t *object = json_object();
-    if (json_object_set_new(header, "__metadata__", object)) /* also when `object` is NULL */
+    if (json_object_set_new(writer->header, "__metadata__", object)) /* also of NULL */
         return cgp__no_memory(path, 0);
     for (int i = 0; i < count; i++) {
         const char *key = metadata[2 * i], *value = metadata[2 * i + 1];
@@ -86,8 +88,9 @@ static const char *name_of(cgp_dtype type) {
     return names[type];
 }
 
-static cgp_status add_tensor(json_t *header, const char *path, const char *name, cgp_dtype type,
-                             const cgp_shape *shape, int64_t *end) {
+cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name,
+                                cgp_dtype type, const cgp_shape *shape) {
+    const char *path = writer->path;
     if (!name)
         return cgp_fail(CGP_EINVAL, "%s: expected a name for each tensor, got NULL", path);
     if (cgp_dtype_bytes(type) == 0)
@@ -96,10 +99,10 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
                         name, (int)type);
     if (strcmp(name, "__metadata__") == 0)
         return cgp_fail(CGP_EINVAL, "%s: a tensor cannot be called __metadata__", path);
-    CGP_TRY(check_key(path, "tensor", header, name));
-    const int64_t bytes = tensor_bytes(path, name, type, shape), begin = *end;
+    CGP_TRY(check_key(path, "tensor", writer->header, name));
+    const int64_t bytes = tensor_bytes(path, name, type, shape), begin = writer->due;
     if (bytes < 0) return CGP_EINVAL;
-    if (__builtin_add_overflow(begin, bytes, end))
+    if (__builtin_add_overflow(begin, bytes, &writer->due))
         return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\" ends above %" PRId64 " bytes", path,
                         name, INT64_MAX);
     json_t *sizes = json_array();
@@ -111,66 +114,51 @@ static cgp_status add_tensor(json_t *header, const char *path, const char *name,
     }
     /* "o" takes `sizes`, also on failure */
     json_t *entry = json_pack("{s:s, s:o, s:[I, I]}", "dtype", name_of(type), "shape", sizes,
-                              "data_offsets", (json_int_t)begin, (json_int_t)*end);
-    return json_object_set_new(header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;
+                              "data_offsets", (json_int_t)begin, (json_int_t)writer->due);
+    return json_object_set_new(writer->header, name, entry) ? cgp__no_memory(path, 0) : CGP_OK;
 }
 
-static cgp_status write_header(cgp_safetensors_writer *writer, const json_t *header) {
-    cgp_status status = CGP_OK;
-    char *padded = NULL, *text = cgp__json_text(header, JSON_COMPACT);
+static cgp_status write_header(cgp_safetensors_writer *writer) {
+    char *text = cgp__json_text(writer->header, JSON_COMPACT);
     if (!text) return cgp__no_memory(writer->path, 0);
     const size_t length = strlen(text);
     const uint64_t rounded = (length + 7) & ~(uint64_t)7;
     if (rounded > MAX_HEADER_BYTES) {
-        status =
-            cgp_fail(CGP_EINVAL,
-                     "%s: header is at most %d bytes, got %" PRIu64 " (fewer or shorter names)",
-                     writer->path, MAX_HEADER_BYTES, rounded);
-        goto out;
+        free(text);
+        return cgp_fail(CGP_EINVAL,
+                        "%s: header is at most %d bytes, got %" PRIu64
+                        " (fewer or shorter names)",
+                        writer->path, MAX_HEADER_BYTES, rounded);
     }
-    padded = cgp__calloc(rounded, 1);
-    if (!padded) {
-        status = cgp__no_memory(writer->path, rounded);
-        goto out;
-    }
-    memcpy(padded, text, length);
-    memset(padded + length, ' ', rounded - length);
-    status = cgp__file_write(writer->file, &rounded, sizeof rounded);
-    if (status == CGP_OK) status = cgp__file_write(writer->file, padded, rounded);
-out:
-    free(padded);
+    char *padded = cgp__format("%s%*s", text, (int)(rounded - length), "");
     free(text);
+    if (!padded) return cgp__no_memory(writer->path, rounded);
+    cgp_status status = cgp__file_write(writer->file, &rounded, sizeof rounded);
+    if (status == CGP_OK) status = cgp__file_write(writer->file, padded, rounded);
+    free(padded);
     return status;
 }
 
-cgp_status cgp__safetensors_create_at(cgp_safetensors_writer **out, int directory,
-                                      const char *name, const char *path,
-                                      const cgp__tensor_list *tensors) {
-    cgp_status status = CGP_OK;
-    json_t *header = json_object();
-    cgp_safetensors_writer *writer = cgp__calloc(1, sizeof *writer);
-    if (writer) writer->path = cgp__strdup(path);
-    if (!header || !writer || !writer->path) {
-        status = cgp__no_memory(path, sizeof *writer);
-        goto out;
-    }
-    if (tensors->n_metadata > 0)
-        status = add_metadata(header, path, tensors->metadata, tensors->n_metadata);
-    for (int i = 0; i < tensors->count && status == CGP_OK; i++)
-        status = add_tensor(header, path, tensors->names[i], tensors->types[i],
-                            &tensors->shapes[i], &writer->due);
-    if (status == CGP_OK)
-        status = directory == AT_FDCWD
-                     ? cgp__file_create(&writer->file, path)
-                     : cgp__file_create_at(&writer->file, directory, name, path);
-    if (status == CGP_OK) status = write_header(writer, header);
-out:
-    json_decref(header);
-    if (status == CGP_OK)
-        *out = writer;
-    else
+cgp_status cgp__safetensors_begin(cgp_safetensors_writer **out, const char *path) {
+    cgp_safetensors_writer *writer = NULL;
+    CGP_TRY(CGP__NEW(writer, 1, path));
+    writer->path = cgp__strdup(path);
+    writer->header = json_object();
+    if (!writer->path || !writer->header) {
         cgp_safetensors_abandon(writer);
-    return status;
+        return cgp__no_memory(path, strlen(path));
+    }
+    *out = writer;
+    return CGP_OK;
+}
+
+cgp_status cgp__safetensors_create_at(cgp_safetensors_writer *writer, int directory,
+                                      const char *name) {
+    if (directory == AT_FDCWD)
+        CGP_TRY(cgp__file_create(&writer->file, writer->path));
+    else
+        CGP_TRY(cgp__file_create_at(&writer->file, directory, name, writer->path));
+    return write_header(writer);
 }
 
 cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path, int count,
@@ -187,8 +175,18 @@ cgp_status cgp_safetensors_create(cgp_safetensors_writer **out, const char *path
         return cgp_fail(CGP_EINVAL,
                         "%s: expected 0 or more tensors and metadata, got %d and %d", path,
                         count, n_metadata);
-    const cgp__tensor_list tensors = {count, names, types, shapes, metadata, n_metadata};
-    return cgp__safetensors_create_at(out, AT_FDCWD, path, path, &tensors);
+    cgp_safetensors_writer *writer = NULL;
+    CGP_TRY(cgp__safetensors_begin(&writer, path));
+    cgp_status status = CGP_OK;
+    if (n_metadata > 0) status = cgp__safetensors_add_metadata(writer, metadata, n_metadata);
+    for (int i = 0; i < count && status == CGP_OK; i++)
+        status = cgp__safetensors_add(writer, names[i], types[i], &shapes[i]);
+    if (status == CGP_OK) status = cgp__safetensors_create_at(writer, AT_FDCWD, path);
+    if (status == CGP_OK)
+        *out = writer;
+    else
+        cgp_safetensors_abandon(writer);
+    return status;
 }
 
 cgp_status cgp_safetensors_append(cgp_safetensors_writer *writer, const void *data,
@@ -222,6 +220,7 @@ cgp_status cgp_safetensors_commit(cgp_safetensors_writer *writer) {
 void cgp_safetensors_abandon(cgp_safetensors_writer *writer) {
     if (!writer) return;
     cgp__file_abandon(writer->file);
+    json_decref(writer->header);
     free(writer->path);
     free(writer);
 }

@@ -154,6 +154,10 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor);
 cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action,
                                       bool *stopped);
 
+static inline const cgp__backend *cgp__backend_of(const cgp__worker *worker) {
+    return worker->executor->plan->devices[worker->index].backend;
+}
+
 /* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
     return cgp__team_is_stopped(worker->executor->team);

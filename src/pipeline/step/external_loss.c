@@ -31,15 +31,8 @@ cgp_status cgp_pipeline_forward(cgp_pipeline *pipeline, const cgp_tensor *const 
     CGP__NEED(output);
     CGP_TRY(check_plan(pipeline));
     CGP_TRY(cgp__step_check_idle(pipeline));
-    int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
-    CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
-    CGP_TRY(cgp__inputs_check_output(pipeline, "output", output, samples));
-    cgp__run_context context = {
-        .part = CGP__FORWARD_PART, .inputs = inputs, .training = true, .output = output};
-    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context.run));
-    pipeline->step.update_due = pipeline->step.has_gradients = false;
-    CGP_TRY(cgp__step_run(pipeline, &context));
+    cgp__run_context context = {.part = CGP__FORWARD_PART, .inputs = inputs, .output = output};
+    CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     keep_inputs(pipeline, inputs);
     pipeline->step.external_run = context.run;
     return CGP_OK;

@@ -16,10 +16,11 @@ static void sum_squares(cgp__worker *worker, double *squares) {
     const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
         const cgp__parameter *param = &plan->model->params[p];
-        const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
+        const cgp__copy *owner = cgp__owner_of(plan, p);
         if (!param->requires_grad || owner->device != worker->index) continue;
-        squares[p] = plan->devices[worker->index].backend->sum_squares(
-            worker->device, cgp__gradient_of(worker, owner), cgp_shape_count(&param->shape));
+        const float *gradient = cgp__copy_data(worker, owner, CGP__GRADIENT);
+        squares[p] = cgp__backend_of(worker)->sum_squares(worker->device, gradient,
+                                                          cgp_shape_count(&param->shape));
         if (cgp__is_stopped(worker)) return; /* timed out: the plan may be gone */
     }
 }

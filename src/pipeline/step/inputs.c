@@ -2,23 +2,27 @@
 /* inputs.c -- check the caller's tensors before anything runs. */
 #include "pipeline/pipeline.h"
 
+/* Return whether a tensor has this element type and samples of this shape. */
+static bool fits(const cgp_tensor *tensor, cgp_dtype dtype, const cgp_shape *shape) {
+    bool same = tensor->dtype == dtype && tensor->shape.rank == shape->rank + 1;
+    for (int i = 0; same && i < shape->rank; i++)
+        same = tensor->shape.dims[i + 1] == shape->dims[i];
+    return same;
+}
+
 static cgp_status check_tensor(const cgp_model *model, int k, const cgp_tensor *tensor,
                                int64_t *samples) {
     const cgp_op_type *type = &model->values[model->input_values[k]].type;
     const char *name = model->inputs[k];
+    char expected[128], got[128];
     if (!tensor || !tensor->data || tensor->shape.rank < 0 || tensor->shape.rank > CGP_MAX_RANK)
         return cgp_fail(CGP_EINVAL, "input %s: is missing", name);
-    bool fits = tensor->dtype == type->dtype && tensor->shape.rank == type->shape.rank + 1;
-    for (int i = 0; fits && i < type->shape.rank; i++)
-        fits = tensor->shape.dims[i + 1] == type->shape.dims[i];
-    if (!fits) {
-        char expected[128], got[128];
-        cgp_shape_text(&type->shape, expected, sizeof expected);
-        cgp_shape_text(&tensor->shape, got, sizeof got);
+    if (!fits(tensor, type->dtype, &type->shape))
         return cgp_fail(CGP_EINVAL, "input %s: expected %s of shape [N] x %s, got %s %s", name,
-                        cgp_dtype_name(type->dtype), expected, cgp_dtype_name(tensor->dtype),
-                        got);
-    }
+                        cgp_dtype_name(type->dtype),
+                        cgp_shape_text(&type->shape, expected, sizeof expected),
+                        cgp_dtype_name(tensor->dtype),
+                        cgp_shape_text(&tensor->shape, got, sizeof got));
     const int64_t n = tensor->shape.dims[0];
     if (n < 1 || (*samples > 0 && n != *samples))
         return cgp_fail(
@@ -56,29 +60,19 @@ static cgp_status check_range(const cgp_model *model, int k, const cgp_tensor *t
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                             int n_inputs, bool with_loss, int64_t *samples) {
-    const cgp_model *model = pipeline->plan->model;
-    if (n_inputs != model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", model->n_inputs,
-                        n_inputs);
-    *samples = 0;
-    for (int k = 0; k < n_inputs; k++) {
+/* Check the inputs that the run will read: *samples is the number of theirs. */
+static cgp_status check_inputs(const cgp_model *model, const cgp_tensor *const *inputs,
+                               bool with_loss, int64_t *samples) {
+    for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(model, k, with_loss))
             CGP_TRY(check_tensor(model, k, inputs[k], samples));
     }
-    for (int k = 0; k < n_inputs; k++) {
+    for (int k = 0; k < model->n_inputs; k++) {
         if (cgp__input_is_read(model, k, with_loss) && inputs[k]->dtype == CGP_I32)
             CGP_TRY(check_range(model, k, inputs[k], with_loss));
     }
     if (*samples == 0) return cgp_fail(CGP_EINVAL, "inputs: none is read by the model");
     return CGP_OK;
-}
-
-cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples) {
-    if (samples <= pipeline->plan->batch) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
-                    (long long)pipeline->plan->batch, (long long)samples);
 }
 
 cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
@@ -90,11 +84,7 @@ cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *na
         return cgp_fail(CGP_EINVAL, "model %s: has no output (call cgp_model_output)",
                         model->name);
     if (!tensor || !tensor->data) return cgp_fail(CGP_EINVAL, "%s: is missing", name);
-    bool fits = tensor->dtype == type && tensor->shape.rank == wanted.rank + 1 &&
-                tensor->shape.dims[0] == samples;
-    for (int i = 0; fits && i < wanted.rank; i++)
-        fits = tensor->shape.dims[i + 1] == wanted.dims[i];
-    if (fits) return CGP_OK;
+    if (fits(tensor, type, &wanted) && tensor->shape.dims[0] == samples) return CGP_OK;
     char expected[128], got[128];
     return cgp_fail(CGP_EINVAL, "%s: expected %s of shape [%lld] x %s, got %s %s", name,
                     cgp_dtype_name(type), (long long)samples,
@@ -120,8 +110,8 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
 }
 
-cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                                    int64_t samples) {
+static cgp_status count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+                               int64_t samples) {
     const cgp_model *model = pipeline->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
         const cgp__node *loss = &model->nodes[cgp__model_loss(model, l)];
@@ -130,4 +120,22 @@ cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *co
         pipeline->step.loss_scales[l] = (float)(loss->loss_weight / (double)*count);
     }
     return CGP_OK;
+}
+
+cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context,
+                             int n_inputs, int64_t *samples) {
+    const cgp_plan *plan = pipeline->plan;
+    const bool with_loss = context->training || context->with_loss;
+    if (context->output && plan->model->output < 0)
+        return cgp__inputs_check_output(pipeline, "output", context->output, 0);
+    if (n_inputs != plan->model->n_inputs)
+        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
+                        n_inputs);
+    CGP_TRY(check_inputs(plan->model, context->inputs, with_loss, samples));
+    if (context->training && *samples > plan->batch)
+        return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
+                        (long long)plan->batch, (long long)*samples);
+    if (context->with_loss) CGP_TRY(count_losses(pipeline, context->inputs, *samples));
+    if (!context->output) return CGP_OK;
+    return cgp__inputs_check_output(pipeline, "output", context->output, *samples);
 }

@@ -5,7 +5,7 @@
  *     weights.safetensors      wte.weight, h.0.ln_1.weight, ...; states: bn1.running_mean, ...
  *     optimizer.safetensors    wte.weight.exp_avg, wte.weight.exp_avg_sq, h.0.ln_1.weight.exp_avg, ...
  *
- * One tensor at a time is in the host's memory. */
+ * The tensors of both are numbered in this order. One at a time is in the host's memory. */
 #include "pipeline/pipeline.h"
 
 #include "checkpoint/checkpoint.h"
@@ -16,24 +16,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define WEIGHTS "weights.safetensors"
-#define OPTIMIZER "optimizer.safetensors"
+/* A file with the tensors `begin` .. `end` - 1. */
+typedef struct tensor_file {
+    const char *name;
+    int begin, end;
+} tensor_file;
 
-/* The tensors of a file: all parameters and then the ops' states, or the optimizer's states of all parameters. */
-typedef struct tensor_set {
-    const cgp_model *model;
-    const char *file;
-    int per_parameter;
-    const char *const *suffixes; /* [per_parameter]; NULL: the parameters themselves */
-} tensor_set;
-
-/* A tensor of a set. */
 typedef struct tensor_info {
-    int parameter, number; /* number: of the parameter's optimizer state */
+    int parameter, number; /* number: of the parameter's optimizer state, or CGP__VALUES */
     int state;             /* of an op; -1: none, it is a parameter's */
     cgp_dtype type;
     const cgp_shape *shape;
 } tensor_info;
+
+static int n_states_of(const cgp_plan *plan) {
+    return plan->inference ? 0 : cgp_optim_states(&plan->optim);
+}
+
+static int n_files_of(const cgp_plan *plan) {
+    return n_states_of(plan) > 0 ? 2 : 1;
+}
+
+static tensor_file file_at(const cgp_plan *plan, int k) {
+    const int n_params = plan->model->n_params, weights = n_params + plan->model->n_states;
+    if (k == 0) return (tensor_file){"weights.safetensors", 0, weights};
+    return (tensor_file){"optimizer.safetensors", weights,
+                         weights + n_params * n_states_of(plan)};
+}
 
 static const char *const *state_names(cgp_optim_kind kind) {
     static const char *const sgd[] = {"momentum"}, *const adam[] = {"exp_avg", "exp_avg_sq"},
@@ -41,29 +50,14 @@ static const char *const *state_names(cgp_optim_kind kind) {
     return kind == CGP_OPTIM_SGD ? sgd : kind == CGP_OPTIM_RMSPROP ? rmsprop : adam;
 }
 
-static tensor_set weights_of(const cgp_plan *plan) {
-    return (tensor_set){plan->model, WEIGHTS, 1, NULL};
-}
-
-static tensor_set states_of(const cgp_plan *plan) {
-    const cgp_optim *optim = &plan->optim;
-    const int n = plan->inference ? 0 : cgp_optim_states(optim);
-    return (tensor_set){plan->model, OPTIMIZER, n, state_names(optim->kind)};
-}
-
-static int count_of(const tensor_set *set) {
-    return set->model->n_params * set->per_parameter +
-           (set->suffixes ? 0 : set->model->n_states);
-}
-
-static tensor_info info_at(const tensor_set *set, int i) {
-    const cgp_model *model = set->model;
-    const int s = i - model->n_params * set->per_parameter;
-    if (s >= 0)
+static tensor_info info_at(const cgp_plan *plan, int i) {
+    const cgp_model *model = plan->model;
+    const int s = i - model->n_params, o = s - model->n_states, n = n_states_of(plan);
+    if (s >= 0 && o < 0)
         return (tensor_info){-1, -1, s, model->states[s].info.dtype,
                              &model->states[s].info.shape};
-    const int p = i / set->per_parameter;
-    return (tensor_info){p, i % set->per_parameter, -1, CGP_F32, &model->params[p].shape};
+    const int p = s < 0 ? i : o / n, number = s < 0 ? CGP__VALUES : o % n;
+    return (tensor_info){p, number, -1, CGP_F32, &model->params[p].shape};
 }
 
 static size_t bytes_of(const tensor_info *tensor) {
@@ -71,22 +65,22 @@ static size_t bytes_of(const tensor_info *tensor) {
 }
 
 /* Owned by the caller; NULL when out of memory. */
-static char *name_of(const tensor_set *set, int i) {
-    const tensor_info tensor = info_at(set, i);
-    if (tensor.state >= 0) return cgp__strdup(set->model->states[tensor.state].name);
-    const char *parameter = set->model->params[tensor.parameter].name;
-    if (!set->suffixes) return cgp__strdup(parameter);
-    return cgp__format("%s.%s", parameter, set->suffixes[tensor.number]);
+static char *name_of(const cgp_plan *plan, int i) {
+    const tensor_info tensor = info_at(plan, i);
+    if (tensor.state >= 0) return cgp__strdup(plan->model->states[tensor.state].name);
+    const char *parameter = plan->model->params[tensor.parameter].name;
+    if (tensor.number == CGP__VALUES) return cgp__strdup(parameter);
+    return cgp__format("%s.%s", parameter, state_names(plan->optim.kind)[tensor.number]);
 }
 
 /* Allocate a buffer for the largest tensor of the weights, so for any of the optimizer's. */
-static void *buffer_for_one(const tensor_set *weights, size_t *bytes) {
+static cgp_status allocate_for_one(const cgp_plan *plan, char **data, size_t *bytes) {
     *bytes = 0;
-    for (int i = 0; i < count_of(weights); i++) {
-        const tensor_info tensor = info_at(weights, i);
+    for (int i = 0; i < file_at(plan, 0).end; i++) {
+        const tensor_info tensor = info_at(plan, i);
         if (bytes_of(&tensor) > *bytes) *bytes = bytes_of(&tensor);
     }
-    return cgp__calloc(*bytes, 1);
+    return CGP__NEW(*data, *bytes, "checkpoint");
 }
 
 /* --- save --- */
@@ -94,131 +88,111 @@ static void *buffer_for_one(const tensor_set *weights, size_t *bytes) {
 /* A plan for inference saves weights and states only: the start of a training, under any optimizer. */
 #define NO_OPTIMIZER "none"
 
-static cgp_status write_data(cgp_pipeline *pipeline, const tensor_set *set,
-                             cgp_safetensors_writer *file, void *data) {
-    for (int i = 0; i < count_of(set); i++) {
-        const tensor_info t = info_at(set, i);
+static cgp_status write_header(const cgp_plan *plan, const tensor_file *file, int directory,
+                               cgp_safetensors_writer *out) {
+    static const char *const metadata[] = {"format", "pt"};
+    CGP_TRY(cgp__safetensors_add_metadata(out, metadata, 1));
+    for (int i = file->begin; i < file->end; i++) {
+        const tensor_info tensor = info_at(plan, i);
+        char *name = name_of(plan, i);
+        const cgp_status status =
+            name ? cgp__safetensors_add(out, name, tensor.type, tensor.shape)
+                 : cgp__no_memory(file->name, 64);
+        free(name);
+        CGP_TRY(status);
+    }
+    return cgp__safetensors_create_at(out, directory, file->name);
+}
+
+static cgp_status write_data(cgp_pipeline *pipeline, const tensor_file *file, void *data,
+                             cgp_safetensors_writer *out) {
+    for (int i = file->begin; i < file->end; i++) {
+        const tensor_info t = info_at(pipeline->plan, i);
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_get_state(pipeline, t.state, data));
-        else if (set->suffixes)
-            CGP_TRY(cgp_pipeline_get_optimizer_state(pipeline, t.parameter, t.number, data));
         else
-            CGP_TRY(cgp_pipeline_get_parameter(pipeline, t.parameter, data));
-        CGP_TRY(cgp_safetensors_append(file, data, bytes_of(&t)));
+            cgp__parameter_copy(pipeline, t.parameter, t.number, data, NULL);
+        CGP_TRY(cgp_safetensors_append(out, data, bytes_of(&t)));
     }
     return CGP_OK;
 }
 
-static cgp_status create_file(const tensor_set *set, const cgp__checkpoint_writer *writer,
-                              const char *path, cgp_safetensors_writer **file) {
-    static const char *const metadata[] = {"format", "pt"};
-    const int n = count_of(set);
-    cgp_status status = CGP_OK;
-    char **names = cgp__calloc((size_t)n, sizeof *names);
-    cgp_dtype *types = cgp__calloc((size_t)n, sizeof *types);
-    cgp_shape *shapes = cgp__calloc((size_t)n, sizeof *shapes);
-    if (!names || !types || !shapes) status = cgp__no_memory(path, (size_t)n * sizeof *shapes);
-    for (int i = 0; i < n && status == CGP_OK; i++) {
-        const tensor_info tensor = info_at(set, i);
-        names[i] = name_of(set, i);
-        types[i] = tensor.type;
-        shapes[i] = *tensor.shape;
-        if (!names[i]) status = cgp__no_memory(path, 64);
-    }
-    if (status == CGP_OK)
-        status = cgp__safetensors_create_at(
-            file, cgp__checkpoint_directory(writer), set->file, path,
-            &(cgp__tensor_list){n, (const char *const *)names, types, shapes, metadata, 1});
-    for (int i = 0; names && i < n; i++)
-        free(names[i]);
-    free(shapes);
-    free(types);
-    free(names);
-    return status;
-}
-
-static cgp_status write_set(cgp_pipeline *pipeline, const tensor_set *set,
-                            cgp__checkpoint_writer *writer, void *data) {
-    cgp_safetensors_writer *file = NULL;
-    char *path = cgp__checkpoint_file(writer, set->file);
+static cgp_status write_file(cgp_pipeline *pipeline, const tensor_file *file, void *data,
+                             cgp__checkpoint_writer *writer) {
+    const int directory = cgp__checkpoint_directory(writer);
+    cgp_safetensors_writer *out = NULL;
+    char *path = cgp__checkpoint_file(writer, file->name);
     cgp_status status =
-        path ? create_file(set, writer, path, &file) : cgp__no_memory(set->file, 64);
-    if (status == CGP_OK) {
-        status = write_data(pipeline, set, file, data);
-        if (status == CGP_OK)
-            status = cgp_safetensors_commit(file);
-        else
-            cgp_safetensors_abandon(file);
-    }
+        path ? cgp__safetensors_begin(&out, path) : cgp__no_memory(file->name, 64);
     free(path);
-    return status == CGP_OK ? cgp__checkpoint_add(writer, set->file) : status;
+    if (status == CGP_OK) status = write_header(pipeline->plan, file, directory, out);
+    if (status == CGP_OK) status = write_data(pipeline, file, data, out);
+    if (status != CGP_OK) {
+        cgp_safetensors_abandon(out);
+        return status;
+    }
+    CGP_TRY(cgp_safetensors_commit(out));
+    return cgp__checkpoint_add(writer, file->name);
 }
 
-static cgp_status write_sets(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
-    const tensor_set weights = weights_of(pipeline->plan), states = states_of(pipeline->plan);
+static cgp_status write_files(cgp_pipeline *pipeline, cgp__checkpoint_writer *writer) {
+    char *data = NULL;
     size_t bytes = 0;
-    void *data = buffer_for_one(&weights, &bytes);
-    if (!data) return cgp__no_memory("checkpoint", bytes);
-    cgp_status status = write_set(pipeline, &weights, writer, data);
-    if (status == CGP_OK && states.per_parameter > 0)
-        status = write_set(pipeline, &states, writer, data);
+    cgp_status status = allocate_for_one(pipeline->plan, &data, &bytes);
+    for (int k = 0; k < n_files_of(pipeline->plan) && status == CGP_OK; k++) {
+        const tensor_file file = file_at(pipeline->plan, k);
+        status = write_file(pipeline, &file, data, writer);
+    }
     free(data);
     return status;
 }
 
 static cgp__checkpoint_info info_of(const cgp_pipeline *pipeline, const char *note) {
-    const tensor_set states = states_of(pipeline->plan);
-    const bool weights_only = pipeline->plan->inference;
-    cgp__checkpoint_info info = {
-        .step = weights_only ? 0 : pipeline->step.updates,
-        .dropout_step = weights_only ? 0 : pipeline->step.steps,
-        .seed = pipeline->step.seed,
-        .optimizer =
-            weights_only ? NO_OPTIMIZER : cgp_optim_kind_name(pipeline->plan->optim.kind),
-        .n_states = states.per_parameter,
-        .note = note ? note : ""};
-    for (int s = 0; s < states.per_parameter; s++)
-        info.states[s] = states.suffixes[s];
+    const cgp_plan *plan = pipeline->plan;
+    cgp__checkpoint_info info = {.seed = pipeline->step.seed,
+                                 .optimizer = NO_OPTIMIZER,
+                                 .n_states = n_states_of(plan),
+                                 .note = note ? note : ""};
+    if (!plan->inference) {
+        info.step = pipeline->step.updates;
+        info.dropout_step = pipeline->step.steps;
+        info.optimizer = cgp_optim_kind_name(plan->optim.kind);
+    }
+    for (int s = 0; s < info.n_states; s++)
+        info.states[s] = state_names(plan->optim.kind)[s];
     return info;
 }
 
-/* Find the first tensor of one set, of those of the worker's device, that is not finite. */
-static bool find_in_set(cgp__worker *worker, const tensor_set *set, int first_number,
-                        cgp__nonfinite *found) {
-    if (cgp__is_stopped(worker)) return false; /* timed out: the plan may be gone */
-    const cgp__backend *backend = worker->executor->plan->devices[worker->index].backend;
-    const int count = count_of(set);
-    for (int i = 0; i < count; i++) {
-        if (cgp__is_stopped(worker)) return false; /* as above */
-        const tensor_info t = info_at(set, i);
-        const float *data = t.state >= 0 ? cgp__state_data(worker, t.state)
-                                         : cgp__parameter_data(worker, t.parameter,
-                                                               set->suffixes ? t.number : -1);
-        const int64_t n = data ? cgp_shape_count(t.shape) : 0;
-        found->element = n > 0 ? backend->find_nonfinite(worker->device, data, n) : -1;
-        if (found->element < 0) continue;
-        found->tensor = first_number + i;
-        backend->copy(worker->device, &found->value, data + found->element, sizeof *data);
-        return true;
-    }
-    return false;
+/* The data of a tensor that the worker checks before a save; NULL: another worker's, or not checked. */
+static const float *data_of(const cgp__worker *worker, const tensor_info *t) {
+    if (t->state >= 0) return cgp__state_data(worker, t->state);
+    const cgp__copy *owner = cgp__owner_of(worker->executor->plan, t->parameter);
+    return owner->device == worker->index ? cgp__copy_data(worker, owner, t->number) : NULL;
 }
 
+/* Find the first tensor, of those of the worker's device, that is not finite. */
 static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
     cgp__nonfinite *found = (cgp__nonfinite *)nonfinite + worker->index;
-    if (cgp__is_stopped(worker)) return CGP_OK;
-    const tensor_set weights = weights_of(worker->executor->plan),
-                     states = states_of(worker->executor->plan);
-    const int n_weights = count_of(&weights);
+    if (cgp__is_stopped(worker)) return CGP_OK; /* timed out: the plan may be gone */
     found->tensor = -1;
-    if (!find_in_set(worker, &weights, 0, found) && states.per_parameter > 0)
-        (void)find_in_set(worker, &states, n_weights, found);
+    const cgp_plan *plan = worker->executor->plan;
+    const cgp__backend *backend = cgp__backend_of(worker);
+    const int n = file_at(plan, 1).end;
+    for (int i = 0; i < n && !cgp__is_stopped(worker); i++) {
+        const tensor_info t = info_at(plan, i);
+        const float *data = data_of(worker, &t);
+        const int64_t count = data ? cgp_shape_count(t.shape) : 0;
+        found->element = count > 0 ? backend->find_nonfinite(worker->device, data, count) : -1;
+        if (found->element < 0) continue;
+        found->tensor = i;
+        backend->copy(worker->device, &found->value, data + found->element, sizeof *data);
+        return CGP_OK;
+    }
     return CGP_OK;
 }
 
 /* Check all that training has made, each tensor by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    const tensor_set weights = weights_of(pipeline->plan), states = states_of(pipeline->plan);
     const cgp__nonfinite *first = NULL;
     CGP_TRY(cgp__team_run(&pipeline->team, find_in_device, pipeline->step.nonfinite));
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
@@ -226,8 +200,7 @@ static cgp_status check_finite(cgp_pipeline *pipeline) {
         if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
     }
     if (!first) return CGP_OK;
-    const int i = first->tensor - count_of(&weights);
-    char *name = i < 0 ? name_of(&weights, first->tensor) : name_of(&states, i);
+    char *name = name_of(pipeline->plan, first->tensor);
     if (!name) return cgp__no_memory("checkpoint", 64);
     const cgp_status status = cgp_fail(
         CGP_ESTATE, "%.200s: is not finite, got %g at element %" PRId64 " (nothing was saved)",
@@ -286,7 +259,7 @@ cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
     const cgp__checkpoint_info info = info_of(pipeline, o->note);
     CGP_TRY(cgp__checkpoint_create(&writer, directory, info.step));
     cgp_status status = check_no_training(pipeline, writer, directory);
-    if (status == CGP_OK) status = write_sets(pipeline, writer);
+    if (status == CGP_OK) status = write_files(pipeline, writer);
     if (status != CGP_OK) {
         cgp__checkpoint_abandon(writer);
         return status;
@@ -329,93 +302,89 @@ static cgp_status check_optimizer(const cgp_pipeline *pipeline,
                     cgp__checkpoint_path(checkpoint), there, here);
 }
 
-static cgp_status check_tensor(const char *path, const tensor_set *set, int i, const char *name,
-                               const cgp_safetensors *file, int index) {
+/* A file of a checkpoint that is being read. */
+typedef struct source {
+    const char *path; /* of the checkpoint */
+    const cgp_plan *plan;
+    tensor_file tensors;
+    cgp_safetensors *file;
+    int *index; /* [tensors] in `file` */
+} source;
+
+static cgp_status check_tensor(const source *from, int i, const char *name, int index) {
+    const char *path = from->path, *file = from->tensors.name, *model = from->plan->model->name;
     char expected[128], got[128];
     if (index < 0)
         return cgp_fail(
             CGP_EFORMAT,
             "%s/%s: \"%.200s\" of model %.100s is missing (is it of another model?)", path,
-            set->file, name, set->model->name);
-    const tensor_info wanted = info_at(set, i);
+            file, name, model);
+    const tensor_info wanted = info_at(from->plan, i);
     const char *wanted_type = wanted.type == CGP_I32 ? "I32" : "F32";
-    const cgp_shape *shape = cgp_safetensors_shape(file, index);
-    const char *type = cgp_safetensors_type(file, index);
+    const cgp_shape *shape = cgp_safetensors_shape(from->file, index);
+    const char *type = cgp_safetensors_type(from->file, index);
     if (strcmp(type, wanted_type) == 0 && cgp_shape_equal(shape, wanted.shape)) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s/%s: \"%.200s\": model %.100s has %s %s, got %s %s (is it of another "
                     "model?)",
-                    path, set->file, name, set->model->name, wanted_type,
+                    path, file, name, model, wanted_type,
                     cgp_shape_text(wanted.shape, expected, sizeof expected), type,
                     cgp_shape_text(shape, got, sizeof got));
 }
 
-/* All tensors of the set are in the file; report one that is not of the set. */
-static cgp_status check_surplus(const char *path, const tensor_set *set,
-                                const cgp_safetensors *file, const int *index) {
-    const int n = count_of(set), there = cgp_safetensors_count(file);
-    if (there == n) return CGP_OK;
-    for (int f = 0; f < there; f++) {
+/* All tensors of the model are in the file; report one that is not the model's. */
+static cgp_status check_surplus(const source *from) {
+    const int n = from->tensors.end - from->tensors.begin;
+    const int there = cgp_safetensors_count(from->file);
+    for (int f = 0; f < there && there != n; f++) {
         int i = 0;
-        while (i < n && index[i] != f)
+        while (i < n && from->index[i] != f)
             i++;
         if (i == n)
             return cgp_fail(CGP_EFORMAT,
                             "%s/%s: model %.100s has no \"%.200s\" (is it of another model?)",
-                            path, set->file, set->model->name, cgp_safetensors_name(file, f));
+                            from->path, from->tensors.name, from->plan->model->name,
+                            cgp_safetensors_name(from->file, f));
     }
     return CGP_OK;
 }
 
-/* Open a file of the checkpoint and find each tensor of the set in it: *index, owned by the caller, also after a failure. */
-static cgp_status open_set(const cgp__checkpoint *checkpoint, const tensor_set *set,
-                           cgp_safetensors **file, int **index) {
-    const char *path = cgp__checkpoint_path(checkpoint);
-    const int n = count_of(set);
-    *index = cgp__calloc((size_t)n, sizeof **index);
-    if (!*index) return cgp__no_memory(path, (size_t)n * sizeof **index);
-    CGP_TRY(cgp__checkpoint_tensors(checkpoint, set->file, file));
+/* Open the file and find each tensor of the model in it. */
+static cgp_status open_source(const cgp__checkpoint *checkpoint, source *from) {
+    const int begin = from->tensors.begin, n = from->tensors.end - begin;
+    CGP_TRY(CGP__NEW(from->index, n, from->path));
+    CGP_TRY(cgp__checkpoint_tensors(checkpoint, from->tensors.name, &from->file));
     for (int i = 0; i < n; i++) {
-        char *name = name_of(set, i);
-        if (!name) return cgp__no_memory(path, 64);
-        (*index)[i] = cgp_safetensors_find(*file, name);
-        const cgp_status status = check_tensor(path, set, i, name, *file, (*index)[i]);
+        char *name = name_of(from->plan, begin + i);
+        if (!name) return cgp__no_memory(from->path, 64);
+        from->index[i] = cgp_safetensors_find(from->file, name);
+        const cgp_status status = check_tensor(from, begin + i, name, from->index[i]);
         free(name);
         CGP_TRY(status);
     }
-    return check_surplus(path, set, *file, *index);
+    return check_surplus(from);
 }
 
-static cgp_status read_data(cgp_pipeline *pipeline, const tensor_set *set,
-                            cgp_safetensors *file, const int *index, void *data) {
-    for (int i = 0; i < count_of(set); i++) {
-        const tensor_info t = info_at(set, i);
-        CGP_TRY(cgp_safetensors_read(file, index[i], data));
+static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *data) {
+    for (int i = from->tensors.begin; i < from->tensors.end; i++) {
+        const tensor_info t = info_at(from->plan, i);
+        CGP_TRY(cgp_safetensors_read(from->file, from->index[i - from->tensors.begin], data));
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_set_state(pipeline, t.state, data));
-        else if (set->suffixes)
-            CGP_TRY(cgp_pipeline_set_optimizer_state(pipeline, t.parameter, t.number, data));
         else
-            CGP_TRY(cgp_pipeline_set_parameter(pipeline, t.parameter, data));
+            cgp__parameter_copy(pipeline, t.parameter, t.number, NULL, data);
     }
     return CGP_OK;
-}
-
-/* Reading failed after every byte had been read and checked once: some parameters are new and some are old. */
-static cgp_status fail_half_loaded(cgp_pipeline *pipeline, cgp_status status) {
-    cgp__team_fail(&pipeline->team);
-    return status;
 }
 
 /* Set all optimizer states to zero, as at the start of a training. `data`: `bytes` of scratch, enough for any of them. */
-static cgp_status clear_optimizer(cgp_pipeline *pipeline, void *data, size_t bytes) {
-    const tensor_set states = states_of(pipeline->plan);
+static void clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t bytes) {
+    const tensor_file states = file_at(pipeline->plan, 1);
     memset(data, 0, bytes);
-    for (int i = 0; states.per_parameter > 0 && i < count_of(&states); i++) {
-        const tensor_info t = info_at(&states, i);
-        CGP_TRY(cgp_pipeline_set_optimizer_state(pipeline, t.parameter, t.number, data));
+    for (int i = states.begin; i < states.end; i++) {
+        const tensor_info t = info_at(pipeline->plan, i);
+        cgp__parameter_copy(pipeline, t.parameter, t.number, NULL, data);
     }
-    return CGP_OK;
 }
 
 /* Weights without a training leave the pipeline's seed. */
@@ -429,33 +398,36 @@ static void set_counters(cgp_pipeline *pipeline, const cgp__checkpoint_info *inf
 }
 
 static cgp_status load(cgp_pipeline *pipeline, const cgp__checkpoint *checkpoint, char **note) {
-    const tensor_set sets[2] = {weights_of(pipeline->plan), states_of(pipeline->plan)};
-    const bool weights_only = has_weights_only(checkpoint);
-    const int n_sets = sets[1].per_parameter > 0 && !weights_only ? 2 : 1;
+    const cgp_plan *plan = pipeline->plan;
     const cgp__checkpoint_info *info = cgp__checkpoint_info_of(checkpoint);
-    cgp_safetensors *files[2] = {NULL, NULL};
-    int *index[2] = {NULL, NULL};
+    const bool weights_only = has_weights_only(checkpoint);
+    const int n = weights_only ? 1 : n_files_of(plan);
+    source from[2] = {{NULL}};
     size_t bytes = 0;
-    void *data = buffer_for_one(&sets[0], &bytes);
-    char *text = cgp__strdup(info->note);
-    cgp_status status = data && text ? check_optimizer(pipeline, checkpoint)
-                                     : cgp__no_memory("checkpoint", bytes);
-    for (int k = 0; k < n_sets && status == CGP_OK; k++)
-        status = open_set(checkpoint, &sets[k], &files[k], &index[k]);
+    char *data = NULL, *text = cgp__strdup(info->note);
+    cgp_status status =
+        text ? allocate_for_one(plan, &data, &bytes) : cgp__no_memory("checkpoint", 64);
+    if (status == CGP_OK) status = check_optimizer(pipeline, checkpoint);
+    for (int k = 0; k < n && status == CGP_OK; k++) {
+        from[k] =
+            (source){cgp__checkpoint_path(checkpoint), plan, file_at(plan, k), NULL, NULL};
+        status = open_source(checkpoint, &from[k]);
+    }
     const bool checked = status == CGP_OK; /* nothing has changed up to here */
-    for (int k = 0; k < n_sets && status == CGP_OK; k++)
-        status = read_data(pipeline, &sets[k], files[k], index[k], data);
-    if (status == CGP_OK && weights_only) status = clear_optimizer(pipeline, data, bytes);
+    for (int k = 0; k < n && status == CGP_OK; k++)
+        status = read_data(pipeline, &from[k], data);
     if (status == CGP_OK) {
+        if (weights_only) clear_optimizer(pipeline, data, bytes);
         set_counters(pipeline, info, weights_only);
         if (note) *note = text;
         if (note) text = NULL;
-    } else if (checked) {
-        status = fail_half_loaded(pipeline, status);
+    } else if (
+        checked) { /* every byte had been read and checked once: some parameters are new */
+        cgp__team_fail(&pipeline->team);
     }
-    for (int k = 0; k < 2; k++) {
-        cgp_safetensors_close(files[k]);
-        free(index[k]);
+    for (int k = 0; k < n; k++) {
+        cgp_safetensors_close(from[k].file);
+        free(from[k].index);
     }
     free(text);
     free(data);

@@ -7,19 +7,14 @@
 
 cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
     const cgp_model *model = plan->model;
-    const size_t losses = (size_t)model->n_losses, inputs = (size_t)model->n_inputs;
     step->seed = seed;
-    step->loss_counts = cgp__calloc(losses, sizeof *step->loss_counts);
-    step->loss_sums = cgp__calloc(losses, sizeof *step->loss_sums);
-    step->loss_scales = cgp__calloc(losses, sizeof *step->loss_scales);
-    step->squares = cgp__calloc((size_t)model->n_params, sizeof *step->squares);
-    step->nonfinite = cgp__calloc((size_t)plan->n_devices, sizeof *step->nonfinite);
-    step->external_inputs = cgp__calloc(inputs, sizeof *step->external_inputs);
-    step->external_list = cgp__calloc(inputs, sizeof(cgp_tensor *));
-    if (step->loss_counts && step->loss_sums && step->loss_scales && step->squares &&
-        step->nonfinite && step->external_inputs && step->external_list)
-        return CGP_OK;
-    return cgp__no_memory("pipeline", inputs * sizeof *step->external_inputs);
+    CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->loss_scales, model->n_losses, "pipeline"));
+    CGP_TRY(CGP__NEW(step->squares, model->n_params, "pipeline"));
+    CGP_TRY(CGP__NEW(step->nonfinite, plan->n_devices, "pipeline"));
+    CGP_TRY(CGP__NEW(step->external_inputs, model->n_inputs, "pipeline"));
+    return CGP__NEW(step->external_list, model->n_inputs, "pipeline");
 }
 
 void cgp__step_deinit(cgp__step *step) {
@@ -62,20 +57,6 @@ static double total_loss(const cgp_pipeline *pipeline) {
     return total;
 }
 
-/* Run forward over any number of samples, in pieces, so that lists stay short. */
-static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
-                               int64_t samples) {
-    const int64_t piece = 256 * pipeline->plan->microbatch;
-    reset_losses(pipeline);
-    for (context->offset = 0; context->offset < samples; context->offset += piece) {
-        const int64_t n = samples - context->offset < piece ? samples - context->offset : piece;
-        CGP_TRY(cgp__run_find(&pipeline->executor, n, true, &context->run));
-        CGP_TRY(cgp__step_run(pipeline, context));
-        if (context->with_loss) add_losses(pipeline, context->run);
-    }
-    return CGP_OK;
-}
-
 const char *cgp__step_due(const cgp_pipeline *pipeline) {
     if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
     return pipeline->step.external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
@@ -96,6 +77,15 @@ cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
     return CGP_OK;
 }
 
+cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
+    int64_t samples = 0;
+    context->training = true;
+    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
+    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context->run));
+    pipeline->step.update_due = pipeline->step.has_gradients = false;
+    return cgp__step_run(pipeline, context);
+}
+
 cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
                              int n_inputs, double *loss) {
     CGP__PIPELINE(pipeline);
@@ -109,22 +99,30 @@ cgp_status cgp_pipeline_step(cgp_pipeline *pipeline, const cgp_tensor *const *in
         return cgp_fail(
             CGP_ESTATE,
             "pipeline: is planned with external_loss (cgp_pipeline_forward is due)");
-    int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
-    CGP_TRY(cgp__inputs_check_batch(pipeline, samples));
-    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
-    cgp__run_context context = {.inputs = inputs,
-                                .training = true,
-                                .with_loss = true,
-                                .loss_scales = pipeline->step.loss_scales};
-    CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context.run));
-    pipeline->step.update_due = pipeline->step.has_gradients = false;
-    CGP_TRY(cgp__step_run(pipeline, &context));
+    cgp__run_context context = {
+        .inputs = inputs, .with_loss = true, .loss_scales = pipeline->step.loss_scales};
+    CGP_TRY(cgp__step_train(pipeline, &context, n_inputs));
     reset_losses(pipeline);
     add_losses(pipeline, context.run);
     const double total = total_loss(pipeline);
     CGP_TRY(cgp__step_end(pipeline, total));
     if (loss) *loss = total;
+    return CGP_OK;
+}
+
+/* Run forward over any number of samples, in pieces, so that lists stay short. */
+static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context,
+                               int n_inputs) {
+    const int64_t piece = 256 * pipeline->plan->microbatch;
+    int64_t samples = 0;
+    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
+    reset_losses(pipeline);
+    for (context->offset = 0; context->offset < samples; context->offset += piece) {
+        const int64_t n = cgp__min(samples - context->offset, piece);
+        CGP_TRY(cgp__run_find(&pipeline->executor, n, true, &context->run));
+        CGP_TRY(cgp__step_run(pipeline, context));
+        if (context->with_loss) add_losses(pipeline, context->run);
+    }
     return CGP_OK;
 }
 
@@ -136,11 +134,8 @@ cgp_status cgp_pipeline_evaluate(cgp_pipeline *pipeline, const cgp_tensor *const
     if (pipeline->plan->model->n_losses == 0)
         return cgp_fail(CGP_EINVAL, "model %s: has no loss to evaluate",
                         pipeline->plan->model->name);
-    int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, true, &samples));
-    CGP_TRY(cgp__inputs_count_losses(pipeline, inputs, samples));
     cgp__run_context context = {.inputs = inputs, .with_loss = true};
-    CGP_TRY(forward_only(pipeline, &context, samples));
+    CGP_TRY(forward_only(pipeline, &context, n_inputs));
     if (loss) *loss = total_loss(pipeline);
     return CGP_OK;
 }
@@ -151,10 +146,6 @@ cgp_status cgp_pipeline_predict(cgp_pipeline *pipeline, const cgp_tensor *const 
     CGP__NEED(inputs);
     CGP__NEED(output);
     CGP_TRY(cgp__step_check_idle(pipeline));
-    int64_t samples = 0;
-    if (pipeline->plan->model->output >= 0)
-        CGP_TRY(cgp__inputs_check(pipeline, inputs, n_inputs, false, &samples));
-    CGP_TRY(cgp__inputs_check_output(pipeline, "output", output, samples));
     cgp__run_context context = {.inputs = inputs, .output = output};
-    return forward_only(pipeline, &context, samples);
+    return forward_only(pipeline, &context, n_inputs);
 }

@@ -55,6 +55,9 @@ const char *cgp__step_due(const cgp_pipeline *pipeline);
 /* Run lists on all workers, with seed and step of dropout. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
 
+/* Check the tensors of a training run, find its lists and run them. */
+cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs);
+
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0 with an external loss. */
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 
@@ -62,11 +65,20 @@ cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
 cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline);
 
-/* The gradient of a copy on the worker's device. */
-static inline const float *cgp__gradient_of(const cgp__worker *worker, const cgp__copy *copy) {
-    const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    return (const float *)(const void *)(worker->memory + device->gradients + copy->gradient);
+/* The tensors of a parameter: its values, its gradient, or its optimizer's state of a number from 0. */
+enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
+
+/* parameters.c: the data of a tensor, for the copy on the worker's device. */
+float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tensor);
+
+/* The copy that belongs to a parameter's first use; its device's worker owns the parameter. */
+static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter) {
+    return &plan->copies[plan->first_copy[parameter]];
 }
+
+/* Copy a tensor between the host and devices: from the owner to `out`, or from `in` to all copies. */
+void cgp__parameter_copy(const cgp_pipeline *pipeline, int parameter, int tensor, float *out,
+                         const float *in);
 
 /* tied.c: add up the gradients of parameters with several uses, after the last backward. */
 cgp_status cgp__tied_sum(cgp_pipeline *pipeline);
@@ -81,22 +93,16 @@ cgp_status cgp__states_commit(cgp_pipeline *pipeline);
 /* The first state of the worker's device that a commit would make nonfinite; -1: none. */
 int cgp__states_find_nonfinite(cgp__worker *worker);
 
-/* The data of a tensor that the worker checks before a save: a parameter (number -1) or its optimizer's state
- * (parameters.c), a state of a built-in op (states.c). NULL: another worker's, or not checked. */
-const float *cgp__parameter_data(const cgp__worker *worker, int parameter, int number);
+/* The data of a state of a built-in op, which the worker checks before a save. NULL: another worker's, or not checked. */
 const float *cgp__state_data(const cgp__worker *worker, int state);
 
-/* inputs.c: check the caller's tensors before anything runs. */
-cgp_status cgp__inputs_check(const cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                             int n_inputs, bool with_loss, int64_t *samples);
-cgp_status cgp__inputs_check_batch(const cgp_pipeline *pipeline, int64_t samples);
+/* inputs.c: check the caller's tensors of a run before anything runs, and find its number of samples; with_loss: fill
+ * loss_counts and loss_scales. */
+cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context,
+                             int n_inputs, int64_t *samples);
 
 /* Check a tensor against the model's output. */
 cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
                                     const cgp_tensor *tensor, int64_t samples);
-
-/* Fill loss_counts and loss_scales for a mini-batch. */
-cgp_status cgp__inputs_count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
-                                    int64_t samples);
 
 #endif

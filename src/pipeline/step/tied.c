@@ -8,21 +8,21 @@
  * there. */
 #include "pipeline/pipeline.h"
 
-static char *gradients_of(const cgp__executor *executor, int device) {
-    return executor->workers[device].memory + executor->plan->devices[device].gradients;
+static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
+    const int64_t gradients = executor->plan->devices[device].gradients;
+    return (float *)(void *)(executor->workers[device].memory + gradients + offset);
 }
 
 /* Add another device's buffer to one of this worker's, through its workspace. */
-static void add_buffer(const cgp__worker *worker, char *to, const char *from, int64_t bytes) {
+static void add_buffer(const cgp__worker *worker, float *to, const float *from, int64_t count) {
     const cgp__device_plan *device = &worker->executor->plan->devices[worker->index];
-    char *piece = worker->memory + device->workspace;
-    const int64_t capacity = device->info.workspace_bytes;
-    for (int64_t at = 0; at < bytes; at += capacity) {
-        const int64_t n = bytes - at < capacity ? bytes - at : capacity;
-        device->backend->copy(worker->device, piece, from + at, (size_t)n);
+    float *piece = (float *)(void *)(worker->memory + device->workspace);
+    const int64_t capacity = device->info.workspace_bytes / 4;
+    for (int64_t at = 0; at < count; at += capacity) {
+        const int64_t n = cgp__min(count - at, capacity);
+        device->backend->copy(worker->device, piece, from + at, 4 * (size_t)n);
         if (cgp__is_stopped(worker)) return; /* timed out: the plan may be gone */
-        device->backend->add(worker->device, (float *)(void *)(to + at),
-                             (const float *)(void *)piece, n / 4);
+        device->backend->add(worker->device, to + at, piece, n);
         if (cgp__is_stopped(worker)) return;
     }
 }
@@ -31,19 +31,17 @@ static void gather(cgp__worker *worker, int p) {
     const cgp__executor *executor = worker->executor;
     const cgp_plan *plan = executor->plan;
     const cgp__parameter *param = &plan->model->params[p];
-    const cgp__copy *owner = &plan->copies[plan->first_copy[p]];
-    const cgp__device_plan *device = &plan->devices[worker->index];
+    const cgp__copy *owner = cgp__owner_of(plan, p);
     const int64_t count = cgp_shape_count(&param->shape);
-    char *sum = gradients_of(executor, owner->device) + owner->gradient;
+    float *sum = gradient_at(executor, owner->device, owner->gradient);
     for (int u = param->first_use; u < param->first_use + param->n_uses; u++) {
         const int node = plan->model->uses[u].node, from = cgp__plan_device_of(plan, node);
-        char *other = gradients_of(executor, from) + plan->use_gradient[u];
+        const float *other = gradient_at(executor, from, plan->use_gradient[u]);
         if (!plan->model->nodes[node].requires_grad || other == sum) continue;
         if (from == owner->device)
-            device->backend->add(worker->device, (float *)(void *)sum,
-                                 (const float *)(void *)other, count);
+            cgp__backend_of(worker)->add(worker->device, sum, other, count);
         else
-            add_buffer(worker, sum, other, 4 * count);
+            add_buffer(worker, sum, other, count);
         if (cgp__is_stopped(worker)) return; /* as above */
     }
 }
@@ -53,8 +51,7 @@ static cgp_status gather_all(cgp__worker *worker, void *unused) {
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_plan *plan = worker->executor->plan;
     for (int p = 0; p < plan->model->n_params; p++) {
-        if (plan->copies[plan->first_copy[p]].device == worker->index &&
-            cgp__plan_is_tied(plan, p))
+        if (cgp__owner_of(plan, p)->device == worker->index && cgp__plan_is_tied(plan, p))
             gather(worker, p);
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
@@ -68,13 +65,13 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     const cgp_plan *plan = executor->plan;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
-        const cgp__copy *owner = &plan->copies[plan->first_copy[copy->parameter]];
+        const cgp__copy *owner = cgp__owner_of(plan, copy->parameter);
         const cgp__parameter *param = &plan->model->params[copy->parameter];
         if (copy->device != worker->index || copy == owner || !param->requires_grad) continue;
-        plan->devices[copy->device].backend->copy(
-            worker->device, gradients_of(executor, copy->device) + copy->gradient,
-            gradients_of(executor, owner->device) + owner->gradient,
-            4 * (size_t)cgp_shape_count(&param->shape));
+        cgp__backend_of(worker)->copy(worker->device,
+                                      gradient_at(executor, copy->device, copy->gradient),
+                                      gradient_at(executor, owner->device, owner->gradient),
+                                      4 * (size_t)cgp_shape_count(&param->shape));
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;

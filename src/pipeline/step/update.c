@@ -11,22 +11,18 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
     cgp__update update = *(const cgp__update *)constants;
     if (cgp__is_stopped(worker)) return CGP_OK;
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__device_plan *device = &plan->devices[worker->index];
     const double decay = update.weight_decay;
     for (int c = 0; c < plan->n_copies; c++) {
         const cgp__copy *copy = &plan->copies[c];
         const cgp__parameter *param = &plan->model->params[copy->parameter];
         if (copy->device != worker->index || !param->requires_grad) continue;
-        const bool decays = param->decays || plan->optim.decay_all;
-        update.weight_decay = decays ? decay : 0;
+        update.weight_decay = param->decays || plan->optim.decay_all ? decay : 0;
         update.n = cgp_shape_count(&param->shape);
-        update.param = (float *)(void *)(worker->memory + device->parameters + copy->offset);
-        update.grad = cgp__gradient_of(worker, copy);
+        update.param = cgp__copy_data(worker, copy, CGP__VALUES);
+        update.grad = cgp__copy_data(worker, copy, CGP__GRADIENT);
         for (int s = 0; s < cgp_optim_states(&plan->optim); s++)
-            update.state[s] =
-                (float *)(void *)(worker->memory + device->optimizer +
-                                  s * device->info.parameter_bytes + copy->offset);
-        device->backend->update(worker->device, &update);
+            update.state[s] = cgp__copy_data(worker, copy, s);
+        cgp__backend_of(worker)->update(worker->device, &update);
         if (cgp__is_stopped(worker)) return CGP_OK;
     }
     return CGP_OK;
