@@ -8,11 +8,9 @@
 #include "base/base.h"
 #include "checkpoint/file.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 /* The result of a check. */
 typedef struct findings {
@@ -94,13 +92,10 @@ static cgp_status report(const char *path, int64_t bytes, const findings *found)
 }
 
 cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests) {
-    struct stat info;
     findings found = {.first = -1};
-    if (fstat(fd, &info))
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    found.file_bytes = info.st_size;
-    char *block = cgp__calloc(CGP__BLOCK_BYTES, 1);
-    if (!block) return cgp__no_memory(path, CGP__BLOCK_BYTES);
+    char *block = NULL;
+    CGP_TRY(cgp__file_bytes(fd, path, &found.file_bytes));
+    CGP_TRY(CGP__NEW(block, CGP__BLOCK_BYTES, path));
     cgp_status status = check_all(fd, path, block, bytes, digests, &found);
     free(block);
     if (status == CGP_OK) status = report(path, bytes, &found);

@@ -12,6 +12,8 @@
 
 #include <cgpipe/checkpoint.h>
 
+#include "checkpoint/file.h"
+
 enum { CGP__CHECKPOINT_STATES = 4, CGP__CHECKPOINT_FILES = 16 };
 
 /* The largest step that a checkpoint's name can hold. Counts that continue from it stay far from overflow. */
@@ -43,8 +45,8 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
 /* The highest step that has a checkpoint in the run's directory; -1: none. */
 cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t *step);
 
-/* The path of a file in progress, for messages; owned by the caller, NULL when out of memory. */
-char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
+/* The path of a file in progress, for messages. */
+cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name);
 
 /* The temporary directory: a descriptor, borrowed. */
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer);

@@ -44,40 +44,34 @@ void cgp__checkpoint_close(cgp__checkpoint *checkpoint) {
 
 /* --- one checkpoint --- */
 
-static char *path_of(const cgp__checkpoint *checkpoint, const char *name) {
-    return cgp__format("%s/%s", checkpoint->path, name);
+static cgp__path_text path_of(const cgp__checkpoint *checkpoint, const char *name) {
+    return cgp__path_text_of(checkpoint->path, name);
 }
 
-static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name,
-                            const char *path, int *fd) {
-    return cgp__open_regular(checkpoint->directory, name, path, "a file of the checkpoint",
-                             CGP_EFORMAT, fd);
+static cgp_status open_file(const cgp__checkpoint *checkpoint, const char *name, int *fd) {
+    return cgp__open_regular(checkpoint->directory, name, path_of(checkpoint, name).text,
+                             "a file of the checkpoint", CGP_EFORMAT, fd);
 }
 
 /* Read a whole file of at most `max` bytes. */
-static cgp_status read_all(int fd, const char *path, size_t max, char **text, size_t *length) {
-    struct stat info;
-    if (fstat(fd, &info))
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
-    if (info.st_size > (off_t)max)
+static cgp_status read_all(int fd, const char *path, int64_t max, char **text, size_t *length) {
+    int64_t bytes = 0;
+    CGP_TRY(cgp__file_bytes(fd, path, &bytes));
+    if (bytes > max)
         return cgp_fail(CGP_EFORMAT,
-                        "%s: damaged between byte 0 and %lld (expected at most %zu bytes)",
-                        path, (long long)info.st_size, max);
-    *text = cgp__calloc((size_t)info.st_size, 1);
-    if (!*text) return cgp__no_memory(path, (size_t)info.st_size);
-    return cgp__read_at(fd, path, 0, *text, (size_t)info.st_size, length);
+                        "%s: damaged between byte 0 and %lld (expected at most %lld bytes)",
+                        path, (long long)bytes, (long long)max);
+    CGP_TRY(CGP__NEW(*text, bytes, path));
+    return cgp__read_at(fd, path, 0, *text, (size_t)bytes, length);
 }
 
 /* The caller frees *text, also after a failure. */
-static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, size_t max,
+static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name, int64_t max,
                             char **text, size_t *length) {
     int fd = -1;
-    char *path = path_of(checkpoint, name);
-    if (!path) return cgp__no_memory(checkpoint->path, 64);
-    cgp_status status = open_file(checkpoint, name, path, &fd);
-    if (status == CGP_OK) status = read_all(fd, path, max, text, length);
-    if (fd >= 0) close(fd);
-    free(path);
+    CGP_TRY(open_file(checkpoint, name, &fd));
+    const cgp_status status = read_all(fd, path_of(checkpoint, name).text, max, text, length);
+    close(fd);
     return status;
 }
 
@@ -115,51 +109,37 @@ static cgp_status check_sum(const cgp__checkpoint *checkpoint, const char *manif
 }
 
 static cgp_status read_manifest(cgp__checkpoint *checkpoint) {
-    char *text = NULL, *path = path_of(checkpoint, CGP__MANIFEST);
+    const cgp__path_text path = path_of(checkpoint, CGP__MANIFEST);
+    char *text = NULL;
     size_t length = 0;
-    if (!path) return cgp__no_memory(checkpoint->path, 64);
     cgp_status status =
         read_file(checkpoint, CGP__MANIFEST, MAX_MANIFEST_BYTES, &text, &length);
     if (status == CGP_OK)
-        status = cgp__manifest_parse(&checkpoint->manifest, path, text, length);
+        status = cgp__manifest_parse(&checkpoint->manifest, path.text, text, length);
     if (status == CGP_OK) status = check_step(checkpoint);
     if (status == CGP_OK) status = check_sum(checkpoint, text, length);
-    free(path);
     free(text);
     return status;
 }
 
 static cgp_status check_file(cgp__checkpoint *checkpoint, int f) {
     const cgp__manifest_file *file = &checkpoint->manifest.files[f];
-    char *path = path_of(checkpoint, file->name);
-    if (!path) return cgp__no_memory(checkpoint->path, 64);
-    cgp_status status = open_file(checkpoint, file->name, path, &checkpoint->files[f]);
-    if (status == CGP_OK)
-        status = cgp__blocks_check(checkpoint->files[f], path, file->bytes, file->digests);
-    free(path);
-    return status;
+    CGP_TRY(open_file(checkpoint, file->name, &checkpoint->files[f]));
+    return cgp__blocks_check(checkpoint->files[f], path_of(checkpoint, file->name).text,
+                             file->bytes, file->digests);
 }
 
-/* A checkpoint to open: its name in an open directory (a run's, following no link), or the caller's path (AT_FDCWD, following
- * links). `path` is for messages, its last part for the step. */
-typedef struct location {
-    int directory;
-    const char *name, *path;
-} location;
+/* Below, a checkpoint to open is a name in an open directory (a run's, following no link), or the caller's path (AT_FDCWD,
+ * following links). */
 
-static int flags_of(const location *p) {
-    return p->directory == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW;
-}
-
-static cgp_status open_directory(cgp__checkpoint *checkpoint, const location *p) {
+static cgp_status open_directory(cgp__checkpoint *checkpoint, int directory, const char *name) {
     struct stat info;
-    const int links = p->directory == AT_FDCWD ? 0 : O_NOFOLLOW;
-    checkpoint->directory =
-        openat(p->directory, p->name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
+    const int links = directory == AT_FDCWD ? 0 : O_NOFOLLOW;
+    checkpoint->directory = openat(directory, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | links);
     if (checkpoint->directory >= 0) return CGP_OK;
     const int reason = errno;
     if (reason == ENOENT) return cgp_fail(CGP_EIO, "%s: no such directory", checkpoint->path);
-    if (links && fstatat(p->directory, p->name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
+    if (links && fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 &&
         S_ISLNK(info.st_mode))
         return cgp_fail(CGP_EFORMAT, "%s: is a link, expected the directory of a checkpoint",
                         checkpoint->path);
@@ -167,25 +147,29 @@ static cgp_status open_directory(cgp__checkpoint *checkpoint, const location *p)
 }
 
 /* Return whether the name now refers to another directory, or to none. */
-static bool has_moved(const cgp__checkpoint *checkpoint, const location *p) {
+static bool has_moved(const cgp__checkpoint *checkpoint, int directory, const char *name) {
     struct stat opened, now;
-    if (fstatat(p->directory, p->name, &now, flags_of(p))) return errno == ENOENT;
+    if (fstatat(directory, name, &now, directory == AT_FDCWD ? 0 : AT_SYMLINK_NOFOLLOW))
+        return errno == ENOENT;
     return checkpoint->directory >= 0 && fstat(checkpoint->directory, &opened) == 0 &&
            (opened.st_ino != now.st_ino || opened.st_dev != now.st_dev);
 }
 
-/* Open a checkpoint's directory and check everything in it. *moved: it failed because the checkpoint was deleted or replaced
- * meanwhile. */
-static cgp_status open_one(cgp__checkpoint **out, const location *p, bool *moved) {
+/* Open a checkpoint's directory and check everything in it. `path`: for messages, its last part for the step; taken, NULL
+ * when out of memory. *moved: it failed because the checkpoint was deleted or replaced meanwhile. */
+static cgp_status open_one(cgp__checkpoint **out, int directory, const char *name, char *path,
+                           bool *moved) {
     cgp__checkpoint *checkpoint = cgp__calloc(1, sizeof *checkpoint);
     *moved = false;
-    if (!checkpoint) return cgp__no_memory(p->path, sizeof *checkpoint);
-    checkpoint->directory = -1;
+    if (!checkpoint || !path) {
+        free(checkpoint);
+        free(path);
+        return cgp__no_memory(name, sizeof *checkpoint);
+    }
+    checkpoint->path = path;
     for (int f = 0; f < CGP__CHECKPOINT_FILES; f++)
         checkpoint->files[f] = -1;
-    checkpoint->path = cgp__strdup(p->path);
-    cgp_status status = checkpoint->path ? open_directory(checkpoint, p)
-                                         : cgp__no_memory(p->path, strlen(p->path));
+    cgp_status status = open_directory(checkpoint, directory, name);
     if (status == CGP_OK) status = read_manifest(checkpoint);
     for (int f = 0; f < checkpoint->manifest.n_files && status == CGP_OK; f++)
         status = check_file(checkpoint, f);
@@ -193,7 +177,7 @@ static cgp_status open_one(cgp__checkpoint **out, const location *p, bool *moved
         *out = checkpoint;
         return CGP_OK;
     }
-    *moved = checkpoint->path && has_moved(checkpoint, p);
+    *moved = has_moved(checkpoint, directory, name);
     cgp__checkpoint_close(checkpoint);
     return status;
 }
@@ -212,14 +196,10 @@ static const char *none_before(bool all_read) {
                     : "; not all checkpoints before it could be read";
 }
 
+/* Open a checkpoint by its name in a run. */
 static cgp_status open_in(cgp__checkpoint **out, const run_directory *run, const char *name,
                           bool *moved) {
-    char *path = cgp__format("%s/%s", run->path, name);
-    *moved = false;
-    if (!path) return cgp__no_memory(run->path, 64);
-    const cgp_status status = open_one(out, &(location){run->fd, name, path}, moved);
-    free(path);
-    return status;
+    return open_one(out, run->fd, name, cgp__format("%s/%s", run->path, name), moved);
 }
 
 /* Open the complete checkpoint of the highest step below `below`, logging those skipped. If there is none, the failure is that
@@ -266,19 +246,17 @@ static cgp_status suggest_older(cgp_status status, const run_directory *run, int
     return status;
 }
 
-/* Open the checkpoint of a step by its name in its run. */
-static cgp_status open_step(cgp__checkpoint **out, const run_directory *run, const location *p,
-                            bool *moved) {
-    const int64_t step = cgp__step_of_name(p->name);
-    const cgp_status status = open_one(out, p, moved);
-    if (status == CGP_OK || *moved || step < 0) return status;
+/* The end of opening the checkpoint `name` of a run. */
+static cgp_status end_of_open(cgp_status status, const run_directory *run, const char *name,
+                              bool moved) {
+    const int64_t step = cgp__step_of_name(name);
+    if (status == CGP_OK || moved || step < 0) return status;
     return suggest_older(status, run, step);
 }
 
-/* Set *found if an open directory has an entry. */
-static void find_entry(int directory, const char *name, bool *found) {
+static bool has_entry(int directory, const char *name) {
     struct stat info;
-    if (!*found) *found = fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
+    return fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0;
 }
 
 static cgp_status open_run_directory(run_directory *run, const char *path) {
@@ -290,9 +268,8 @@ static cgp_status open_run_directory(run_directory *run, const char *path) {
 
 /* Read the target of `latest`: *name is the checkpoint's, "" if there is none. A directory named `latest`, made by a copy that
  * follows links, is the checkpoint itself. */
-static cgp_status read_latest(const run_directory *run, cgp__step_name *name) {
-    struct stat info;
-    char target[sizeof name->text];
+static cgp_status read_latest(const run_directory *run, cgp__entry_name *name) {
+    char target[32];
     name->text[0] = '\0';
     const ssize_t length = readlinkat(run->fd, CGP__LATEST, target, sizeof target - 1);
     if (length < 0 && errno == EINVAL)
@@ -305,18 +282,17 @@ static cgp_status read_latest(const run_directory *run, cgp__step_name *name) {
             "%s/" CGP__LATEST
             ": leads to %s%s, expected the name of a checkpoint in the run (load one of them)",
             run->path, target, (size_t)length == sizeof target - 1 ? "..." : "");
-    if (fstatat(run->fd, target, &info, AT_SYMLINK_NOFOLLOW) == 0)
-        snprintf(name->text, sizeof name->text, "%s", target);
+    if (has_entry(run->fd, target)) snprintf(name->text, sizeof name->text, "%s", target);
     return CGP_OK;
 }
 
 static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, bool *moved) {
     bool all_read = false;
-    cgp__step_name name;
+    cgp__entry_name name;
     *moved = false;
     CGP_TRY(read_latest(run, &name));
     if (!name.text[0]) {
-        CGP_TRY(cgp__replaced_restore(run->fd, run->path));
+        CGP_TRY(cgp__run_clean(run->fd, run->path, true));
         CGP_TRY(read_latest(run, &name));
     }
     if (!name.text[0]) {
@@ -325,11 +301,8 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, b
                 run->path, (*out)->path);
         return CGP_OK;
     }
-    char *path = cgp__format("%s/%s", run->path, name.text);
-    if (!path) return cgp__no_memory(run->path, 64);
-    const cgp_status status = open_step(out, run, &(location){run->fd, name.text, path}, moved);
-    free(path);
-    return status;
+    const cgp_status status = open_in(out, run, name.text, moved);
+    return end_of_open(status, run, name.text, *moved);
 }
 
 /* --- the caller's path --- */
@@ -342,8 +315,9 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *move
     if (!directory) return cgp__no_memory(path, strlen(path));
     cgp_status status = open_run_directory(&run, directory);
     if (status == CGP_OK) {
-        const location p = {run.fd, slash ? slash + 1 : path, path};
-        status = open_step(out, &run, &p, moved);
+        const char *name = slash ? slash + 1 : path;
+        status = open_one(out, run.fd, name, cgp__strdup(path), moved);
+        status = end_of_open(status, &run, name, *moved);
         close(run.fd);
     }
     free(directory);
@@ -353,7 +327,7 @@ static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *move
 /* Open a checkpoint by the caller's path. If it leads into a run, suggest an older one after damage. */
 static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *real,
                                  bool *moved) {
-    cgp_status status = open_one(out, &(location){AT_FDCWD, path, path}, moved);
+    cgp_status status = open_one(out, AT_FDCWD, path, cgp__strdup(path), moved);
     char *slash = real ? strrchr(real, '/') : NULL;
     const int64_t step = slash ? cgp__step_of_name(slash + 1) : -1;
     run_directory run;
@@ -379,8 +353,7 @@ static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved
     run_directory run;
     cgp_status status = open_run_directory(&run, path);
     if (status == CGP_OK) {
-        find_entry(run.fd, CGP__MANIFEST, &one);
-        find_entry(run.fd, CGP__MANIFEST_SUM, &one);
+        one = one || has_entry(run.fd, CGP__MANIFEST) || has_entry(run.fd, CGP__MANIFEST_SUM);
         status = one ? open_elsewhere(out, path, real, moved) : open_latest(out, &run, moved);
         close(run.fd);
     }
@@ -422,35 +395,24 @@ cgp_status cgp__checkpoint_tensors(const cgp__checkpoint *checkpoint, const char
     if (fd < 0)
         return cgp_fail(CGP_EIO, "%s/%s: cannot be read (%s)", checkpoint->path, name,
                         strerror(errno));
-    char *path = path_of(checkpoint, name);
-    if (!path) close(fd);
-    const cgp_status status =
-        path ? cgp__safetensors_open_fd(out, path, fd) : cgp__no_memory(checkpoint->path, 64);
-    free(path);
-    return status;
-}
-
-static cgp_status copy_text(char **out, const char *text) {
-    *out = cgp__strdup(text);
-    return *out ? CGP_OK : cgp__no_memory("checkpoint", strlen(text));
+    return cgp__safetensors_open_fd(out, path_of(checkpoint, name).text, fd);
 }
 
 cgp_status cgp_checkpoint_find(char **path, int64_t *step, char **note, const char *directory) {
     CGP__NEED(directory);
     cgp__checkpoint *checkpoint = NULL;
-    char *path_copy = NULL, *note_copy = NULL;
     CGP_TRY(cgp__checkpoint_open(&checkpoint, directory));
     const cgp__checkpoint_info *info = &checkpoint->manifest.info;
-    cgp_status status = path ? copy_text(&path_copy, checkpoint->path) : CGP_OK;
-    if (status == CGP_OK && note) status = copy_text(&note_copy, info->note);
-    if (status == CGP_OK) {
-        if (path) *path = path_copy;
-        if (note) *note = note_copy;
+    cgp_status status = CGP_OK;
+    char *text = note ? cgp__strdup(info->note) : NULL;
+    if (note && !text) {
+        status = cgp__no_memory("checkpoint", strlen(info->note));
+    } else {
+        if (note) *note = text;
         if (step) *step = info->step;
-        path_copy = note_copy = NULL;
+        if (path) *path = checkpoint->path;
+        if (path) checkpoint->path = NULL;
     }
-    free(note_copy);
-    free(path_copy);
     cgp__checkpoint_close(checkpoint);
     return status;
 }

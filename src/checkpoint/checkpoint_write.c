@@ -33,21 +33,20 @@ struct cgp__checkpoint_writer {
     int run;         /* its descriptor; all names below are in it */
     bool made;       /* by this writer */
     int64_t step;
-    cgp__step_name final; /* step-00000042 */
-    char *temporary;      /* NULL while there is nothing to delete */
-    int lock;             /* the temporary directory, open and locked until renamed */
+    cgp__entry_name final;     /* step-00000042 */
+    cgp__entry_name temporary; /* "" while there is nothing to delete */
+    int lock;                  /* the temporary directory, open and locked until renamed */
     json_t *files;
 };
 
 static void release(cgp__checkpoint_writer *writer) {
-    if (writer->temporary &&
-        cgp__entry_remove(writer->run, writer->directory, writer->temporary) != CGP_OK)
+    if (writer->temporary.text[0] &&
+        cgp__entry_remove(writer->run, writer->directory, writer->temporary.text) != CGP_OK)
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (writer->lock >= 0) close(writer->lock);
     if (writer->run >= 0) close(writer->run);
     if (writer->made) (void)rmdir(writer->directory); /* fails if not empty */
     json_decref(writer->files);
-    free(writer->temporary);
     free(writer->directory);
     free(writer);
 }
@@ -132,13 +131,9 @@ static int make_locked(int run, const char *name, int *lock) {
 static cgp_status open_temporary(cgp__checkpoint_writer *writer) {
     int reason = EAGAIN;
     for (int attempt = 0; reason == EAGAIN && attempt < 1000; attempt++) {
-        char *name = cgp__temporary_name(writer->final.text, CGP__WRITTEN);
-        if (!name) return cgp__no_memory(writer->directory, 64);
-        reason = make_locked(writer->run, name, &writer->lock);
-        if (reason == 0)
-            writer->temporary = name;
-        else
-            free(name);
+        const cgp__entry_name name = cgp__temporary_name(writer->final.text, CGP__WRITTEN);
+        reason = make_locked(writer->run, name.text, &writer->lock);
+        if (reason == 0) writer->temporary = name;
     }
     if (reason == 0) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: cannot be written to (%s)", writer->directory,
@@ -163,7 +158,7 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
                             ? open_directory(writer)
                             : cgp__no_memory(directory, strlen(directory));
     if (status == CGP_OK) status = check_latest(writer);
-    if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory) != CGP_OK)
+    if (status == CGP_OK && cgp__run_clean(writer->run, writer->directory, false) != CGP_OK)
         cgp_log(CGP_LOG_WARN, "checkpoint", "%s", cgp_message());
     if (status == CGP_OK) status = open_temporary(writer);
     if (status == CGP_OK)
@@ -184,8 +179,10 @@ cgp_status cgp__checkpoint_newest(const cgp__checkpoint_writer *writer, int64_t 
 
 /* --- files --- */
 
-char *cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
-    return cgp__format("%s/%s/%s", writer->directory, writer->temporary, name);
+cgp__path_text cgp__checkpoint_file(const cgp__checkpoint_writer *writer, const char *name) {
+    const cgp__path_text directory =
+        cgp__path_text_of(writer->directory, writer->temporary.text);
+    return cgp__path_text_of(directory.text, name);
 }
 
 int cgp__checkpoint_directory(const cgp__checkpoint_writer *writer) {
@@ -196,16 +193,14 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
     int64_t bytes = 0;
     int fd = -1;
     json_t *digests = NULL;
-    char *path = cgp__checkpoint_file(writer, name);
-    if (!path) return cgp__no_memory(writer->directory, 64);
-    cgp_status status =
-        cgp__open_regular(writer->lock, name, path, "a file of the checkpoint", CGP_EIO, &fd);
-    if (status == CGP_OK) status = cgp__blocks_digest(fd, path, &bytes, &digests);
+    const cgp__path_text path = cgp__checkpoint_file(writer, name);
+    CGP_TRY(cgp__open_regular(writer->lock, name, path.text, "a file of the checkpoint",
+                              CGP_EIO, &fd));
+    cgp_status status = cgp__blocks_digest(fd, path.text, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
-        status = cgp__no_memory(path, 64);
-    if (fd >= 0) close(fd);
-    free(path);
+        status = cgp__no_memory(path.text, 64);
+    close(fd);
     return status;
 }
 
@@ -213,12 +208,8 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
 
 static cgp_status write_text(const cgp__checkpoint_writer *writer, const char *name,
                              const char *text) {
-    char *path = cgp__checkpoint_file(writer, name);
-    const cgp_status status =
-        path ? cgp_file_replace_at(writer->lock, name, path, text, strlen(text))
-             : cgp__no_memory(writer->directory, 64);
-    free(path);
-    return status;
+    return cgp_file_replace_at(writer->lock, name, cgp__checkpoint_file(writer, name).text,
+                               text, strlen(text));
 }
 
 static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
@@ -259,47 +250,41 @@ static int rename_in(int run, const char *from, const char *to) {
     return renameat(run, from, run, to);
 }
 
-/* Replace in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then at *old. */
-static int replace_in_two_steps(const cgp__checkpoint_writer *writer, char **old) {
+/* Replace in two renames, without RENAME_EXCHANGE. The replaced checkpoint is then at `old`. */
+static int replace_in_two_steps(const cgp__checkpoint_writer *writer, const char *old) {
     const int run = writer->run;
-    const char *final = writer->final.text;
-    *old = cgp__temporary_name(final, CGP__REPLACED);
-    if (!*old) {
-        errno = ENOMEM;
-        return -1;
-    }
+    const char *final = writer->final.text, *temporary = writer->temporary.text;
     /* keep other processes from restoring it */
     const int lock = openat(run, final, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (lock >= 0) (void)flock(lock, LOCK_EX | LOCK_NB);
     int result = -1, reason = ENOTEMPTY;
     for (int attempt = 0; result && reason == ENOTEMPTY && attempt < 100; attempt++) {
-        result = rename_in(run, final, *old) || rename_in(run, writer->temporary, final);
+        result = rename_in(run, final, old) || rename_in(run, temporary, final);
         reason = errno; /* ENOTEMPTY: without locks, it was restored */
     }
-    if (result) (void)rename_in(run, *old, final);
+    if (result) (void)rename_in(run, old, final);
     if (lock >= 0) close(lock);
     errno = reason;
     return result;
 }
 
-/* Rename the checkpoint to its final name. writer->temporary is then the replaced one, or NULL. */
+/* Rename the checkpoint to its final name. writer->temporary is then the replaced one, or "". */
 static cgp_status rename_final(cgp__checkpoint_writer *writer) {
     struct stat info;
-    char *old = NULL;
+    const char *final = writer->final.text, *temporary = writer->temporary.text;
+    cgp__entry_name old = {""};
     int result = 0;
-    if (fstatat(writer->run, writer->final.text, &info, AT_SYMLINK_NOFOLLOW)) {
-        result = rename_in(writer->run, writer->temporary, writer->final.text);
-    } else if (exchange(writer->run, writer->temporary, writer->final.text) == 0) {
-        return sync_run(writer); /* the temporary name is the old one's now */
+    if (fstatat(writer->run, final, &info, AT_SYMLINK_NOFOLLOW)) {
+        result = rename_in(writer->run, temporary, final);
+    } else if (exchange(writer->run, temporary, final) == 0) {
+        old = writer->temporary;
     } else {
-        result = replace_in_two_steps(writer, &old);
+        old = cgp__temporary_name(final, CGP__REPLACED);
+        result = replace_in_two_steps(writer, old.text);
     }
-    if (result) {
-        free(old);
-        return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->directory,
-                        writer->final.text, strerror(errno));
-    }
-    free(writer->temporary);
+    if (result)
+        return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->directory, final,
+                        strerror(errno));
     writer->temporary = old;
     return sync_run(writer);
 }
@@ -308,33 +293,28 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
 static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
     int result = -1, reason = ENOENT;
     for (int attempt = 0; result && reason == ENOENT && attempt < 100; attempt++) {
-        char *link = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
-        if (!link) return cgp__no_memory(writer->directory, 64);
+        const cgp__entry_name name = cgp__temporary_name(CGP__LATEST, CGP__WRITTEN);
+        const char *link = name.text;
         (void)unlinkat(writer->run, link, 0); /* left by a dead process with the same pid */
         result = symlinkat(writer->final.text, writer->run, link);
         if (result == 0) result = rename_in(writer->run, link, CGP__LATEST);
         reason = errno;
         if (result) (void)unlinkat(writer->run, link, 0);
-        free(link);
     }
     if (result == 0) return sync_run(writer);
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be pointed to the new %s (%s)",
                     writer->directory, writer->final.text, strerror(reason));
 }
 
-/* Rename a checkpoint to a temporary name, owned by the caller; NULL on failure. */
-static char *move_away(const cgp__checkpoint_writer *writer, int64_t step) {
-    const cgp__step_name name = cgp__step_name_of(step);
-    char *to = cgp__temporary_name(name.text, CGP__DELETED);
-    if (!to) {
-        (void)cgp__no_memory(writer->directory, 64);
-    } else if (rename_in(writer->run, name.text, to)) {
-        (void)cgp_fail(CGP_EIO, "%s/%s: cannot be renamed (%s)", writer->directory, name.text,
-                       strerror(errno));
-        free(to);
-        to = NULL;
-    }
-    return to;
+/* Rename a checkpoint to a temporary name. */
+static cgp_status move_away(const cgp__checkpoint_writer *writer, int64_t step,
+                            cgp__entry_name *to) {
+    const cgp__entry_name name = cgp__step_name_of(step);
+    *to = cgp__temporary_name(name.text, CGP__DELETED);
+    if (rename_in(writer->run, name.text, to->text) == 0) return CGP_OK;
+    to->text[0] = '\0';
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be renamed (%s)", writer->directory, name.text,
+                    strerror(errno));
 }
 
 /* The new checkpoint is saved: an old one that stays is a warning, not a failure. */
@@ -346,18 +326,16 @@ static void warn_kept(int64_t step) {
 /* A name never has half of a checkpoint: all names are gone, and synced, before a file is deleted. */
 static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64_t *steps,
                                int count) {
-    char **names = cgp__calloc((size_t)count, sizeof *names);
-    if (!names) return cgp__no_memory(writer->directory, (size_t)count * sizeof *names);
+    cgp__entry_name *names = NULL;
+    CGP_TRY(CGP__NEW(names, count, writer->directory));
     for (int i = 0; i < count; i++) {
-        names[i] = move_away(writer, steps[i]);
-        if (!names[i]) warn_kept(steps[i]);
+        if (move_away(writer, steps[i], &names[i]) != CGP_OK) warn_kept(steps[i]);
     }
     const cgp_status status = sync_run(writer);
-    for (int i = 0; i < count; i++) {
-        if (status == CGP_OK && names[i] &&
-            cgp__entry_remove(writer->run, writer->directory, names[i]) != CGP_OK)
+    for (int i = 0; i < count && status == CGP_OK; i++) {
+        if (names[i].text[0] &&
+            cgp__entry_remove(writer->run, writer->directory, names[i].text) != CGP_OK)
             warn_kept(steps[i]);
-        free(names[i]);
     }
     free(names);
     return status;

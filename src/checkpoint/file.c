@@ -16,7 +16,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -28,87 +27,59 @@
 struct cgp__file {
     pid_t process; /* the writer */
     int fd;
-    int directory;   /* descriptor of the file's directory */
-    char *name;      /* as the caller wrote it, for messages */
-    char *path;      /* of the file to replace: `name`, or the target of that link */
-    char *entry;     /* the file's name in `directory` */
-    char *temporary; /* a name in `directory`; NULL while there is none to delete */
-    bool failed;     /* a write failed: the temporary file is incomplete */
+    int directory;      /* descriptor of the file's directory */
+    char *name;         /* as the caller wrote it, for messages */
+    char *parent;       /* the path of `directory`, for messages */
+    char *entry;        /* the file's name in `directory` */
+    char temporary[64]; /* a name in `directory`; "" while there is none to delete */
+    bool failed;        /* a write failed: the temporary file is incomplete */
 };
 
-static void release(cgp__file *file) {
+void cgp__file_abandon(cgp__file *file) {
+    if (!file) return;
     if (file->fd >= 0) close(file->fd);
-    if (file->temporary && file->process == getpid())
+    if (file->temporary[0] && file->process == getpid())
         unlinkat(file->directory, file->temporary, 0);
     if (file->directory >= 0) close(file->directory);
-    free(file->temporary);
     free(file->entry);
-    free(file->path);
+    free(file->parent);
     free(file->name);
     free(file);
 }
 
-void cgp__file_abandon(cgp__file *file) {
-    if (file) release(file);
-}
-
 /* Refuse to replace a directory or a device (/dev/null, as root). */
-static cgp_status check_kind(const cgp__file *file, mode_t mode) {
+static cgp_status check_kind(const char *name, mode_t mode) {
     if (S_ISREG(mode)) return CGP_OK;
     if (S_ISDIR(mode))
-        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file to replace", file->name);
+        return cgp_fail(CGP_EIO, "%s: is a directory, expected a file to replace", name);
     if (S_ISLNK(mode))
         return cgp_fail(CGP_EIO, "%s: is a link, which is not followed here (put a file there)",
-                        file->name);
-    return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced", file->name);
+                        name);
+    return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced", name);
 }
 
-/* Find the file at file->name, following links. */
-static cgp_status find_target(cgp__file *file) {
+/* Find the file at `name`, following links: *path, owned by the caller also after a failure. */
+static cgp_status find_target(const char *name, char **path) {
     struct stat info;
-    const char *slash = strrchr(file->name, '/');
-    const bool exists = lstat(file->name, &info) == 0;
+    const char *slash = strrchr(name, '/');
+    const bool exists = lstat(name, &info) == 0;
     if (!exists && errno != ENOENT)
-        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
-    if (!exists && (slash ? slash[1] : file->name[0]) == '\0')
-        return cgp_fail(CGP_EIO, "%s: is not the name of a file",
-                        file->name[0] ? file->name : "\"\"");
-    if (exists && S_ISLNK(info.st_mode)) {
-        file->path = realpath(file->name, NULL);
-        if (!file->path && errno == ENOMEM) return cgp__no_memory(file->name, PATH_MAX);
-        if (!file->path || stat(file->path, &info))
-            return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", file->name,
-                            strerror(errno));
-    } else {
-        file->path = cgp__strdup(file->name);
-    }
-    if (!file->path) return cgp__no_memory(file->name, strlen(file->name) + 1);
-    return exists ? check_kind(file, info.st_mode) : CGP_OK;
+        return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", name, strerror(errno));
+    if (!exists && (slash ? slash[1] : name[0]) == '\0')
+        return cgp_fail(CGP_EIO, "%s: is not the name of a file", name[0] ? name : "\"\"");
+    const bool links = exists && S_ISLNK(info.st_mode);
+    *path = links ? realpath(name, NULL) : cgp__strdup(name);
+    if (!*path && (!links || errno == ENOMEM)) return cgp__no_memory(name, strlen(name) + 1);
+    if (links && (!*path || stat(*path, &info)))
+        return cgp_fail(CGP_EIO, "%s: is a link that leads nowhere (%s)", name,
+                        strerror(errno));
+    return exists ? check_kind(name, info.st_mode) : CGP_OK;
 }
 
 char *cgp__directory_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash) return cgp__strdup(".");
     return cgp__format("%.*s", slash == path ? 1 : (int)(slash - path), path);
-}
-
-/* Open the directory of file->path; all later accesses are relative to it. */
-static cgp_status open_directory(cgp__file *file) {
-    const char *slash = strrchr(file->path, '/');
-    char *directory = cgp__directory_of(file->path);
-    file->entry = cgp__strdup(slash ? slash + 1 : file->path);
-    cgp_status status =
-        directory && file->entry ? CGP_OK : cgp__no_memory(file->name, strlen(file->path) + 1);
-    if (status == CGP_OK) {
-        file->directory = open(directory, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        if (file->directory < 0 && errno == ENOENT)
-            status = cgp_fail(CGP_EIO, "%s: no such directory %s", file->name, directory);
-        else if (file->directory < 0)
-            status = cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)", file->name,
-                              directory, strerror(errno));
-    }
-    free(directory);
-    return status;
 }
 
 /* Lock the new file against cgp_checkpoint_clean(). Returns 0, EAGAIN if that deleted it first, or errno. On a file system
@@ -122,40 +93,37 @@ static int lock(int fd) {
 
 static cgp_status open_temporary(cgp__file *file) {
     static atomic_uint counter;
-    int reason = 0;
-    for (int attempt = 0; attempt < 1000; attempt++) {
-        char *name =
-            cgp__format(".cgpipe-%ld-%u.tmp", (long)getpid(), atomic_fetch_add(&counter, 1));
-        if (!name) return cgp__no_memory(file->name, 64);
+    int reason = EAGAIN;
+    /* EEXIST: left by a dead process with the same pid. Try the next name. */
+    for (int attempt = 0; (reason == EAGAIN || reason == EEXIST) && attempt < 1000; attempt++) {
+        char name[sizeof file->temporary];
+        snprintf(name, sizeof name, ".cgpipe-%ld-%u.tmp", (long)getpid(),
+                 atomic_fetch_add(&counter, 1));
         file->fd = openat(file->directory, name,
                           O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
         reason = file->fd >= 0 ? lock(file->fd) : errno;
-        if (file->fd >= 0 && reason != EAGAIN)
-            file->temporary = name; /* release() deletes it */
+        if (file->fd >= 0 && reason != EAGAIN) /* cgp__file_abandon() deletes it */
+            memcpy(file->temporary, name, sizeof name);
         if (reason == 0) return CGP_OK;
-        if (!file->temporary) free(name);
         if (file->fd >= 0) close(file->fd);
         file->fd = -1;
-        /* EEXIST: left by a dead process with the same pid. Try the next name. */
-        if (reason != EAGAIN && reason != EEXIST) break;
     }
-    char *directory = cgp__directory_of(file->path);
-    const cgp_status status = directory
-                                  ? cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)",
-                                             file->name, directory, strerror(reason))
-                                  : cgp__no_memory(file->name, strlen(file->path) + 1);
-    free(directory);
-    return status;
+    return cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)", file->name, file->parent,
+                    strerror(reason));
 }
 
-static cgp_status new_file(cgp__file **out, const char *name) {
-    cgp__file *file = cgp__calloc(1, sizeof *file);
-    if (!file) return cgp__no_memory(name, sizeof *file);
+/* A file to be `entry` in the directory of `path`; nothing is open yet. */
+static cgp_status new_file(cgp__file **out, const char *name, const char *path,
+                           const char *entry) {
+    CGP_TRY(CGP__NEW(*out, 1, name));
+    cgp__file *file = *out;
     file->process = getpid();
     file->fd = file->directory = -1;
     file->name = cgp__strdup(name);
-    *out = file;
-    return file->name ? CGP_OK : cgp__no_memory(name, strlen(name) + 1);
+    file->parent = cgp__directory_of(path);
+    file->entry = cgp__strdup(entry);
+    if (file->name && file->parent && file->entry) return CGP_OK;
+    return cgp__no_memory(name, strlen(path) + 1);
 }
 
 /* Complete the file, or free it. */
@@ -168,54 +136,60 @@ static cgp_status finish_create(cgp__file **out, cgp__file *file, cgp_status sta
     return status;
 }
 
+/* Open the directory; all later accesses are relative to it. */
+static cgp_status open_directory(cgp__file *file) {
+    file->directory = open(file->parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (file->directory >= 0) return CGP_OK;
+    if (errno == ENOENT)
+        return cgp_fail(CGP_EIO, "%s: no such directory %s", file->name, file->parent);
+    return cgp_fail(CGP_EIO, "%s: cannot write in directory %s (%s)", file->name, file->parent,
+                    strerror(errno));
+}
+
 cgp_status cgp__file_create(cgp__file **out, const char *path) {
     cgp__file *file = NULL;
-    cgp_status status = new_file(&file, path);
-    if (status == CGP_OK) status = find_target(file);
+    char *target = NULL;
+    cgp_status status = find_target(path, &target);
+    const char *slash = target ? strrchr(target, '/') : NULL;
+    if (status == CGP_OK) status = new_file(&file, path, target, slash ? slash + 1 : target);
+    free(target);
     if (status == CGP_OK) status = open_directory(file);
     return finish_create(out, file, status);
 }
 
-/* Check the present entry. A later one is replaced by the rename, which follows no link. */
-static cgp_status check_entry(const cgp__file *file) {
+/* Open the caller's directory again and check the present entry. A later one is replaced by the rename, which follows no
+ * link. */
+static cgp_status check_entry(cgp__file *file, int directory) {
     struct stat info;
-    if (fstatat(file->directory, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
-        return check_kind(file, info.st_mode);
-    if (errno == ENOENT) return CGP_OK;
+    file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
+    if (file->directory >= 0 &&
+        fstatat(file->directory, file->entry, &info, AT_SYMLINK_NOFOLLOW) == 0)
+        return check_kind(file->name, info.st_mode);
+    if (file->directory >= 0 && errno == ENOENT) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", file->name, strerror(errno));
 }
 
 cgp_status cgp__file_create_at(cgp__file **out, int directory, const char *name,
                                const char *path) {
     cgp__file *file = NULL;
-    cgp_status status = new_file(&file, path);
-    if (status == CGP_OK) {
-        file->path = cgp__strdup(path);
-        file->entry = cgp__strdup(name);
-        if (!file->path || !file->entry) status = cgp__no_memory(path, strlen(path) + 1);
-    }
-    if (status == CGP_OK) {
-        file->directory = fcntl(directory, F_DUPFD_CLOEXEC, 0);
-        if (file->directory < 0)
-            status = cgp_fail(CGP_EIO, "%s: cannot be written (%s)", path, strerror(errno));
-    }
-    if (status == CGP_OK) status = check_entry(file);
+    cgp_status status = new_file(&file, path, path, name);
+    if (status == CGP_OK) status = check_entry(file, directory);
     return finish_create(out, file, status);
 }
 
 /* After a fork(), only the process that created the file writes it. */
-static cgp_status check_process(const cgp__file *file) {
-    if (file->process == getpid()) return CGP_OK;
-    return cgp_fail(CGP_ESTATE,
-                    "%s: expected a call of process %ld, which writes it, got one of %ld",
-                    file->name, (long)file->process, (long)getpid());
+static cgp_status check_writer(const cgp__file *file) {
+    if (file->process != getpid())
+        return cgp_fail(CGP_ESTATE,
+                        "%s: expected a call of process %ld, which writes it, got one of %ld",
+                        file->name, (long)file->process, (long)getpid());
+    return file->failed ? cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name) : CGP_OK;
 }
 
 cgp_status cgp__file_write(cgp__file *file, const void *data, size_t bytes) {
     const size_t max = (size_t)1 << 30; /* Linux writes at most 2 GB at once */
     const char *from = data;
-    CGP_TRY(check_process(file));
-    if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
+    CGP_TRY(check_writer(file));
     while (bytes > 0) {
         const ssize_t done = write(file->fd, from, bytes < max ? bytes : max);
         if (done < 0 && errno == EINTR) continue;
@@ -236,15 +210,13 @@ int cgp__sync_directory(int directory) {
 }
 
 static cgp_status replace(cgp__file *file) {
-    CGP_TRY(check_process(file));
-    if (file->failed) return cgp_fail(CGP_EIO, "%s: an earlier write failed", file->name);
+    CGP_TRY(check_writer(file));
     if (fsync(file->fd))
         return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", file->name, strerror(errno));
     /* It stays open and locked until renamed. After a sync, close cannot fail. */
     if (renameat(file->directory, file->temporary, file->directory, file->entry))
         return cgp_fail(CGP_EIO, "%s: cannot be replaced (%s)", file->name, strerror(errno));
-    free(file->temporary);
-    file->temporary = NULL;
+    file->temporary[0] = '\0';
     const int reason = cgp__sync_directory(file->directory);
     if (reason == 0) return CGP_OK;
     return cgp_fail(CGP_EIO, "%s: is replaced, but its directory cannot be synced (%s)",
@@ -253,7 +225,7 @@ static cgp_status replace(cgp__file *file) {
 
 cgp_status cgp__file_commit(cgp__file *file) {
     const cgp_status status = replace(file);
-    release(file);
+    cgp__file_abandon(file);
     return status;
 }
 
@@ -286,6 +258,20 @@ cgp_status cgp_file_replace_at(int directory, const char *name, const char *path
 }
 
 /* --- reading --- */
+
+cgp__path_text cgp__path_text_of(const char *directory, const char *name) {
+    cgp__path_text path;
+    snprintf(path.text, sizeof path.text, "%s/%s", directory, name);
+    return path;
+}
+
+cgp_status cgp__file_bytes(int fd, const char *path, int64_t *bytes) {
+    struct stat info;
+    if (fstat(fd, &info))
+        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", path, strerror(errno));
+    *bytes = info.st_size;
+    return CGP_OK;
+}
 
 /* O_NONBLOCK: do not wait for the writer of a named pipe. */
 cgp_status cgp__open_regular(int directory, const char *name, const char *path,

@@ -30,7 +30,16 @@ int cgp__sync_directory(int directory);
 /* The parent directory of a path; owned by the caller, NULL when out of memory. */
 char *cgp__directory_of(const char *path);
 
+/* A path for messages, cut where they are. */
+typedef struct cgp__path_text {
+    char text[1024];
+} cgp__path_text;
+
+cgp__path_text cgp__path_text_of(const char *directory, const char *name);
+
 /* --- reading; `path` is for messages --- */
+
+cgp_status cgp__file_bytes(int fd, const char *path, int64_t *bytes);
 
 /* Open a regular file in an open directory, following no link, or by its path (AT_FDCWD), following links. Returns `damage`
  * if it is missing or not a regular file (`expected`, for the message), CGP_EIO if unreadable; then nothing stays open. */

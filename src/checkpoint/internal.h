@@ -56,15 +56,15 @@ void cgp__manifest_release(cgp__manifest *manifest);
 
 /* --- run_directory.c: names in a run's directory --- */
 
-typedef struct cgp__step_name {
-    char text[32];
-} cgp__step_name;
+typedef struct cgp__entry_name {
+    char text[96];
+} cgp__entry_name;
 
 /* Strip trailing slashes, so that the last slash separates parent and name. Owned by the caller, NULL when out of memory. */
 char *cgp__without_slashes(const char *path);
 
-cgp__step_name cgp__step_name_of(int64_t step); /* "step-00000042" */
-int64_t cgp__step_of_name(const char *name);    /* -1: not such a name */
+cgp__entry_name cgp__step_name_of(int64_t step); /* "step-00000042" */
+int64_t cgp__step_of_name(const char *name);     /* -1: not such a name */
 
 /* Below, `run` is a descriptor of a run's directory, in which names are looked up without following links; `path` is its
  * path, for messages. */
@@ -72,8 +72,8 @@ int64_t cgp__step_of_name(const char *name);    /* -1: not such a name */
 /* The steps that have a checkpoint, ascending; owned by the caller. */
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count);
 
-/* A unique name: ".cgpipe-<what>-<pid>-<counter><ending>". NULL when out of memory. */
-char *cgp__temporary_name(const char *what, const char *ending);
+/* A unique name: ".cgpipe-<what>-<pid>-<counter><ending>". */
+cgp__entry_name cgp__temporary_name(const char *what, const char *ending);
 #define CGP__WRITTEN ".tmp"  /* its writer holds a lock */
 #define CGP__REPLACED ".old" /* to be restored if its step has no checkpoint */
 #define CGP__DELETED ".gone"
@@ -81,10 +81,8 @@ char *cgp__temporary_name(const char *what, const char *ending);
 /* Delete an entry of a directory with its contents; of a link, the link. */
 cgp_status cgp__entry_remove(int run, const char *path, const char *name);
 
-/* cgp_checkpoint_clean() of an open directory. */
-cgp_status cgp__run_clean(int run, const char *path);
-
-/* Restore checkpoints that a dead process had moved away and not replaced. */
-cgp_status cgp__replaced_restore(int run, const char *path);
+/* cgp_checkpoint_clean() of an open directory. restore_only: delete nothing, only restore the checkpoints that a dead process
+ * had moved away and not replaced. */
+cgp_status cgp__run_clean(int run, const char *path, bool restore_only);
 
 #endif

@@ -37,8 +37,8 @@ char *cgp__without_slashes(const char *path) {
     return cgp__format("%.*s", (int)length, path);
 }
 
-cgp__step_name cgp__step_name_of(int64_t step) {
-    cgp__step_name name;
+cgp__entry_name cgp__step_name_of(int64_t step) {
+    cgp__entry_name name;
     snprintf(name.text, sizeof name.text, "step-%08" PRId64, step);
     return name;
 }
@@ -53,10 +53,12 @@ int64_t cgp__step_of_name(const char *name) {
     return strcmp(cgp__step_name_of(step).text, name) == 0 ? step : -1;
 }
 
-char *cgp__temporary_name(const char *what, const char *ending) {
+cgp__entry_name cgp__temporary_name(const char *what, const char *ending) {
     static atomic_uint counter;
-    return cgp__format(TEMPORARY "%s-%ld-%u%s", what, (long)getpid(),
-                       atomic_fetch_add(&counter, 1), ending);
+    cgp__entry_name name;
+    snprintf(name.text, sizeof name.text, TEMPORARY "%s-%ld-%u%s", what, (long)getpid(),
+             atomic_fetch_add(&counter, 1), ending);
+    return name;
 }
 
 static bool ends_with(const char *text, const char *ending) {
@@ -106,28 +108,28 @@ static cgp_status end_of_list(const char *path, int reason) {
 }
 
 /* A link is not a checkpoint, whatever its target. */
-static cgp_status collect_steps(DIR *list, const char *path, int64_t **steps, int *count) {
+static bool is_checkpoint(int directory, const char *name) {
     struct stat info;
-    int capacity = 0, reason = 0;
-    for (struct dirent *item; (item = next_entry(list, &reason));) {
-        const int64_t step = cgp__step_of_name(item->d_name);
-        if (step < 0 || fstatat(dirfd(list), item->d_name, &info, AT_SYMLINK_NOFOLLOW) ||
-            !S_ISDIR(info.st_mode))
-            continue;
-        if (!cgp__grow(steps, &capacity, *count + 1, sizeof **steps))
-            return cgp__no_memory(path, (size_t)*count * sizeof **steps);
-        (*steps)[(*count)++] = step;
-    }
-    return end_of_list(path, reason);
+    return cgp__step_of_name(name) >= 0 &&
+           fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(info.st_mode);
 }
 
 cgp_status cgp__steps_list(int run, const char *path, int64_t **steps, int *count) {
     DIR *list = NULL;
+    int capacity = 0, reason = 0;
+    cgp_status status = CGP_OK;
     CGP_TRY(open_list(run, path, &list));
     *steps = NULL;
     *count = 0;
-    const cgp_status status = collect_steps(list, path, steps, count);
+    for (struct dirent *item; status == CGP_OK && (item = next_entry(list, &reason));) {
+        if (!is_checkpoint(dirfd(list), item->d_name)) continue;
+        if (cgp__grow(steps, &capacity, *count + 1, sizeof **steps))
+            (*steps)[(*count)++] = cgp__step_of_name(item->d_name);
+        else
+            status = cgp__no_memory(path, (size_t)*count * sizeof **steps);
+    }
     closedir(list);
+    if (status == CGP_OK) status = end_of_list(path, reason);
     if (status != CGP_OK)
         free(*steps);
     else if (*count > 0)
@@ -228,15 +230,16 @@ static bool restore(int directory, const char *name) {
     if (fstatat(directory, name, &info, AT_SYMLINK_NOFOLLOW) || !S_ISDIR(info.st_mode))
         return false;
     if (sscanf(name, TEMPORARY "step-%18" SCNd64, &step) != 1 || step < 0) return false;
-    const cgp__step_name final = cgp__step_name_of(step);
+    const cgp__entry_name final = cgp__step_name_of(step);
     if (fstatat(directory, final.text, &info, AT_SYMLINK_NOFOLLOW) == 0) return false;
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-static int clean_entry(int directory, const char *name, remains *left) {
+static int clean_entry(int directory, const char *name, bool restore_only, remains *left) {
     int lock = -1, result = 0;
+    if (restore_only && !ends_with(name, CGP__REPLACED)) return 0;
     if (ends_with(name, CGP__DELETED)) return remove_from(directory, name, left);
-    if (is_abandoned(directory, name, &lock) && !restore(directory, name))
+    if (is_abandoned(directory, name, &lock) && !restore(directory, name) && !restore_only)
         result = remove_from(directory, name, left);
     if (lock >= 0) close(lock);
     return result;
@@ -248,14 +251,15 @@ static bool is_temporary(const char *name) {
             ends_with(name, CGP__DELETED));
 }
 
-cgp_status cgp__run_clean(int run, const char *path) {
+cgp_status cgp__run_clean(int run, const char *path, bool restore_only) {
     cgp_status status = CGP_OK;
     DIR *list = NULL;
     remains left;
     CGP_TRY(open_list(run, path, &list));
     int reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
-        if (is_temporary(item->d_name) && clean_entry(dirfd(list), item->d_name, &left))
+        if (is_temporary(item->d_name) &&
+            clean_entry(dirfd(list), item->d_name, restore_only, &left))
             status = not_removed(path, &left);
     }
     closedir(list);
@@ -268,22 +272,7 @@ cgp_status cgp_checkpoint_clean(const char *directory) {
     if (run < 0 && errno == ENOENT) return CGP_OK;
     if (run < 0)
         return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", directory, strerror(errno));
-    const cgp_status status = cgp__run_clean(run, directory);
+    const cgp_status status = cgp__run_clean(run, directory, false);
     close(run);
     return status;
-}
-
-cgp_status cgp__replaced_restore(int run, const char *path) {
-    int reason = 0;
-    DIR *list = NULL;
-    CGP_TRY(open_list(run, path, &list));
-    for (struct dirent *item; (item = next_entry(list, &reason));) {
-        int lock = -1;
-        if (!is_temporary(item->d_name) || !ends_with(item->d_name, CGP__REPLACED)) continue;
-        if (is_abandoned(dirfd(list), item->d_name, &lock))
-            (void)restore(dirfd(list), item->d_name);
-        if (lock >= 0) close(lock);
-    }
-    closedir(list);
-    return end_of_list(path, reason);
 }

@@ -306,14 +306,6 @@ static cgp_status check_layout(const cgp_safetensors *file) {
 
 /* --- open and close --- */
 
-static cgp_status measure(cgp_safetensors *file) {
-    struct stat info;
-    if (fstat(file->fd, &info))
-        return cgp_fail(CGP_EIO, "%s: cannot be read (%s)", file->path, strerror(errno));
-    file->file_bytes = info.st_size;
-    return CGP_OK;
-}
-
 cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int fd) {
     cgp_safetensors *file = cgp__calloc(1, sizeof *file);
     if (!file) {
@@ -322,7 +314,8 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
     }
     file->fd = fd;
     file->path = cgp__strdup(path);
-    cgp_status status = file->path ? measure(file) : cgp__no_memory(path, strlen(path) + 1);
+    cgp_status status = file->path ? cgp__file_bytes(fd, path, &file->file_bytes)
+                                   : cgp__no_memory(path, strlen(path) + 1);
     if (status == CGP_OK) status = read_header(file);
     if (status == CGP_OK) status = parse_entries(file);
     if (status == CGP_OK) status = sort_entries(file);

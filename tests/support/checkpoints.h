@@ -64,9 +64,8 @@ static inline cgp_status write_random(const char *path, size_t bytes, uint64_t r
 
 static inline cgp_status add_random(cgp__checkpoint_writer *writer, const char *name,
                                     size_t bytes, uint64_t random) {
-    char *path = cgp__checkpoint_file(writer, name);
-    cgp_status status = write_random(path, bytes, random);
-    free(path);
+    const cgp__path_text path = cgp__checkpoint_file(writer, name);
+    const cgp_status status = write_random(path.text, bytes, random);
     return status == CGP_OK ? cgp__checkpoint_add(writer, name) : status;
 }
 

@@ -201,13 +201,12 @@ static void a_reader_keeps_what_it_has_opened(void **state) {
     cgp_safetensors *tensors = NULL;
     float value = 1.5f, got = 0;
     assert_ok(cgp__checkpoint_create(&writer, run, 0));
-    char *path = cgp__checkpoint_file(writer, "w.safetensors");
-    assert_ok(cgp_safetensors_create(&file, path, 1, names, &type, &shape, NULL, 0));
+    const cgp__path_text path = cgp__checkpoint_file(writer, "w.safetensors");
+    assert_ok(cgp_safetensors_create(&file, path.text, 1, names, &type, &shape, NULL, 0));
     assert_ok(cgp_safetensors_append(file, &value, 4));
     assert_ok(cgp_safetensors_commit(file));
     assert_ok(cgp__checkpoint_add(writer, "w.safetensors"));
     assert_ok(cgp__checkpoint_commit(writer, &info, 0));
-    free(path);
     assert_ok(cgp__checkpoint_open(&checkpoint, run));
     assert_ok(save_plain(run, 1, 1, "", small, 1));
     assert_false(has("run/step-00000000"));

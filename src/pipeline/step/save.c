@@ -121,11 +121,8 @@ static cgp_status write_file(cgp_pipeline *pipeline, const tensor_file *file, vo
                              cgp__checkpoint_writer *writer) {
     const int directory = cgp__checkpoint_directory(writer);
     cgp_safetensors_writer *out = NULL;
-    char *path = cgp__checkpoint_file(writer, file->name);
-    cgp_status status =
-        path ? cgp__safetensors_begin(&out, path) : cgp__no_memory(file->name, 64);
-    free(path);
-    if (status == CGP_OK) status = write_header(pipeline->plan, file, directory, out);
+    CGP_TRY(cgp__safetensors_begin(&out, cgp__checkpoint_file(writer, file->name).text));
+    cgp_status status = write_header(pipeline->plan, file, directory, out);
     if (status == CGP_OK) status = write_data(pipeline, file, data, out);
     if (status != CGP_OK) {
         cgp_safetensors_abandon(out);
