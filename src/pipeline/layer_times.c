@@ -7,26 +7,21 @@
 
 #include "partition/partition.h"
 
-static cgp_status allocate_times(cgp_pipeline *pipeline) {
-    const size_t cells = (size_t)pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        cgp__worker *worker = &pipeline->executor.workers[d];
-        free(worker->node_times);
-        worker->node_times = cgp__calloc(cells, sizeof *worker->node_times);
-        if (!worker->node_times)
-            return cgp__no_memory("layer times", cells * sizeof *worker->node_times);
-    }
-    return CGP_OK;
-}
-
-cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
-    CGP__PIPELINE(pipeline);
-    cgp_status status = measure ? allocate_times(pipeline) : CGP_OK;
-    if (measure && status == CGP_OK) return CGP_OK;
+static void free_times(cgp_pipeline *pipeline) {
     for (int d = 0; d < pipeline->plan->n_devices; d++) {
         free(pipeline->executor.workers[d].node_times);
         pipeline->executor.workers[d].node_times = NULL;
     }
+}
+
+cgp_status cgp_pipeline_measure_layers(cgp_pipeline *pipeline, bool measure) {
+    CGP__PIPELINE(pipeline);
+    const int cells = pipeline->plan->model->n_nodes * CGP__DIRECTIONS;
+    cgp_status status = CGP_OK;
+    free_times(pipeline);
+    for (int d = 0; measure && d < pipeline->plan->n_devices && status == CGP_OK; d++)
+        status = CGP__NEW(pipeline->executor.workers[d].node_times, cells, "layer times");
+    if (status != CGP_OK) free_times(pipeline);
     return status;
 }
 

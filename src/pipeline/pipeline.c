@@ -53,19 +53,18 @@ static cgp_status build(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t s
 cgp_status cgp_pipeline_create(cgp_pipeline **out, const cgp_plan *plan, uint64_t seed) {
     CGP__NEED(out);
     CGP__NEED(plan);
-    cgp_pipeline *pipeline = cgp__calloc(1, sizeof *pipeline);
-    if (!pipeline) return cgp__no_memory("pipeline", sizeof *pipeline);
+    cgp_pipeline *pipeline = NULL;
+    CGP_TRY(CGP__NEW(pipeline, 1, "pipeline"));
     pipeline->process = getpid();
     pipeline->plan = plan;
     pipeline->step.gradient_norm = pipeline->step.norm = NAN;
     cgp__team_init(&pipeline->team, &cgp__watchdog, &pipeline->executor);
     const cgp_status status = build(pipeline, plan, seed);
-    if (status != CGP_OK) {
+    if (status == CGP_OK)
+        *out = pipeline;
+    else
         cgp_pipeline_destroy(pipeline);
-        return status;
-    }
-    *out = pipeline;
-    return CGP_OK;
+    return status;
 }
 
 void cgp_pipeline_destroy(cgp_pipeline *pipeline) {

@@ -45,14 +45,13 @@ static int64_t overhead_of(const cgp__worker *worker, int64_t k, overhead which)
 
 /* The median over all devices; NaN if there is none, or out of memory. */
 static double median_overhead(const cgp_pipeline *pipeline, overhead which) {
+    const cgp__worker *first = pipeline->executor.workers;
+    const cgp__worker *end = first + pipeline->plan->n_devices;
     int64_t events = 0, n = 0;
-    const int devices = pipeline->plan->n_devices;
-    for (int d = 0; d < devices; d++)
-        events += pipeline->executor.workers[d].trace.written -
-                  pipeline->executor.workers[d].trace_start;
+    for (const cgp__worker *worker = first; worker < end; worker++)
+        events += worker->trace.written - worker->trace_start;
     int64_t *ns = cgp__calloc((size_t)events, sizeof *ns);
-    for (int d = 0; ns && d < devices; d++) {
-        const cgp__worker *worker = &pipeline->executor.workers[d];
+    for (const cgp__worker *worker = first; ns && worker < end; worker++) {
         for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
             const int64_t duration = overhead_of(worker, k, which);
             if (duration >= 0) ns[n++] = duration;
@@ -70,10 +69,10 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
     const int n = pipeline->plan->n_devices;
     double total = 0;
     for (int d = 0; d < n; d++) {
-        const cgp__trace *trace = &pipeline->executor.workers[d].trace;
+        const cgp__worker *worker = &pipeline->executor.workers[d];
         int64_t sum = 0;
-        for (int64_t k = pipeline->executor.workers[d].trace_start; k < trace->written; k++) {
-            const cgp__event *event = &trace->events[k & (trace->capacity - 1)];
+        for (int64_t k = worker->trace_start; k < worker->trace.written; k++) {
+            const cgp__event *event = cgp__trace_event(&worker->trace, k);
             start = cgp__min(start, event->start_ns);
             end = cgp__max(end, event->end_ns);
             if (is_compute(event->kind)) sum += event->end_ns - event->start_ns;

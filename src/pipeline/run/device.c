@@ -48,15 +48,12 @@ bool cgp__devices_have_cores(const cgp_plan *plan) {
 
 static cgp_status number_calls(cgp__worker *worker) {
     const cgp_plan *plan = worker->executor->plan;
-    const size_t n = (size_t)plan->n_stages * CGP__PROGRAMS;
-    worker->first_call = cgp__calloc(n, sizeof *worker->first_call);
-    if (!worker->first_call) return cgp__no_memory("worker", n * sizeof *worker->first_call);
-    for (int j = 0; j < plan->n_stages; j++) {
-        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index;
-             p++) {
-            worker->first_call[j * CGP__PROGRAMS + p] = worker->n_calls;
-            worker->n_calls += cgp__stage_program(&plan->stages[j], p)->n;
-        }
+    CGP_TRY(CGP__NEW(worker->first_call, plan->n_stages * CGP__PROGRAMS, "worker"));
+    for (int i = 0; i < plan->n_stages * CGP__PROGRAMS; i++) {
+        const cgp__stage_plan *stage = &plan->stages[i / CGP__PROGRAMS];
+        worker->first_call[i] = worker->n_calls;
+        if (stage->info.device == worker->index)
+            worker->n_calls += cgp__stage_program(stage, i % CGP__PROGRAMS)->n;
     }
     return CGP_OK;
 }
@@ -64,11 +61,11 @@ static cgp_status number_calls(cgp__worker *worker) {
 cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
     (void)unused;
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__backend *backend = plan->devices[worker->index].backend;
+    const cgp__backend *backend = cgp__backend_of(worker);
     const int64_t bytes = plan->devices[worker->index].info.planned_bytes;
+    void *memory = NULL;
     CGP_TRY(
         backend->device_create(&worker->device, plan->threads, core_of(plan, worker->index)));
-    void *memory = NULL;
     CGP_TRY(backend->memory_create(worker->device, (size_t)bytes, &memory));
     worker->memory = memory;
     worker->bytes = bytes;
@@ -77,7 +74,7 @@ cgp_status cgp__job_create_device(cgp__worker *worker, void *unused) {
 
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
     (void)unused;
-    const cgp__backend *backend = worker->executor->plan->devices[worker->index].backend;
+    const cgp__backend *backend = cgp__backend_of(worker);
     for (int i = 0; i < worker->n_cache; i++)
         backend->kernel_destroy(worker->cache[i].kernel);
     for (int i = 0; i < worker->n_sets; i++)
@@ -97,7 +94,7 @@ cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused) {
 static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_t n,
                               cgp__kernel **out) {
     const cgp_plan *plan = worker->executor->plan;
-    const cgp__backend *backend = plan->devices[worker->index].backend;
+    const cgp__backend *backend = cgp__backend_of(worker);
     const cgp__kernel_spec spec = cgp__call_spec(plan, call, n);
     for (int i = 0; i < worker->n_cache; i++) {
         if (memcmp(&worker->cache[i].spec, &spec, sizeof spec) == 0) {
@@ -124,36 +121,38 @@ static cgp_status find_kernel(cgp__worker *worker, const cgp__call *call, int64_
     return CGP_OK;
 }
 
+/* Find or make the kernels of the worker's stages for n samples. */
+static cgp_status find_kernels(cgp__worker *worker, int64_t n, cgp__kernel **kernels) {
+    const cgp_plan *plan = worker->executor->plan;
+    for (int i = 0; i < plan->n_stages * CGP__PROGRAMS; i++) {
+        const cgp__stage_plan *stage = &plan->stages[i / CGP__PROGRAMS];
+        if (stage->info.device != worker->index) continue;
+        const cgp__program *program = cgp__stage_program(stage, i % CGP__PROGRAMS);
+        for (int c = 0; c < program->n; c++) {
+            cgp__kernel **kernel = &kernels[worker->first_call[i] + c];
+            if (program->calls[c].node >= 0)
+                CGP_TRY(find_kernel(worker, &program->calls[c], n, kernel));
+        }
+    }
+    return CGP_OK;
+}
+
 /* Find or make the kernel set for n samples. */
 static cgp_status find_set(cgp__worker *worker, int64_t n, int *index) {
-    const cgp_plan *plan = worker->executor->plan;
+    cgp__kernel **kernels = NULL;
     for (*index = 0; *index < worker->n_sets; ++*index) {
         if (worker->sets[*index].samples == n) return CGP_OK;
     }
     if (!cgp__grow(&worker->sets, &worker->sets_capacity, worker->n_sets + 1,
                    sizeof *worker->sets))
         return cgp__no_memory("kernels", sizeof *worker->sets);
-    cgp__kernel **kernels = cgp__calloc((size_t)worker->n_calls, sizeof(cgp__kernel *));
-    if (!kernels)
-        return cgp__no_memory("kernels", (size_t)worker->n_calls * sizeof(cgp__kernel *));
-    cgp_status status = CGP_OK;
-    for (int j = 0; j < plan->n_stages; j++) {
-        for (int p = 0; p < CGP__PROGRAMS && plan->stages[j].info.device == worker->index;
-             p++) {
-            const cgp__program *program = cgp__stage_program(&plan->stages[j], p);
-            cgp__kernel **at = kernels + worker->first_call[j * CGP__PROGRAMS + p];
-            for (int i = 0; i < program->n && status == CGP_OK; i++) {
-                if (program->calls[i].node >= 0)
-                    status = find_kernel(worker, &program->calls[i], n, &at[i]);
-            }
-        }
-    }
-    if (status != CGP_OK) {
+    CGP_TRY(CGP__NEW(kernels, worker->n_calls, "kernels"));
+    const cgp_status status = find_kernels(worker, n, kernels);
+    if (status == CGP_OK)
+        worker->sets[worker->n_sets++] = (cgp__kernel_set){n, kernels};
+    else
         free(kernels);
-        return status;
-    }
-    worker->sets[worker->n_sets++] = (cgp__kernel_set){n, kernels};
-    return CGP_OK;
+    return status;
 }
 
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *argument) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* execute.c -- a worker's inner loop: take the next action, wait for its message or buffer, run it, record the times. */
 #include "pipeline/run/run.h"
+#include "schedule/table.h"
 
 #include <stdio.h>
 
@@ -14,23 +15,23 @@ typedef struct execution {
     char *base[CGP__ARENAS];
 } execution;
 
-static void set_execution(execution *s, cgp__worker *worker, const cgp__run_context *context,
-                          const cgp__bound_action *bound) {
+static execution execution_of(cgp__worker *worker, const cgp__run_context *context,
+                              const cgp__bound_action *bound) {
     const cgp_plan *plan = worker->executor->plan;
     const cgp__device_plan *device = &plan->devices[worker->index];
     const cgp__stage_plan *stage = &plan->stages[bound->action.stage];
-    *s = (execution){
-        .worker = worker, .plan = plan, .context = context, .bound = bound, .stage = stage};
-    s->base[CGP__PARAMETERS] = worker->memory + device->parameters;
-    s->base[CGP__GRADIENTS] = worker->memory + device->gradients;
-    s->base[CGP__STATE] = worker->memory + device->state;
-    s->base[CGP__WORKSPACE] = worker->memory + device->workspace;
+    execution s = {worker, plan, context, bound, stage, {NULL}};
+    s.base[CGP__PARAMETERS] = worker->memory + device->parameters;
+    s.base[CGP__GRADIENTS] = worker->memory + device->gradients;
+    s.base[CGP__STATE] = worker->memory + device->state;
+    s.base[CGP__WORKSPACE] = worker->memory + device->workspace;
     if (bound->input_slot >= 0)
-        s->base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
-                                   bound->input_slot * stage->info.input_slot_bytes;
+        s.base[CGP__INPUT_SLOT] = worker->memory + stage->input_slots +
+                                  bound->input_slot * stage->info.input_slot_bytes;
     if (bound->saved_slot >= 0)
-        s->base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots +
-                                   bound->saved_slot * stage->info.saved_slot_bytes;
+        s.base[CGP__SAVED_SLOT] = worker->memory + stage->saved_slots +
+                                  bound->saved_slot * stage->info.saved_slot_bytes;
+    return s;
 }
 
 /* The address of an operand; NULL: none. */
@@ -44,14 +45,6 @@ static void *at(const execution *s, cgp__location place) {
     const int64_t first = s->context->offset + s->bound->first_sample;
     const int64_t bytes = cgp__type_bytes(&model->values[value].type, first);
     return tensor ? (char *)tensor->data + bytes : NULL;
-}
-
-/* Addresses of later calls' operands. */
-static int find_prefetch(const execution *s, const cgp__call *call, cgp__prefetch *prefetch) {
-    for (int i = 0; i < call->n_prefetch; i++)
-        prefetch[i] =
-            (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
-    return call->n_prefetch;
 }
 
 static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__kernel *kernel) {
@@ -71,6 +64,8 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
             s->bound->program == CGP__RECOMPUTE || s->bound->program == CGP__BACKWARD,
         .deferred = s->plan->deferred_batch_norm,
         .sample = s->bound->first_sample,
+        .prefetch = prefetch,
+        .n_prefetch = call->n_prefetch,
         .loss = &unused};
     for (int k = 0; k < CGP_OP_MAX_INPUTS; k++) {
         args.x[k] = at(s, call->x[k]);
@@ -84,8 +79,9 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
         args.param[k] = at(s, call->param[k]);
         args.dparam[k] = at(s, call->dparam[k]);
     }
-    args.prefetch = prefetch;
-    args.n_prefetch = find_prefetch(s, call, prefetch);
+    for (int i = 0; i < call->n_prefetch; i++) /* later calls' operands */
+        prefetch[i] =
+            (cgp__prefetch){at(s, call->prefetch[i].location), call->prefetch[i].bytes};
     if (node->sizes.p > 0 || node->kind == CGP__OP_CUSTOM)
         args.key =
             cgp__rng_derive(s->context->seed, CGP__RNG_DROPOUT, s->context->step, node->id);
@@ -96,7 +92,7 @@ static cgp_status run_kernel(const execution *s, const cgp__call *call, cgp__ker
         if (s->bound->action.kind == CGP_ACTION_F)
             args.loss = &executor->losses[s->bound->action.microbatch * model->n_losses + l];
     }
-    return s->plan->devices[s->worker->index].backend->kernel_run(kernel, &args);
+    return cgp__backend_of(s->worker)->kernel_run(kernel, &args);
 }
 
 bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss) {
@@ -116,9 +112,9 @@ static void copy_values(const execution *s, const cgp__call *call) {
     if (call->dy.arena == CGP__HOST &&
         !cgp__input_is_read(s->plan->model, (int)call->dy.offset, s->context->with_loss))
         return; /* may be NULL */
-    s->plan->devices[s->worker->index].backend->convert(
-        s->worker->device, type, at(s, call->dx[0]), host ? CGP_F32 : type, at(s, call->dy),
-        call->copy_count * s->bound->samples);
+    cgp__backend_of(s->worker)->convert(s->worker->device, type, at(s, call->dx[0]),
+                                        host ? CGP_F32 : type, at(s, call->dy),
+                                        call->copy_count * s->bound->samples);
 }
 
 /* Run one call of a program: a copy, or a kernel; skip a loss without with_loss. */
@@ -186,16 +182,17 @@ static void copy_output(const execution *s) {
     const cgp_op_type *type = &s->plan->model->values[value].type;
     char *to = (char *)output->data +
                cgp__type_bytes(type, s->context->offset + s->bound->first_sample);
-    s->plan->devices[s->worker->index].backend->convert(
-        s->worker->device, type->dtype, to, cgp__plan_value_type(s->plan, value), at(s, place),
-        s->bound->samples * cgp_shape_count(&type->shape));
+    cgp__backend_of(s->worker)->convert(s->worker->device, type->dtype, to,
+                                        cgp__plan_value_type(s->plan, value), at(s, place),
+                                        s->bound->samples * cgp_shape_count(&type->shape));
 }
 
 /* false once the run is stopped. */
-static bool transfer(const execution *s, cgp__channel *channel, bool send, cgp__event *event) {
+static bool transfer(const execution *s, cgp__channel *channel, cgp__event *event) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
-    const cgp__backend *backend = s->plan->devices[s->worker->index].backend;
+    const cgp__backend *backend = cgp__backend_of(s->worker);
     const int microbatch = s->bound->action.microbatch;
+    const bool send = cgp__is_send(s->bound->action.kind);
     void *out = send ? cgp__channel_acquire(channel, &event->released_ns) : NULL;
     const void *in = send ? NULL : cgp__channel_take(channel, microbatch, &event->released_ns);
     event->ready_ns = cgp__now_ns();
@@ -221,11 +218,10 @@ static bool transfer(const execution *s, cgp__channel *channel, bool send, cgp__
 /* Sleep or fail by CGP_FAULT; a failure names the action's first kernel, if it has one. */
 static cgp_status apply_injected_faults(const execution *s, bool *stopped) {
     const cgp_action *action = &s->bound->action;
-    const bool transfers = action->edge >= 0;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
     if (cgp__injected_faults_apply(s->worker, action, stopped) == CGP_OK) return CGP_OK;
     const cgp__call *calls = cgp__stage_program(s->stage, s->bound->program)->calls;
-    const bool any = !transfers && s->bound->begin < s->bound->end;
+    const bool any = action->edge < 0 && s->bound->begin < s->bound->end;
     return fail_in_action(s, any ? calls + s->bound->begin : NULL);
 }
 
@@ -236,9 +232,7 @@ static cgp_status run_action(const execution *s, cgp__event *event, bool *stoppe
     if (executor->n_faults > 0) CGP_TRY(apply_injected_faults(s, stopped));
     if (*stopped) return CGP_OK;
     if (action->edge >= 0) {
-        const bool send =
-            action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
-        *stopped = !transfer(s, executor->channels[action->edge], send, event);
+        *stopped = !transfer(s, executor->channels[action->edge], event);
         return CGP_OK;
     }
     CGP_TRY(compute(s, stopped));
@@ -263,8 +257,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     cgp__run_range(&context, worker->index, &begin, &end);
     for (int i = begin; i < end && !stopped; i++) {
         const cgp_action *action = &actions[i].action;
-        execution s;
-        set_execution(&s, worker, &context, &actions[i]);
+        const execution s = execution_of(worker, &context, &actions[i]);
         const int64_t start = cgp__now_ns();
         cgp__event event = {.start_ns = start,
                             .ready_ns = start,

@@ -11,10 +11,8 @@
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team) {
     executor->plan = plan;
     executor->team = team;
-    executor->workers = cgp__calloc((size_t)plan->n_devices, sizeof *executor->workers);
-    executor->channels = cgp__calloc((size_t)plan->n_edges, sizeof *executor->channels);
-    if (!executor->workers || !executor->channels)
-        return cgp__no_memory("pipeline", (size_t)plan->n_devices * sizeof *executor->workers);
+    CGP_TRY(CGP__NEW(executor->workers, plan->n_devices, "pipeline"));
+    CGP_TRY(CGP__NEW(executor->channels, plan->n_edges, "pipeline"));
     return cgp__injected_faults_read(executor);
 }
 

@@ -8,9 +8,8 @@
  *
  * Actions are F B I R W SEND_F RECV_F SEND_B RECV_B. Read once, when a pipeline is created. */
 #include "pipeline/run/run.h"
+#include "schedule/table.h"
 
-#include <ctype.h>
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -33,18 +32,11 @@ static const char *read_number(const char *text, int *number) {
 
 /* Read "2B5" and return the rest; NULL if it is none. */
 static const char *read_action(const char *text, cgp_action *action) {
-    static const char *const names[] = {"F",      "B",      "I",      "W",     "R",
-                                        "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
     *action = (cgp_action){.edge = -1};
     text = read_number(text, &action->stage);
-    for (int kind = 0; text && kind < (int)(sizeof names / sizeof names[0]); kind++) {
-        const size_t length = strlen(names[kind]);
-        if (strncmp(text, names[kind], length) != 0 || !isdigit((unsigned char)text[length]))
-            continue;
-        action->kind = (cgp_action_kind)kind;
-        return read_number(text + length, &action->microbatch);
-    }
-    return NULL;
+    const size_t length = text ? strcspn(text, "0123456789") : 0;
+    const bool known = text && cgp__action_kind(text, length, &action->kind);
+    return known ? read_number(text + length, &action->microbatch) : NULL;
 }
 
 /* Read a decimal that ends `text`, in units of `unit` seconds. */

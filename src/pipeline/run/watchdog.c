@@ -7,10 +7,9 @@
  *
  * Of the busy workers, some wait in a channel, others run. The one that has run longest is to blame; if all wait, the chain
  * of waiting devices is a cycle. */
-#define _GNU_SOURCE /* open_memstream, also under -std=c11 */
 #include "pipeline/run/run.h"
+#include "schedule/table.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define EVENTS 50 /* in a report */
@@ -36,8 +35,7 @@ static int64_t last_end(const cgp__executor *executor, const cgp__worker *worker
                         int64_t written) {
     const int64_t start = executor->team->job_start_ns;
     if (written == 0) return start;
-    const int64_t end = cgp__trace_event(&worker->trace, written - 1)->end_ns;
-    return end > start ? end : start;
+    return cgp__max(start, cgp__trace_event(&worker->trace, written - 1)->end_ns);
 }
 
 /* The executor's supervisor: the end of the last action of any worker. */
@@ -70,14 +68,10 @@ static bool computes(const void *self, int d) {
     return bound && bound->action.edge < 0;
 }
 
-static bool is_send(const cgp_action *action) {
-    return action->kind == CGP_ACTION_SEND_F || action->kind == CGP_ACTION_SEND_B;
-}
-
 /* The stage at the other end of a transfer. */
 static int peer_of(const cgp_plan *plan, const cgp_action *action) {
     const cgp_edge *edge = &plan->edges[action->edge].edge;
-    return is_send(action) ? edge->to : edge->from;
+    return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
 static void take_snapshot(const cgp__executor *executor, int d, view *v) {
@@ -89,7 +83,7 @@ static void take_snapshot(const cgp__executor *executor, int d, view *v) {
     v->since_ns = last_end(executor, worker, v->written);
     if (!v->bound || v->bound->action.edge < 0) return;
     const cgp_action *action = &v->bound->action;
-    v->waits = cgp__channel_waits(executor->channels[action->edge], is_send(action));
+    v->waits = cgp__channel_waits(executor->channels[action->edge], cgp__is_send(action->kind));
     v->waits_for = plan->stages[peer_of(plan, action)].info.device;
 }
 
@@ -155,7 +149,7 @@ static void write_state(FILE *file, const cgp__executor *executor, int d, const 
         const cgp_action *action = &v->bound->action;
         fprintf(file, "waits in %s for stage %d to %s, for %.1f s\n",
                 cgp_action_text(action, text, sizeof text), peer_of(executor->plan, action),
-                is_send(action) ? "free a buffer" : "send it", seconds);
+                cgp__is_send(action->kind) ? "free a buffer" : "send it", seconds);
     }
 }
 
@@ -257,24 +251,20 @@ static void describe(const cgp__executor *executor, const view *views, int d, in
 
 static void write_report(cgp__executor *executor, view *views, int64_t now, const char *first) {
     const cgp_plan *plan = executor->plan;
-    char *text = NULL;
-    size_t size = 0;
-    FILE *file = open_memstream(&text, &size);
-    if (!file) return;
-    fprintf(file, "%s\nworkers:\n", first);
+    cgp__text text;
+    char *report = NULL;
+    if (cgp__text_open(&text, "pipeline") != CGP_OK) return;
+    fprintf(text.file, "%s\nworkers:\n", first);
     for (int d = 0; d < plan->n_devices; d++) {
-        fprintf(file, "  device %d (%s): ", d, plan->devices[d].name);
-        write_state(file, executor, d, &views[d], now);
+        fprintf(text.file, "  device %d (%s): ", d, plan->devices[d].name);
+        write_state(text.file, executor, d, &views[d], now);
     }
-    fprintf(file, "longest chain of waiting devices:\n");
-    write_chain(file, views, plan->n_devices);
-    write_events(file, executor, views);
-    if (fclose(file) == 0) {
-        free(executor->report);
-        executor->report = text;
-    } else {
-        free(text); /* out of memory: no report */
-    }
+    fprintf(text.file, "longest chain of waiting devices:\n");
+    write_chain(text.file, views, plan->n_devices);
+    write_events(text.file, executor, views);
+    if (cgp__text_close(&text, CGP_OK, &report) != CGP_OK) return; /* out of memory */
+    free(executor->report);
+    executor->report = report;
 }
 
 static bool time_out(void *self) {
@@ -283,15 +273,13 @@ static bool time_out(void *self) {
     const int64_t now = cgp__now_ns();
     char culprit[768] = "pipeline: no action ended in time (timeout)";
     view *views = cgp__calloc((size_t)n, sizeof *views);
-    if (views && !take_snapshots(executor, views)) {
-        free(views);
-        return false;
-    }
-    if (views) {
+    const bool hangs = !views || take_snapshots(executor, views);
+    if (views && hangs) {
         describe(executor, views, find_culprit(views, n), now, culprit, sizeof culprit);
         write_report(executor, views, now, culprit);
     }
     free(views);
+    if (!hangs) return false;
     (void)cgp_fail(CGP_EDEVICE, "%s; cgp_pipeline_report() shows what each device waits for",
                    culprit);
     cgp__team_give_up(executor->team, CGP_EDEVICE);

@@ -68,9 +68,7 @@ void cgp__team_deinit(cgp__team *team) {
 }
 
 cgp_status cgp__team_reserve(cgp__team *team, int n) {
-    team->threads = cgp__calloc((size_t)n, sizeof *team->threads);
-    return team->threads ? CGP_OK
-                         : cgp__no_memory("pipeline", (size_t)n * sizeof *team->threads);
+    return CGP__NEW(team->threads, n, "pipeline");
 }
 
 cgp_status cgp__team_add(cgp__team *team, cgp__worker *worker) {
