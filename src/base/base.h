@@ -140,7 +140,7 @@ cgp_status cgp__text_close(cgp__text *text, cgp_status status, char **out);
 
 /* --- SHA-256 (libcrypto) --- */
 
-typedef struct cgp__sha256 cgp__sha256;
+typedef struct evp_md_ctx_st cgp__sha256; /* EVP_MD_CTX */
 
 cgp_status cgp__sha256_create(cgp__sha256 **out);
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes);

@@ -4,27 +4,19 @@
 
 #include <openssl/evp.h>
 #include <stdio.h>
-#include <stdlib.h>
-
-struct cgp__sha256 {
-    EVP_MD_CTX *context;
-};
 
 cgp_status cgp__sha256_create(cgp__sha256 **out) {
-    cgp__sha256 *hash = cgp__calloc(1, sizeof *hash);
-    if (!hash) return cgp__no_memory("sha256", sizeof *hash);
-    hash->context = EVP_MD_CTX_new();
-    if (!hash->context || EVP_DigestInit_ex(hash->context, EVP_sha256(), NULL) != 1) {
-        cgp__sha256_destroy(hash);
-        return cgp_fail(CGP_ENOMEM,
-                        "sha256: out of memory (libcrypto could not start a digest)");
+    cgp__sha256 *hash = EVP_MD_CTX_new();
+    if (hash && EVP_DigestInit_ex(hash, EVP_sha256(), NULL) == 1) {
+        *out = hash;
+        return CGP_OK;
     }
-    *out = hash;
-    return CGP_OK;
+    EVP_MD_CTX_free(hash);
+    return cgp_fail(CGP_ENOMEM, "sha256: out of memory (libcrypto could not start a digest)");
 }
 
 cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes) {
-    if (EVP_DigestUpdate(hash->context, data, bytes) != 1)
+    if (EVP_DigestUpdate(hash, data, bytes) != 1)
         return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not digest %zu bytes", bytes);
     return CGP_OK;
 }
@@ -32,7 +24,7 @@ cgp_status cgp__sha256_add(cgp__sha256 *hash, const void *data, size_t bytes) {
 cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]) {
     unsigned char digest[32];
     unsigned int length = 0;
-    if (EVP_DigestFinal_ex(hash->context, digest, &length) != 1 || length != sizeof digest)
+    if (EVP_DigestFinal_ex(hash, digest, &length) != 1 || length != sizeof digest)
         return cgp_fail(CGP_ENOMEM, "sha256: libcrypto could not finish a digest");
     for (int i = 0; i < 32; i++)
         snprintf(hex + 2 * i, 3, "%02x", digest[i]);
@@ -40,7 +32,5 @@ cgp_status cgp__sha256_finish(cgp__sha256 *hash, char hex[65]) {
 }
 
 void cgp__sha256_destroy(cgp__sha256 *hash) {
-    if (!hash) return;
-    EVP_MD_CTX_free(hash->context);
-    free(hash);
+    EVP_MD_CTX_free(hash);
 }

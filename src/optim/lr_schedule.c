@@ -38,26 +38,29 @@ const char *cgp_lr_kind_name(cgp_lr_kind kind) {
     return (int)kind >= 0 && (int)kind < KINDS ? kinds[kind] : "?";
 }
 
+static cgp_status check_count(const char *name, int64_t value, int64_t min) {
+    if (value >= min) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "lr schedule: %s is expected to be %lld or more, got %lld",
+                    name, (long long)min, (long long)value);
+}
+
+static cgp_status check_ratio(const char *name, double value) {
+    if (value >= 0 && value <= 1) return CGP_OK;
+    return cgp_fail(CGP_EINVAL, "lr schedule: %s is expected in [0, 1], got %g", name, value);
+}
+
 static cgp_status check_cosine(const cgp_lr_schedule *schedule) {
-    if (schedule->steps <= schedule->warmup)
-        return cgp_fail(CGP_EINVAL,
-                        "lr schedule: steps is expected above the warm-up's %lld, got %lld",
-                        (long long)schedule->warmup, (long long)schedule->steps);
-    if (schedule->min_ratio >= 0 && schedule->min_ratio <= 1) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "lr schedule: min_ratio is expected in [0, 1], got %g",
-                    schedule->min_ratio);
+    if (schedule->steps > schedule->warmup)
+        return check_ratio("min_ratio", schedule->min_ratio);
+    return cgp_fail(CGP_EINVAL,
+                    "lr schedule: steps is expected above the warm-up's %lld, got %lld",
+                    (long long)schedule->warmup, (long long)schedule->steps);
 }
 
 static cgp_status check_gamma(const cgp_lr_schedule *schedule) {
     if (schedule->gamma > 0 && schedule->gamma <= 1) return CGP_OK; /* above 1 diverges */
     return cgp_fail(CGP_EINVAL, "lr schedule: gamma is expected in (0, 1], got %g",
                     schedule->gamma);
-}
-
-static cgp_status check_step(const cgp_lr_schedule *schedule) {
-    if (schedule->step_size >= 1) return check_gamma(schedule);
-    return cgp_fail(CGP_EINVAL, "lr schedule: step_size is expected to be 1 or more, got %lld",
-                    (long long)schedule->step_size);
 }
 
 static cgp_status check_milestones(const cgp_lr_schedule *schedule) {
@@ -76,32 +79,22 @@ static cgp_status check_milestones(const cgp_lr_schedule *schedule) {
     return check_gamma(schedule);
 }
 
-static cgp_status check_warmup(const cgp_lr_schedule *schedule) {
-    if (schedule->warmup < 0)
-        return cgp_fail(CGP_EINVAL, "lr schedule: warmup is expected to be 0 or more, got %lld",
-                        (long long)schedule->warmup);
-    if (schedule->warmup_interval < 0)
-        return cgp_fail(CGP_EINVAL,
-                        "lr schedule: warmup_interval is expected to be 0 or more, got %lld",
-                        (long long)schedule->warmup_interval);
-    if (schedule->start >= 0 && schedule->start <= 1) return CGP_OK;
-    return cgp_fail(CGP_EINVAL, "lr schedule: start is expected in [0, 1], got %g",
-                    schedule->start);
-}
-
 cgp_status cgp__lr_check(const cgp_lr_schedule *schedule) {
     if ((int)schedule->kind < 0 || (int)schedule->kind >= KINDS)
         return cgp_fail(CGP_EINVAL,
                         "lr schedule: unknown kind %d (constant, cosine, step, milestones)",
                         (int)schedule->kind);
-    CGP_TRY(check_warmup(schedule));
+    CGP_TRY(check_count("warmup", schedule->warmup, 0));
+    CGP_TRY(check_count("warmup_interval", schedule->warmup_interval, 0));
+    CGP_TRY(check_ratio("start", schedule->start));
     if (isnan(schedule->min_ratio) || isnan(schedule->gamma))
         return cgp_fail(CGP_EINVAL, "lr schedule: %s is expected to be a number, got nan",
                         isnan(schedule->min_ratio) ? "min_ratio" : "gamma");
     if (schedule->kind == CGP_LR_COSINE) return check_cosine(schedule);
-    if (schedule->kind == CGP_LR_STEP) return check_step(schedule);
+    if (schedule->kind == CGP_LR_CONSTANT) return CGP_OK;
     if (schedule->kind == CGP_LR_MILESTONES) return check_milestones(schedule);
-    return CGP_OK;
+    CGP_TRY(check_count("step_size", schedule->step_size, 1));
+    return check_gamma(schedule);
 }
 
 static double warmup_at(const cgp_lr_schedule *schedule, int64_t update) {
