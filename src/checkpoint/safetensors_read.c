@@ -63,26 +63,28 @@ static const struct {
     {"F6_E3M2", 6}, {"F4", 4},
 };
 
-static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const char *format, ...)
-    CGP_PRINTF(3, 4);
+/* Report damage at a byte, of a tensor unless it is NULL; names are cut at 100 bytes in messages. */
+static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
+                          const char *format, ...) CGP_PRINTF(4, 5);
 
-static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const char *format, ...) {
+static cgp_status damaged(const cgp_safetensors *file, int64_t byte, const entry *tensor,
+                          const char *format, ...) {
     char reason[512];
     va_list args;
     va_start(args, format);
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
-    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": %s", file->path, byte, reason);
+    return cgp_fail(CGP_EFORMAT, "%s: at byte %" PRId64 ": %s%.100s%s%s", file->path, byte,
+                    tensor ? "tensor \"" : "", tensor ? tensor->name : "", tensor ? "\": " : "",
+                    reason);
 }
 
-/* --- one entry of the header; names are cut at 100 bytes in messages --- */
+/* --- one entry of the header --- */
 
 static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const json_t *json,
-                             int *bits) {
+                             int64_t *bits) {
     const char *type = json_string_value(json);
-    if (!type)
-        return damaged(file, LENGTH_BYTES,
-                       "tensor \"%.100s\": dtype is missing or not a string", tensor->name);
+    if (!type) return damaged(file, LENGTH_BYTES, tensor, "dtype is missing or not a string");
     for (size_t i = 0; i < sizeof known_types / sizeof known_types[0]; i++) {
         if (strcmp(type, known_types[i].name) == 0) {
             tensor->type = known_types[i].name;
@@ -90,9 +92,7 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
             return CGP_OK;
         }
     }
-    return damaged(file, LENGTH_BYTES,
-                   "tensor \"%.100s\": no dtype of the format, got \"%.20s\"", tensor->name,
-                   type);
+    return damaged(file, LENGTH_BYTES, tensor, "no dtype of the format, got \"%.20s\"", type);
 }
 
 /* Multiply *bits, of one element, by the shape. Sizes of 0 count as 1 in the check against overflow, so that every later
@@ -100,26 +100,21 @@ static cgp_status parse_type(const cgp_safetensors *file, entry *tensor, const j
 static cgp_status parse_shape(const cgp_safetensors *file, entry *tensor, const json_t *json,
                               int64_t *bits) {
     if (!json_is_array(json))
-        return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": shape is missing or not a list",
-                       tensor->name);
+        return damaged(file, LENGTH_BYTES, tensor, "shape is missing or not a list");
     const size_t rank = json_array_size(json);
     if (rank > CGP_MAX_RANK)
-        return damaged(file, LENGTH_BYTES,
-                       "tensor \"%.100s\": rank is at most %d here, got %zu", tensor->name,
+        return damaged(file, LENGTH_BYTES, tensor, "rank is at most %d here, got %zu",
                        CGP_MAX_RANK, rank);
     bool empty = false;
     for (size_t i = 0; i < rank; i++) {
         const json_t *item = json_array_get(json, i);
         const int64_t size = json_is_integer(item) ? json_integer_value(item) : -1;
         if (size < 0)
-            return damaged(
-                file, LENGTH_BYTES,
-                "tensor \"%.100s\": size %zu of its shape is not an integer of at least 0",
-                tensor->name, i);
+            return damaged(file, LENGTH_BYTES, tensor,
+                           "size %zu of its shape is not an integer of at least 0", i);
         empty = empty || size == 0;
         if (__builtin_mul_overflow(*bits, size ? size : 1, bits))
-            return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": shape overflows",
-                           tensor->name);
+            return damaged(file, LENGTH_BYTES, tensor, "shape overflows");
         tensor->shape.dims[i] = size;
     }
     tensor->shape.rank = (int)rank;
@@ -131,19 +126,17 @@ static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor,
                                 const json_t *json) {
     const json_t *begin = json_array_get(json, 0), *end = json_array_get(json, 1);
     if (json_array_size(json) != 2 || !json_is_integer(begin) || !json_is_integer(end))
-        return damaged(file, LENGTH_BYTES,
-                       "tensor \"%.100s\": data_offsets are missing or not two integers",
-                       tensor->name);
+        return damaged(file, LENGTH_BYTES, tensor,
+                       "data_offsets are missing or not two integers");
     tensor->begin = json_integer_value(begin);
     tensor->end = json_integer_value(end);
     if (tensor->begin < 0 || tensor->end < tensor->begin)
-        return damaged(file, LENGTH_BYTES,
-                       "tensor \"%.100s\": data_offsets are no range, got %" PRId64
-                       " to %" PRId64,
-                       tensor->name, tensor->begin, tensor->end);
+        return damaged(file, LENGTH_BYTES, tensor,
+                       "data_offsets are no range, got %" PRId64 " to %" PRId64, tensor->begin,
+                       tensor->end);
     const int64_t data_bytes = file->file_bytes - file->data_start;
     if (tensor->end > data_bytes)
-        return damaged(file, file->file_bytes,
+        return damaged(file, file->file_bytes, NULL,
                        "file ends early: tensor \"%.100s\" needs data to %" PRId64
                        ", got %" PRId64 " bytes",
                        tensor->name, tensor->end, data_bytes);
@@ -151,23 +144,19 @@ static cgp_status parse_offsets(const cgp_safetensors *file, entry *tensor,
 }
 
 static cgp_status parse_entry(const cgp_safetensors *file, entry *tensor, const json_t *json) {
-    int item_bits = 0;
+    int64_t bits = 0;
     if (!json_is_object(json))
-        return damaged(file, LENGTH_BYTES, "tensor \"%.100s\": is not a JSON object",
-                       tensor->name);
-    CGP_TRY(parse_type(file, tensor, json_object_get(json, "dtype"), &item_bits));
-    int64_t bits = item_bits;
+        return damaged(file, LENGTH_BYTES, tensor, "is not a JSON object");
+    CGP_TRY(parse_type(file, tensor, json_object_get(json, "dtype"), &bits));
     CGP_TRY(parse_shape(file, tensor, json_object_get(json, "shape"), &bits));
     CGP_TRY(parse_offsets(file, tensor, json_object_get(json, "data_offsets")));
     if (bits % 8)
-        return damaged(file, LENGTH_BYTES,
-                       "tensor \"%.100s\": %" PRId64 " bits are not whole bytes", tensor->name,
+        return damaged(file, LENGTH_BYTES, tensor, "%" PRId64 " bits are not whole bytes",
                        bits);
     if (tensor->end - tensor->begin != bits / 8)
-        return damaged(file, file->data_start + tensor->begin,
-                       "tensor \"%.100s\": type and shape need %" PRId64
-                       " bytes, data_offsets give %" PRId64,
-                       tensor->name, bits / 8, tensor->end - tensor->begin);
+        return damaged(file, file->data_start + tensor->begin, tensor,
+                       "type and shape need %" PRId64 " bytes, data_offsets give %" PRId64,
+                       bits / 8, tensor->end - tensor->begin);
     return CGP_OK;
 }
 
@@ -178,49 +167,51 @@ static cgp_status read_bytes(const cgp_safetensors *file, int64_t byte, void *da
     size_t got = 0;
     CGP_TRY(cgp__read_at(file->fd, file->path, byte, data, bytes, &got));
     if (got == bytes) return CGP_OK;
-    return damaged(file, byte + (int64_t)got, "file ends early: %zu more bytes expected",
+    return damaged(file, byte + (int64_t)got, NULL, "file ends early: %zu more bytes expected",
                    bytes - got);
 }
 
 static cgp_status parse_json(cgp_safetensors *file, const char *text, size_t length) {
     cgp__json_error error;
     if (length == 0 || text[0] != '{')
-        return damaged(file, LENGTH_BYTES, "header is not a JSON object, which begins with {");
+        return damaged(file, LENGTH_BYTES, NULL,
+                       "header is not a JSON object, which begins with {");
     file->header = cgp__json_read(text, length, &error);
     if (file->header) return CGP_OK;
     if (error.refused == CGP_EFORMAT)
-        return damaged(file, LENGTH_BYTES, "header: %s", error.reason);
+        return damaged(file, LENGTH_BYTES, NULL, "header: %s", error.reason);
     if (error.refused != CGP_OK)
         return cgp_fail(error.refused, "%s: %s", file->path, error.reason);
     if (!error.reason[0]) return cgp__no_memory(file->path, length);
-    return damaged(file, LENGTH_BYTES, "header is not JSON (byte %zu: %s)",
+    return damaged(file, LENGTH_BYTES, NULL, "header is not JSON (byte %zu: %s)",
                    LENGTH_BYTES + error.byte, error.reason);
 }
 
 static cgp_status read_header(cgp_safetensors *file) {
     uint64_t length = 0;
     if (file->file_bytes < LENGTH_BYTES)
-        return damaged(file, 0,
+        return damaged(file, 0, NULL,
                        "file ends early: the header's length takes %d bytes, got %" PRId64,
                        LENGTH_BYTES, file->file_bytes);
     CGP_TRY(read_bytes(file, 0, &length, LENGTH_BYTES));
     if (length > MAX_HEADER_BYTES)
-        return damaged(
-            file, 0, "header is at most %d bytes, got %" PRIu64 " (is it a safetensors file?)",
-            MAX_HEADER_BYTES, length);
+        return damaged(file, 0, NULL,
+                       "header is at most %d bytes, got %" PRIu64
+                       " (is it a safetensors file?)",
+                       MAX_HEADER_BYTES, length);
     int64_t max = 0;
     CGP_TRY(cgp__limit_get(CGP__LIMIT_HEADER, &max));
     if (length > (uint64_t)max)
-        return damaged(file, 0,
+        return damaged(file, 0, NULL,
                        "expected a header of at most %" PRId64 " bytes, got %" PRIu64 "%s", max,
                        length, cgp__limit_hint(CGP__LIMIT_HEADER));
     if (length > (uint64_t)(file->file_bytes - LENGTH_BYTES))
-        return damaged(file, 0,
+        return damaged(file, 0, NULL,
                        "file ends early: the header takes %" PRIu64 " bytes, got %" PRId64,
                        length, file->file_bytes - LENGTH_BYTES);
     file->data_start = LENGTH_BYTES + (int64_t)length;
-    char *text = cgp__calloc(length, 1);
-    if (!text) return cgp__no_memory(file->path, length);
+    char *text = NULL;
+    CGP_TRY(CGP__NEW(text, length, file->path));
     cgp_status status = read_bytes(file, LENGTH_BYTES, text, length);
     if (status == CGP_OK) status = parse_json(file, text, length);
     free(text);
@@ -231,11 +222,11 @@ static cgp_status check_metadata(const cgp_safetensors *file, json_t *metadata) 
     const char *key = NULL;
     json_t *value = NULL;
     if (!json_is_object(metadata))
-        return damaged(file, LENGTH_BYTES, "__metadata__ is not a JSON object");
+        return damaged(file, LENGTH_BYTES, NULL, "__metadata__ is not a JSON object");
     json_object_foreach(metadata, key, value) {
         if (!json_is_string(value))
-            return damaged(file, LENGTH_BYTES, "__metadata__ of key \"%.100s\" is not a string",
-                           key);
+            return damaged(file, LENGTH_BYTES, NULL,
+                           "__metadata__ of key \"%.100s\" is not a string", key);
     }
     return CGP_OK;
 }
@@ -244,8 +235,7 @@ static cgp_status parse_entries(cgp_safetensors *file) {
     const char *name = NULL;
     json_t *json = NULL;
     const size_t max = json_object_size(file->header);
-    file->entries = cgp__calloc(max, sizeof *file->entries);
-    if (!file->entries) return cgp__no_memory(file->path, max * sizeof *file->entries);
+    CGP_TRY(CGP__NEW(file->entries, max, file->path));
     json_object_foreach(file->header, name, json) {
         if (strcmp(name, "__metadata__") == 0) {
             CGP_TRY(check_metadata(file, json));
@@ -275,8 +265,7 @@ static int by_name(const void *left, const void *right) {
 static cgp_status sort_entries(cgp_safetensors *file) {
     const size_t count = (size_t)file->count;
     qsort(file->entries, count, sizeof *file->entries, by_offset);
-    file->by_name = cgp__calloc(count, sizeof *file->by_name);
-    if (!file->by_name) return cgp__no_memory(file->path, count * sizeof *file->by_name);
+    CGP_TRY(CGP__NEW(file->by_name, count, file->path));
     for (size_t i = 0; i < count; i++)
         file->by_name[i] = &file->entries[i];
     qsort(file->by_name, count, sizeof *file->by_name, by_name);
@@ -289,17 +278,17 @@ static cgp_status check_layout(const cgp_safetensors *file) {
         const entry *tensor = &file->entries[i];
         const int64_t byte = file->data_start + tensor->begin;
         if (tensor->begin < end)
-            return damaged(file, byte, "tensor \"%.100s\" overlaps \"%.100s\"", tensor->name,
-                           file->entries[i - 1].name);
+            return damaged(file, byte, NULL, "tensor \"%.100s\" overlaps \"%.100s\"",
+                           tensor->name, file->entries[i - 1].name);
         if (tensor->begin > end)
-            return damaged(file, file->data_start + end,
+            return damaged(file, file->data_start + end, NULL,
                            "%" PRId64 " bytes before tensor \"%.100s\" belong to none",
                            tensor->begin - end, tensor->name);
         end = tensor->end;
     }
     const int64_t left = file->file_bytes - file->data_start - end;
     if (left > 0)
-        return damaged(file, file->data_start + end,
+        return damaged(file, file->data_start + end, NULL,
                        "%" PRId64 " bytes after the last tensor belong to none", left);
     return CGP_OK;
 }
