@@ -43,7 +43,7 @@ static cgp_status build(cgp_pipeline *pipeline, const cgp_plan *plan, uint64_t s
     cgp__executor *executor = &pipeline->executor;
     const cgp__run *run = NULL;
     CGP_TRY(cgp__executor_init(executor, plan, &pipeline->team));
-    CGP_TRY(cgp__step_init(&pipeline->step, plan, seed));
+    CGP_TRY(cgp__step_init(&pipeline->step, executor, seed));
     CGP_TRY(cgp_pipeline_check_memory(plan, NULL));
     CGP_TRY(cgp__executor_start(executor));
     CGP_TRY(cgp__team_run_untimed(&pipeline->team, cgp__job_initialize, &pipeline->step.seed));
@@ -73,7 +73,7 @@ void cgp_pipeline_destroy(cgp_pipeline *pipeline) {
     cgp__team *team = &pipeline->team;
     const bool all_idle = cgp__team_release(team);
     if (all_idle || !team->stuck_shares_memory)
-        cgp__executor_destroy_devices(&pipeline->executor);
+        (void)cgp__team_run_untimed(team, cgp__job_destroy_device, NULL);
     cgp__team_stop(team);
     if (!all_idle) return; /* a worker hangs: what it may touch stays (team.c) */
     cgp__executor_deinit(&pipeline->executor);

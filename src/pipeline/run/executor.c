@@ -45,10 +45,6 @@ cgp_status cgp__executor_start(cgp__executor *executor) {
     return create_channels(executor);
 }
 
-void cgp__executor_destroy_devices(cgp__executor *executor) {
-    (void)cgp__team_run_untimed(executor->team, cgp__job_destroy_device, NULL);
-}
-
 void cgp__executor_deinit(cgp__executor *executor) {
     for (int e = 0; executor->channels && e < executor->plan->n_edges; e++)
         cgp__channel_destroy(executor->channels[e]);

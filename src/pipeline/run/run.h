@@ -114,16 +114,15 @@ struct cgp__executor {
     int n_faults, faults_capacity;
 };
 
-/* executor.c: allocate; start threads, devices and channels; end what start began, on the workers; free. */
+/* executor.c: allocate; start threads, devices and channels; free. */
 cgp_status cgp__executor_init(cgp__executor *executor, const cgp_plan *plan, cgp__team *team);
 cgp_status cgp__executor_start(cgp__executor *executor);
-void cgp__executor_destroy_devices(cgp__executor *executor);
 void cgp__executor_deinit(cgp__executor *executor);
 
 /* Run lists on all workers; after a failure the team has failed. */
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context);
 
-/* device.c: jobs that make and free what belongs to a device. */
+/* device.c: jobs that make and free what belongs to a device, on its worker. */
 cgp_status cgp__job_create_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_destroy_device(cgp__worker *worker, void *unused);
 cgp_status cgp__job_bind_kernels(cgp__worker *worker, void *run);

@@ -6,9 +6,9 @@
  *     decide    the caller's thread: the loss, then the states in their order, then the norm of all gradients (summed in
  *               the order of the parameters, so that it is the same for every balance)
  *
- * A step refused here commits no state, and cgp_optim_step() returns the reason. The norm is computed before the states
+ * A step refused here commits no state, and cgp_optim_step() fails with the reason. The norm is computed before the states
  * change, so an update that is refused for it leaves them as they were before the step. */
-#include "pipeline/pipeline.h"
+#include "pipeline/step/step.h"
 
 #include <math.h>
 
@@ -34,73 +34,60 @@ static cgp_status check_device(cgp__worker *worker, void *argument) {
     return CGP_OK;
 }
 
-static void refuse(cgp_pipeline *pipeline, cgp__refusal refusal, int by) {
-    if (pipeline->step.refusal != CGP__ACCEPTED) return; /* the first reason stays */
-    pipeline->step.refusal = refusal;
-    pipeline->step.refused_by = by;
-}
-
-static void decide_states(cgp_pipeline *pipeline) {
-    int first = -1;
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const int state = pipeline->step.nonfinite[d].tensor;
-        if (state >= 0 && (first < 0 || state < first)) first = state;
-    }
-    if (first >= 0) refuse(pipeline, CGP__REFUSED_STATE, first);
-}
-
-static void decide_norm(cgp_pipeline *pipeline) {
-    double sum = 0;
-    for (int p = 0; p < pipeline->plan->model->n_params; p++) {
-        sum += pipeline->step.squares[p];
-        if (!isfinite(pipeline->step.squares[p])) refuse(pipeline, CGP__REFUSED_NORM, p);
-    }
-    pipeline->step.norm = sqrt(sum);
-}
-
-cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss) {
-    const cgp_plan *plan = pipeline->plan;
-    const bool clips = plan->optim.clip_norm > 0;
-    pipeline->step.refusal = CGP__ACCEPTED;
-    pipeline->step.loss = loss;
-    pipeline->step.norm = NAN;
-    if (!isfinite(loss)) refuse(pipeline, CGP__REFUSED_LOSS, 0);
-    if (plan->model->n_states == 0 && !clips) return CGP_OK;
-    CGP_TRY(cgp__team_run(&pipeline->team, check_device, &pipeline->step));
-    decide_states(pipeline);
-    if (clips) decide_norm(pipeline);
-    return CGP_OK;
-}
-
 /* Drop the sign of a NaN, which printf() would show. */
 static double plain(double value) {
     return isnan(value) ? fabs(value) : value;
 }
 
-cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline) {
-    const cgp_model *model = pipeline->plan->model;
-    const char *due = cgp__step_due(pipeline);
-    switch (pipeline->step.refusal) {
-    case CGP__ACCEPTED:
-        return CGP_OK;
-    case CGP__REFUSED_LOSS:
-        return cgp_fail(CGP_ESTATE,
-                        "loss: is not finite, got %g (nothing was updated, no state changed; "
-                        "another %s is due)",
-                        plain(pipeline->step.loss), due);
-    case CGP__REFUSED_STATE:
-        return cgp_fail(
-            CGP_ESTATE,
-            "state %s: the last step accumulated a value that is not finite (nothing was "
-            "updated, no state changed; another %s is due, after "
-            "cgp_pipeline_set_state if the state was so before)",
-            model->states[pipeline->step.refused_by].name, due);
-    case CGP__REFUSED_NORM:
-        break;
+const cgp__nonfinite *cgp__finite_first(const cgp__step *step) {
+    const cgp__nonfinite *first = NULL;
+    for (int d = 0; d < step->executor->plan->n_devices; d++) {
+        const cgp__nonfinite *found = &step->nonfinite[d];
+        if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
     }
-    return cgp_fail(CGP_ESTATE,
-                    "gradients: the norm is not finite, got %g (%s is the first; nothing was "
-                    "updated, no state changed; another %s is due)",
-                    plain(pipeline->step.norm), model->params[pipeline->step.refused_by].name,
-                    due);
+    return first;
+}
+
+/* Set the norm of all gradients; return the first parameter with one that is not finite, -1: none. */
+static int sum_norm(cgp__step *step) {
+    int first = -1;
+    double sum = 0;
+    for (int p = 0; p < step->executor->plan->model->n_params; p++) {
+        sum += step->squares[p];
+        if (first < 0 && !isfinite(step->squares[p])) first = p;
+    }
+    step->norm = sqrt(sum);
+    return first;
+}
+
+/* The first reason is the one that counts. */
+cgp_status cgp__finite_decide(cgp__step *step, double loss) {
+    const cgp_plan *plan = step->executor->plan;
+    const bool clips = plan->optim.clip_norm > 0;
+    const char *due = cgp__step_due(step);
+    char *why = step->refusal;
+    const size_t size = sizeof step->refusal;
+    why[0] = '\0';
+    step->norm = NAN;
+    if (!isfinite(loss))
+        snprintf(why, size,
+                 "loss: is not finite, got %g (nothing was updated, no state changed; another "
+                 "%s is due)",
+                 plain(loss), due);
+    if (plan->model->n_states == 0 && !clips) return CGP_OK;
+    CGP_TRY(cgp__team_run(step->executor->team, check_device, step));
+    const cgp__nonfinite *state = cgp__finite_first(step);
+    if (state && !why[0])
+        snprintf(why, size,
+                 "state %s: the last step accumulated a value that is not finite (nothing was "
+                 "updated, no state changed; another %s is due, after cgp_pipeline_set_state "
+                 "if the state was so before)",
+                 plan->model->states[state->tensor].name, due);
+    const int parameter = clips ? sum_norm(step) : -1;
+    if (parameter >= 0 && !why[0])
+        snprintf(why, size,
+                 "gradients: the norm is not finite, got %g (%s is the first; nothing was "
+                 "updated, no state changed; another %s is due)",
+                 plain(step->norm), plan->model->params[parameter].name, due);
+    return CGP_OK;
 }

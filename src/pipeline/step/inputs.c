@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* inputs.c -- check the caller's tensors before anything runs. */
-#include "pipeline/pipeline.h"
+#include "pipeline/step/step.h"
 
 /* Return whether a tensor has this element type and samples of this shape. */
 static bool fits(const cgp_tensor *tensor, cgp_dtype dtype, const cgp_shape *shape) {
@@ -75,9 +75,8 @@ static cgp_status check_inputs(const cgp_model *model, const cgp_tensor *const *
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
+cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,
                                     const cgp_tensor *tensor, int64_t samples) {
-    const cgp_model *model = pipeline->plan->model;
     const cgp_shape wanted = cgp_model_output_shape(model);
     const cgp_dtype type = cgp_model_output_dtype(model);
     if (wanted.rank < 0)
@@ -110,32 +109,33 @@ static cgp_status count_loss(const cgp_model *model, const cgp__node *loss,
                     model->inputs[input], (long long)cgp_shape_count(&inputs[input]->shape));
 }
 
-static cgp_status count_losses(cgp_pipeline *pipeline, const cgp_tensor *const *inputs,
+static cgp_status count_losses(cgp__step *step, const cgp_tensor *const *inputs,
                                int64_t samples) {
-    const cgp_model *model = pipeline->plan->model;
+    const cgp_model *model = step->executor->plan->model;
     for (int l = 0; l < model->n_losses; l++) {
         const cgp__node *loss = &model->nodes[cgp__model_loss(model, l)];
-        int64_t *count = &pipeline->step.loss_counts[l];
+        int64_t *count = &step->loss_counts[l];
         CGP_TRY(count_loss(model, loss, inputs, samples, count));
-        pipeline->step.loss_scales[l] = (float)(loss->loss_weight / (double)*count);
+        step->loss_scales[l] = (float)(loss->loss_weight / (double)*count);
     }
     return CGP_OK;
 }
 
-cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context,
-                             int n_inputs, int64_t *samples) {
-    const cgp_plan *plan = pipeline->plan;
+cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
+                             int64_t *samples) {
+    const cgp_plan *plan = step->executor->plan;
+    const cgp_model *model = plan->model;
     const bool with_loss = context->training || context->with_loss;
-    if (context->output && plan->model->output < 0)
-        return cgp__inputs_check_output(pipeline, "output", context->output, 0);
-    if (n_inputs != plan->model->n_inputs)
-        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", plan->model->n_inputs,
+    if (context->output && model->output < 0)
+        return cgp__inputs_check_output(model, "output", context->output, 0);
+    if (n_inputs != model->n_inputs)
+        return cgp_fail(CGP_EINVAL, "inputs: the model has %d, got %d", model->n_inputs,
                         n_inputs);
-    CGP_TRY(check_inputs(plan->model, context->inputs, with_loss, samples));
+    CGP_TRY(check_inputs(model, context->inputs, with_loss, samples));
     if (context->training && *samples > plan->batch)
         return cgp_fail(CGP_EINVAL, "mini-batch: planned for at most %lld samples, got %lld",
                         (long long)plan->batch, (long long)*samples);
-    if (context->with_loss) CGP_TRY(count_losses(pipeline, context->inputs, *samples));
+    if (context->with_loss) CGP_TRY(count_losses(step, context->inputs, *samples));
     if (!context->output) return CGP_OK;
-    return cgp__inputs_check_output(pipeline, "output", context->output, *samples);
+    return cgp__inputs_check_output(model, "output", context->output, *samples);
 }

@@ -32,14 +32,14 @@ float *cgp__copy_data(const cgp__worker *worker, const cgp__copy *copy, int tens
     return (float *)(void *)(worker->memory + offset);
 }
 
-void cgp__parameter_copy(const cgp_pipeline *pipeline, int parameter, int tensor, float *out,
+void cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor, float *out,
                          const float *in) {
-    const cgp_plan *plan = pipeline->plan;
+    const cgp_plan *plan = executor->plan;
     const size_t bytes = 4 * (size_t)cgp_shape_count(&plan->model->params[parameter].shape);
     const int first = plan->first_copy[parameter];
     const int end = out ? first + 1 : plan->first_copy[parameter + 1];
     for (int c = first; c < end; c++) {
-        const cgp__worker *worker = &pipeline->executor.workers[plan->copies[c].device];
+        const cgp__worker *worker = &executor->workers[plan->copies[c].device];
         float *data = cgp__copy_data(worker, &plan->copies[c], tensor);
         cgp__backend_of(worker)->copy(worker->device, out ? out : data, in ? in : data, bytes);
     }
@@ -63,7 +63,7 @@ cgp_status cgp_pipeline_get_parameter(cgp_pipeline *pipeline, int parameter, flo
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_parameter(pipeline, parameter));
-    cgp__parameter_copy(pipeline, parameter, CGP__VALUES, data, NULL);
+    cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, data, NULL);
     return CGP_OK;
 }
 
@@ -77,7 +77,7 @@ cgp_status cgp_pipeline_set_parameter(cgp_pipeline *pipeline, int parameter,
             CGP_ESTATE,
             "parameter %d: a forward has run with it (cgp_pipeline_backward is due)",
             parameter);
-    cgp__parameter_copy(pipeline, parameter, CGP__VALUES, NULL, data);
+    cgp__parameter_copy(&pipeline->executor, parameter, CGP__VALUES, NULL, data);
     return CGP_OK;
 }
 
@@ -88,8 +88,8 @@ cgp_status cgp_pipeline_get_gradient(cgp_pipeline *pipeline, int parameter, floa
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->step.has_gradients)
         return cgp_fail(CGP_ESTATE, "gradient: there is none yet (%s is due)",
-                        cgp__step_due(pipeline));
-    cgp__parameter_copy(pipeline, parameter, CGP__GRADIENT, data, NULL);
+                        cgp__step_due(&pipeline->step));
+    cgp__parameter_copy(&pipeline->executor, parameter, CGP__GRADIENT, data, NULL);
     return CGP_OK;
 }
 
@@ -98,7 +98,7 @@ cgp_status cgp_pipeline_get_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_state(pipeline, parameter, state));
-    cgp__parameter_copy(pipeline, parameter, state, data, NULL);
+    cgp__parameter_copy(&pipeline->executor, parameter, state, data, NULL);
     return CGP_OK;
 }
 
@@ -107,7 +107,7 @@ cgp_status cgp_pipeline_set_optimizer_state(cgp_pipeline *pipeline, int paramete
     CGP__PIPELINE(pipeline);
     CGP__NEED(data);
     CGP_TRY(check_state(pipeline, parameter, state));
-    cgp__parameter_copy(pipeline, parameter, state, NULL, data);
+    cgp__parameter_copy(&pipeline->executor, parameter, state, NULL, data);
     return CGP_OK;
 }
 

@@ -111,7 +111,7 @@ static cgp_status write_data(cgp_pipeline *pipeline, const tensor_file *file, vo
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_get_state(pipeline, t.state, data));
         else
-            cgp__parameter_copy(pipeline, t.parameter, t.number, data, NULL);
+            cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, data, NULL);
         CGP_TRY(cgp_safetensors_append(out, data, bytes_of(&t)));
     }
     return CGP_OK;
@@ -190,12 +190,8 @@ static cgp_status find_in_device(cgp__worker *worker, void *nonfinite) {
 
 /* Check all that training has made, each tensor by the worker that owns it. */
 static cgp_status check_finite(cgp_pipeline *pipeline) {
-    const cgp__nonfinite *first = NULL;
     CGP_TRY(cgp__team_run(&pipeline->team, find_in_device, pipeline->step.nonfinite));
-    for (int d = 0; d < pipeline->plan->n_devices; d++) {
-        const cgp__nonfinite *found = &pipeline->step.nonfinite[d];
-        if (found->tensor >= 0 && (!first || found->tensor < first->tensor)) first = found;
-    }
+    const cgp__nonfinite *first = cgp__finite_first(&pipeline->step);
     if (!first) return CGP_OK;
     char *name = name_of(pipeline->plan, first->tensor);
     if (!name) return cgp__no_memory("checkpoint", 64);
@@ -369,7 +365,7 @@ static cgp_status read_data(cgp_pipeline *pipeline, const source *from, void *da
         if (t.state >= 0)
             CGP_TRY(cgp_pipeline_set_state(pipeline, t.state, data));
         else
-            cgp__parameter_copy(pipeline, t.parameter, t.number, NULL, data);
+            cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data);
     }
     return CGP_OK;
 }
@@ -380,7 +376,7 @@ static void clear_optimizer(const cgp_pipeline *pipeline, void *data, size_t byt
     memset(data, 0, bytes);
     for (int i = states.begin; i < states.end; i++) {
         const tensor_info t = info_at(pipeline->plan, i);
-        cgp__parameter_copy(pipeline, t.parameter, t.number, NULL, data);
+        cgp__parameter_copy(&pipeline->executor, t.parameter, t.number, NULL, data);
     }
 }
 

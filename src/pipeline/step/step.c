@@ -5,8 +5,10 @@
 #include <math.h>
 #include <stdlib.h>
 
-cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed) {
+cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t seed) {
+    const cgp_plan *plan = executor->plan;
     const cgp_model *model = plan->model;
+    step->executor = executor;
     step->seed = seed;
     CGP_TRY(CGP__NEW(step->loss_counts, model->n_losses, "pipeline"));
     CGP_TRY(CGP__NEW(step->loss_sums, model->n_losses, "pipeline"));
@@ -57,9 +59,9 @@ static double total_loss(const cgp_pipeline *pipeline) {
     return total;
 }
 
-const char *cgp__step_due(const cgp_pipeline *pipeline) {
-    if (!pipeline->plan->external_loss) return "cgp_pipeline_step";
-    return pipeline->step.external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
+const char *cgp__step_due(const cgp__step *step) {
+    if (!step->executor->plan->external_loss) return "cgp_pipeline_step";
+    return step->external_run ? "cgp_pipeline_backward" : "cgp_pipeline_forward";
 }
 
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
@@ -69,9 +71,9 @@ cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline) {
 }
 
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
-    CGP_TRY(cgp__tied_sum(pipeline));
-    CGP_TRY(cgp__finite_decide(pipeline, loss));
-    if (pipeline->step.refusal == CGP__ACCEPTED) CGP_TRY(cgp__states_commit(pipeline));
+    CGP_TRY(cgp__tied_sum(&pipeline->executor));
+    CGP_TRY(cgp__finite_decide(&pipeline->step, loss));
+    if (!pipeline->step.refusal[0]) CGP_TRY(cgp__states_commit(pipeline));
     pipeline->step.steps++;
     pipeline->step.update_due = pipeline->step.has_gradients = true;
     return CGP_OK;
@@ -80,7 +82,7 @@ cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss) {
 cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, int n_inputs) {
     int64_t samples = 0;
     context->training = true;
-    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
+    CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));
     CGP_TRY(cgp__run_find(&pipeline->executor, samples, false, &context->run));
     pipeline->step.update_due = pipeline->step.has_gradients = false;
     return cgp__step_run(pipeline, context);
@@ -115,7 +117,7 @@ static cgp_status forward_only(cgp_pipeline *pipeline, cgp__run_context *context
                                int n_inputs) {
     const int64_t piece = 256 * pipeline->plan->microbatch;
     int64_t samples = 0;
-    CGP_TRY(cgp__inputs_check(pipeline, context, n_inputs, &samples));
+    CGP_TRY(cgp__inputs_check(&pipeline->step, context, n_inputs, &samples));
     reset_losses(pipeline);
     for (context->offset = 0; context->offset < samples; context->offset += piece) {
         const int64_t n = cgp__min(samples - context->offset, piece);

@@ -7,14 +7,6 @@
 
 #include "pipeline/run/run.h"
 
-/* Why a step updates and commits nothing: the first of its numbers that is not finite. */
-typedef enum cgp__refusal {
-    CGP__ACCEPTED,
-    CGP__REFUSED_LOSS,
-    CGP__REFUSED_STATE, /* refused_by: its number */
-    CGP__REFUSED_NORM   /* refused_by: the parameter with the first such gradient */
-} cgp__refusal;
-
 /* The first tensor of a device that is not finite. */
 typedef struct cgp__nonfinite {
     int tensor; /* its number (finite.c: states; save.c: tensors of the checkpoint); -1: none */
@@ -23,6 +15,7 @@ typedef struct cgp__nonfinite {
 } cgp__nonfinite;
 
 typedef struct cgp__step {
+    cgp__executor *executor;
     uint64_t seed;
     int64_t steps, updates;    /* done; `steps` is in the key of dropout */
     int64_t *loss_counts;      /* [losses] of the mini-batch */
@@ -30,13 +23,12 @@ typedef struct cgp__step {
     float *loss_scales;        /* [losses] weight / count */
     double *squares;           /* [params] sums of their gradients' squares, for clipping */
     cgp__nonfinite *nonfinite; /* [devices] of the last check */
-    double loss, norm;         /* of the last step; the norm NaN without clip_norm */
+    double norm;               /* of the last step's gradients; NaN without clip_norm */
     double gradient_norm;      /* that of the last cgp_optim_step() */
-    cgp__refusal refusal;      /* of the last step */
-    int refused_by;
-    bool update_due;    /* gradients wait for cgp_optim_step() */
-    bool has_gradients; /* for cgp_pipeline_get_gradient() */
-    cgp__update update; /* constants of the update */
+    char refusal[1024];        /* why the last step updates and commits nothing; "": it does */
+    bool update_due;           /* gradients wait for cgp_optim_step() */
+    bool has_gradients;        /* for cgp_pipeline_get_gradient() */
+    cgp__update update;        /* constants of the update */
 
     /* With an external loss: inputs of the forward whose backward is due, as tensors and as the list of a run context. */
     cgp_tensor *external_inputs;
@@ -45,12 +37,12 @@ typedef struct cgp__step {
 } cgp__step;
 
 /* step.c: allocate and free. */
-cgp_status cgp__step_init(cgp__step *step, const cgp_plan *plan, uint64_t seed);
+cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t seed);
 void cgp__step_deinit(cgp__step *step);
 
 /* Return CGP_ESTATE if the pipeline has failed, or a backward is due; the public call that makes gradients. */
 cgp_status cgp__step_check_idle(const cgp_pipeline *pipeline);
-const char *cgp__step_due(const cgp_pipeline *pipeline);
+const char *cgp__step_due(const cgp__step *step);
 
 /* Run lists on all workers, with seed and step of dropout. */
 cgp_status cgp__step_run(cgp_pipeline *pipeline, cgp__run_context *context);
@@ -61,9 +53,11 @@ cgp_status cgp__step_train(cgp_pipeline *pipeline, cgp__run_context *context, in
 /* End a step after its last backward: tied gradients, finite check, states, counters. `loss`: 0 with an external loss. */
 cgp_status cgp__step_end(cgp_pipeline *pipeline, double loss);
 
-/* finite.c: set norm and refusal once all gradients are complete; fail with CGP_ESTATE if the step was refused. */
-cgp_status cgp__finite_decide(cgp_pipeline *pipeline, double loss);
-cgp_status cgp__finite_refuse(const cgp_pipeline *pipeline);
+/* finite.c: set norm and refusal once all gradients are complete. */
+cgp_status cgp__finite_decide(cgp__step *step, double loss);
+
+/* The first of `nonfinite`; NULL: all tensors are finite. */
+const cgp__nonfinite *cgp__finite_first(const cgp__step *step);
 
 /* The tensors of a parameter: its values, its gradient, or its optimizer's state of a number from 0. */
 enum { CGP__VALUES = -1, CGP__GRADIENT = -2 };
@@ -77,11 +71,11 @@ static inline const cgp__copy *cgp__owner_of(const cgp_plan *plan, int parameter
 }
 
 /* Copy a tensor between the host and devices: from the owner to `out`, or from `in` to all copies. */
-void cgp__parameter_copy(const cgp_pipeline *pipeline, int parameter, int tensor, float *out,
+void cgp__parameter_copy(const cgp__executor *executor, int parameter, int tensor, float *out,
                          const float *in);
 
 /* tied.c: add up the gradients of parameters with several uses, after the last backward. */
-cgp_status cgp__tied_sum(cgp_pipeline *pipeline);
+cgp_status cgp__tied_sum(cgp__executor *executor);
 
 /* parameters.c: a job; set parameters and states of a device to their initial values. Argument: uint64_t seed. */
 cgp_status cgp__job_initialize(cgp__worker *worker, void *seed);
@@ -98,11 +92,11 @@ const float *cgp__state_data(const cgp__worker *worker, int state);
 
 /* inputs.c: check the caller's tensors of a run before anything runs, and find its number of samples; with_loss: fill
  * loss_counts and loss_scales. */
-cgp_status cgp__inputs_check(cgp_pipeline *pipeline, const cgp__run_context *context,
-                             int n_inputs, int64_t *samples);
+cgp_status cgp__inputs_check(cgp__step *step, const cgp__run_context *context, int n_inputs,
+                             int64_t *samples);
 
 /* Check a tensor against the model's output. */
-cgp_status cgp__inputs_check_output(const cgp_pipeline *pipeline, const char *name,
+cgp_status cgp__inputs_check_output(const cgp_model *model, const char *name,
                                     const cgp_tensor *tensor, int64_t samples);
 
 #endif

@@ -6,7 +6,7 @@
  *
  * The owner copies a buffer of another device to its own workspace piece by piece, as a message would be, and adds it from
  * there. */
-#include "pipeline/pipeline.h"
+#include "pipeline/step/step.h"
 
 static float *gradient_at(const cgp__executor *executor, int device, int64_t offset) {
     const int64_t gradients = executor->plan->devices[device].gradients;
@@ -77,12 +77,11 @@ static cgp_status scatter_all(cgp__worker *worker, void *unused) {
     return CGP_OK;
 }
 
-cgp_status cgp__tied_sum(cgp_pipeline *pipeline) {
-    const cgp_plan *plan = pipeline->plan;
+cgp_status cgp__tied_sum(cgp__executor *executor) {
     bool any = false;
-    for (int p = 0; p < plan->model->n_params; p++)
-        any = any || cgp__plan_is_tied(plan, p);
+    for (int p = 0; p < executor->plan->model->n_params; p++)
+        any = any || cgp__plan_is_tied(executor->plan, p);
     if (!any) return CGP_OK;
-    CGP_TRY(cgp__team_run(&pipeline->team, gather_all, NULL));
-    return cgp__team_run(&pipeline->team, scatter_all, NULL);
+    CGP_TRY(cgp__team_run(executor->team, gather_all, NULL));
+    return cgp__team_run(executor->team, scatter_all, NULL);
 }

@@ -39,10 +39,10 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
     if (!pipeline->step.update_due)
         return cgp_fail(CGP_ESTATE, "optimizer: has no new gradients (%s is due)",
-                        cgp__step_due(pipeline));
+                        cgp__step_due(&pipeline->step));
     pipeline->step.update_due = false;
     pipeline->step.gradient_norm = pipeline->step.norm;
-    CGP_TRY(cgp__finite_refuse(pipeline));
+    if (pipeline->step.refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step.refusal);
     pipeline->step.update = (cgp__update){.gradient_scale = scale_of(pipeline)};
     cgp__optim_constants(&pipeline->plan->optim, ++pipeline->step.updates,
                          &pipeline->step.update);
