@@ -61,6 +61,9 @@ bool cgp__index_add(cgp__index *index, uint64_t hash, int entry);
 
 void cgp__index_release(cgp__index *index);
 
+/* Read the number that a file of the system begins with; `otherwise` for "max" or no such file. */
+int64_t cgp__read_number(const char *path, int64_t otherwise);
+
 /* The available memory of the machine in bytes; INT64_MAX if unknown. */
 int64_t cgp__memory_available(void);
 

@@ -6,7 +6,6 @@
 #include <cgpipe/base.h>
 
 #include <jansson.h>
-#include <stdbool.h>
 
 typedef struct cgp__json_error {
     cgp_status refused; /* not CGP_OK: above a limit, named by `reason`; the text may be JSON */

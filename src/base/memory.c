@@ -52,8 +52,7 @@ bool cgp__grow(void *array, int *capacity, int need, size_t bytes) {
     return true;
 }
 
-/* Read a file of one number; `otherwise` for "max" or no such file. */
-static int64_t read_number(const char *path, int64_t otherwise) {
+int64_t cgp__read_number(const char *path, int64_t otherwise) {
     FILE *file = fopen(path, "r");
     long long value = otherwise;
     if (file && fscanf(file, "%lld", &value) != 1) value = otherwise;
@@ -70,9 +69,9 @@ int64_t cgp__memory_available(void) {
     if (file) fclose(file);
     const int64_t machine = kib < 0 ? INT64_MAX : kib * 1024;
     /* The limit of a container (cgroup v2, from inside). */
-    const int64_t limit = read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
+    const int64_t limit = cgp__read_number("/sys/fs/cgroup/memory.max", INT64_MAX);
     if (limit == INT64_MAX) return machine;
-    const int64_t left = limit - read_number("/sys/fs/cgroup/memory.current", 0);
+    const int64_t left = limit - cgp__read_number("/sys/fs/cgroup/memory.current", 0);
     return left < machine ? (left > 0 ? left : 0) : machine;
 }
 

@@ -77,8 +77,7 @@ static cgp_status read_file(const cgp__checkpoint *checkpoint, const char *name,
 
 /* A valid manifest may be that of another checkpoint. */
 static cgp_status check_step(const cgp__checkpoint *checkpoint) {
-    const char *slash = strrchr(checkpoint->path, '/');
-    const int64_t named = cgp__step_of_name(slash ? slash + 1 : checkpoint->path);
+    const int64_t named = cgp__step_of_name(cgp__last_part(checkpoint->path));
     if (named < 0 || named == checkpoint->manifest.info.step) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s/" CGP__MANIFEST ": is of step %" PRId64
@@ -310,12 +309,11 @@ static cgp_status open_latest(cgp__checkpoint **out, const run_directory *run, b
 /* Open a path that ends in the name of a checkpoint, which may not be a link. */
 static cgp_status open_named(cgp__checkpoint **out, const char *path, bool *moved) {
     run_directory run;
-    const char *slash = strrchr(path, '/');
+    const char *name = cgp__last_part(path);
     char *directory = cgp__directory_of(path);
     if (!directory) return cgp__no_memory(path, strlen(path));
     cgp_status status = open_run_directory(&run, directory);
     if (status == CGP_OK) {
-        const char *name = slash ? slash + 1 : path;
         status = open_one(out, run.fd, name, cgp__strdup(path), moved);
         status = end_of_open(status, &run, name, *moved);
         close(run.fd);
@@ -343,13 +341,11 @@ static cgp_status open_elsewhere(cgp__checkpoint **out, const char *path, char *
 
 /* Open a checkpoint or a run: decide by the name that the path resolves to, or by the directory's entries. */
 static cgp_status open_path(cgp__checkpoint **out, const char *path, bool *moved) {
-    const char *last = strrchr(path, '/');
     *moved = false;
-    if (cgp__step_of_name(last ? last + 1 : path) >= 0) return open_named(out, path, moved);
+    if (cgp__step_of_name(cgp__last_part(path)) >= 0) return open_named(out, path, moved);
     char *real = realpath(path, NULL);
     if (!real && errno == ENOMEM) return cgp__no_memory(path, PATH_MAX);
-    const char *slash = real ? strrchr(real, '/') : NULL;
-    bool one = slash && cgp__step_of_name(slash + 1) >= 0;
+    bool one = real && cgp__step_of_name(cgp__last_part(real)) >= 0;
     run_directory run;
     cgp_status status = open_run_directory(&run, path);
     if (status == CGP_OK) {

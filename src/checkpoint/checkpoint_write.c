@@ -147,8 +147,8 @@ cgp_status cgp__checkpoint_create(cgp__checkpoint_writer **out, const char *dire
                         "%s: step %" PRId64 ": no checkpoint beyond step %" PRId64
                         " can be named",
                         directory, step, CGP__MAX_STEP);
-    cgp__checkpoint_writer *writer = cgp__calloc(1, sizeof *writer);
-    if (!writer) return cgp__no_memory(directory, sizeof *writer);
+    cgp__checkpoint_writer *writer = NULL;
+    CGP_TRY(CGP__NEW(writer, 1, directory));
     writer->lock = writer->run = -1;
     writer->step = step;
     writer->final = cgp__step_name_of(step);
@@ -196,7 +196,7 @@ cgp_status cgp__checkpoint_add(cgp__checkpoint_writer *writer, const char *name)
     const cgp__path_text path = cgp__checkpoint_file(writer, name);
     CGP_TRY(cgp__open_regular(writer->lock, name, path.text, "a file of the checkpoint",
                               CGP_EIO, &fd));
-    cgp_status status = cgp__blocks_digest(fd, path.text, &bytes, &digests);
+    cgp_status status = cgp__blocks_digest(fd, path.text, INT64_MAX, &bytes, &digests);
     if (status == CGP_OK &&
         json_array_append_new(writer->files, cgp__manifest_entry(name, bytes, digests)))
         status = cgp__no_memory(path.text, 64);
@@ -225,14 +225,11 @@ static cgp_status write_manifest(const cgp__checkpoint_writer *writer,
     return status;
 }
 
-static cgp_status sync_directory(int directory, const char *path) {
+/* Sync the run's directory, or the temporary one in it. */
+static cgp_status sync_directory(const cgp__checkpoint_writer *writer, int directory) {
     const int reason = cgp__sync_directory(directory);
     if (reason == 0) return CGP_OK;
-    return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", path, strerror(reason));
-}
-
-static cgp_status sync_run(const cgp__checkpoint_writer *writer) {
-    return sync_directory(writer->run, writer->directory);
+    return cgp_fail(CGP_EIO, "%s: cannot be synced (%s)", writer->directory, strerror(reason));
 }
 
 /* Exchange two existing names. Returns 0, or -1 with errno. */
@@ -286,7 +283,7 @@ static cgp_status rename_final(cgp__checkpoint_writer *writer) {
         return cgp_fail(CGP_EIO, "%s/%s: cannot be put in place (%s)", writer->directory, final,
                         strerror(errno));
     writer->temporary = old;
-    return sync_run(writer);
+    return sync_directory(writer, writer->run);
 }
 
 /* Retry: a process that cleans on another machine may delete the link, which has no lock, before it is renamed. */
@@ -301,7 +298,7 @@ static cgp_status point_latest(const cgp__checkpoint_writer *writer) {
         reason = errno;
         if (result) (void)unlinkat(writer->run, link, 0);
     }
-    if (result == 0) return sync_run(writer);
+    if (result == 0) return sync_directory(writer, writer->run);
     return cgp_fail(CGP_EIO, "%s/" CGP__LATEST ": cannot be pointed to the new %s (%s)",
                     writer->directory, writer->final.text, strerror(reason));
 }
@@ -331,7 +328,7 @@ static cgp_status delete_steps(const cgp__checkpoint_writer *writer, const int64
     for (int i = 0; i < count; i++) {
         if (move_away(writer, steps[i], &names[i]) != CGP_OK) warn_kept(steps[i]);
     }
-    const cgp_status status = sync_run(writer);
+    const cgp_status status = sync_directory(writer, writer->run);
     for (int i = 0; i < count && status == CGP_OK; i++) {
         if (names[i].text[0] &&
             cgp__entry_remove(writer->run, writer->directory, names[i].text) != CGP_OK)
@@ -356,7 +353,7 @@ static cgp_status delete_older(const cgp__checkpoint_writer *writer, int keep) {
 cgp_status cgp__checkpoint_commit(cgp__checkpoint_writer *writer,
                                   const cgp__checkpoint_info *info, int keep) {
     cgp_status status = write_manifest(writer, info);
-    if (status == CGP_OK) status = sync_directory(writer->lock, writer->directory);
+    if (status == CGP_OK) status = sync_directory(writer, writer->lock);
     if (status == CGP_OK) status = rename_final(writer);
     if (status == CGP_OK) status = point_latest(writer);
     if (status != CGP_OK) {

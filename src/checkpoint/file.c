@@ -58,14 +58,18 @@ static cgp_status check_kind(const char *name, mode_t mode) {
     return cgp_fail(CGP_EIO, "%s: is not a regular file, so it cannot be replaced", name);
 }
 
+const char *cgp__last_part(const char *path) {
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
 /* Find the file at `name`, following links: *path, owned by the caller also after a failure. */
 static cgp_status find_target(const char *name, char **path) {
     struct stat info;
-    const char *slash = strrchr(name, '/');
     const bool exists = lstat(name, &info) == 0;
     if (!exists && errno != ENOENT)
         return cgp_fail(CGP_EIO, "%s: cannot be written (%s)", name, strerror(errno));
-    if (!exists && (slash ? slash[1] : name[0]) == '\0')
+    if (!exists && !*cgp__last_part(name))
         return cgp_fail(CGP_EIO, "%s: is not the name of a file", name[0] ? name : "\"\"");
     const bool links = exists && S_ISLNK(info.st_mode);
     *path = links ? realpath(name, NULL) : cgp__strdup(name);
@@ -150,8 +154,7 @@ cgp_status cgp__file_create(cgp__file **out, const char *path) {
     cgp__file *file = NULL;
     char *target = NULL;
     cgp_status status = find_target(path, &target);
-    const char *slash = target ? strrchr(target, '/') : NULL;
-    if (status == CGP_OK) status = new_file(&file, path, target, slash ? slash + 1 : target);
+    if (status == CGP_OK) status = new_file(&file, path, target, cgp__last_part(target));
     free(target);
     if (status == CGP_OK) status = open_directory(file);
     return finish_create(out, file, status);

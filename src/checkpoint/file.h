@@ -27,6 +27,9 @@ void cgp__file_abandon(cgp__file *file);
 /* Sync an open directory, so that renames in it persist. Returns 0 or errno; 0 on file systems without directory sync. */
 int cgp__sync_directory(int directory);
 
+/* The part of a path after its last slash. */
+const char *cgp__last_part(const char *path);
+
 /* The parent directory of a path; owned by the caller, NULL when out of memory. */
 char *cgp__directory_of(const char *path);
 

@@ -20,8 +20,9 @@ cgp_status cgp__safetensors_open_fd(cgp_safetensors **out, const char *path, int
 
 /* --- blocks.c: SHA-256 of each block of a file; `path` is for messages --- */
 
-/* *digests: a list of 64 hex digits each, owned by the caller. */
-cgp_status cgp__blocks_digest(int fd, const char *path, int64_t *bytes, json_t **digests);
+/* Digest at most `max` bytes: *bytes are read. *digests: a list of 64 hex digits each, owned by the caller. */
+cgp_status cgp__blocks_digest(int fd, const char *path, int64_t max, int64_t *bytes,
+                              json_t **digests);
 
 /* CGP_EFORMAT: the message has the range of damaged bytes. */
 cgp_status cgp__blocks_check(int fd, const char *path, int64_t bytes, const json_t *digests);

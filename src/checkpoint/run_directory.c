@@ -15,7 +15,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <limits.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -148,50 +147,38 @@ static int unlink_any(int directory, const char *name) {
     return -1;
 }
 
-/* The entry that could not be deleted, and errno. */
-typedef struct remains {
-    char name[2 * NAME_MAX + 2]; /* "entry", or "entry/file" */
-    int reason;
-} remains;
+static cgp_status not_deleted(const char *path, const char *name, int reason) {
+    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, name, strerror(reason));
+}
 
-/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure and records the first. */
-static void delete_contents(DIR *list, const char *name, remains *left) {
+/* Delete the files in a directory; a directory in it only if it is empty. Continues after a failure and reports the first. */
+static cgp_status delete_contents(DIR *list, const char *path, const char *name) {
+    cgp_status status = CGP_OK;
     int reason = 0;
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (strcmp(item->d_name, ".") == 0 || strcmp(item->d_name, "..") == 0) continue;
-        if (unlink_any(dirfd(list), item->d_name) == 0 || left->reason) continue;
-        left->reason = errno;
-        snprintf(left->name, sizeof left->name, "%s/%s", name, item->d_name);
+        if (unlink_any(dirfd(list), item->d_name) == 0 || status != CGP_OK) continue;
+        status = cgp_fail(CGP_EIO, "%s/%s/%s: cannot be deleted (%s)", path, name, item->d_name,
+                          strerror(errno));
     }
-    if (!left->reason) left->reason = reason; /* the listing failed, so something may be left */
-}
-
-/* Delete an entry with its contents. Returns 0, or -1 with the remains. */
-static int remove_from(int directory, const char *name, remains *left) {
-    left->reason = 0;
-    snprintf(left->name, sizeof left->name, "%s", name);
-    if (unlink_any(directory, name) == 0) return 0;
-    left->reason = errno;
-    if (errno != ENOTEMPTY && errno != EEXIST) return -1;
-    const int fd = openat(directory, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno == ENOTDIR) return -1; /* a file, or a link */
-    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
-    left->reason = list || errno == ENOENT ? 0 : errno;
-    if (!list && fd >= 0) close(fd);
-    if (list) delete_contents(list, name, left);
-    if (list) closedir(list);
-    if (left->reason == 0 && unlink_any(directory, name)) left->reason = errno;
-    return left->reason ? -1 : 0;
-}
-
-static cgp_status not_removed(const char *path, const remains *left) {
-    return cgp_fail(CGP_EIO, "%s/%s: cannot be deleted (%s)", path, left->name,
-                    strerror(left->reason));
+    if (status != CGP_OK || reason == 0) return status;
+    return not_deleted(path, name, reason); /* the listing failed, so something may be left */
 }
 
 cgp_status cgp__entry_remove(int run, const char *path, const char *name) {
-    remains left;
-    return remove_from(run, name, &left) == 0 ? CGP_OK : not_removed(path, &left);
+    if (unlink_any(run, name) == 0) return CGP_OK;
+    int reason = errno;
+    if (reason != ENOTEMPTY && reason != EEXIST) return not_deleted(path, name, reason);
+    const int fd = openat(run, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 && errno == ENOTDIR) return not_deleted(path, name, reason); /* file, or link */
+    DIR *list = fd >= 0 ? fdopendir(fd) : NULL;
+    reason = list || errno == ENOENT ? 0 : errno;
+    if (!list && fd >= 0) close(fd);
+    if (reason) return not_deleted(path, name, reason);
+    const cgp_status status = list ? delete_contents(list, path, name) : CGP_OK;
+    if (list) closedir(list);
+    if (status != CGP_OK || unlink_any(run, name) == 0) return status;
+    return not_deleted(path, name, errno);
 }
 
 /* --- cleaning --- */
@@ -235,14 +222,15 @@ static bool restore(int directory, const char *name) {
     return renameat(directory, name, directory, final.text) == 0;
 }
 
-static int clean_entry(int directory, const char *name, bool restore_only, remains *left) {
-    int lock = -1, result = 0;
-    if (restore_only && !ends_with(name, CGP__REPLACED)) return 0;
-    if (ends_with(name, CGP__DELETED)) return remove_from(directory, name, left);
-    if (is_abandoned(directory, name, &lock) && !restore(directory, name) && !restore_only)
-        result = remove_from(directory, name, left);
+static cgp_status clean_entry(int run, const char *path, const char *name, bool restore_only) {
+    int lock = -1;
+    cgp_status status = CGP_OK;
+    if (restore_only && !ends_with(name, CGP__REPLACED)) return CGP_OK;
+    if (ends_with(name, CGP__DELETED)) return cgp__entry_remove(run, path, name);
+    if (is_abandoned(run, name, &lock) && !restore(run, name) && !restore_only)
+        status = cgp__entry_remove(run, path, name);
     if (lock >= 0) close(lock);
-    return result;
+    return status;
 }
 
 static bool is_temporary(const char *name) {
@@ -254,13 +242,12 @@ static bool is_temporary(const char *name) {
 cgp_status cgp__run_clean(int run, const char *path, bool restore_only) {
     cgp_status status = CGP_OK;
     DIR *list = NULL;
-    remains left;
-    CGP_TRY(open_list(run, path, &list));
     int reason = 0;
+    CGP_TRY(open_list(run, path, &list));
     for (struct dirent *item; (item = next_entry(list, &reason));) {
         if (is_temporary(item->d_name) &&
-            clean_entry(dirfd(list), item->d_name, restore_only, &left))
-            status = not_removed(path, &left);
+            clean_entry(dirfd(list), path, item->d_name, restore_only) != CGP_OK)
+            status = CGP_EIO;
     }
     closedir(list);
     return status == CGP_OK ? end_of_list(path, reason) : status;

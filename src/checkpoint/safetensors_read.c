@@ -15,7 +15,6 @@
 #include "base/bf16.h"
 #include "base/f16.h"
 
-#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
@@ -23,7 +22,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #define LENGTH_BYTES 8
@@ -45,9 +43,8 @@ struct cgp_safetensors {
     int fd;
     int64_t file_bytes;
     int64_t data_start; /* byte in the file */
-    json_t *header;     /* owns names and metadata */
-    entry *entries;     /* in order of offset */
-    const entry **by_name;
+    json_t *header; /* owns names and metadata; once open, the value of a name is its index */
+    entry *entries; /* in order of offset */
     int count;
 };
 
@@ -257,18 +254,14 @@ static int by_offset(const void *left, const void *right) {
     return a->position < b->position ? -1 : a->position > b->position;
 }
 
-static int by_name(const void *left, const void *right) {
-    return strcmp((*(const entry *const *)left)->name, (*(const entry *const *)right)->name);
-}
-
 /* Entries do not move after this. */
 static cgp_status sort_entries(cgp_safetensors *file) {
-    const size_t count = (size_t)file->count;
-    qsort(file->entries, count, sizeof *file->entries, by_offset);
-    CGP_TRY(CGP__NEW(file->by_name, count, file->path));
-    for (size_t i = 0; i < count; i++)
-        file->by_name[i] = &file->entries[i];
-    qsort(file->by_name, count, sizeof *file->by_name, by_name);
+    qsort(file->entries, (size_t)file->count, sizeof *file->entries, by_offset);
+    for (int i = 0; i < file->count; i++) {
+        void *at = json_object_key_to_iter(file->entries[i].name);
+        if (json_object_iter_set_new(file->header, at, json_integer(i)))
+            return cgp__no_memory(file->path, 0);
+    }
     return CGP_OK;
 }
 
@@ -327,7 +320,6 @@ cgp_status cgp_safetensors_open(cgp_safetensors **out, const char *path) {
 void cgp_safetensors_close(cgp_safetensors *file) {
     if (!file) return;
     if (file->fd >= 0) close(file->fd);
-    free(file->by_name);
     free(file->entries);
     json_decref(file->header);
     free(file->path);
@@ -373,10 +365,8 @@ const char *cgp_safetensors_metadata(const cgp_safetensors *file, const char *ke
 int cgp_safetensors_find(const cgp_safetensors *file, const char *name) {
     CGP__NEED_OR(file, -1);
     CGP__NEED_OR(name, -1);
-    const entry wanted = {.name = name}, *key = &wanted;
-    const entry *const *found =
-        bsearch(&key, file->by_name, (size_t)file->count, sizeof *file->by_name, by_name);
-    return found ? (int)(*found - file->entries) : -1;
+    const json_t *index = json_object_get(file->header, name);
+    return json_is_integer(index) ? (int)json_integer_value(index) : -1;
 }
 
 static bool is_type(const entry *tensor, const char *type) {

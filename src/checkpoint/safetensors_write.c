@@ -31,24 +31,19 @@ struct cgp_safetensors_writer {
     int64_t due;    /* bytes of data not appended yet */
 };
 
-/* Return the bytes of a tensor, or -1 with a message. */
-static int64_t tensor_bytes(const char *path, const char *name, cgp_dtype type,
-                            const cgp_shape *shape) {
-    int64_t bytes = (int64_t)cgp_dtype_bytes(type);
-    if (shape->rank < 0 || shape->rank > CGP_MAX_RANK) {
-        (void)cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": rank is at most %d, got %d", path, name,
-                       CGP_MAX_RANK, shape->rank);
-        return -1;
-    }
+static cgp_status find_bytes(const char *path, const char *name, cgp_dtype type,
+                             const cgp_shape *shape, int64_t *bytes) {
+    char text[160];
+    *bytes = (int64_t)cgp_dtype_bytes(type);
+    if (shape->rank < 0 || shape->rank > CGP_MAX_RANK)
+        return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": rank is at most %d, got %d", path, name,
+                        CGP_MAX_RANK, shape->rank);
     for (int i = 0; i < shape->rank; i++) {
-        if (shape->dims[i] < 0 || __builtin_mul_overflow(bytes, shape->dims[i], &bytes)) {
-            char text[160];
-            (void)cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": not a shape of a tensor, got %s",
-                           path, name, cgp_shape_text(shape, text, sizeof text));
-            return -1;
-        }
+        if (shape->dims[i] < 0 || __builtin_mul_overflow(*bytes, shape->dims[i], bytes))
+            return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\": not a shape of a tensor, got %s",
+                            path, name, cgp_shape_text(shape, text, sizeof text));
     }
-    return bytes;
+    return CGP_OK;
 }
 
 /* Check that a key is new and UTF-8. */
@@ -100,8 +95,9 @@ cgp_status cgp__safetensors_add(cgp_safetensors_writer *writer, const char *name
     if (strcmp(name, "__metadata__") == 0)
         return cgp_fail(CGP_EINVAL, "%s: a tensor cannot be called __metadata__", path);
     CGP_TRY(check_key(path, "tensor", writer->header, name));
-    const int64_t bytes = tensor_bytes(path, name, type, shape), begin = writer->due;
-    if (bytes < 0) return CGP_EINVAL;
+    const int64_t begin = writer->due;
+    int64_t bytes = 0;
+    CGP_TRY(find_bytes(path, name, type, shape, &bytes));
     if (__builtin_add_overflow(begin, bytes, &writer->due))
         return cgp_fail(CGP_EINVAL, "%s: tensor \"%s\" ends above %" PRId64 " bytes", path,
                         name, INT64_MAX);

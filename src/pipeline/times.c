@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* times.c -- times of the last run, from the workers' traces. */
 #include "pipeline/pipeline.h"
+#include "schedule/table.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -9,10 +10,6 @@ int64_t cgp_pipeline_allocated_bytes(const cgp_pipeline *pipeline, int device) {
     CGP__PIPELINE_OR(pipeline, 0);
     if (device < 0 || device >= pipeline->plan->n_devices) return 0;
     return pipeline->executor.workers[device].bytes;
-}
-
-static bool is_compute(int kind) {
-    return kind <= CGP_ACTION_R;
 }
 
 static int by_size(const void *a, const void *b) {
@@ -75,7 +72,8 @@ cgp_pipeline_times cgp_pipeline_last_times(const cgp_pipeline *pipeline, double 
             const cgp__event *event = cgp__trace_event(&worker->trace, k);
             start = cgp__min(start, event->start_ns);
             end = cgp__max(end, event->end_ns);
-            if (is_compute(event->kind)) sum += event->end_ns - event->start_ns;
+            if (!cgp__is_transfer((cgp_action_kind)event->kind))
+                sum += event->end_ns - event->start_ns;
             if (event->kind == CGP_ACTION_F)
                 last_forward = cgp__max(last_forward, event->end_ns);
             if (event->kind == CGP_ACTION_B || event->kind == CGP_ACTION_I)

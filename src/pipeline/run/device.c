@@ -11,13 +11,9 @@
 /* Return whether a core is the first hardware thread of its physical core; true if the system does not say. */
 static bool is_first_sibling(int core) {
     char path[96];
-    int first = core;
     snprintf(path, sizeof path, "/sys/devices/system/cpu/cpu%d/topology/thread_siblings_list",
              core);
-    FILE *file = fopen(path, "r");
-    if (file && fscanf(file, "%d", &first) != 1) first = core;
-    if (file) fclose(file);
-    return first == core;
+    return cgp__read_number(path, core) == core;
 }
 
 /* Return the first core of device d, which takes one per thread: consecutive cores that this process may use, if every

@@ -59,15 +59,11 @@ void cgp__executor_deinit(cgp__executor *executor) {
 }
 
 cgp_status cgp__executor_run(cgp__executor *executor, const cgp__run_context *context) {
-    cgp__team *team = executor->team;
-    team->first_status = CGP_OK;
     executor->context = *context;
     executor->run_start_ns = cgp__now_ns();
     for (int d = 0; d < executor->plan->n_devices; d++)
         executor->workers[d].trace_start = cgp__trace_written(&executor->workers[d].trace);
-    cgp_status status = cgp__team_run(team, cgp__job_run, &executor->context);
-    if (team->first_status != CGP_OK)
-        status = cgp_fail(team->first_status, "%s", team->first_message);
-    if (status != CGP_OK) cgp__team_fail(team);
+    const cgp_status status = cgp__team_run(executor->team, cgp__job_run, &executor->context);
+    if (status != CGP_OK) cgp__team_fail(executor->team);
     return status;
 }

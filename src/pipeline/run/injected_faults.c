@@ -98,23 +98,18 @@ cgp_status cgp__injected_faults_read(cgp__executor *executor) {
     return status;
 }
 
-/* 0 .. `max` seconds, a function of the action and the step. */
-static double random_delay(const cgp__executor *executor, const cgp_action *action,
-                           double max) {
+/* The time at which a delayed action goes on. A random delay is a function of the action and the step. */
+static int64_t delayed_until(const cgp__executor *executor, const cgp_action *action,
+                             const cgp__injected_fault *fault) {
     const uint32_t counter[4] = {(uint32_t)action->stage, (uint32_t)action->microbatch,
                                  (uint32_t)action->kind, (uint32_t)executor->context.step};
     uint32_t out[4];
-    cgp__philox(out, counter, (cgp__rng_key){0xFA, 0x017});
-    return max * out[0] / 4294967296.0;
-}
-
-/* The time at which a delayed action goes on. */
-static int64_t delayed_until(const cgp__executor *executor, const cgp_action *action,
-                             const cgp__injected_fault *fault) {
+    double seconds = fault->seconds;
     if (fault->effect == STALL) return INT64_MAX;
-    const double seconds = fault->effect == DELAY_ALL
-                               ? random_delay(executor, action, fault->seconds)
-                               : fault->seconds;
+    if (fault->effect == DELAY_ALL) {
+        cgp__philox(out, counter, (cgp__rng_key){0xFA, 0x017});
+        seconds *= out[0] / 4294967296.0;
+    }
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 

@@ -159,7 +159,7 @@ static inline const cgp__backend *cgp__backend_of(const cgp__worker *worker) {
 
 /* Return whether the run in progress was given up. A worker that goes on may touch neither plan nor the caller's memory. */
 static inline bool cgp__is_stopped(const cgp__worker *worker) {
-    return cgp__team_is_stopped(worker->executor->team);
+    return atomic_load_explicit(&worker->executor->team->stopped, memory_order_acquire);
 }
 
 #endif

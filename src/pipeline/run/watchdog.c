@@ -16,6 +16,7 @@
 
 /* A snapshot of a worker. */
 typedef struct view {
+    const cgp__worker *worker;
     bool busy;                      /* has not ended the job */
     const cgp__bound_action *bound; /* in progress; NULL: none, or none of a list */
     bool waits;
@@ -31,9 +32,8 @@ static bool is_busy(const cgp__worker *worker) {
 }
 
 /* The end of a worker's last action; the job's start if there is none. */
-static int64_t last_end(const cgp__executor *executor, const cgp__worker *worker,
-                        int64_t written) {
-    const int64_t start = executor->team->job_start_ns;
+static int64_t last_end(const cgp__worker *worker, int64_t written) {
+    const int64_t start = worker->executor->team->job_start_ns;
     if (written == 0) return start;
     return cgp__max(start, cgp__trace_event(&worker->trace, written - 1)->end_ns);
 }
@@ -44,27 +44,24 @@ static int64_t last_action_end(const void *self) {
     int64_t last = 0;
     for (int d = 0; d < executor->plan->n_devices; d++) {
         const cgp__worker *worker = &executor->workers[d];
-        last = cgp__max(last, last_end(executor, worker, cgp__trace_written(&worker->trace)));
+        last = cgp__max(last, last_end(worker, cgp__trace_written(&worker->trace)));
     }
     return last;
 }
 
 /* The action in progress after `written` events; NULL: none of a list. */
-static const cgp__bound_action *action_at(const cgp__executor *executor,
-                                          const cgp__worker *worker, int64_t written) {
+static const cgp__bound_action *action_at(const cgp__worker *worker, int64_t written) {
     int begin = 0, end = 0;
-    if (executor->team->job != cgp__job_run || !is_busy(worker)) return NULL;
-    const cgp__run_context *context = &executor->context;
+    if (worker->executor->team->job != cgp__job_run || !is_busy(worker)) return NULL;
+    const cgp__run_context *context = &worker->executor->context;
     cgp__run_range(context, worker->index, &begin, &end);
     const int64_t i = begin + written - worker->trace_start;
     return i < end ? &context->run->lists[worker->index].actions[i] : NULL;
 }
 
 static bool computes(const void *self, int d) {
-    const cgp__executor *executor = self;
-    const cgp__worker *worker = &executor->workers[d];
-    const cgp__bound_action *bound =
-        action_at(executor, worker, cgp__trace_written(&worker->trace));
+    const cgp__worker *worker = &((const cgp__executor *)self)->workers[d];
+    const cgp__bound_action *bound = action_at(worker, cgp__trace_written(&worker->trace));
     return bound && bound->action.edge < 0;
 }
 
@@ -74,24 +71,27 @@ static int peer_of(const cgp_plan *plan, const cgp_action *action) {
     return cgp__is_send(action->kind) ? edge->to : edge->from;
 }
 
-static void take_snapshot(const cgp__executor *executor, int d, view *v) {
-    const cgp_plan *plan = executor->plan;
-    const cgp__worker *worker = &executor->workers[d];
-    v->written = v->next = cgp__trace_written(&worker->trace);
-    v->busy = is_busy(worker);
-    v->bound = action_at(executor, worker, v->written);
-    v->since_ns = last_end(executor, worker, v->written);
-    if (!v->bound || v->bound->action.edge < 0) return;
-    const cgp_action *action = &v->bound->action;
-    v->waits = cgp__channel_waits(executor->channels[action->edge], cgp__is_send(action->kind));
-    v->waits_for = plan->stages[peer_of(plan, action)].info.device;
+static view snapshot_of(const cgp__worker *worker) {
+    const cgp__executor *executor = worker->executor;
+    const int64_t written = cgp__trace_written(&worker->trace);
+    view v = {.worker = worker,
+              .busy = is_busy(worker),
+              .bound = action_at(worker, written),
+              .since_ns = last_end(worker, written),
+              .written = written,
+              .next = written};
+    if (!v.bound || v.bound->action.edge < 0) return v;
+    const cgp_action *action = &v.bound->action;
+    v.waits = cgp__channel_waits(executor->channels[action->edge], cgp__is_send(action->kind));
+    v.waits_for = executor->plan->stages[peer_of(executor->plan, action)].info.device;
+    return v;
 }
 
 /* false if a worker has ended an action meanwhile. */
 static bool take_snapshots(const cgp__executor *executor, view *views) {
     const int n = executor->plan->n_devices;
     for (int d = 0; d < n; d++)
-        take_snapshot(executor, d, &views[d]);
+        views[d] = snapshot_of(&executor->workers[d]);
     for (int d = 0; d < n; d++) {
         if (cgp__trace_written(&executor->workers[d].trace) != views[d].written) return false;
     }
@@ -99,23 +99,20 @@ static bool take_snapshots(const cgp__executor *executor, view *views) {
 }
 
 /* The device that has run longest; if all wait, the one that has waited longest. */
-static int find_culprit(const view *views, int n) {
-    int culprit = -1;
-    for (int d = 0; d < n; d++) {
-        if (!views[d].busy) continue;
-        const view *worst = culprit < 0 ? NULL : &views[culprit];
-        if (!worst || (worst->waits && !views[d].waits) ||
-            (worst->waits == views[d].waits && views[d].since_ns < worst->since_ns))
-            culprit = d;
+static const view *find_culprit(const view *views, int n) {
+    const view *worst = NULL;
+    for (const view *v = views; v < views + n; v++) {
+        if (v->busy && (!worst || (worst->waits && !v->waits) ||
+                        (worst->waits == v->waits && v->since_ns < worst->since_ns)))
+            worst = v;
     }
-    return culprit;
+    return worst;
 }
 
 /* ", in layer X, linear" of an action that computes. */
-static const char *layer_text(const cgp__executor *executor, int d, const view *v, char *text,
-                              size_t size) {
-    const cgp_plan *plan = executor->plan;
-    const int i = atomic_load_explicit(&executor->workers[d].call, memory_order_relaxed);
+static const char *layer_text(const view *v, char *text, size_t size) {
+    const cgp_plan *plan = v->worker->executor->plan;
+    const int i = atomic_load_explicit(&v->worker->call, memory_order_relaxed);
     text[0] = 0;
     if (!v->bound || v->bound->action.edge >= 0) return text;
     const cgp__stage_plan *stage = &plan->stages[v->bound->action.stage];
@@ -132,8 +129,8 @@ static double seconds_since(int64_t then_ns, int64_t now_ns) {
 }
 
 /* The rest of a worker's line in the report, after its name. */
-static void write_state(FILE *file, const cgp__executor *executor, int d, const view *v,
-                        int64_t now) {
+static void write_state(FILE *file, const view *v, int64_t now) {
+    const cgp__executor *executor = v->worker->executor;
     const double seconds = seconds_since(v->since_ns, now);
     char text[32], layer[512];
     if (!v->busy || (!v->bound && executor->team->job == cgp__job_run)) {
@@ -144,7 +141,7 @@ static void write_state(FILE *file, const cgp__executor *executor, int d, const 
     } else if (!v->waits) {
         fprintf(file, "runs %s for %.1f s%s\n",
                 cgp_action_text(&v->bound->action, text, sizeof text), seconds,
-                layer_text(executor, d, v, layer, sizeof layer));
+                layer_text(v, layer, sizeof layer));
     } else {
         const cgp_action *action = &v->bound->action;
         fprintf(file, "waits in %s for stage %d to %s, for %.1f s\n",
@@ -190,11 +187,11 @@ static void write_chain(FILE *file, const view *views, int n) {
 }
 
 /* The device whose last event, of those not in the report yet, ended last; -1: none is left. */
-static int latest_event(const cgp__executor *executor, const view *views) {
+static int latest_event(const view *views, int n) {
     int latest = -1;
     int64_t end = 0;
-    for (int d = 0; d < executor->plan->n_devices; d++) {
-        const cgp__worker *worker = &executor->workers[d];
+    for (int d = 0; d < n; d++) {
+        const cgp__worker *worker = views[d].worker;
         if (views[d].next <= worker->trace_start) continue;
         const cgp__event *event = cgp__trace_event(&worker->trace, views[d].next - 1);
         if (latest >= 0 && event->end_ns <= end) continue;
@@ -204,16 +201,17 @@ static int latest_event(const cgp__executor *executor, const view *views) {
     return latest;
 }
 
-static void write_events(FILE *file, const cgp__executor *executor, view *views) {
+static void write_events(FILE *file, view *views, int n_views) {
     struct {
         int device;
         cgp__event event;
     } taken[EVENTS];
+    const int64_t start_ns = views[0].worker->executor->run_start_ns;
     int n = 0;
     char text[32];
-    for (int d; n < EVENTS && (d = latest_event(executor, views)) >= 0; n++) {
+    for (int d; n < EVENTS && (d = latest_event(views, n_views)) >= 0; n++) {
         taken[n].device = d;
-        taken[n].event = *cgp__trace_event(&executor->workers[d].trace, --views[d].next);
+        taken[n].event = *cgp__trace_event(&views[d].worker->trace, --views[d].next);
     }
     fprintf(file, "the last %d events (start and end in ms since the start of the run):\n", n);
     for (int i = n - 1; i >= 0; i--) {
@@ -223,29 +221,27 @@ static void write_events(FILE *file, const cgp__executor *executor, view *views)
                                    .microbatch = event->microbatch,
                                    .edge = -1};
         fprintf(file, "  %10.3f %10.3f  device %d  %s\n",
-                1e3 * seconds_since(executor->run_start_ns, event->start_ns),
-                1e3 * seconds_since(executor->run_start_ns, event->end_ns), taken[i].device,
+                1e3 * seconds_since(start_ns, event->start_ns),
+                1e3 * seconds_since(start_ns, event->end_ns), taken[i].device,
                 cgp_action_text(&action, text, sizeof text));
     }
 }
 
 /* The action that hangs: the message of the run, and the first line of the report. */
-static void describe(const cgp__executor *executor, const view *views, int d, int64_t now,
-                     char *text, size_t size) {
-    const view *v = &views[d];
+static void describe(const view *v, int64_t now, char *text, size_t size) {
     const double seconds = seconds_since(v->since_ns, now);
     char name[32], layer[512];
     if (!v->bound) {
         snprintf(text, size,
                  "device %d: did not end adding up gradients or updating parameters for %.1f s "
                  "(timeout)",
-                 d, seconds);
+                 v->worker->index, seconds);
         return;
     }
     const cgp_action *action = &v->bound->action;
     snprintf(text, size, "stage %d, micro-batch %d, %s: did not end for %.1f s (timeout)%s%s",
              action->stage, action->microbatch, cgp_action_text(action, name, sizeof name),
-             seconds, layer_text(executor, d, v, layer, sizeof layer),
+             seconds, layer_text(v, layer, sizeof layer),
              v->waits ? ", all wait for each other" : "");
 }
 
@@ -257,11 +253,11 @@ static void write_report(cgp__executor *executor, view *views, int64_t now, cons
     fprintf(text.file, "%s\nworkers:\n", first);
     for (int d = 0; d < plan->n_devices; d++) {
         fprintf(text.file, "  device %d (%s): ", d, plan->devices[d].name);
-        write_state(text.file, executor, d, &views[d], now);
+        write_state(text.file, &views[d], now);
     }
     fprintf(text.file, "longest chain of waiting devices:\n");
     write_chain(text.file, views, plan->n_devices);
-    write_events(text.file, executor, views);
+    write_events(text.file, views, plan->n_devices);
     if (cgp__text_close(&text, CGP_OK, &report) != CGP_OK) return; /* out of memory */
     free(executor->report);
     executor->report = report;
@@ -275,7 +271,7 @@ static bool time_out(void *self) {
     view *views = cgp__calloc((size_t)n, sizeof *views);
     const bool hangs = !views || take_snapshots(executor, views);
     if (views && hangs) {
-        describe(executor, views, find_culprit(views, n), now, culprit, sizeof culprit);
+        describe(find_culprit(views, n), now, culprit, sizeof culprit);
         write_report(executor, views, now, culprit);
     }
     free(views);

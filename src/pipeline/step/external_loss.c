@@ -17,10 +17,9 @@ static cgp_status check_plan(const cgp_pipeline *pipeline) {
 /* Keep the inputs' tensors: backward reads their data again. */
 static void keep_inputs(cgp_pipeline *pipeline, const cgp_tensor *const *inputs) {
     for (int k = 0; k < pipeline->plan->model->n_inputs; k++) {
-        pipeline->step.external_list[k] = NULL;
-        if (!inputs[k]) continue;
-        pipeline->step.external_inputs[k] = *inputs[k];
-        pipeline->step.external_list[k] = &pipeline->step.external_inputs[k];
+        cgp_tensor *kept = &pipeline->step.external_inputs[k];
+        if (inputs[k]) *kept = *inputs[k];
+        pipeline->step.external_list[k] = inputs[k] ? kept : NULL;
     }
 }
 

@@ -263,32 +263,27 @@ cgp_status cgp_pipeline_save_with(cgp_pipeline *pipeline, const char *directory,
 /* --- load --- */
 
 /* "adamw with 2 states (exp_avg, exp_avg_sq)" */
-static void describe(char *text, size_t bytes, const char *optimizer, int n_states,
-                     const char *const *states) {
-    int used = snprintf(text, bytes, "%.40s with %d state%s", optimizer, n_states,
-                        n_states == 1 ? "" : "s");
-    for (int s = 0; s < n_states && used > 0 && (size_t)used < bytes; s++)
+static void describe(char *text, size_t bytes, const cgp__checkpoint_info *info) {
+    int used = snprintf(text, bytes, "%.40s with %d state%s", info->optimizer, info->n_states,
+                        info->n_states == 1 ? "" : "s");
+    for (int s = 0; s < info->n_states && used > 0 && (size_t)used < bytes; s++)
         used += snprintf(text + used, bytes - (size_t)used, "%s%.40s%s", s ? ", " : " (",
-                         states[s], s == n_states - 1 ? ")" : "");
+                         info->states[s], s == info->n_states - 1 ? ")" : "");
 }
 
 static bool has_weights_only(const cgp__checkpoint *checkpoint) {
     return strcmp(cgp__checkpoint_info_of(checkpoint)->optimizer, NO_OPTIMIZER) == 0;
 }
 
+/* Equal descriptions are of equal optimizers: the planned names are short and without commas. */
 static cgp_status check_optimizer(const cgp_pipeline *pipeline,
                                   const cgp__checkpoint *checkpoint) {
-    const cgp__checkpoint_info *got = cgp__checkpoint_info_of(checkpoint);
     const cgp__checkpoint_info planned = info_of(pipeline, NULL);
-    if (pipeline->plan->inference || has_weights_only(checkpoint)) return CGP_OK;
-    bool same =
-        strcmp(got->optimizer, planned.optimizer) == 0 && got->n_states == planned.n_states;
-    for (int s = 0; same && s < planned.n_states; s++)
-        same = strcmp(got->states[s], planned.states[s]) == 0;
-    if (same) return CGP_OK;
     char there[256], here[256];
-    describe(there, sizeof there, got->optimizer, got->n_states, got->states);
-    describe(here, sizeof here, planned.optimizer, planned.n_states, planned.states);
+    describe(there, sizeof there, cgp__checkpoint_info_of(checkpoint));
+    describe(here, sizeof here, &planned);
+    if (pipeline->plan->inference || has_weights_only(checkpoint) || strcmp(there, here) == 0)
+        return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: its optimizer is %s, planned is %s (plan the optimizer of the "
                     "checkpoint, or plan for inference to load the weights only)",

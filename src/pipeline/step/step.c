@@ -2,7 +2,6 @@
 /* step.c -- training steps, evaluation and prediction: losses and counters around runs of the lists. */
 #include "pipeline/pipeline.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 cgp_status cgp__step_init(cgp__step *step, cgp__executor *executor, uint64_t seed) {

@@ -28,12 +28,6 @@ static cgp_status update_device(cgp__worker *worker, void *constants) {
     return CGP_OK;
 }
 
-/* The scale of all gradients, min(1, clip_norm / (norm + 1e-6)), as PyTorch's clip_grad_norm_. */
-static double scale_of(const cgp_pipeline *pipeline) {
-    const double clip_norm = pipeline->plan->optim.clip_norm;
-    return clip_norm > 0 ? fmin(1, clip_norm / (pipeline->step.gradient_norm + 1e-6)) : 1;
-}
-
 cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     CGP__PIPELINE(pipeline);
     CGP_TRY(cgp__pipeline_check_alive(pipeline));
@@ -43,10 +37,14 @@ cgp_status cgp_optim_step(cgp_pipeline *pipeline) {
     pipeline->step.update_due = false;
     pipeline->step.gradient_norm = pipeline->step.norm;
     if (pipeline->step.refusal[0]) return cgp_fail(CGP_ESTATE, "%s", pipeline->step.refusal);
-    pipeline->step.update = (cgp__update){.gradient_scale = scale_of(pipeline)};
-    cgp__optim_constants(&pipeline->plan->optim, ++pipeline->step.updates,
-                         &pipeline->step.update);
-    return cgp__team_run(&pipeline->team, update_device, &pipeline->step.update);
+    const cgp_optim *optim = &pipeline->plan->optim;
+    cgp__update *update = &pipeline->step.update;
+    *update = (cgp__update){.gradient_scale = 1};
+    if (optim->clip_norm > 0) /* as PyTorch's clip_grad_norm_ */
+        update->gradient_scale =
+            fmin(1, optim->clip_norm / (pipeline->step.gradient_norm + 1e-6));
+    cgp__optim_constants(optim, ++pipeline->step.updates, update);
+    return cgp__team_run(&pipeline->team, update_device, update);
 }
 
 double cgp_pipeline_gradient_norm(const cgp_pipeline *pipeline) {

@@ -108,6 +108,7 @@ static void assign(cgp__team *team, cgp__job *job, void *argument, bool timed) {
     team->job = job;
     team->argument = argument;
     team->timed = timed;
+    team->first_status = CGP_OK;
     team->job_start_ns = team->last_end_ns = cgp__now_ns();
     for (int i = 0; i < team->n; i++) {
         cgp__thread *thread = &team->threads[i];
@@ -163,18 +164,16 @@ static cgp_status run(cgp__team *team, cgp__job *job, void *argument, bool timed
     pthread_mutex_lock(&team->lock);
     assign(team, job, argument, timed);
     const bool in_time = wait_for_all(team);
+    cgp_status status = team->first_status;
+    if (status != CGP_OK) (void)cgp_fail(status, "%s", team->first_message);
     pthread_mutex_unlock(&team->lock);
-    if (!in_time) {
-        const cgp_status status = cgp_fail(team->first_status, "%s", team->first_message);
-        cgp__team_fail(team);
-        return status;
-    }
-    for (int i = 0; i < team->n; i++) {
+    for (int i = 0; i < team->n && status == CGP_OK; i++) {
         const cgp__thread *thread = &team->threads[i];
         if (!thread->stuck && thread->status != CGP_OK)
-            return cgp_fail(thread->status, "%s", thread->message);
+            status = cgp_fail(thread->status, "%s", thread->message);
     }
-    return CGP_OK;
+    if (!in_time) cgp__team_fail(team);
+    return status;
 }
 
 cgp_status cgp__team_run(cgp__team *team, cgp__job *job, void *argument) {

@@ -92,11 +92,6 @@ void cgp__team_fail(cgp__team *team);
 /* Keep cgp_message() as the run's error if it is the first one, and end all waits for messages. Under the lock. */
 void cgp__team_give_up(cgp__team *team, cgp_status status);
 
-/* Return whether the run in progress was given up. */
-static inline bool cgp__team_is_stopped(const cgp__team *team) {
-    return atomic_load_explicit(&team->stopped, memory_order_acquire);
-}
-
 /* Release stalled workers; false if one stays stuck. Then end all threads. */
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
