@@ -128,8 +128,11 @@ static cgp_status run_call(const execution *s, const cgp__call *call, cgp__kerne
     return run_kernel(s, call, kernel);
 }
 
-/* Prefix cgp_message() with stage, micro-batch and action, and with layer and op if they are known. */
-static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
+/* Below, false: the action did not end, because the run was given up, by this worker or by another; then nothing of the caller's
+ * may be touched. */
+
+/* Give the run up. Prefix cgp_message() with stage, micro-batch and action, and with layer and op if they are known. */
+static bool fail_in_action(const execution *s, const cgp__call *call) {
     const cgp_model *model = s->plan->model;
     const cgp_action *action = &s->bound->action;
     char text[32], place[512] = "";
@@ -138,9 +141,14 @@ static cgp_status fail_in_action(const execution *s, const cgp__call *call) {
         snprintf(place, sizeof place, "layer %s, %s: ", model->layers[node->layer],
                  node->use.op->name);
     }
-    return cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
-                    action->microbatch, cgp_action_text(action, text, sizeof text), place,
-                    cgp_message());
+    (void)cgp_fail(CGP_EDEVICE, "stage %d, micro-batch %d, %s: %s%s", action->stage,
+                   action->microbatch, cgp_action_text(action, text, sizeof text), place,
+                   cgp_message());
+    cgp__team *team = s->worker->executor->team;
+    pthread_mutex_lock(&team->lock);
+    cgp__team_give_up(team, CGP_EDEVICE);
+    pthread_mutex_unlock(&team->lock);
+    return false;
 }
 
 /* Add the time of a call that began at `start_ns`. */
@@ -152,8 +160,7 @@ static void add_time(const execution *s, const cgp__call *call, int64_t start_ns
     time->runs++;
 }
 
-/* *stopped: the run was given up meanwhile; then nothing of the caller's may be touched. */
-static cgp_status compute(const execution *s, bool *stopped) {
+static bool compute(const execution *s) {
     cgp__worker *worker = s->worker;
     const cgp__program *program = cgp__stage_program(s->stage, s->bound->program);
     const int first =
@@ -161,16 +168,16 @@ static cgp_status compute(const execution *s, bool *stopped) {
     cgp__kernel *const *kernels = worker->sets[s->bound->kernels].kernels + first;
     const cgp__call *calls = program->calls;
     const int n = s->bound->end;
-    for (int i = s->bound->begin; i < n && !*stopped; i++) {
+    for (int i = s->bound->begin; i < n; i++) {
         atomic_store_explicit(&worker->call, i, memory_order_relaxed);
         const int64_t start_ns = worker->node_times ? cgp__now_ns() : 0;
         const cgp_status status = run_call(s, &calls[i], kernels[i]);
+        if (cgp__is_stopped(worker)) return false;
         if (worker->node_times) add_time(s, &calls[i], start_ns);
-        *stopped = cgp__is_stopped(worker);
-        if (status != CGP_OK && !*stopped) return fail_in_action(s, &calls[i]);
+        if (status != CGP_OK) return fail_in_action(s, &calls[i]);
     }
     atomic_store_explicit(&worker->call, n, memory_order_relaxed);
-    return CGP_OK;
+    return true;
 }
 
 /* Copy the rows of the model's output that this action made to the caller. */
@@ -187,7 +194,6 @@ static void copy_output(const execution *s) {
                                         s->bound->samples * cgp_shape_count(&type->shape));
 }
 
-/* false once the run is stopped. */
 static bool transfer(const execution *s, cgp__channel *channel, cgp__event *event) {
     const cgp__edge_plan *edge = &s->plan->edges[s->bound->action.edge];
     const cgp__backend *backend = cgp__backend_of(s->worker);
@@ -216,30 +222,24 @@ static bool transfer(const execution *s, cgp__channel *channel, cgp__event *even
 }
 
 /* Sleep or fail by CGP_FAULT; a failure names the action's first kernel, if it has one. */
-static cgp_status apply_injected_faults(const execution *s, bool *stopped) {
+static bool apply_injected_faults(const execution *s) {
     const cgp_action *action = &s->bound->action;
     atomic_store_explicit(&s->worker->call, 0, memory_order_relaxed);
-    if (cgp__injected_faults_apply(s->worker, action, stopped) == CGP_OK) return CGP_OK;
+    if (cgp__injected_faults_apply(s->worker, action) == CGP_OK)
+        return !cgp__is_stopped(s->worker);
     const cgp__call *calls = cgp__stage_program(s->stage, s->bound->program)->calls;
     const bool any = action->edge < 0 && s->bound->begin < s->bound->end;
     return fail_in_action(s, any ? calls + s->bound->begin : NULL);
 }
 
-/* *stopped: the action did not end, because another worker failed and has recorded why. */
-static cgp_status run_action(const execution *s, cgp__event *event, bool *stopped) {
-    cgp__executor *executor = s->worker->executor;
+static bool run_action(const execution *s, cgp__event *event) {
+    const cgp__executor *executor = s->worker->executor;
     const cgp_action *action = &s->bound->action;
-    if (executor->n_faults > 0) CGP_TRY(apply_injected_faults(s, stopped));
-    if (*stopped) return CGP_OK;
-    if (action->edge >= 0) {
-        *stopped = !transfer(s, executor->channels[action->edge], event);
-        return CGP_OK;
-    }
-    CGP_TRY(compute(s, stopped));
-    if (*stopped) return CGP_OK;
+    if (executor->n_faults > 0 && !apply_injected_faults(s)) return false;
+    if (action->edge >= 0) return transfer(s, executor->channels[action->edge], event);
+    if (!compute(s)) return false;
     copy_output(s);
-    *stopped = cgp__is_stopped(s->worker);
-    return CGP_OK;
+    return !cgp__is_stopped(s->worker);
 }
 
 void cgp__run_range(const cgp__run_context *context, int device, int *begin, int *end) {
@@ -250,12 +250,11 @@ void cgp__run_range(const cgp__run_context *context, int device, int *begin, int
 
 cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
     const cgp__run_context context = *(const cgp__run_context *)argument;
-    cgp__team *team = worker->executor->team;
     const cgp__bound_action *actions = context.run->lists[worker->index].actions;
-    bool stopped = cgp__is_stopped(worker);
     int begin, end;
     cgp__run_range(&context, worker->index, &begin, &end);
-    for (int i = begin; i < end && !stopped; i++) {
+    if (cgp__is_stopped(worker)) return CGP_OK;
+    for (int i = begin; i < end; i++) {
         const cgp_action *action = &actions[i].action;
         const execution s = execution_of(worker, &context, &actions[i]);
         const int64_t start = cgp__now_ns();
@@ -264,13 +263,7 @@ cgp_status cgp__job_run(cgp__worker *worker, void *argument) {
                             .kind = (int)action->kind,
                             .stage = action->stage,
                             .microbatch = action->microbatch};
-        if (run_action(&s, &event, &stopped) != CGP_OK) {
-            pthread_mutex_lock(&team->lock);
-            cgp__team_give_up(team, CGP_EDEVICE);
-            pthread_mutex_unlock(&team->lock);
-            stopped = true;
-        }
-        if (stopped) return CGP_OK; /* reported through first_status */
+        if (!run_action(&s, &event)) return CGP_OK; /* reported through first_status */
         event.end_ns = cgp__now_ns();
         cgp__trace_add(&worker->trace, event);
     }

@@ -113,11 +113,9 @@ static int64_t delayed_until(const cgp__executor *executor, const cgp_action *ac
     return cgp__now_ns() + (int64_t)(seconds * 1e9);
 }
 
-cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action,
-                                      bool *stopped) {
+cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action) {
     const cgp__executor *executor = worker->executor;
-    *stopped = false;
-    for (int i = 0; i < executor->n_faults && !*stopped; i++) {
+    for (int i = 0; i < executor->n_faults && !cgp__is_stopped(worker); i++) {
         const cgp__injected_fault *fault = &executor->faults[i];
         const bool all = fault->effect == DELAY_ALL;
         if (all ? action->edge >= 0
@@ -126,9 +124,7 @@ cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_actio
             continue;
         if (fault->effect == FAIL)
             return cgp_fail(CGP_EDEVICE, "failed (injected by CGP_FAULT)");
-        *stopped =
-            !cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault)) ||
-            cgp__is_stopped(worker);
+        cgp__team_sleep_until(executor->team, delayed_until(executor, action, fault));
     }
     return CGP_OK;
 }

@@ -147,11 +147,10 @@ bool cgp__input_is_read(const cgp_model *model, int k, bool with_loss);
 /* watchdog.c: the team's supervisor of an executor. */
 extern const cgp__supervisor cgp__watchdog;
 
-/* injected_faults.c: read CGP_FAULT; apply it before an action: sleep, or fail with CGP_EDEVICE. *stopped: the run was given
- * up, or the pipeline destroyed, meanwhile. */
+/* injected_faults.c: read CGP_FAULT; apply it before an action: sleep, or fail with CGP_EDEVICE. The run may be given up, and
+ * the pipeline destroyed, meanwhile. */
 cgp_status cgp__injected_faults_read(cgp__executor *executor);
-cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action,
-                                      bool *stopped);
+cgp_status cgp__injected_faults_apply(const cgp__worker *worker, const cgp_action *action);
 
 static inline const cgp__backend *cgp__backend_of(const cgp__worker *worker) {
     return worker->executor->plan->devices[worker->index].backend;

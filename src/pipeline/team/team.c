@@ -225,11 +225,9 @@ void cgp__team_stop(cgp__team *team) {
     }
 }
 
-bool cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns) {
+void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns) {
     pthread_mutex_lock(&team->lock);
     while (!team->release && cgp__wait_until(&team->released, &team->lock, deadline_ns)) {
     }
-    const bool released = team->release;
     pthread_mutex_unlock(&team->lock);
-    return !released;
 }

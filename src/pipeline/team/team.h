@@ -96,9 +96,9 @@ void cgp__team_give_up(cgp__team *team, cgp_status status);
 bool cgp__team_release(cgp__team *team);
 void cgp__team_stop(cgp__team *team);
 
-/* Sleep, for injected faults. false if the pipeline was destroyed meanwhile. A failure of the run does not end the sleep:
- * a slow kernel would not notice it either. */
-bool cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
+/* Sleep, for injected faults, until the deadline or the destruction of the pipeline. A failure of the run does not end the
+ * sleep: a slow kernel would not notice it either. */
+void cgp__team_sleep_until(cgp__team *team, int64_t deadline_ns);
 
 /* Wait for a condition on the clock of cgp__now_ns(), INT64_MAX: without limit. false at the deadline. */
 bool cgp__wait_until(pthread_cond_t *condition, pthread_mutex_t *lock, int64_t deadline_ns);
