@@ -9,19 +9,16 @@
  * one's message. */
 #include "schedule/generators/generators.h"
 
-enum { MAX_KINDS = 4 }; /* F R B, or F R I W */
-
 cgp_status cgp__schedule_part(cgp_schedule **out, const cgp_schedule *schedule, int chunks) {
     cgp_schedule *part = NULL;
-    CGP_TRY(cgp__schedule_like(&part, schedule, schedule->name, chunks, MAX_KINDS));
-    for (int device = 0; device < schedule->devices; device++) {
-        for (int i = 0; i < schedule->counts[device]; i++) {
-            const cgp_action *a = &schedule->lists[device][i];
-            if (!cgp__is_transfer(a->kind)) cgp__append(part, a->kind, a->stage, a->microbatch);
-        }
+    cgp__cursor at = {0};
+    CGP_TRY(cgp__schedule_new(&part, schedule->name, schedule->stages, chunks,
+                              schedule->devices, schedule->device_of));
+    while (cgp__next(schedule, &at)) {
+        const cgp_action *a = at.action;
+        if (!cgp__is_transfer(a->kind)) cgp__append(part, a->kind, a->stage, a->microbatch);
     }
-    *out = part;
-    return CGP_OK;
+    return cgp__schedule_finish(out, part, CGP_OK);
 }
 
 cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedule, int chunks,
@@ -29,13 +26,9 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     cgp_schedule_options options = cgp_schedule_options_default();
     options.group = group;
     cgp_schedule *forward = NULL;
-    CGP_TRY(cgp__schedule_like(&forward, schedule, "forward-only", chunks, 1));
-    const cgp_status status = cgp__generate_forward_only(forward, &options);
-    if (status == CGP_OK)
-        *out = forward;
-    else
-        cgp_schedule_destroy(forward);
-    return status;
+    CGP_TRY(cgp__schedule_new(&forward, "forward-only", schedule->stages, chunks,
+                              schedule->devices, schedule->device_of));
+    return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options));
 }
 
 /* Checks one kind on one stage; B counts as I and as W. */

@@ -33,41 +33,34 @@ static void find_spared(const cgp_schedule *schedule, bool *spared, int *next) {
     }
 }
 
-static bool is_recomputed(const cgp_schedule *schedule, const bool *spared,
-                          const cgp_action *a) {
-    return cgp__starts_backward(a->kind) &&
-           !spared[(size_t)a->stage * schedule->chunks + a->microbatch];
-}
-
-/* Fill the lists, which have their lengths. */
-static void insert(const cgp_schedule *schedule, const bool *spared, cgp_action **lists) {
-    for (int device = 0; device < schedule->devices; device++) {
-        cgp_action *to = lists[device];
-        for (int i = 0; i < schedule->counts[device]; i++) {
-            const cgp_action *a = &schedule->lists[device][i];
-            if (is_recomputed(schedule, spared, a)) {
-                *to = *a;
-                to++->kind = CGP_ACTION_R;
-            }
-            *to++ = *a;
-        }
+/* Copy the lists, with an R before each backward that is not spared. */
+static cgp_status insert(cgp_schedule *schedule, const bool *spared) {
+    cgp_schedule *rebuilt = NULL;
+    cgp__cursor at = {0};
+    CGP_TRY(cgp__schedule_new(&rebuilt, schedule->name, schedule->stages, schedule->chunks,
+                              schedule->devices, schedule->device_of));
+    while (cgp__next(schedule, &at)) {
+        cgp_action recompute = *at.action;
+        recompute.kind = CGP_ACTION_R;
+        if (cgp__starts_backward(at.action->kind) &&
+            !spared[(size_t)recompute.stage * schedule->chunks + recompute.microbatch])
+            cgp__append_action(rebuilt, &recompute);
+        cgp__append_action(rebuilt, at.action);
     }
+    return cgp__schedule_replace(schedule, rebuilt);
 }
 
 static cgp_status check_state(const cgp_schedule *schedule) {
+    cgp__cursor at = {0};
     if (schedule->lowered)
         return cgp_fail(CGP_ESTATE,
                         "schedule: expected recomputation before lowering, got a lowered "
                         "schedule (call cgp_schedule_recompute first)");
-    for (int device = 0; device < schedule->devices; device++) {
-        for (int i = 0; i < schedule->counts[device]; i++) {
-            if (schedule->lists[device][i].kind == CGP_ACTION_R)
-                return cgp_fail(
-                    CGP_ESTATE,
-                    "schedule: expected no R yet, got %dR%d on device %d, position %d",
-                    schedule->lists[device][i].stage, schedule->lists[device][i].microbatch,
-                    device, i);
-        }
+    while (cgp__next(schedule, &at)) {
+        if (at.action->kind == CGP_ACTION_R)
+            return cgp_fail(CGP_ESTATE,
+                            "schedule: expected no R yet, got %dR%d on device %d, position %d",
+                            at.action->stage, at.action->microbatch, at.device, at.position);
     }
     return CGP_OK;
 }
@@ -84,23 +77,14 @@ cgp_status cgp_schedule_recompute(cgp_schedule *schedule, cgp_recompute mode) {
     const size_t cells = (size_t)schedule->stages * (size_t)schedule->chunks;
     bool *spared = cgp__calloc(cells, sizeof *spared);
     int *next = cgp__calloc((size_t)schedule->stages, sizeof *next);
-    int *counts = cgp__calloc((size_t)schedule->devices, sizeof *counts);
-    cgp_action **lists = NULL;
-    if (!spared || !next || !counts) goto out;
-    if (mode == CGP_RECOMPUTE_EXCEPT_LAST) find_spared(schedule, spared, next);
-    for (int device = 0; device < schedule->devices; device++) {
-        counts[device] = schedule->counts[device];
-        for (int i = 0; i < schedule->counts[device]; i++)
-            counts[device] += is_recomputed(schedule, spared, &schedule->lists[device][i]);
+    cgp_status status = CGP_OK;
+    if (!spared || !next) {
+        status = cgp__no_memory("schedule: recompute", cells);
+    } else {
+        if (mode == CGP_RECOMPUTE_EXCEPT_LAST) find_spared(schedule, spared, next);
+        status = insert(schedule, spared);
     }
-    lists = cgp__lists_new(schedule->devices, counts);
-    if (!lists) goto out;
-    insert(schedule, spared, lists);
-    cgp__schedule_replace(schedule, lists, counts);
-    counts = NULL;
-out:
-    free(counts);
     free(next);
     free(spared);
-    return lists ? CGP_OK : cgp__no_memory("schedule: recompute", cells * sizeof(cgp_action));
+    return status;
 }

@@ -2,50 +2,37 @@
 /* table.c -- builds and changes the table behind cgp_schedule. */
 #include "schedule/table.h"
 
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 
-void cgp__lists_free(cgp_action **lists, int devices) {
-    for (int device = 0; lists && device < devices; device++)
-        free(lists[device]);
-    free(lists);
-}
-
-cgp_action **cgp__lists_new(int devices, const int *counts) {
-    cgp_action **lists = cgp__calloc((size_t)devices, sizeof *lists);
-    if (!lists) return NULL;
-    for (int device = 0; device < devices; device++) {
-        lists[device] = cgp__calloc((size_t)counts[device], sizeof **lists);
-        if (!lists[device]) {
-            cgp__lists_free(lists, devices);
-            return NULL;
-        }
-    }
-    return lists;
-}
-
-void cgp__schedule_replace(cgp_schedule *schedule, cgp_action **lists, int *counts) {
-    cgp__lists_free(schedule->lists, schedule->devices);
-    free(schedule->counts);
-    schedule->lists = lists;
-    schedule->counts = counts;
-}
-
 void cgp_schedule_destroy(cgp_schedule *schedule) {
     if (!schedule) return;
+    for (int device = 0; schedule->lists && device < schedule->devices; device++)
+        free(schedule->lists[device]);
     free(schedule->edges);
-    cgp__lists_free(schedule->lists, schedule->devices);
+    free(schedule->capacity);
     free(schedule->counts);
+    free(schedule->lists);
     free(schedule->device_of);
     free(schedule->name);
     free(schedule);
 }
 
+bool cgp__next(const cgp_schedule *schedule, cgp__cursor *at) {
+    at->position += at->action != NULL;
+    for (; at->device < schedule->devices; at->device++, at->position = 0) {
+        if (at->position == schedule->counts[at->device]) continue;
+        at->action = &schedule->lists[at->device][at->position];
+        return true;
+    }
+    return false;
+}
+
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind) {
-    for (int device = 0; device < schedule->devices; device++) {
-        for (int i = 0; i < schedule->counts[device]; i++) {
-            if (schedule->lists[device][i].kind == kind) return true;
-        }
+    cgp__cursor at = {0};
+    while (cgp__next(schedule, &at)) {
+        if (at.action->kind == kind) return true;
     }
     return false;
 }
@@ -81,73 +68,75 @@ static cgp_status check_size(int stages, int chunks) {
     return CGP_OK;
 }
 
-/* A schedule without its lists. */
-static cgp_schedule *new_frame(const char *name, int stages, int chunks, int devices) {
-    cgp_schedule *schedule = cgp__calloc(1, sizeof *schedule);
-    if (!schedule) return NULL;
-    schedule->stages = stages;
-    schedule->chunks = chunks;
-    schedule->devices = devices;
-    schedule->name = cgp__strdup(name);
-    schedule->device_of = cgp__calloc((size_t)stages, sizeof *schedule->device_of);
-    schedule->counts = cgp__calloc((size_t)devices, sizeof *schedule->counts);
-    if (!schedule->name || !schedule->device_of || !schedule->counts) {
-        cgp_schedule_destroy(schedule);
-        return NULL;
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
+                             int devices, const int *device_of) {
+    CGP_TRY(check_size(stages, chunks));
+    cgp_schedule *s = cgp__calloc(1, sizeof *s);
+    if (!s) return cgp__no_memory("schedule", sizeof *s);
+    *s = (cgp_schedule){.name = cgp__strdup(name),
+                        .stages = stages,
+                        .chunks = chunks,
+                        .devices = devices,
+                        .device_of = cgp__calloc((size_t)stages, sizeof *s->device_of),
+                        .lists = cgp__calloc((size_t)devices, sizeof *s->lists),
+                        .counts = cgp__calloc((size_t)devices, sizeof *s->counts),
+                        .capacity = cgp__calloc((size_t)devices, sizeof *s->capacity)};
+    if (!s->name || !s->device_of || !s->lists || !s->counts || !s->capacity) {
+        cgp_schedule_destroy(s);
+        return cgp__no_memory("schedule", (size_t)stages * sizeof *device_of);
     }
-    return schedule;
-}
-
-/* Take over a frame whose stages are placed; its lists are empty, with capacity for `kinds` actions of each micro-batch on
- * each stage. */
-static cgp_status finish_frame(cgp_schedule **out, cgp_schedule *frame, int kinds) {
-    int64_t bytes = 0;
-    for (int j = 0; frame && j < frame->stages; j++) {
-        frame->counts[frame->device_of[j]] += frame->chunks * kinds;
-        bytes += (int64_t)frame->chunks * kinds * (int64_t)sizeof(cgp_action);
-    }
-    if (frame) frame->lists = cgp__lists_new(frame->devices, frame->counts);
-    if (!frame || !frame->lists) {
-        cgp_schedule_destroy(frame);
-        return cgp__no_memory("schedule", (size_t)bytes);
-    }
-    for (int device = 0; device < frame->devices; device++)
-        frame->counts[device] = 0;
-    *out = frame;
+    if (device_of) memcpy(s->device_of, device_of, (size_t)stages * sizeof *device_of);
+    *out = s;
     return CGP_OK;
 }
 
-cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
-                             cgp_placement placement, int chunks, int kinds) {
-    if (devices < 1) return cgp_fail(CGP_EINVAL, "stages: expected 1 or more, got %d", devices);
-    if ((int64_t)devices * v > CGP__SCHEDULE_LIMIT)
-        return cgp_fail(CGP_EINVAL, "schedule: expected up to %d stages, got %d x %d",
-                        CGP__SCHEDULE_LIMIT, devices, v);
-    CGP_TRY(check_size(devices * v, chunks));
-    cgp_schedule *schedule = new_frame(name, devices * v, chunks, devices);
-    for (int j = 0; schedule && j < devices * v; j++) {
-        const int position = j % devices, back = j / devices % 2;
-        schedule->device_of[j] =
-            placement == CGP_PLACEMENT_V && back ? devices - 1 - position : position;
-    }
-    return finish_frame(out, schedule, kinds);
-}
-
-cgp_status cgp__schedule_like(cgp_schedule **out, const cgp_schedule *other, const char *name,
-                              int chunks, int kinds) {
-    CGP_TRY(check_size(other->stages, chunks));
-    cgp_schedule *schedule = new_frame(name, other->stages, chunks, other->devices);
-    if (schedule)
-        memcpy(schedule->device_of, other->device_of,
-               (size_t)other->stages * sizeof *other->device_of);
-    return finish_frame(out, schedule, kinds);
+void cgp__append_action(cgp_schedule *schedule, const cgp_action *action) {
+    const int device = schedule->device_of[action->stage];
+    int *count = &schedule->counts[device];
+    if (cgp__grow(&schedule->lists[device], &schedule->capacity[device], *count + 1,
+                  sizeof *action))
+        schedule->lists[device][(*count)++] = *action;
+    else
+        schedule->incomplete = true;
 }
 
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch) {
-    const int device = schedule->device_of[stage];
-    if (microbatch >= schedule->chunks) return;
-    schedule->lists[device][schedule->counts[device]++] =
-        (cgp_action){.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
+    const cgp_action action = {
+        .kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
+    if (microbatch < schedule->chunks) cgp__append_action(schedule, &action);
+}
+
+cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges) {
+    const size_t bytes = (size_t)n_edges * sizeof *edges;
+    schedule->edges = cgp__calloc(bytes, 1);
+    if (!schedule->edges) return cgp__no_memory("schedule", bytes);
+    if (n_edges > 0) memcpy(schedule->edges, edges, bytes);
+    schedule->n_edges = n_edges;
+    schedule->lowered = true;
+    return CGP_OK;
+}
+
+cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status) {
+    if (status == CGP_OK && schedule->incomplete)
+        status = cgp__no_memory("schedule", (size_t)schedule->stages *
+                                                (size_t)schedule->chunks * sizeof(cgp_action));
+    if (status == CGP_OK)
+        *out = schedule;
+    else
+        cgp_schedule_destroy(schedule);
+    return status;
+}
+
+cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt) {
+    CGP_TRY(cgp__schedule_finish(&rebuilt, rebuilt, CGP_OK));
+    const cgp_schedule old = *schedule;
+    *schedule = *rebuilt;
+    *rebuilt = old;
+    rebuilt->name = schedule->name; /* the caller may have it */
+    schedule->name = old.name;
+    schedule->incomplete = old.incomplete;
+    cgp_schedule_destroy(rebuilt);
+    return CGP_OK;
 }
 
 cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks) {
@@ -159,6 +148,17 @@ cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks) {
                     schedule->name);
 }
 
+cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
+                             const char *rule, ...) {
+    char text[CGP__ACTION_TEXT], why[256];
+    va_list args;
+    va_start(args, rule);
+    vsnprintf(why, sizeof why, rule, args);
+    va_end(args);
+    return cgp_fail(CGP_EINVAL, "schedule: device %d, position %d, %s: %s", device, position,
+                    cgp_action_text(action, text, sizeof text), why);
+}
+
 /* Check that numbers are in range, so that they can be used as indices. */
 static cgp_status check_action(const cgp__schedule_table *table, int device, int position) {
     const cgp_action *a = &table->lists[device][position];
@@ -167,37 +167,24 @@ static cgp_status check_action(const cgp__schedule_table *table, int device, int
         return cgp_fail(CGP_EINVAL,
                         "schedule: device %d, position %d: expected an action, got kind %d",
                         device, position, kind);
-    char text[CGP__ACTION_TEXT];
-    cgp_action_text(a, text, sizeof text);
     if (a->stage < 0 || a->stage >= table->stages)
-        return cgp_fail(CGP_EINVAL,
-                        "schedule: device %d, position %d, %s: expected stage 0 to %d, got %d",
-                        device, position, text, table->stages - 1, a->stage);
+        return cgp__wrong_action(a, device, position, "expected stage 0 to %d, got %d",
+                                 table->stages - 1, a->stage);
     if (a->microbatch < 0 || a->microbatch >= table->chunks)
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: device %d, position %d, %s: expected micro-batch 0 to %d, got %d",
-            device, position, text, table->chunks - 1, a->microbatch);
+        return cgp__wrong_action(a, device, position, "expected micro-batch 0 to %d, got %d",
+                                 table->chunks - 1, a->microbatch);
     if (table->device_of[a->stage] != device)
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: device %d, position %d, %s: expected on device %d as all of stage %d",
-            device, position, text, table->device_of[a->stage], a->stage);
+        return cgp__wrong_action(a, device, position,
+                                 "expected on device %d as all of stage %d",
+                                 table->device_of[a->stage], a->stage);
     if (cgp__is_transfer(a->kind) && !table->lowered)
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: device %d, position %d, %s: expected compute actions only before "
-            "lowering",
-            device, position, text);
+        return cgp__wrong_action(a, device, position,
+                                 "expected compute actions only before lowering");
     if (!cgp__is_transfer(a->kind) && a->edge != -1)
-        return cgp_fail(CGP_EINVAL,
-                        "schedule: device %d, position %d, %s: expected edge -1, got %d",
-                        device, position, text, a->edge);
+        return cgp__wrong_action(a, device, position, "expected edge -1, got %d", a->edge);
     if (cgp__is_transfer(a->kind) && (a->edge < 0 || a->edge >= table->n_edges))
-        return cgp_fail(
-            CGP_EINVAL,
-            "schedule: device %d, position %d, %s: expected one of %d edges, got edge %d",
-            device, position, text, table->n_edges, a->edge);
+        return cgp__wrong_action(a, device, position, "expected one of %d edges, got edge %d",
+                                 table->n_edges, a->edge);
     return CGP_OK;
 }
 
@@ -227,33 +214,15 @@ static cgp_status check_table(const cgp__schedule_table *table) {
 }
 
 cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table) {
+    cgp_schedule *schedule = NULL;
     CGP_TRY(check_table(table));
-    cgp_status status = CGP_ENOMEM;
-    size_t bytes = 0;
-    cgp_schedule *schedule =
-        new_frame(table->name, table->stages, table->chunks, table->devices);
-    if (!schedule) goto out;
+    CGP_TRY(cgp__schedule_new(&schedule, table->name, table->stages, table->chunks,
+                              table->devices, table->device_of));
     for (int device = 0; device < table->devices; device++) {
-        schedule->counts[device] = table->counts[device];
-        bytes += (size_t)table->counts[device] * sizeof(cgp_action);
+        for (int i = 0; i < table->counts[device]; i++)
+            cgp__append_action(schedule, &table->lists[device][i]);
     }
-    memcpy(schedule->device_of, table->device_of, (size_t)table->stages * sizeof(int));
-    schedule->lists = cgp__lists_new(table->devices, schedule->counts);
-    schedule->edges = cgp__calloc((size_t)table->n_edges, sizeof *schedule->edges);
-    if (!schedule->lists || !schedule->edges) goto out;
-    for (int device = 0; device < table->devices; device++) {
-        if (table->counts[device] > 0)
-            memcpy(schedule->lists[device], table->lists[device],
-                   (size_t)table->counts[device] * sizeof(cgp_action));
-    }
-    if (table->n_edges > 0)
-        memcpy(schedule->edges, table->edges, (size_t)table->n_edges * sizeof(cgp_edge));
-    schedule->n_edges = table->n_edges;
-    schedule->lowered = table->lowered;
-    *out = schedule;
-    schedule = NULL;
-    status = CGP_OK;
-out:
-    cgp_schedule_destroy(schedule);
-    return status == CGP_OK ? CGP_OK : cgp__no_memory("schedule", bytes);
+    const cgp_status status =
+        table->lowered ? cgp__set_edges(schedule, table->edges, table->n_edges) : CGP_OK;
+    return cgp__schedule_finish(out, schedule, status);
 }

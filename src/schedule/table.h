@@ -21,6 +21,8 @@ struct cgp_schedule {
     int *device_of;     /* [stages] */
     cgp_action **lists; /* [devices][counts[device]] */
     int *counts;        /* [devices] */
+    int *capacity;      /* [devices] of the lists */
+    bool incomplete;    /* memory was short: an action was not appended */
     bool lowered;
     cgp_edge *edges; /* [n_edges], once lowered */
     int n_edges;
@@ -70,28 +72,40 @@ typedef struct cgp__schedule_table {
  * stage; the rules are left to cgp_schedule_check(). */
 cgp_status cgp__schedule_from_lists(cgp_schedule **out, const cgp__schedule_table *table);
 
-/* An empty schedule for a generator to fill: v stages on each device, capacity for `kinds` actions of each micro-batch
- * on each stage. */
-cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int devices, int v,
-                             cgp_placement placement, int chunks, int kinds);
+/* An empty schedule to append to, with device_of[stages]; NULL: all on device 0 until the caller places them. */
+cgp_status cgp__schedule_new(cgp_schedule **out, const char *name, int stages, int chunks,
+                             int devices, const int *device_of);
 
-/* An empty schedule with the placement of another. */
-cgp_status cgp__schedule_like(cgp_schedule **out, const cgp_schedule *other, const char *name,
-                              int chunks, int kinds);
+/* Append a copy of an action to the list of its stage's device. Where memory is short it is left out:
+ * cgp__schedule_finish() tells. */
+void cgp__append_action(cgp_schedule *schedule, const cgp_action *action);
 
-/* Append a compute action to the list of its stage's device. Surplus micro-batches, beyond the schedule's, are left
- * out. */
+/* Likewise a compute action. Surplus micro-batches, beyond the schedule's, are left out. */
 void cgp__append(cgp_schedule *schedule, cgp_action_kind kind, int stage, int microbatch);
+
+/* Copy the edges of a schedule whose lists have, or get, their transfers. */
+cgp_status cgp__set_edges(cgp_schedule *schedule, const cgp_edge *edges, int n_edges);
+
+/* Hand over a schedule that is built. After a failure, `status` or CGP_ENOMEM, destroy it and return the failure. */
+cgp_status cgp__schedule_finish(cgp_schedule **out, cgp_schedule *schedule, cgp_status status);
+
+/* Replace lists and edges by those of a schedule with the same placement, which is taken, also after a failure. */
+cgp_status cgp__schedule_replace(cgp_schedule *schedule, cgp_schedule *rebuilt);
 
 /* CGP_EINVAL if stages x `chunks`, the surplus included, is above CGP__SCHEDULE_LIMIT. */
 cgp_status cgp__surplus_check(const cgp_schedule *schedule, int64_t chunks);
 
-/* Lists of these lengths, zeroed; NULL when memory is short. */
-cgp_action **cgp__lists_new(int devices, const int *counts);
-void cgp__lists_free(cgp_action **lists, int devices);
+/* All actions, device by device, from {0}: false after the last. */
+typedef struct cgp__cursor {
+    int device, position;
+    const cgp_action *action;
+} cgp__cursor;
 
-/* Replace the lists; both arrays are taken. */
-void cgp__schedule_replace(cgp_schedule *schedule, cgp_action **lists, int *counts);
+bool cgp__next(const cgp_schedule *schedule, cgp__cursor *at);
+
+/* CGP_EINVAL, "schedule: device 1, position 4, 1B0: <rule>". */
+cgp_status cgp__wrong_action(const cgp_action *action, int device, int position,
+                             const char *rule, ...) CGP_PRINTF(4, 5);
 
 /* CGP_EINVAL with the first bad edge. */
 cgp_status cgp__edges_check(const cgp_edge *edges, int n_edges, int stages);
@@ -107,10 +121,7 @@ bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
 
 /* --- lower.c --- */
 
-/* 0 -> 1, 1 -> 2 ..., then 1 -> 0, 2 -> 1 ...: 2 x links edges. */
-void cgp__chain_edges(cgp_edge *edges, int links);
-
-/* Insert the transfers of a lowered schedule between stages of one device, where it has none. */
+/* Set the edges of a chain, whose transfers the lists have but for those between stages of one device: insert them. */
 cgp_status cgp__lower_local(cgp_schedule *schedule);
 
 /* The position of the backward that an overlapped F runs with; that of the action itself if it has none. */

@@ -12,7 +12,6 @@
 #include "schedule/formats/csv.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 static cgp_status wrong_action(const cgp__csv *r, const cgp__csv_cell *c, const char *why) {
     char text[CGP__ACTION_TEXT];
@@ -172,42 +171,6 @@ static cgp_status find_edges(cgp__csv *r) {
     return CGP_OK;
 }
 
-static cgp_status make_schedule(cgp__csv *r, cgp_schedule **out) {
-    const int n_edges = r->transfers ? 2 * (r->stages - 1) : 0;
-    cgp_status status = CGP_ENOMEM;
-    cgp_action **lists = NULL;
-    int *counts = cgp__calloc((size_t)r->rows, sizeof *counts);
-    cgp_edge *edges = cgp__calloc((size_t)n_edges, sizeof *edges);
-    for (int k = 0; counts && k < r->n_cells; k++)
-        counts[r->cells[k].row - 1]++;
-    if (counts) lists = cgp__lists_new(r->rows, counts);
-    if (edges) cgp__chain_edges(edges, n_edges / 2);
-    if (counts && edges && lists) {
-        memset(counts, 0, (size_t)r->rows * sizeof *counts);
-        for (int k = 0; k < r->n_cells; k++) {
-            const int device = r->cells[k].row - 1;
-            lists[device][counts[device]++] = r->cells[k].action;
-        }
-        const cgp__schedule_table table = {.name = r->name,
-                                           .stages = r->stages,
-                                           .chunks = r->chunks,
-                                           .devices = r->rows,
-                                           .device_of = r->device_of,
-                                           .lists = (const cgp_action *const *)lists,
-                                           .counts = counts,
-                                           .lowered = r->transfers,
-                                           .edges = edges,
-                                           .n_edges = n_edges};
-        status = cgp__schedule_from_lists(out, &table);
-    }
-    cgp__lists_free(lists, r->rows);
-    free(edges);
-    free(counts);
-    return status == CGP_ENOMEM
-               ? cgp__no_memory(r->name, sizeof(cgp__csv_cell) * (size_t)r->n_cells)
-               : status;
-}
-
 cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out) {
     cgp_schedule *schedule = NULL;
     count_from_zero(r);
@@ -215,11 +178,9 @@ cgp_status cgp__csv_table(cgp__csv *r, cgp_schedule **out) {
     CGP_TRY(translate_letters(r));
     CGP_TRY(place_stages(r));
     CGP_TRY(find_edges(r));
-    CGP_TRY(make_schedule(r, &schedule));
+    CGP_TRY(cgp__schedule_new(&schedule, r->name, r->stages, r->chunks, r->rows, r->device_of));
+    for (int k = 0; k < r->n_cells; k++)
+        cgp__append_action(schedule, &r->cells[k].action);
     const cgp_status status = r->transfers ? cgp__lower_local(schedule) : CGP_OK;
-    if (status == CGP_OK)
-        *out = schedule;
-    else
-        cgp_schedule_destroy(schedule);
-    return status;
+    return cgp__schedule_finish(out, schedule, status);
 }

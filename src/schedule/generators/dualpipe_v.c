@@ -27,6 +27,7 @@
 /* Append the W of the device's oldest I without one. `at` moves on from call to call. */
 static void append_oldest_weight(cgp_schedule *s, int device, int *at) {
     const cgp_action *list = s->lists[device];
+    if (s->incomplete) return;
     while (list[*at].kind != CGP_ACTION_I)
         ++*at;
     cgp__append(s, CGP_ACTION_W, list[*at].stage, list[*at].microbatch);

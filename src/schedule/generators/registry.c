@@ -162,9 +162,21 @@ static cgp_status check_costs(const cgp_schedule_options *o, int stages) {
     return cgp__cost_check("cost of backward_weight", o->backward_weight, stages);
 }
 
-/* Largest number of actions of a micro-batch on a stage. */
-static int kinds_of(const cgp_schedule_info *info) {
-    return info->splits_backward ? 3 : info->has_backward ? 2 : 1;
+/* An empty schedule of v stages on each device. */
+static cgp_status new_schedule(cgp_schedule **out, const char *name, int devices, int v,
+                               cgp_placement placement, int chunks) {
+    cgp_schedule *schedule = NULL;
+    if (devices < 1) return cgp_fail(CGP_EINVAL, "stages: expected 1 or more, got %d", devices);
+    if ((int64_t)devices * v > CGP__SCHEDULE_LIMIT)
+        return cgp_fail(CGP_EINVAL, "schedule: expected up to %d stages, got %d x %d",
+                        CGP__SCHEDULE_LIMIT, devices, v);
+    CGP_TRY(cgp__schedule_new(&schedule, name, devices * v, chunks, devices, NULL));
+    for (int j = 0; j < devices * v; j++) {
+        const int position = j % devices, back = j / devices % 2;
+        schedule->device_of[j] = placement == V && back ? devices - 1 - position : position;
+    }
+    *out = schedule;
+    return CGP_OK;
 }
 
 cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices, int chunks,
@@ -180,13 +192,8 @@ cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices
     const int v = o->virtual_stages ? o->virtual_stages : info->virtual_stages;
     const cgp_placement placement = info->has_backward ? info->placement : o->placement;
     cgp_schedule *schedule = NULL;
-    CGP_TRY(cgp__schedule_new(&schedule, name, devices, v, placement, chunks, kinds_of(info)));
-    cgp_status status = CGP_OK;
-    if (takes_costs(e)) status = check_costs(o, schedule->stages);
+    CGP_TRY(new_schedule(&schedule, name, devices, v, placement, chunks));
+    cgp_status status = takes_costs(e) ? check_costs(o, schedule->stages) : CGP_OK;
     if (status == CGP_OK) status = e->generate(schedule, o);
-    if (status == CGP_OK)
-        *out = schedule;
-    else
-        cgp_schedule_destroy(schedule);
-    return status;
+    return cgp__schedule_finish(out, schedule, status);
 }
