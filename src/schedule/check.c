@@ -18,50 +18,47 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Positions in the list of the stage's device; -1: absent. */
 typedef struct position_index {
     const cgp_schedule *schedule;
-    bool backward;               /* the schedule has any */
-    int *compute;                /* [CGP__COMPUTE_KINDS][stages][chunks] */
-    int *send;                   /* [edges][chunks] */
-    int *receive;                /* [edges][chunks] */
-    cgp__diagnostic *diagnostic; /* may be NULL */
+    bool backward; /* the schedule has any */
+    /* [rows][chunks] positions in the list of the stage's device; -1: absent. A row for each compute kind and stage, then
+     * RECV and SEND of each edge. */
+    int *at;
+    int *marks; /* may be NULL */
 } position_index;
 
-static int *compute_slot(const position_index *x, cgp_action_kind kind, int stage,
-                         int microbatch) {
+/* `place`: the stage of a compute action, the edge of a transfer. */
+static int *slot(const position_index *x, cgp_action_kind kind, int place, int microbatch) {
     const size_t stages = (size_t)x->schedule->stages;
-    return &x->compute[((size_t)kind * stages + stage) * x->schedule->chunks + microbatch];
-}
-
-static int *transfer_slot(const position_index *x, bool is_send, int edge, int microbatch) {
-    return &(is_send ? x->send : x->receive)[(size_t)edge * x->schedule->chunks + microbatch];
+    const size_t row = cgp__is_transfer(kind) ? CGP__COMPUTE_KINDS * stages +
+                                                    2 * (size_t)place + cgp__is_send(kind)
+                                              : (size_t)kind * stages + (size_t)place;
+    return &x->at[row * (size_t)x->schedule->chunks + (size_t)microbatch];
 }
 
 /* "schedule: device 1, position 4, 1B0: <rule>" */
 static CGP_PRINTF(4, 5) cgp_status
     broken(const position_index *x, int stage, int position, const char *rule, ...) {
-    char what[CGP__ACTION_TEXT], why[256];
-    const cgp_schedule *s = x->schedule;
-    const int device = s->device_of[stage];
-    cgp__diagnostic_add(x->diagnostic, device, position);
+    char why[256];
+    const int device = x->schedule->device_of[stage];
     va_list args;
     va_start(args, rule);
     vsnprintf(why, sizeof why, rule, args);
     va_end(args);
-    return cgp_fail(CGP_EINVAL, "schedule: device %d, position %d, %s: %s", device, position,
-                    cgp_action_text(&s->lists[device][position], what, sizeof what), why);
+    if (x->marks) x->marks[device] = position;
+    return cgp__wrong_action(&x->schedule->lists[device][position], device, position, "%s",
+                             why);
 }
 
 /* "schedule: device 1, 1B0: expected <expected>, got none" */
 static cgp_status missing(const position_index *x, cgp_action_kind kind, int stage,
                           int microbatch, const char *expected) {
     char text[CGP__ACTION_TEXT];
-    const cgp_schedule *s = x->schedule;
-    cgp__diagnostic_add(x->diagnostic, s->device_of[stage], s->counts[s->device_of[stage]]);
+    const int device = x->schedule->device_of[stage];
     const cgp_action a = {.kind = kind, .stage = stage, .microbatch = microbatch, .edge = -1};
-    return cgp_fail(CGP_EINVAL, "schedule: device %d, %s: expected %s, got none",
-                    s->device_of[stage], cgp_action_text(&a, text, sizeof text), expected);
+    if (x->marks) x->marks[device] = x->schedule->counts[device];
+    return cgp_fail(CGP_EINVAL, "schedule: device %d, %s: expected %s, got none", device,
+                    cgp_action_text(&a, text, sizeof text), expected);
 }
 
 /* Check that a transfer fits its edge: kind and stage. */
@@ -84,48 +81,30 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
 
 /* Called for compute actions first: an action that is there twice has its transfers twice. */
 static cgp_status fill_index(position_index *x, bool transfers) {
-    const cgp_schedule *s = x->schedule;
-    for (int device = 0; device < s->devices; device++) {
-        for (int i = 0; i < s->counts[device]; i++) {
-            const cgp_action *a = &s->lists[device][i];
-            int *slot;
-            if (cgp__is_transfer(a->kind) != transfers) continue;
-            if (transfers) {
-                CGP_TRY(check_edge(x, device, i));
-                slot = transfer_slot(x, cgp__is_send(a->kind), a->edge, a->microbatch);
-            } else {
-                slot = compute_slot(x, a->kind, a->stage, a->microbatch);
-            }
-            if (*slot >= 0)
-                return broken(x, a->stage, i,
-                              "expected once, got it again (first at position %d)", *slot);
-            *slot = i;
-        }
+    cgp__cursor at = {0};
+    while (cgp__next(x->schedule, &at)) {
+        const cgp_action *a = at.action;
+        if (cgp__is_transfer(a->kind) != transfers) continue;
+        if (transfers) CGP_TRY(check_edge(x, at.device, at.position));
+        int *position = slot(x, a->kind, transfers ? a->edge : a->stage, a->microbatch);
+        if (*position >= 0)
+            return broken(x, a->stage, at.position,
+                          "expected once, got it again (first at position %d)", *position);
+        *position = at.position;
     }
     return CGP_OK;
 }
 
-static void release_index(position_index *x) {
-    free(x->receive);
-    free(x->send);
-    free(x->compute);
-}
-
-static cgp_status create_index(position_index *x, const cgp_schedule *s) {
-    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages * (size_t)s->chunks;
-    const size_t messages = (size_t)s->n_edges * (size_t)s->chunks;
-    *x = (position_index){.schedule = s, .backward = cgp__has_backward(s)};
-    x->compute = cgp__calloc(cells, sizeof *x->compute);
-    x->send = cgp__calloc(messages, sizeof *x->send);
-    x->receive = cgp__calloc(messages, sizeof *x->receive);
-    if (!x->compute || !x->send || !x->receive) {
-        release_index(x);
-        return cgp__no_memory("schedule: check", (cells + 2 * messages) * sizeof(int));
-    }
+static cgp_status create_index(position_index *x, const cgp_schedule *s, int *marks) {
+    const size_t rows = CGP__COMPUTE_KINDS * (size_t)s->stages + 2 * (size_t)s->n_edges;
+    const size_t cells = rows * (size_t)s->chunks;
+    *x = (position_index){.schedule = s,
+                          .backward = cgp__has_backward(s),
+                          .at = cgp__calloc(cells, sizeof *x->at),
+                          .marks = marks};
+    if (!x->at) return cgp__no_memory("schedule: check", cells * sizeof *x->at);
     for (size_t i = 0; i < cells; i++)
-        x->compute[i] = -1;
-    for (size_t i = 0; i < messages; i++)
-        x->send[i] = x->receive[i] = -1;
+        x->at[i] = -1;
     return CGP_OK;
 }
 
@@ -141,11 +120,10 @@ static cgp_status check_after(const position_index *x, int stage, int position, 
 
 /* Check that there is one backward, B or I and W, in the order of the rules. */
 static cgp_status check_backward(const position_index *x, int j, int i) {
-    const int f = *compute_slot(x, CGP_ACTION_F, j, i),
-              r = *compute_slot(x, CGP_ACTION_R, j, i);
-    const int both = *compute_slot(x, CGP_ACTION_B, j, i);
-    const int input = *compute_slot(x, CGP_ACTION_I, j, i);
-    const int weight = *compute_slot(x, CGP_ACTION_W, j, i);
+    const int f = *slot(x, CGP_ACTION_F, j, i), r = *slot(x, CGP_ACTION_R, j, i);
+    const int both = *slot(x, CGP_ACTION_B, j, i);
+    const int input = *slot(x, CGP_ACTION_I, j, i);
+    const int weight = *slot(x, CGP_ACTION_W, j, i);
     if (both < 0 && input < 0 && weight < 0)
         return missing(x, CGP_ACTION_B, j, i, "once (or I and W)");
     if (both >= 0 && (input >= 0 || weight >= 0))
@@ -167,9 +145,8 @@ static cgp_status check_compute(const position_index *x) {
     const cgp_schedule *s = x->schedule;
     for (int j = 0; j < s->stages; j++) {
         for (int i = 0; i < s->chunks; i++) {
-            const int r = *compute_slot(x, CGP_ACTION_R, j, i);
-            if (*compute_slot(x, CGP_ACTION_F, j, i) < 0)
-                return missing(x, CGP_ACTION_F, j, i, "once");
+            const int r = *slot(x, CGP_ACTION_R, j, i);
+            if (*slot(x, CGP_ACTION_F, j, i) < 0) return missing(x, CGP_ACTION_F, j, i, "once");
             if (x->backward)
                 CGP_TRY(check_backward(x, j, i));
             else if (r >= 0)
@@ -181,16 +158,17 @@ static cgp_status check_compute(const position_index *x) {
 
 /* The position of the action that makes, or takes, a message of an edge. */
 static int endpoint(const position_index *x, cgp_edge edge, int stage, int microbatch) {
-    const int both = *compute_slot(x, CGP_ACTION_B, stage, microbatch);
-    if (!cgp__is_gradient(edge)) return *compute_slot(x, CGP_ACTION_F, stage, microbatch);
-    return both >= 0 ? both : *compute_slot(x, CGP_ACTION_I, stage, microbatch);
+    const int both = *slot(x, CGP_ACTION_B, stage, microbatch);
+    if (!cgp__is_gradient(edge)) return *slot(x, CGP_ACTION_F, stage, microbatch);
+    return both >= 0 ? both : *slot(x, CGP_ACTION_I, stage, microbatch);
 }
 
 static cgp_status check_message(const position_index *x, int e, int i) {
     const cgp_schedule *s = x->schedule;
     const cgp_edge edge = s->edges[e];
     const bool gradient = cgp__is_gradient(edge);
-    const int sent = *transfer_slot(x, true, e, i), received = *transfer_slot(x, false, e, i);
+    const int sent = *slot(x, CGP_ACTION_SEND_F, e, i),
+              received = *slot(x, CGP_ACTION_RECV_F, e, i);
     if (gradient && !x->backward) {
         if (sent >= 0 || received >= 0)
             return broken(x, sent >= 0 ? edge.from : edge.to, sent >= 0 ? sent : received,
@@ -208,14 +186,13 @@ static cgp_status check_message(const position_index *x, int e, int i) {
     return check_after(x, edge.to, endpoint(x, edge, edge.to, i), received);
 }
 
-cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__diagnostic *diagnostic) {
+cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks) {
     if (!schedule->lowered)
         return cgp_fail(CGP_ESTATE,
                         "schedule: expected a lowered schedule, got one without transfers "
                         "(call cgp_schedule_lower first)");
     position_index x;
-    CGP_TRY(create_index(&x, schedule));
-    x.diagnostic = diagnostic;
+    CGP_TRY(create_index(&x, schedule, marks));
     cgp_status status = fill_index(&x, false);
     if (status == CGP_OK) status = fill_index(&x, true);
     if (status == CGP_OK) status = check_compute(&x);
@@ -223,7 +200,7 @@ cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__diagnostic *diagn
         for (int i = 0; status == CGP_OK && i < schedule->chunks; i++)
             status = check_message(&x, e, i);
     }
-    release_index(&x);
+    free(x.at);
     return status;
 }
 
@@ -296,8 +273,7 @@ cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report 
     CGP_TRY(cgp__rules_check(schedule, NULL));
     cgp__simulator x;
     CGP_TRY(cgp__simulator_create(&x, schedule));
-    cgp_status status = CGP_OK;
-    if (!cgp__simulator_run(&x)) status = cgp__simulator_deadlock(&x);
+    cgp_status status = cgp__simulator_run(&x, NULL);
     if (status == CGP_OK && report) status = fill_report(&x, report);
     cgp__simulator_release(&x);
     return status;

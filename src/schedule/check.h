@@ -5,19 +5,10 @@
 
 #include "schedule/table.h"
 
-/* The position of an error in a schedule. */
-typedef struct cgp__diagnostic {
-    /* [devices] of the action in its list, its length if one is missing there; -1: nothing is wrong */
-    int *position;
-} cgp__diagnostic;
-
-static inline void cgp__diagnostic_add(cgp__diagnostic *diagnostic, int device, int position) {
-    if (diagnostic) diagnostic->position[device] = position;
-}
-
-/* Check all that cgp_schedule_check() proves but deadlock freedom; the simulator relies on it. Fills in `diagnostic`
- * unless NULL. CGP_ESTATE: not lowered. */
-cgp_status cgp__rules_check(const cgp_schedule *schedule, cgp__diagnostic *diagnostic);
+/* Check all that cgp_schedule_check() proves but deadlock freedom; the simulator relies on it. Unless NULL, set
+ * marks[device] of a wrong action to its position in the list, the list's length if it is missing there. CGP_ESTATE: not
+ * lowered. */
+cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks);
 
 /* CGP_EINVAL unless all costs are finite and 0 or more; NULL has none. */
 cgp_status cgp__cost_check(const char *name, const double *costs, int count);

@@ -7,16 +7,12 @@
 
 enum { CONTEXT = 6 }; /* actions shown on either side */
 
-/* CGP_EINVAL, with message and diagnostic, if the schedule is wrong. */
-static cgp_status diagnose(const cgp_schedule *s, cgp__diagnostic *diagnostic) {
+/* CGP_EINVAL, with message and marks, if the schedule is wrong. */
+static cgp_status diagnose(const cgp_schedule *s, int *marks) {
     cgp__simulator x;
-    CGP_TRY(cgp__rules_check(s, diagnostic));
+    CGP_TRY(cgp__rules_check(s, marks));
     CGP_TRY(cgp__simulator_create(&x, s));
-    cgp_status status = CGP_OK;
-    if (!cgp__simulator_run(&x)) {
-        cgp__simulator_cycle(&x, diagnostic);
-        status = cgp__simulator_deadlock(&x);
-    }
+    const cgp_status status = cgp__simulator_run(&x, marks);
     cgp__simulator_release(&x);
     return status;
 }
@@ -94,20 +90,17 @@ char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule) {
     cgp_schedule *s = cgp__copy_lowered(schedule);
     if (!s) return NULL;
     char *out = NULL;
-    const size_t n = (size_t)s->devices;
-    cgp__diagnostic diagnostic = {.position = cgp__calloc(n, sizeof(int))};
-    for (size_t d = 0; diagnostic.position && d < n; d++)
-        diagnostic.position[d] = -1;
-    if (!diagnostic.position) {
-        (void)cgp__no_memory("schedule: draw", n * sizeof(int));
-    } else if (diagnose(s, &diagnostic) == CGP_EINVAL) {
-        for (int d = 0; d < s->devices; d++) {
-            if (diagnostic.position[d] >= 0)
-                diagnostic.position[d] = mark_of(s, d, diagnostic.position[d]);
-        }
-        out = draw(s, diagnostic.position);
+    int *marks = cgp__calloc((size_t)s->devices, sizeof *marks);
+    for (int d = 0; marks && d < s->devices; d++)
+        marks[d] = -1;
+    if (!marks) {
+        (void)cgp__no_memory("schedule: draw", (size_t)s->devices * sizeof *marks);
+    } else if (diagnose(s, marks) == CGP_EINVAL) {
+        for (int d = 0; d < s->devices; d++)
+            marks[d] = marks[d] < 0 ? -1 : mark_of(s, d, marks[d]);
+        out = draw(s, marks);
     }
-    free(diagnostic.position);
+    free(marks);
     cgp_schedule_destroy(s);
     return out;
 }

@@ -103,12 +103,10 @@ static cgp_status find_makespan(const cgp_schedule *s, const double *duration,
                                 const cgp_schedule_timeline *measured, double *makespan) {
     cgp__simulator x;
     CGP_TRY(cgp__simulator_create(&x, s));
-    x.duration = duration;
-    x.measured = measured;
-    cgp_status status = CGP_OK;
-    if (!cgp__simulator_run(&x)) status = cgp__simulator_deadlock(&x);
+    x.set = (cgp__simulation){.duration = duration, .measured = measured};
+    const cgp_status status = cgp__simulator_run(&x, NULL);
     for (int d = 0; status == CGP_OK && d < s->devices; d++)
-        *makespan = fmax(*makespan, x.clock[d]);
+        *makespan = fmax(*makespan, x.devices[d].clock);
     cgp__simulator_release(&x);
     return status;
 }

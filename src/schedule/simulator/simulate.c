@@ -168,11 +168,10 @@ static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double scal
 /* After a run with unbounded buffers. */
 static void count_buffers(const cgp__simulator *x, int *free_capacity) {
     for (int e = 0; e < x->schedule->n_edges; e++) {
-        const double *sent = x->sent + (size_t)e * x->schedule->chunks;
-        const double *received = x->received + (size_t)e * x->schedule->chunks;
+        const cgp__simulated_message *m = x->messages + (size_t)e * x->schedule->chunks;
         int max = 1, q = 0;
-        for (int k = 0; k < x->sends[e]; k++) {
-            while (q < x->receives[e] && received[q] <= sent[k])
+        for (int k = 0; k < x->edges[e].sends; k++) {
+            while (q < x->edges[e].receives && m[q].received <= m[k].sent)
                 q++;
             max = k + 1 - q > max ? k + 1 - q : max;
         }
@@ -189,60 +188,44 @@ double cgp__compute_time(const cgp_schedule *s, const double *duration, int devi
     return sum;
 }
 
-/* Everything but free capacities and the critical path. */
-static void summarise(const cgp_schedule *s, const double *duration, cgp_schedule_timeline *t) {
+/* Fill in all of a timeline, or, of `ticks`, all but free capacities and the critical path. */
+static cgp_status simulate(cgp__simulator *x, const double *duration,
+                           const cgp_schedule_costs *costs, bool ticks,
+                           cgp_schedule_timeline *t) {
+    const cgp_schedule *s = x->schedule;
+    cgp__simulation set = {.duration = duration,
+                           .latency = costs->latency,
+                           .transfer = costs->transfer,
+                           .blocking = costs->transfers_block,
+                           .start = t->start,
+                           .end = t->end};
+    x->set = set;
+    CGP_TRY(cgp__simulator_run(x, NULL));
+    if (!ticks) {
+        count_buffers(x, t->free_capacity);
+        CGP_TRY(cgp__simulator_min_capacity(x, t->free_capacity));
+    }
+    if (costs->capacity) {
+        CGP_TRY(cgp__list_order_check_capacity(&x->order, s, costs->capacity));
+        set.capacity = costs->capacity;
+        x->set = set;
+        cgp__simulator_reset(x);
+        CGP_TRY(cgp__simulator_run(x, NULL));
+    }
     for (int device = 0; device < s->devices; device++)
         t->busy[device] = cgp__compute_time(s, duration, device);
     cgp__timeline_summarise(t, s);
+    return ticks ? CGP_OK : cgp__find_critical_path(s, duration, costs, t);
 }
 
-static void set_costs(cgp__simulator *x, const double *duration,
-                      const cgp_schedule_costs *costs, const cgp_schedule_timeline *t) {
-    x->duration = duration;
-    x->latency = costs->latency;
-    x->transfer = costs->transfer;
-    x->blocking = costs->transfers_block;
-    x->start = t->start;
-    x->end = t->end;
-}
-
-static cgp_status simulate(cgp__simulator *x, const double *duration,
-                           const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
-    set_costs(x, duration, costs, t);
-    if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
-    count_buffers(x, t->free_capacity);
-    CGP_TRY(cgp__simulator_min_capacity(x, t->free_capacity));
-    if (costs->capacity) {
-        CGP_TRY(cgp__list_order_check_capacity(&x->order, x->schedule, costs->capacity));
-        set_costs(x, duration, costs, t);
-        x->capacity = costs->capacity;
-        cgp__simulator_reset(x);
-        if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
-    }
-    summarise(x->schedule, duration, t);
-    return cgp__find_critical_path(x->schedule, duration, costs, t);
-}
-
-static cgp_status simulate_ticks(cgp__simulator *x, const double *duration,
-                                 const cgp_schedule_costs *costs, cgp_schedule_timeline *t) {
-    set_costs(x, duration, costs, t);
-    if (!cgp__simulator_run(x)) return cgp__simulator_deadlock(x);
-    summarise(x->schedule, duration, t);
-    return CGP_OK;
-}
-
-typedef cgp_status simulation(cgp__simulator *x, const double *duration,
-                              const cgp_schedule_costs *costs, cgp_schedule_timeline *t);
-
-/* Make a timeline by `run`. */
 static cgp_status make_timeline(const cgp_schedule *schedule, const double *duration,
-                                const cgp_schedule_costs *costs, simulation *run,
+                                const cgp_schedule_costs *costs, bool ticks,
                                 cgp_schedule_timeline *out) {
     cgp_schedule_timeline t = {0};
     cgp__simulator x = {0};
     cgp_status status = cgp__timeline_create(&t, schedule, false);
     if (status == CGP_OK) status = cgp__simulator_create(&x, schedule);
-    if (status == CGP_OK) status = run(&x, duration, costs, &t);
+    if (status == CGP_OK) status = simulate(&x, duration, costs, ticks, &t);
     if (status == CGP_OK)
         *out = t;
     else
@@ -264,7 +247,7 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
     CGP_TRY(check_costs(schedule, costs));
     CGP_TRY(scale_costs(&scaled, schedule, costs));
     const cgp_status status =
-        make_timeline(schedule, scaled.duration, &scaled.costs, simulate, &t);
+        make_timeline(schedule, scaled.duration, &scaled.costs, false, &t);
     if (status == CGP_OK) unscale(&t, schedule, scaled.scale);
     release_costs(&scaled);
     if (status != CGP_OK) return status;
@@ -278,7 +261,7 @@ cgp_status cgp_schedule_simulate(const cgp_schedule *schedule, const cgp_schedul
 
 cgp_status cgp__simulate_durations(const cgp_schedule *schedule, const double *duration,
                                    cgp_schedule_timeline *out) {
-    return make_timeline(schedule, duration, &free_messages, simulate, out);
+    return make_timeline(schedule, duration, &free_messages, false, out);
 }
 
 cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeline *out) {
@@ -288,8 +271,7 @@ cgp_status cgp__simulate_ticks(const cgp_schedule *schedule, cgp_schedule_timeli
     if (!duration) return cgp__no_memory("schedule: simulate", cells * sizeof *duration);
     for (size_t i = 0; i < cells; i++)
         duration[i] = 1.0;
-    const cgp_status status =
-        make_timeline(schedule, duration, &free_messages, simulate_ticks, out);
+    const cgp_status status = make_timeline(schedule, duration, &free_messages, true, out);
     free(duration);
     return status;
 }

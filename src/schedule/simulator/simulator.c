@@ -22,29 +22,22 @@
  * Source: Parks 1995, Bounded Scheduling of Process Networks (UC Berkeley): which buffer to raise. */
 #include "schedule/simulator/simulator.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 cgp_status cgp__simulator_create(cgp__simulator *x, const cgp_schedule *schedule) {
     const size_t devices = (size_t)schedule->devices, edges = (size_t)schedule->n_edges;
     const size_t messages = edges * (size_t)schedule->chunks;
     *x = (cgp__simulator){.schedule = schedule};
     CGP_TRY(cgp__list_order_create(&x->order, schedule));
-    x->next = cgp__calloc(devices, sizeof *x->next);
-    x->clock = cgp__calloc(devices, sizeof *x->clock);
-    x->waiting = cgp__calloc(devices, sizeof *x->waiting);
+    x->devices = cgp__calloc(devices, sizeof *x->devices);
     x->ready = cgp__calloc(devices, sizeof *x->ready);
-    x->sends = cgp__calloc(edges, sizeof *x->sends);
-    x->receives = cgp__calloc(edges, sizeof *x->receives);
-    x->arrival = cgp__calloc(messages, sizeof *x->arrival);
-    x->sent = cgp__calloc(messages, sizeof *x->sent);
-    x->received = cgp__calloc(messages, sizeof *x->received);
-    x->link = cgp__calloc(edges, sizeof *x->link);
-    if (!x->next || !x->clock || !x->waiting || !x->ready || !x->sends || !x->receives ||
-        !x->arrival || !x->sent || !x->received || !x->link) {
+    x->edges = cgp__calloc(edges, sizeof *x->edges);
+    x->messages = cgp__calloc(messages, sizeof *x->messages);
+    if (!x->devices || !x->ready || !x->edges || !x->messages) {
         cgp__simulator_release(x);
-        return cgp__no_memory("schedule: simulator", 3 * messages * sizeof(double));
+        return cgp__no_memory("schedule: simulator", messages * sizeof *x->messages);
     }
     cgp__simulator_reset(x);
     return CGP_OK;
@@ -52,16 +45,10 @@ cgp_status cgp__simulator_create(cgp__simulator *x, const cgp_schedule *schedule
 
 void cgp__simulator_release(cgp__simulator *x) {
     cgp__list_order_release(&x->order);
-    free(x->link);
-    free(x->received);
-    free(x->sent);
-    free(x->arrival);
-    free(x->receives);
-    free(x->sends);
+    free(x->messages);
+    free(x->edges);
     free(x->ready);
-    free(x->waiting);
-    free(x->clock);
-    free(x->next);
+    free(x->devices);
     *x = (cgp__simulator){0};
 }
 
@@ -69,93 +56,92 @@ void cgp__simulator_reset(cgp__simulator *x) {
     const cgp_schedule *s = x->schedule;
     x->n_ready = 0;
     for (int device = s->devices - 1; device >= 0; device--) {
-        x->next[device] = 0;
-        x->clock[device] = 0.0;
-        x->waiting[device] = false;
+        x->devices[device] = (cgp__simulated_device){0};
         x->ready[x->n_ready++] = device;
     }
-    for (int e = 0; e < s->n_edges; e++) {
-        x->sends[e] = x->receives[e] = 0;
-        x->link[e] = 0.0;
-    }
+    for (int e = 0; e < s->n_edges; e++)
+        x->edges[e] = (cgp__simulated_edge){0};
     for (size_t i = 0; i < (size_t)s->n_edges * s->chunks; i++)
-        x->arrival[i] = -1.0;
+        x->messages[i].arrival = -1.0;
 }
 
 static void wake(cgp__simulator *x, int device) {
-    if (!x->waiting[device]) return;
-    x->waiting[device] = false;
+    if (!x->devices[device].waiting) return;
+    x->devices[device].waiting = false;
     x->ready[x->n_ready++] = device;
+}
+
+static cgp__simulated_message *message_at(const cgp__simulator *x, int edge, int k) {
+    return &x->messages[(size_t)edge * (size_t)x->schedule->chunks + (size_t)k];
 }
 
 /* Move *time to when the SEND happens. */
 static bool send(cgp__simulator *x, const cgp_action *a, double *time) {
-    const cgp_schedule *s = x->schedule;
-    const size_t row = (size_t)a->edge * s->chunks;
-    const int k = x->sends[a->edge];
-    if (x->capacity && k >= x->capacity[a->edge]) {
-        const int freed = k - x->capacity[a->edge];
-        if (x->receives[a->edge] <= freed) return false;
-        if (x->received[row + freed] > *time) *time = x->received[row + freed];
+    const cgp__simulation *set = &x->set;
+    cgp__simulated_edge *edge = &x->edges[a->edge];
+    if (set->capacity && edge->sends >= set->capacity[a->edge]) {
+        const int freed = edge->sends - set->capacity[a->edge];
+        if (edge->receives <= freed) return false;
+        *time = fmax(*time, message_at(x, a->edge, freed)->received);
     }
-    x->sent[row + k] = *time;
+    message_at(x, a->edge, edge->sends++)->sent = *time;
     double leaves = *time;
-    if (x->transfer && !x->blocking) { /* one message at a time */
-        if (x->link[a->edge] > leaves) leaves = x->link[a->edge];
-        leaves += x->transfer[a->edge];
-        x->link[a->edge] = leaves;
-    }
-    x->arrival[row + a->microbatch] = leaves + (x->latency ? x->latency[a->edge] : 0.0);
-    x->sends[a->edge]++;
-    wake(x, s->device_of[s->edges[a->edge].to]);
+    if (set->transfer && !set->blocking) /* one message at a time */
+        leaves = edge->link = fmax(leaves, edge->link) + set->transfer[a->edge];
+    message_at(x, a->edge, a->microbatch)->arrival =
+        leaves + (set->latency ? set->latency[a->edge] : 0.0);
+    wake(x, x->schedule->device_of[x->schedule->edges[a->edge].to]);
     return true;
 }
 
 /* Move *time to when the RECV starts, and set *end. */
 static bool receive(cgp__simulator *x, const cgp_action *a, double *time, double *end) {
-    const cgp_schedule *s = x->schedule;
-    const size_t row = (size_t)a->edge * s->chunks;
-    const double arrival = x->arrival[row + a->microbatch];
+    const cgp__simulation *set = &x->set;
+    const double arrival = message_at(x, a->edge, a->microbatch)->arrival;
     if (arrival < 0.0) return false;
-    if (arrival > *time) *time = arrival;
-    *end = *time + (x->transfer && x->blocking ? x->transfer[a->edge] : 0.0);
-    x->received[row + x->receives[a->edge]++] = *end;
-    wake(x, s->device_of[s->edges[a->edge].from]);
+    *time = fmax(*time, arrival);
+    *end = *time + (set->transfer && set->blocking ? set->transfer[a->edge] : 0.0);
+    message_at(x, a->edge, x->edges[a->edge].receives++)->received = *end;
+    wake(x, x->schedule->device_of[x->schedule->edges[a->edge].from]);
     return true;
 }
 
 /* Run the next action of a device, if it can happen. */
 static bool step(cgp__simulator *x, int device) {
-    const int position = cgp__list_order_at(&x->order, device, x->next[device]);
+    const cgp__simulation *set = &x->set;
+    cgp__simulated_device *d = &x->devices[device];
+    const int position = cgp__list_order_at(&x->order, device, d->next);
     const cgp_action *a = &x->schedule->lists[device][position];
-    double start = x->clock[device];
+    double start = d->clock;
     if (cgp__is_send(a->kind)) {
         if (!send(x, a, &start)) return false;
-        x->clock[device] = start;
+        d->clock = start;
     } else if (cgp__is_transfer(a->kind)) {
-        if (!receive(x, a, &start, &x->clock[device])) return false;
-    } else if (x->measured) {
-        x->clock[device] +=
-            x->measured->end[device][position] - x->measured->start[device][position];
-    } else if (x->duration) {
-        x->clock[device] += x->duration[(size_t)a->kind * x->schedule->stages + a->stage];
+        if (!receive(x, a, &start, &d->clock)) return false;
+    } else if (set->measured) {
+        d->clock +=
+            set->measured->end[device][position] - set->measured->start[device][position];
+    } else if (set->duration) {
+        d->clock += set->duration[(size_t)a->kind * x->schedule->stages + a->stage];
     }
-    if (x->start) x->start[device][position] = start;
-    if (x->end) x->end[device][position] = x->clock[device];
-    x->next[device]++;
+    if (set->start) set->start[device][position] = start;
+    if (set->end) set->end[device][position] = d->clock;
+    d->next++;
     return true;
 }
 
-bool cgp__simulator_run(cgp__simulator *x) {
+/* Run on; false if devices wait for each other for ever. */
+static bool run(cgp__simulator *x) {
     const int *counts = x->schedule->counts;
     while (x->n_ready > 0) {
         const int device = x->ready[--x->n_ready];
-        while (x->next[device] < counts[device] && step(x, device))
+        cgp__simulated_device *d = &x->devices[device];
+        while (d->next < counts[device] && step(x, device))
             ;
-        x->waiting[device] = x->next[device] < counts[device];
+        d->waiting = d->next < counts[device];
     }
     for (int device = 0; device < x->schedule->devices; device++) {
-        if (x->waiting[device]) return false;
+        if (x->devices[device].waiting) return false;
     }
     return true;
 }
@@ -166,7 +152,7 @@ static const cgp_action *action_at(const cgp__simulator *x, int device, int k) {
 }
 
 static const cgp_action *blocked_at(const cgp__simulator *x, int device) {
-    return action_at(x, device, x->next[device]);
+    return action_at(x, device, x->devices[device].next);
 }
 
 /* The device that a blocked one waits for. It is blocked too: by the rules the awaited action is in its list. */
@@ -179,7 +165,7 @@ static int waits_for(const cgp__simulator *x, int device) {
 /* The lowest device of a cycle. */
 static int find_cycle(const cgp__simulator *x) {
     int device = 0;
-    while (!x->waiting[device])
+    while (!x->devices[device].waiting)
         device++;
     for (int i = 0; i < x->schedule->devices; i++) /* no path into the cycle is longer */
         device = waits_for(x, device);
@@ -187,18 +173,6 @@ static int find_cycle(const cgp__simulator *x) {
     for (int d = waits_for(x, device); d != device; d = waits_for(x, d))
         lowest = d < lowest ? d : lowest;
     return lowest;
-}
-
-void cgp__simulator_cycle(const cgp__simulator *x, cgp__diagnostic *diagnostic) {
-    const int first = find_cycle(x);
-    int device = first;
-    do {
-        int k = x->next[device]; /* for a RECV, the action that waits for it */
-        while (cgp__is_receive(action_at(x, device, k)->kind))
-            k++;
-        cgp__diagnostic_add(diagnostic, device, cgp__list_order_at(&x->order, device, k));
-        device = waits_for(x, device);
-    } while (device != first);
 }
 
 /* The action that a blocked device waits for. */
@@ -212,14 +186,22 @@ static cgp_action awaited(const cgp__simulator *x, int device) {
         return other;
     }
     const int receiver = x->schedule->device_of[edge.to];
-    for (int i = x->next[receiver]; i < x->schedule->counts[receiver]; i++) {
+    for (int i = x->devices[receiver].next; i < x->schedule->counts[receiver]; i++) {
         const cgp_action *b = action_at(x, receiver, i);
         if (b->edge == a->edge && !cgp__is_send(b->kind)) return *b;
     }
     return other; /* not reached: a full edge has a message to receive */
 }
 
-cgp_status cgp__simulator_deadlock(const cgp__simulator *x) {
+/* The position that a blocked device is drawn at: for a RECV, the action that waits for it. */
+static int mark_of(const cgp__simulator *x, int device) {
+    int k = x->devices[device].next;
+    while (cgp__is_receive(action_at(x, device, k)->kind))
+        k++;
+    return cgp__list_order_at(&x->order, device, k);
+}
+
+static cgp_status deadlock(const cgp__simulator *x, int *marks) {
     char text[900], at[CGP__ACTION_TEXT], for_what[CGP__ACTION_TEXT], full[64];
     const int first = find_cycle(x);
     int device = first, left_out = 0;
@@ -231,7 +213,7 @@ cgp_status cgp__simulator_deadlock(const cgp__simulator *x) {
         full[0] = '\0';
         if (cgp__is_send(a->kind))
             snprintf(full, sizeof full, " (edge %d, capacity %d)", a->edge,
-                     x->capacity[a->edge]);
+                     x->set.capacity[a->edge]);
         if (used + 200 < sizeof text)
             used += (size_t)snprintf(text + used, sizeof text - used,
                                      "%sdevice %d waits at %s%s for %s", used ? "; " : "",
@@ -239,12 +221,19 @@ cgp_status cgp__simulator_deadlock(const cgp__simulator *x) {
                                      cgp_action_text(&other, for_what, sizeof for_what));
         else
             left_out++;
+        if (marks) marks[device] = mark_of(x, device);
         device = waits_for(x, device);
     } while (device != first);
     if (left_out)
         snprintf(text + used, sizeof text - used, "; and so on over %d more", left_out);
     return cgp_fail(CGP_EINVAL, "schedule: deadlock: %s", text);
 }
+
+cgp_status cgp__simulator_run(cgp__simulator *x, int *marks) {
+    return run(x) ? CGP_OK : deadlock(x, marks);
+}
+
+/* --- least capacities --- */
 
 /* The edge with the fewest buffers that a SEND of the cycle waits at; -1 if only RECVs wait.
  *
@@ -255,7 +244,8 @@ static int fullest_edge(const cgp__simulator *x) {
     int device = first, best = -1;
     do {
         const cgp_action *a = blocked_at(x, device);
-        if (cgp__is_send(a->kind) && (best < 0 || x->capacity[a->edge] < x->capacity[best]))
+        if (cgp__is_send(a->kind) &&
+            (best < 0 || x->set.capacity[a->edge] < x->set.capacity[best]))
             best = a->edge;
         device = waits_for(x, device);
     } while (device != first);
@@ -269,7 +259,7 @@ static void lower_edge(cgp__simulator *x, int *capacity, int edge, int low) {
         /* Mostly it is the least already: one run suffices. */
         capacity[edge] = first ? high - 1 : low + (high - low) / 2;
         cgp__simulator_reset(x);
-        if (cgp__simulator_run(x))
+        if (run(x))
             high = capacity[edge];
         else
             low = capacity[edge] + 1;
@@ -285,25 +275,13 @@ cgp_status cgp__simulator_min_capacity(cgp__simulator *x, int *capacity) {
         if (capacity[e] < x->order.posted[e]) capacity[e] = x->order.posted[e];
         floor[e] = capacity[e];
     }
-    *x = (cgp__simulator){.schedule = s,
-                          .capacity = capacity,
-                          .order = x->order,
-                          .next = x->next,
-                          .clock = x->clock,
-                          .waiting = x->waiting,
-                          .ready = x->ready,
-                          .sends = x->sends,
-                          .receives = x->receives,
-                          .arrival = x->arrival,
-                          .sent = x->sent,
-                          .received = x->received,
-                          .link = x->link};
+    x->set = (cgp__simulation){.capacity = capacity};
     cgp__simulator_reset(x);
-    while (!cgp__simulator_run(x)) {
+    while (!run(x)) {
         const int edge = fullest_edge(x);
         if (edge < 0) {
             free(floor);
-            return cgp__simulator_deadlock(x);
+            return deadlock(x, NULL);
         }
         capacity[edge]++;
         wake(x, s->device_of[s->edges[edge].from]);

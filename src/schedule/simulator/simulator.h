@@ -30,9 +30,8 @@ cgp_status cgp__list_order_check_capacity(const cgp__list_order *o,
 
 /* --- simulator.c --- */
 
-typedef struct cgp__simulator {
-    const cgp_schedule *schedule;
-    /* Set by the caller, all borrowed, NULL allowed. */
+/* How to run: set by the caller, all borrowed, NULL allowed. */
+typedef struct cgp__simulation {
     const double *duration; /* [CGP__COMPUTE_KINDS][stages]; NULL: nothing takes time */
     const cgp_schedule_timeline
         *measured;          /* then each action takes its time there; NULL: none */
@@ -41,16 +40,33 @@ typedef struct cgp__simulator {
     bool blocking;
     const int *capacity;               /* [edges]; NULL: unbounded */
     double *const *start, *const *end; /* [devices][actions], written unless NULL */
+} cgp__simulation;
+
+typedef struct cgp__simulated_device {
+    int next;     /* the next action, by number in the order of list_order.c */
+    double clock; /* end of the last one */
+    bool waiting; /* blocked, to be woken */
+} cgp__simulated_device;
+
+typedef struct cgp__simulated_edge {
+    int sends, receives; /* how many are done */
+    double link;         /* the last message has left */
+} cgp__simulated_edge;
+
+typedef struct cgp__simulated_message {
+    double arrival;        /* of the k-th micro-batch: may be taken; < 0: not sent */
+    double sent, received; /* when the k-th in order of time was sent, taken */
+} cgp__simulated_message;
+
+typedef struct cgp__simulator {
+    const cgp_schedule *schedule;
+    cgp__simulation set;
     cgp__list_order order;
     /* The state. */
-    int *next;               /* [devices] the next action, by number in that order */
-    double *clock;           /* [devices] end of the last one */
-    bool *waiting;           /* [devices] blocked, to be woken */
-    int *ready, n_ready;     /* [devices] a stack */
-    int *sends, *receives;   /* [edges] how many are done */
-    double *arrival;         /* [edges][chunks] by micro-batch: may be taken; < 0: not sent */
-    double *sent, *received; /* [edges][chunks] by count: when the k-th was sent, taken */
-    double *link;            /* [edges] the last message has left */
+    cgp__simulated_device *devices;
+    int *ready, n_ready; /* [devices] a stack */
+    cgp__simulated_edge *edges;
+    cgp__simulated_message *messages; /* [edges][chunks] */
 } cgp__simulator;
 
 cgp_status cgp__simulator_create(cgp__simulator *x, const cgp_schedule *schedule);
@@ -59,15 +75,9 @@ void cgp__simulator_release(cgp__simulator *x);
 /* Go back to before the first action; the caller's settings stay. */
 void cgp__simulator_reset(cgp__simulator *x);
 
-/* Run on from the current state. Return false if devices wait for each other for ever. The schedule keeps the rules.
- * Cost: O(actions). */
-bool cgp__simulator_run(cgp__simulator *x);
-
-/* After a run that returned false: add the position of each device of the cycle. */
-void cgp__simulator_cycle(const cgp__simulator *x, cgp__diagnostic *diagnostic);
-
-/* After a run that returned false: CGP_EINVAL with the cycle in the message. */
-cgp_status cgp__simulator_deadlock(const cgp__simulator *x);
+/* Run on from the current state. CGP_EINVAL if devices wait for each other for ever, with the cycle in the message; unless
+ * NULL, marks[device] is the position of its action in the cycle. The schedule keeps the rules. Cost: O(actions). */
+cgp_status cgp__simulator_run(cgp__simulator *x, int *marks);
 
 /* Raise capacity[edges] by as little as lets the schedule run to its end, and not below the receives posted at one
  * time: no raised entry can be smaller by one, and none is larger than one capacity for all edges would have to be.
