@@ -28,7 +28,7 @@ cgp_status cgp__schedule_forward(cgp_schedule **out, const cgp_schedule *schedul
     cgp_schedule *forward = NULL;
     CGP_TRY(cgp__schedule_new(&forward, "forward-only", schedule->stages, chunks,
                               schedule->devices, schedule->device_of));
-    return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options));
+    return cgp__schedule_finish(out, forward, cgp__generate_forward_only(forward, &options, 0));
 }
 
 /* Checks one kind on one stage; B counts as I and as W. */

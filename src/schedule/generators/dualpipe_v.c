@@ -50,8 +50,9 @@ static void drain(cgp__v_builder *b, int r, int n, int oldest) {
         append_oldest_weight(b->schedule, r, &oldest);
 }
 
-cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
+cgp_status cgp__generate_dualpipe_v(cgp_schedule *s, const cgp_schedule_options *options,
+                                    int variant) {
+    (void)options, (void)variant;
     const int n = s->devices, m = s->chunks;
     if (m < 2 * (int64_t)n)
         return cgp_fail(

@@ -5,25 +5,31 @@
 
 #include "schedule/table.h"
 
-typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options);
+/* `variant`, of the registry's entry, tells apart the schedules of one generator; others ignore it. */
+typedef cgp_status cgp__generator(cgp_schedule *schedule, const cgp_schedule_options *options,
+                                  int variant);
 
-cgp__generator cgp__generate_gpipe, cgp__generate_forward_only;         /* gpipe.c */
-cgp__generator cgp__generate_1f1b, cgp__generate_eager_1f1b;            /* one_f_one_b.c */
-cgp__generator cgp__generate_interleaved, cgp__generate_interleaved_zb; /* interleaved.c */
-cgp__generator cgp__generate_looped_bfs;                                /* looped_bfs.c */
-cgp__generator cgp__generate_zb_h1, cgp__generate_zb_h2;                /* zero_bubble.c */
-cgp__generator cgp__generate_zb_1p, cgp__generate_zb_2p;                /* heuristic.c */
-cgp__generator cgp__generate_zb_v;                                      /* zb_v.c */
-cgp__generator cgp__generate_v_half, cgp__generate_v_min;               /* v_block.c */
-cgp__generator cgp__generate_dualpipe_v;                                /* dualpipe_v.c */
+cgp__generator cgp__generate_breadth_first; /* gpipe.c */
+cgp__generator cgp__generate_forward_only;  /* gpipe.c */
+cgp__generator cgp__generate_1f1b;          /* one_f_one_b.c; forwards first, per later stage */
+cgp__generator cgp__generate_interleaved;   /* interleaved.c; 1: backward in halves */
+cgp__generator cgp__generate_zero_bubble;   /* zero_bubble.c; 1: ZB-H1, 2: ZB-H2 */
+cgp__generator cgp__generate_heuristic;     /* heuristic.c; n micro-batches in flight, or 2 n */
+cgp__generator cgp__generate_zb_v;          /* zb_v.c */
+cgp__generator cgp__generate_v_block;       /* v_block.c; 2: half of the memory, 3: a third */
+cgp__generator cgp__generate_dualpipe_v;    /* dualpipe_v.c */
+
+/* The next action of stage r in ZB-H1 (variant 1) or ZB-H2 (2) after done[] of each kind. zero_bubble.c */
+cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *schedule, int variant, int r,
+                                      const int done[CGP__COMPUTE_KINDS]);
 
 /* --- v_builder.c --- */
 
 /* Builds the list of a device with two stages in a V, one of the way down (chunk 0) and one of the way back (1). */
 typedef struct cgp__v_builder {
     cgp_schedule *schedule;
-    int stage[2];                           /* of chunk 0 and 1 */
-    int forward[2], backward[2], weight[2]; /* next micro-batch of F; of B or I; of W */
+    int stage[2];                    /* of chunk 0 and 1 */
+    int next[CGP__COMPUTE_KINDS][2]; /* next micro-batch of F, I and W; B is both halves */
 } cgp__v_builder;
 
 cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device);

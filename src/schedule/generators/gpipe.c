@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* gpipe.c -- all forwards, then all backwards; and forward alone, for evaluation.
+/* gpipe.c -- all forwards, then all backwards, of one stage on each device (gpipe) or of several (looped-bfs); and forward
+ * alone, for evaluation.
  *
  *     stage 0   F0 F1 F2  .  .  .  . B0 B1 B2
  *     stage 1    . F0 F1 F2  .  . B0 B1 B2  .
@@ -10,14 +11,34 @@
  * torchgpipe runs backward from m-1 down to 0; here it ascends, as in every generator, so that weight gradients add up in
  * one order under every schedule. The timeline is the same.
  *
- * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3. */
+ * Looped breadth first: all micro-batches pass through one round of stages, then the next.
+ *
+ * 2 devices, 2 stages each, 4 micro-batches:
+ *
+ *     device 0   0F0 0F1 0F2 0F3 2F0 2F1 2F2 2F3   .   . 2B0 2B1 2B2 2B3 0B0 0B1 0B2 0B3
+ *     device 1     . 1F0 1F1 1F2 1F3 3F0 3F1 3F2 3F3 3B0 3B1 3B2 3B3 1B0 1B1 1B2 1B3   .
+ *
+ * GPipe's bubble divided by v, for GPipe's memory. All micro-batches of a stage follow each other, so sharded weights are
+ * fetched twice a step only. An edge from the last device to the first holds the messages of a round until the next
+ * begins: it needs about m / n buffers.
+ *
+ * Source: Huang et al. 2019, arXiv:1811.06965, section 2.3; looped-bfs: Lamy-Poirier 2022, arXiv:2211.05953. */
 #include "schedule/generators/generators.h"
 
-cgp_status cgp__generate_gpipe(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    for (int j = 0; j < s->stages; j++) {
-        for (int i = 0; i < s->chunks; i++)
-            cgp__append(s, CGP_ACTION_F, j, i);
+static void append_forwards(cgp_schedule *s, int64_t group) {
+    for (int64_t first = 0; first < s->chunks; first += group) {
+        for (int j = 0; j < s->stages; j++) {
+            for (int64_t i = first; i < cgp__min(first + group, s->chunks); i++)
+                cgp__append(s, CGP_ACTION_F, j, (int)i);
+        }
+    }
+}
+
+cgp_status cgp__generate_breadth_first(cgp_schedule *s, const cgp_schedule_options *options,
+                                       int variant) {
+    (void)options, (void)variant;
+    append_forwards(s, s->chunks);
+    for (int j = s->stages - 1; j >= 0; j--) {
         for (int i = 0; i < s->chunks; i++)
             cgp__append(s, CGP_ACTION_B, j, i);
     }
@@ -31,13 +52,9 @@ cgp_status cgp__generate_gpipe(cgp_schedule *s, const cgp_schedule_options *opti
  *
  * With one buffer per micro-batch of a group on each edge it does not deadlock, whatever stages an edge skips: a message
  * of the next group waits for one of this group only, whose receiver comes earlier in the order of groups. */
-cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options) {
-    const int64_t group = options->group ? options->group : s->devices;
-    for (int64_t first = 0; first < s->chunks; first += group) {
-        for (int j = 0; j < s->stages; j++) {
-            for (int64_t i = first; i < cgp__min(first + group, s->chunks); i++)
-                cgp__append(s, CGP_ACTION_F, j, (int)i);
-        }
-    }
+cgp_status cgp__generate_forward_only(cgp_schedule *s, const cgp_schedule_options *options,
+                                      int variant) {
+    (void)variant;
+    append_forwards(s, options->group ? options->group : s->devices);
     return CGP_OK;
 }

@@ -78,16 +78,6 @@ static double earliest(const builder *b, int r, cgp_action_kind kind) {
                 b->arrival[kind != CGP_ACTION_F][(size_t)r * (size_t)b->m + (size_t)i]);
 }
 
-/* ZB-H1's or ZB-H2's next action, a function of the numbers done. */
-static cgp_action_kind next_fixed(const builder *b, int r) {
-    const int fixed = b->policy->fixed, *done = b->devices[r].done;
-    const int f = done[CGP_ACTION_F], i = done[CGP_ACTION_I], w = done[CGP_ACTION_W];
-    const int64_t first = fixed == 1 ? b->n - r : 2 * (int64_t)(b->n - r) - 1;
-    if (w < i - fixed * (int64_t)r || i == b->m) return CGP_ACTION_W;
-    if (f < b->m && f < first + i) return CGP_ACTION_F;
-    return CGP_ACTION_I;
-}
-
 /* True if one more F may run before the first I. */
 static bool warms_up(const builder *b, int r, double start) {
     const device *d = &b->devices[r];
@@ -112,7 +102,7 @@ static void choose(const builder *b, int r) {
     const bool weight = d->done[CGP_ACTION_W] < d->done[CGP_ACTION_I];
     double forward = earliest(b, r, CGP_ACTION_F), backward = earliest(b, r, CGP_ACTION_I);
     if (b->policy->fixed) {
-        d->next = next_fixed(b, r);
+        d->next = cgp__zero_bubble_next(b->schedule, b->policy->fixed, r, d->done);
         d->start = d->next == CGP_ACTION_F   ? forward
                    : d->next == CGP_ACTION_I ? backward
                    : weight                  ? d->clock
@@ -258,7 +248,7 @@ static void fill_costs(builder *b, const cgp_schedule_options *o) {
     }
 }
 
-static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int depth) {
+cgp_status cgp__generate_heuristic(cgp_schedule *s, const cgp_schedule_options *o, int depth) {
     const size_t n = (size_t)s->stages, cells = n * (size_t)s->chunks;
     CGP_TRY(cgp__surplus_check(s, (int64_t)s->chunks + s->stages));
     builder b = {.schedule = s, .n = s->stages, .m = s->chunks, .latency = o->latency};
@@ -283,12 +273,4 @@ static cgp_status generate(cgp_schedule *s, const cgp_schedule_options *o, int d
     free(b.devices);
     free(numbers);
     return enough ? CGP_OK : cgp__no_memory("schedule", (4 * n + 2 * cells) * sizeof *numbers);
-}
-
-cgp_status cgp__generate_zb_1p(cgp_schedule *s, const cgp_schedule_options *options) {
-    return generate(s, options, 1);
-}
-
-cgp_status cgp__generate_zb_2p(cgp_schedule *s, const cgp_schedule_options *options) {
-    return generate(s, options, 2);
 }

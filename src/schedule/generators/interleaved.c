@@ -36,13 +36,10 @@ static void append(const rounds *x, cgp_action_kind kind, int k) {
     cgp__append(x->schedule, kind, from_first * x->schedule->devices + x->device, microbatch);
 }
 
-static int min(int a, int b) {
-    return a < b ? a : b;
-}
-
 static void fill_device(const rounds *x, bool split) {
     const int after = x->schedule->devices - 1 - x->device;
-    const int warm_up = min(x->total, (x->v - 1) * x->group + (split ? after : 2 * after));
+    const int64_t warm_up =
+        cgp__min(x->total, (x->v - 1) * x->group + (split ? after : 2 * after));
     int forward = 0, backward = 0, weight = 0;
     while (forward < warm_up)
         append(x, CGP_ACTION_F, forward++);
@@ -55,7 +52,8 @@ static void fill_device(const rounds *x, bool split) {
         append(x, CGP_ACTION_W, weight++);
 }
 
-static cgp_status fill(cgp_schedule *s, const cgp_schedule_options *options, bool split) {
+cgp_status cgp__generate_interleaved(cgp_schedule *s, const cgp_schedule_options *options,
+                                     int split) {
     const int n = s->devices, m = s->chunks, v = s->stages / n;
     const int group = options->group ? options->group : n;
     if (group != n && (group < n || group > m))
@@ -68,12 +66,4 @@ static cgp_status fill(cgp_schedule *s, const cgp_schedule_options *options, boo
     for (x.device = 0; x.device < n; x.device++)
         fill_device(&x, split);
     return CGP_OK;
-}
-
-cgp_status cgp__generate_interleaved(cgp_schedule *s, const cgp_schedule_options *options) {
-    return fill(s, options, false);
-}
-
-cgp_status cgp__generate_interleaved_zb(cgp_schedule *s, const cgp_schedule_options *options) {
-    return fill(s, options, true);
 }

@@ -23,7 +23,9 @@
  * et al. 2022, arXiv:2211.05322, section 4. */
 #include "schedule/generators/generators.h"
 
-static cgp_status fill(cgp_schedule *s, int warm_ups) {
+cgp_status cgp__generate_1f1b(cgp_schedule *s, const cgp_schedule_options *options,
+                              int warm_ups) {
+    (void)options;
     for (int j = 0; j < s->stages; j++) {
         const int64_t warm_up = (int64_t)warm_ups * (s->stages - 1 - j);
         int forward = 0, backward = 0;
@@ -35,14 +37,4 @@ static cgp_status fill(cgp_schedule *s, int warm_ups) {
         }
     }
     return CGP_OK;
-}
-
-cgp_status cgp__generate_1f1b(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, 1);
-}
-
-cgp_status cgp__generate_eager_1f1b(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, 2);
 }

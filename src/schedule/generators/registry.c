@@ -12,86 +12,89 @@
 
 typedef struct entry {
     cgp_schedule_info info;
-    cgp__generator *generate;
+    struct {
+        cgp__generator *generate;
+        int variant;
+    } by;
 } entry;
 
-/* Name, when, rule, v, any v, backward, split, placement. */
+/* Name, when, rule, v, any v, backward, split, placement; generator, its variant. */
 static const entry entries[] = {
     {{"gpipe", "the simplest; many micro-batches, and memory for all of them",
       "All forwards, then all backwards.\n"
       "Every micro-batch is in flight at the turn.",
       1, false, true, false, LOOP},
-     cgp__generate_gpipe},
+     {cgp__generate_breadth_first, 0}},
     {{"1f1b", "the default: gpipe's time in the memory of n micro-batches",
       "Stage j runs n-1-j forwards first, then a forward and a backward in turn.\n"
       "A backward frees the slot that the next forward takes.",
       1, false, true, false, LOOP},
-     cgp__generate_1f1b},
+     {cgp__generate_1f1b, 1}},
     {{"eager-1f1b", "slow links: messages are on their way while others are computed",
       "As 1f1b with 2(n-1-j) forwards first, so that no forward waits for the message\n"
       "that was sent just before.",
       1, false, true, false, LOOP},
-     cgp__generate_eager_1f1b},
+     {cgp__generate_1f1b, 2}},
     {{"interleaved", "few micro-batches, fast links: the bubble divided by v",
       "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
       "(v-1)n + 2(n-1-r) forwards first, then a forward and a backward in turn.",
       2, true, true, false, LOOP},
-     cgp__generate_interleaved},
+     {cgp__generate_interleaved, 0}},
     {{"looped-bfs", "weights that are fetched anew for each stage: twice a step only",
       "Device r has v stages, r, r+n ..; all micro-batches pass one, then the next.\n"
       "Backward in the same way, from the last stage to the first.",
       2, true, true, false, LOOP},
-     cgp__generate_looped_bfs},
+     {cgp__generate_breadth_first, 0}},
     {{"zb-h1", "1f1b's memory, a third of its bubble where F = I = W",
       "As 1f1b with n-r forwards first and backward in halves: I at once, W of\n"
       "r micro-batches ago after it.",
       1, false, true, true, LOOP},
-     cgp__generate_zb_h1},
+     {cgp__generate_zero_bubble, 1}},
     {{"zb-h2", "no bubble by span where steps overlap; twice 1f1b's memory",
       "As zb-h1 with 2(n-r)-1 forwards first and W 2r micro-batches later,\n"
       "which fills the wait for the first gradient with forwards.",
       1, false, true, true, LOOP},
-     cgp__generate_zb_h2},
+     {cgp__generate_zero_bubble, 2}},
     {{"zb-1p", "zb-h1 for costs as they are: F, I and W far from equal",
       "For given costs: F and I as soon as they can run, W into what is left over,\n"
       "at most n micro-batches in flight; the shortest of several tries.",
       1, false, true, true, LOOP},
-     cgp__generate_zb_1p},
+     {cgp__generate_heuristic, 1}},
     {{"zb-2p", "zb-h2 for costs as they are: F, I and W far from equal",
       "For given costs: F and I as soon as they can run, W into what is left over,\n"
       "at most 2n micro-batches in flight; the shortest of several tries.",
       1, false, true, true, LOOP},
-     cgp__generate_zb_2p},
+     {cgp__generate_heuristic, 2}},
     {{"interleaved-zb", "few micro-batches, fast links, and backward in halves",
       "As interleaved with (v-1)n + n-1-r forwards first and backward in halves:\n"
       "W of r backwards ago after each I.",
       2, true, true, true, LOOP},
-     cgp__generate_interleaved_zb},
+     {cgp__generate_interleaved, 1}},
     {{"zb-v", "no bubble by span in 1f1b's memory, where F = I = W",
       "Device r has stages r and 2n-1-r; the last stage is on the first device.\n"
       "2(n-r)-1 forwards first, then F, I, W of one stage and of the other in turn.",
       2, false, true, true, V},
-     cgp__generate_zb_v},
+     {cgp__generate_zb_v, 0}},
     {{"v-half", "half of 1f1b's memory for a bubble below 1f1b's",
       "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
       "2 slots from stage to stage one way, 1 the other; then both ends are packed.",
       2, false, true, true, V},
-     cgp__generate_v_half},
+     {cgp__generate_v_block, 2}},
     {{"v-min", "a third of 1f1b's memory, where that is what counts",
       "Stages r and 2n-1-r; six slots in a row for F, I, W of both, the same every six:\n"
       "1 slot from stage to stage both ways; then both ends are packed.",
       2, false, true, true, V},
-     cgp__generate_v_min},
+     {cgp__generate_v_block, 3}},
     {{"dualpipe-v", "models that send messages within a stage, m >= 2n",
       "Stages r and 2n-1-r; once full, a forward of one and the backward of the other\n"
       "in turn; backward in halves only at both ends.",
       2, false, true, true, V},
-     cgp__generate_dualpipe_v},
+     {cgp__generate_dualpipe_v, 0}},
     {{"forward-only", "evaluation; no backward",
       "Device r has v stages, r, r+n ..; micro-batches pass them in groups of n.\n"
       "Nothing is kept.",
       1, true, false, false, LOOP},
-     cgp__generate_forward_only},
+     {cgp__generate_forward_only, 0}},
 };
 enum { ENTRIES = sizeof entries / sizeof entries[0] };
 
@@ -118,15 +121,6 @@ static cgp_status find(const char *name, const entry **out) {
     return CGP_OK;
 }
 
-static bool takes_costs(const entry *e) {
-    return e->generate == cgp__generate_zb_1p || e->generate == cgp__generate_zb_2p;
-}
-
-static bool takes_group(const entry *e) {
-    return e->generate == cgp__generate_interleaved ||
-           e->generate == cgp__generate_interleaved_zb;
-}
-
 /* Options of another schedule are refused, not ignored. */
 static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     const cgp_schedule_info *info = &e->info;
@@ -141,7 +135,7 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
         return cgp_fail(CGP_EINVAL, "virtual: expected %d as %s has %d on each device, got %d",
                         info->virtual_stages, info->name, info->virtual_stages,
                         o->virtual_stages);
-    if (o->group && !takes_group(e))
+    if (o->group && e->by.generate != cgp__generate_interleaved)
         return cgp_fail(CGP_EINVAL,
                         "group: expected none as %s has no groups, got %d (interleaved has)",
                         info->name, o->group);
@@ -193,7 +187,8 @@ cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices
     const cgp_placement placement = info->has_backward ? info->placement : o->placement;
     cgp_schedule *schedule = NULL;
     CGP_TRY(new_schedule(&schedule, name, devices, v, placement, chunks));
-    cgp_status status = takes_costs(e) ? check_costs(o, schedule->stages) : CGP_OK;
-    if (status == CGP_OK) status = e->generate(schedule, o);
+    cgp_status status = CGP_OK;
+    if (e->by.generate == cgp__generate_heuristic) status = check_costs(o, schedule->stages);
+    if (status == CGP_OK) status = e->by.generate(schedule, o, e->by.variant);
     return cgp__schedule_finish(out, schedule, status);
 }

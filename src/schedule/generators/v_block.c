@@ -58,22 +58,22 @@ typedef struct packer {
     bool weight_in_turn; /* the policy: a W that is first in the list runs at once */
     bool append;         /* to the schedule */
     device *devices;     /* [n] */
-    /* [2n stages x m] of F and of I: the tick from which it is done; 0: not yet */
-    int *done[2];
+    /* [2 of F and of I][2n stages][m] the tick from which it is done; 0: not yet */
+    int *done;
 } packer;
 
-typedef struct block {
-    int f0, f1, i1, i0; /* slots of micro-batch 0 */
-} block;
+static const struct {
+    cgp_action_kind kind;
+    int chunk;
+} in_block[BLOCK] = {
+    {CGP_ACTION_F, 0}, {CGP_ACTION_F, 1}, {CGP_ACTION_I, 1}, {CGP_ACTION_I, 0}};
 
-static block block_of_v_min(int n, int r) {
-    const int d = n % 3 == 0 ? 2 : 0;
-    return (block){r, 2 * n - 1 - r, 2 * n + d + r, 4 * n + d - 1 - r};
-}
-
-static block block_of_v_half(int n, int r) {
-    const int d = n % 2 == 0 ? 3 : 0;
-    return (block){2 * r, 3 * n - 2 - r, 3 * n + d + 2 * r - 1, 6 * n + d - 2 - r};
+/* The slots of micro-batch 0 on device r, in the order of in_block; fraction: 2 is v-half, 3 is v-min. */
+static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
+    const int d = n % fraction == 0 ? SLOTS / fraction : 0;
+    const int half[BLOCK] = {2 * r, 3 * n - 2 - r, 3 * n + d + 2 * r - 1, 6 * n + d - 2 - r};
+    const int third[BLOCK] = {r, 2 * n - 1 - r, 2 * n + d + r, 4 * n + d - 1 - r};
+    memcpy(offsets, fraction == 2 ? half : third, sizeof half);
 }
 
 /* --- layout --- */
@@ -90,24 +90,17 @@ static bool next_weight(const device *d, int *at, slot *out) {
     return true;
 }
 
-static void lay_out(device *d, const block *b, int m) {
-    const struct {
-        cgp_action_kind kind;
-        int chunk, offset;
-    } four[BLOCK] = {{CGP_ACTION_F, 0, b->f0},
-                     {CGP_ACTION_F, 1, b->f1},
-                     {CGP_ACTION_I, 1, b->i1},
-                     {CGP_ACTION_I, 0, b->i0}};
+static void lay_out(device *d, const int offsets[BLOCK], int m) {
     int weights = 0;
     for (int64_t tick = 0; d->count < SLOTS * m; tick++) {
         bool of_block = false;
         for (int k = 0; k < BLOCK; k++) {
-            const int64_t since = tick - four[k].offset;
+            const int64_t since = tick - offsets[k];
             if (since % SLOTS != 0) continue;
             of_block = true;
             if (since >= 0 && since < (int64_t)SLOTS * m)
                 d->slots[d->count++] =
-                    (slot){four[k].kind, four[k].chunk, (int)(since / SLOTS), false};
+                    (slot){in_block[k].kind, in_block[k].chunk, (int)(since / SLOTS), false};
         }
         slot weight;
         if (!of_block && next_weight(d, &weights, &weight)) d->slots[d->count++] = weight;
@@ -121,7 +114,8 @@ static int stage_of(const packer *p, int r, int chunk) {
 }
 
 static int *done_at(const packer *p, bool backward, int stage, int microbatch) {
-    return &p->done[backward][(size_t)stage * (size_t)p->m + (size_t)microbatch];
+    const size_t row = (size_t)(backward ? 2 * p->n + stage : stage);
+    return &p->done[row * (size_t)p->m + (size_t)microbatch];
 }
 
 static bool is_done(const packer *p, bool backward, int stage, int microbatch, int tick) {
@@ -139,25 +133,29 @@ static bool can_run(const packer *p, int r, const slot *a, int tick) {
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
+/* What an action adds to the number in flight. */
+static int flight_of(const slot *a) {
+    return (a->kind == CGP_ACTION_F) - (a->kind == CGP_ACTION_W);
+}
+
 /* The action to run now, -1 if none can. Walks the list from its head; `peak` is the largest number in flight if the
  * actions passed so far ran in their order. */
 static int choose(const packer *p, int r, int tick) {
     const device *d = &p->devices[r];
-    int seen = 0, weight = -1, in_flight = d->in_flight, peak = in_flight;
-    for (int i = d->head; i < d->count && seen != (1 << SLOTS) - 1; i++) {
+    bool seen[2][CGP__COMPUTE_KINDS] = {{false}};
+    int unseen = SLOTS, weight = -1, in_flight = d->in_flight, peak = in_flight;
+    for (int i = d->head; i < d->count && unseen > 0; i++) {
         const slot *a = &d->slots[i];
         if (a->done) continue;
-        const int bit = 1 << (a->chunk * 3 + (a->kind == CGP_ACTION_F   ? 0
-                                              : a->kind == CGP_ACTION_I ? 1
-                                                                        : 2));
-        const bool first = !(seen & bit);
+        const bool first = !seen[a->chunk][a->kind];
         const bool fits = a->kind != CGP_ACTION_F || peak + 1 <= p->max || i == d->head;
-        seen |= bit;
+        seen[a->chunk][a->kind] = true;
+        unseen -= first;
         if (first && fits && can_run(p, r, a, tick)) {
             if (a->kind != CGP_ACTION_W || (p->weight_in_turn && i == d->head)) return i;
             if (weight < 0) weight = i;
         }
-        in_flight += a->kind == CGP_ACTION_F ? 1 : a->kind == CGP_ACTION_W ? -1 : 0;
+        in_flight += flight_of(a);
         peak = in_flight > peak ? in_flight : peak;
     }
     return weight;
@@ -172,7 +170,7 @@ static void run(packer *p, int r, int index, int tick) {
     d->end = tick;
     while (d->head < d->count && d->slots[d->head].done)
         d->head++;
-    d->in_flight += a->kind == CGP_ACTION_F ? 1 : a->kind == CGP_ACTION_W ? -1 : 0;
+    d->in_flight += flight_of(a);
     if (a->kind != CGP_ACTION_W)
         *done_at(p, a->kind == CGP_ACTION_I, stage, a->microbatch) = tick + 1;
     if (p->append) cgp__append(p->schedule, a->kind, stage, a->microbatch);
@@ -185,8 +183,7 @@ static void reset(packer *p) {
             d->slots[i].done = false;
         d->head = d->in_flight = d->begin = d->end = 0;
     }
-    for (int k = 0; k < 2; k++)
-        memset(p->done[k], 0, 2 * (size_t)p->n * (size_t)p->m * sizeof *p->done[k]);
+    memset(p->done, 0, 4 * (size_t)p->n * (size_t)p->m * sizeof *p->done);
 }
 
 /* Return the largest span of a device. The head of some list can always run, as in the layout, so it ends. */
@@ -211,51 +208,32 @@ static int pack(packer *p, bool weight_in_turn, bool append) {
     return span;
 }
 
-static bool allocate(packer *p) {
-    const size_t cells = 2 * (size_t)p->n * (size_t)p->m;
-    p->devices = cgp__calloc((size_t)p->n, sizeof *p->devices);
-    p->done[0] = cgp__calloc(cells, sizeof *p->done[0]);
-    p->done[1] = cgp__calloc(cells, sizeof *p->done[1]);
-    bool enough = p->devices && p->done[0] && p->done[1];
-    for (int r = 0; enough && r < p->n; r++) {
-        p->devices[r].slots = cgp__calloc(SLOTS * (size_t)p->m, sizeof *p->devices[r].slots);
-        enough = p->devices[r].slots != NULL;
-    }
-    return enough;
-}
-
-static void release(packer *p) {
-    for (int r = 0; p->devices && r < p->n; r++)
-        free(p->devices[r].slots);
-    free(p->done[1]);
-    free(p->done[0]);
-    free(p->devices);
-}
-
-static cgp_status fill(cgp_schedule *s, block (*block_of)(int n, int r), int max) {
-    packer p = {.schedule = s, .n = s->devices, .m = s->chunks, .max = max};
-    CGP_TRY(cgp__surplus_check(s, (int64_t)p.m + 2 * (int64_t)p.n));
-    const bool enough = allocate(&p);
-    for (int r = 0; enough && r < p.n; r++) {
-        const block b = block_of(p.n, r);
-        lay_out(&p.devices[r], &b, p.m);
+cgp_status cgp__generate_v_block(cgp_schedule *s, const cgp_schedule_options *options,
+                                 int fraction) {
+    (void)options;
+    const int n = s->devices, m = s->chunks;
+    const size_t cells = (size_t)n * (size_t)m;
+    CGP_TRY(cgp__surplus_check(s, (int64_t)m + 2 * (int64_t)n));
+    slot *slots = cgp__calloc(SLOTS * cells, sizeof *slots);
+    packer p = {.schedule = s,
+                .n = n,
+                .m = m,
+                .max = (n + 2 * fraction - 2) / fraction * 2,
+                .devices = cgp__calloc((size_t)n, sizeof *p.devices),
+                .done = cgp__calloc(4 * cells, sizeof *p.done)};
+    const bool enough = slots && p.devices && p.done;
+    for (int r = 0; enough && r < n; r++) {
+        int offsets[BLOCK];
+        find_block(fraction, n, r, offsets);
+        p.devices[r].slots = slots + SLOTS * (size_t)r * (size_t)m;
+        lay_out(&p.devices[r], offsets, m);
     }
     if (enough) {
         const bool in_turn = pack(&p, true, false) < pack(&p, false, false);
         pack(&p, in_turn, true);
     }
-    release(&p);
-    return enough
-               ? CGP_OK
-               : cgp__no_memory("schedule", SLOTS * (size_t)p.n * (size_t)p.m * sizeof(slot));
-}
-
-cgp_status cgp__generate_v_half(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, block_of_v_half, (s->devices + 2) / 2 * 2);
-}
-
-cgp_status cgp__generate_v_min(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, block_of_v_min, (s->devices + 4) / 3 * 2);
+    free(p.done);
+    free(p.devices);
+    free(slots);
+    return enough ? CGP_OK : cgp__no_memory("schedule", SLOTS * cells * sizeof *slots);
 }

@@ -8,21 +8,13 @@ cgp__v_builder cgp__v_builder_of(cgp_schedule *schedule, int device) {
 }
 
 static void append(cgp__v_builder *b, char letter, int chunk) {
-    const int stage = b->stage[chunk];
-    switch (letter) {
-    case 'F':
-        cgp__append(b->schedule, CGP_ACTION_F, stage, b->forward[chunk]++);
-        break;
-    case 'I':
-        cgp__append(b->schedule, CGP_ACTION_I, stage, b->backward[chunk]++);
-        break;
-    case 'W':
-        cgp__append(b->schedule, CGP_ACTION_W, stage, b->weight[chunk]++);
-        break;
-    default:
-        cgp__append(b->schedule, CGP_ACTION_B, stage, b->backward[chunk]++);
-        b->weight[chunk]++;
-    }
+    const cgp_action_kind kind = letter == 'F'   ? CGP_ACTION_F
+                                 : letter == 'I' ? CGP_ACTION_I
+                                 : letter == 'W' ? CGP_ACTION_W
+                                                 : CGP_ACTION_B;
+    const cgp_action_kind counted = kind == CGP_ACTION_B ? CGP_ACTION_I : kind;
+    cgp__append(b->schedule, kind, b->stage[chunk], b->next[counted][chunk]++);
+    if (kind == CGP_ACTION_B) b->next[CGP_ACTION_W][chunk]++;
 }
 
 /* The last action of the device runs with the one that follows. */

@@ -24,20 +24,22 @@ static void fill_device(cgp__v_builder *b, int r, int n, int chunks) {
     cgp__v_append(b, 2 * (n - r) - 1, "F0");
     cgp__v_append(b, r, "F1 F0");
     cgp__v_append(b, n - r, "F1 I1 W1");
-    while (b->forward[1] < b->forward[0] || b->forward[0] < chunks) {
-        if (b->forward[0] < chunks) cgp__v_append(b, 1, "F0");
+    const int *forward = b->next[CGP_ACTION_F];
+    while (forward[1] < forward[0] || forward[0] < chunks) {
+        if (forward[0] < chunks) cgp__v_append(b, 1, "F0");
         cgp__v_append(b, 1, "I0 W0 F1 I1 W1");
     }
     cgp__v_append(b, r, "I0 I1");
     cgp__v_append(b, n - r, "I0 W0");
-    cgp__v_append(b, b->backward[1] - b->weight[1], "W1");
-    cgp__v_append(b, b->backward[0] - b->weight[0], "W0");
+    cgp__v_append(b, b->next[CGP_ACTION_I][1] - b->next[CGP_ACTION_W][1], "W1");
+    cgp__v_append(b, b->next[CGP_ACTION_I][0] - b->next[CGP_ACTION_W][0], "W0");
 }
 
-cgp_status cgp__generate_zb_v(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
+cgp_status cgp__generate_zb_v(cgp_schedule *s, const cgp_schedule_options *options,
+                              int variant) {
+    (void)options, (void)variant;
     const int n = s->devices;
-    const int64_t chunks = s->chunks < 2 * (int64_t)n - 1 ? 2 * (int64_t)n - 1 : s->chunks;
+    const int64_t chunks = cgp__max(s->chunks, 2 * (int64_t)n - 1);
     CGP_TRY(cgp__surplus_check(s, chunks));
     for (int r = 0; r < n; r++) {
         cgp__v_builder builder = cgp__v_builder_of(s, r);

@@ -17,31 +17,26 @@
  * Source: Qi et al. 2023, arXiv:2401.10241, figures 2 and 3. */
 #include "schedule/generators/generators.h"
 
-static cgp_status fill(cgp_schedule *s, bool second) {
+cgp_action_kind cgp__zero_bubble_next(const cgp_schedule *s, int variant, int r,
+                                      const int done[CGP__COMPUTE_KINDS]) {
+    const int f = done[CGP_ACTION_F], i = done[CGP_ACTION_I], w = done[CGP_ACTION_W];
+    const int64_t behind = s->stages - r;
+    const int64_t warm_up = variant == 1 ? behind : 2 * behind - 1;
+    const int64_t lag = variant * (int64_t)r;
+    if (w < i - lag || i == s->chunks) return CGP_ACTION_W;
+    if (f < s->chunks && f < warm_up + i) return CGP_ACTION_F;
+    return CGP_ACTION_I;
+}
+
+cgp_status cgp__generate_zero_bubble(cgp_schedule *s, const cgp_schedule_options *options,
+                                     int variant) {
+    (void)options;
     for (int r = 0; r < s->stages; r++) {
-        const int64_t behind = s->stages - r;
-        const int64_t warm_up = second ? 2 * behind - 1 : behind;
-        const int64_t lag = second ? 2 * (int64_t)r : r;
-        int forward = 0, weight = 0;
-        while (forward < warm_up && forward < s->chunks)
-            cgp__append(s, CGP_ACTION_F, r, forward++);
-        for (int i = 0; i < s->chunks; i++) {
-            cgp__append(s, CGP_ACTION_I, r, i);
-            if (i >= lag) cgp__append(s, CGP_ACTION_W, r, weight++);
-            if (forward < s->chunks) cgp__append(s, CGP_ACTION_F, r, forward++);
+        int done[CGP__COMPUTE_KINDS] = {0};
+        while (done[CGP_ACTION_W] < s->chunks) {
+            const cgp_action_kind kind = cgp__zero_bubble_next(s, variant, r, done);
+            cgp__append(s, kind, r, done[kind]++);
         }
-        while (weight < s->chunks)
-            cgp__append(s, CGP_ACTION_W, r, weight++);
     }
     return CGP_OK;
-}
-
-cgp_status cgp__generate_zb_h1(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, false);
-}
-
-cgp_status cgp__generate_zb_h2(cgp_schedule *s, const cgp_schedule_options *options) {
-    (void)options;
-    return fill(s, true);
 }
