@@ -4,64 +4,57 @@
  * A schedule that is not lowered is drawn in ticks from a copy, lowered as a chain, 0 -> 1 -> 2 and back. */
 #include "schedule/formats/picture.h"
 
-#include "schedule/check.h"
+#include "schedule/simulator/simulator.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* The width of the widest cell. */
-static int width_of(const cgp__picture *p) {
-    int widest = 1;
+static size_t width_of(const cgp__picture *p) {
+    size_t widest = 1;
     char text[CGP__ACTION_TEXT];
-    for (int row = 0; row < p->rows; row++) {
-        for (int i = 0; i < p->counts[row]; i++) {
-            const int width = (int)strlen(cgp__box_text(p, row, &p->boxes[row][i], text));
-            widest = width > widest ? width : widest;
-        }
+    for (int i = 0; i < p->n_boxes; i++) {
+        const size_t width = strlen(cgp__box_text(p, &p->boxes[i], text));
+        widest = width > widest ? width : widest;
     }
     return widest;
 }
 
 /* A row is columns x (cell, then a blank or the newline); cells are right-aligned. */
-static void paint(const cgp__picture *p, size_t width, char *out) {
-    const size_t columns = (size_t)p->end, pitch = width + 1, line = pitch * columns;
-    memset(out, ' ', line * (size_t)p->rows);
-    for (int row = 0; row < p->rows; row++) {
-        char *begin = out + line * (size_t)row;
-        for (size_t c = 0; c < columns; c++)
-            begin[pitch * c + width - 1] = '.';
-        for (int i = 0; i < p->counts[row]; i++) {
-            char buffer[CGP__ACTION_TEXT];
-            const char *text = cgp__box_text(p, row, &p->boxes[row][i], buffer);
-            const size_t length = strlen(text);
-            char *cell = begin + pitch * (size_t)p->boxes[row][i].start;
-            memcpy(cell + width - length, text, length);
-        }
-        begin[line - 1] = '\n';
-    }
-}
-
 static char *draw(const cgp__picture *p) {
-    const size_t width = (size_t)width_of(p);
-    const size_t bytes = (size_t)p->rows * (size_t)p->end * (width + 1) + 1;
-    char *out = cgp__calloc(bytes, 1);
-    if (out)
-        paint(p, width, out);
-    else
-        (void)cgp__no_memory("schedule: draw", bytes);
+    const size_t width = width_of(p), pitch = width + 1, columns = (size_t)p->end;
+    const size_t cells = (size_t)p->rows * columns;
+    char buffer[CGP__ACTION_TEXT], *out = cgp__calloc(cells * pitch + 1, 1);
+    if (!out) {
+        (void)cgp__no_memory("schedule: draw", cells * pitch + 1);
+        return NULL;
+    }
+    for (size_t c = 0; c < cells; c++) {
+        memset(out + pitch * c, ' ', pitch);
+        out[pitch * c + width - 1] = '.';
+        if ((c + 1) % columns == 0) out[pitch * c + width] = '\n';
+    }
+    for (int i = 0; i < p->n_boxes; i++) {
+        const char *text = cgp__box_text(p, &p->boxes[i], buffer);
+        const size_t c = columns * (size_t)p->boxes[i].row + (size_t)p->boxes[i].start;
+        memcpy(out + pitch * c + width - strlen(text), text, strlen(text));
+    }
     return out;
 }
 
 char *cgp_schedule_draw(const cgp_schedule *schedule) {
     CGP__NEED_OR(schedule, NULL);
-    cgp_schedule *copy = schedule->lowered ? NULL : cgp__copy_lowered(schedule);
-    const cgp_schedule *drawn = schedule->lowered ? schedule : copy;
+    cgp_schedule *lowered = cgp__copy_lowered(schedule);
+    cgp_schedule_timeline ticks = {0};
     cgp__picture picture = {0};
     char *out = NULL;
-    if (drawn && cgp__picture_of_ticks(&picture, drawn) == CGP_OK) out = draw(&picture);
+    if (lowered && cgp__simulate_ticks(lowered, &ticks) == CGP_OK &&
+        cgp__picture_of_timeline(&picture, lowered, &ticks) == CGP_OK)
+        out = draw(&picture);
     cgp__picture_release(&picture);
-    cgp_schedule_destroy(copy);
+    cgp_schedule_timeline_release(&ticks);
+    cgp_schedule_destroy(lowered);
     return out;
 }
 
@@ -70,10 +63,9 @@ char *cgp_schedule_draw(const cgp_schedule *schedule) {
 enum { MAX_COLUMNS = 1 << 20 };
 
 /* Fill `width` columns from `first` on: the name and "=", or the letter where the name is too long. */
-static void paint_box(const cgp__picture *p, int row, const cgp__box *box, char *first,
-                      size_t width) {
+static void paint_box(const cgp__picture *p, const cgp__box *box, char *first, size_t width) {
     char buffer[CGP__ACTION_TEXT];
-    const char *text = cgp__box_text(p, row, box, buffer);
+    const char *text = cgp__box_text(p, box, buffer);
     const char *letter = text + strspn(text, "0123456789");
     if (width == 0) return;
     memset(first, '=', width);
@@ -88,17 +80,17 @@ static size_t column_of(double time, double until, int columns) {
 }
 
 static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
-    const size_t line = (size_t)columns + 1;
-    char *out = cgp__calloc((size_t)p->rows * line + 1, 1);
-    for (int row = 0; out && row < p->rows; row++) {
-        char *begin = out + line * (size_t)row;
-        memset(begin, '.', line);
-        begin[line - 1] = '\n';
-        for (int i = 0; i < p->counts[row]; i++) {
-            const cgp__box *box = &p->boxes[row][i];
-            const size_t first = column_of(box->start, until, columns);
-            paint_box(p, row, box, begin + first, column_of(box->end, until, columns) - first);
-        }
+    const size_t line = (size_t)columns + 1, bytes = (size_t)p->rows * line;
+    char *out = cgp__calloc(bytes + 1, 1);
+    if (!out) return NULL;
+    memset(out, '.', bytes);
+    for (int row = 0; row < p->rows; row++)
+        out[line * (size_t)row + line - 1] = '\n';
+    for (int i = 0; i < p->n_boxes; i++) {
+        const cgp__box *box = &p->boxes[i];
+        const size_t first = column_of(box->start, until, columns);
+        paint_box(p, box, out + line * (size_t)box->row + first,
+                  column_of(box->end, until, columns) - first);
     }
     return out;
 }

@@ -29,8 +29,8 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double
     int in_flight = 0;
     snprintf(text, sizeof text, "device %d", row);
     cgp__chrome_process(trace, row, text);
-    for (int i = 0; i < p->counts[row]; i++) {
-        const cgp__box *box = &p->boxes[row][i];
+    for (int i = p->first[row]; i < p->first[row + 1]; i++) {
+        const cgp__box *box = &p->boxes[i];
         const cgp_action *a = &box->action;
         cgp_action_text(a, text, sizeof text);
         if (a->kind == CGP_ACTION_F)
@@ -43,18 +43,14 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double
     }
 }
 
-static double middle(const cgp__picture *p, int row, int box) {
-    return (p->boxes[row][box].start + p->boxes[row][box].end) / 2;
-}
-
 static void write_picture(cgp__chrome *trace, const cgp__picture *p, double microseconds) {
     for (int row = 0; row < p->rows; row++)
         write_row(trace, p, row, microseconds);
     for (int i = 0; i < p->n_messages; i++) {
-        const cgp__message *m = &p->messages[i];
-        cgp__chrome_flow(trace, i, m->from_row,
-                         middle(p, m->from_row, m->from_box) * microseconds, m->to_row,
-                         p->boxes[m->to_row][m->to_box].start * microseconds);
+        const cgp__box *from = &p->boxes[p->messages[i].from];
+        const cgp__box *to = &p->boxes[p->messages[i].to];
+        cgp__chrome_flow(trace, i, from->row, (from->start + from->end) / 2 * microseconds,
+                         to->row, to->start * microseconds);
     }
 }
 

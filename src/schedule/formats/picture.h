@@ -13,28 +13,25 @@
 typedef struct cgp__box {
     double start, end;
     cgp_action action;
+    int row;
     bool critical;
 } cgp__box;
 
-/* A message between devices, and the box that waits for it. */
+/* A message between devices: its boxes, the second waits for it. */
 typedef struct cgp__message {
-    int from_row, from_box, to_row, to_box;
+    int from, to;
 } cgp__message;
 
 typedef struct cgp__picture {
-    int rows;
-    int *counts;      /* [rows] */
-    cgp__box **boxes; /* [rows][counts] */
-    int *stages_on;   /* [rows] if more than 1, the text of a box has its stage */
-    int *round;       /* [stages] 0 for the first stage of a row, 1 for its second .. */
-    double end;       /* of the last box */
+    int rows, n_boxes, n_messages;
+    cgp__box *boxes; /* [n_boxes] row by row */
+    int *first;      /* [rows + 1] the first box of each row */
+    int *stages_on;  /* [rows] if more than 1, the text of a box has its stage */
+    int *round;      /* [stages] 0 for the first stage of a row, 1 for its second .. */
+    double end;      /* of the last box */
     bool measured;
     cgp__message *messages;
-    int n_messages;
 } cgp__picture;
-
-/* Draw every compute action as one tick. The schedule is lowered and keeps the rules. */
-cgp_status cgp__picture_of_ticks(cgp__picture *out, const cgp_schedule *schedule);
 
 /* Draw the times of a timeline. */
 cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *schedule,
@@ -43,7 +40,7 @@ cgp_status cgp__picture_of_timeline(cgp__picture *out, const cgp_schedule *sched
 void cgp__picture_release(cgp__picture *picture);
 
 /* "2F0", or "F0" where the row has one stage. Returns `text`. */
-const char *cgp__box_text(const cgp__picture *picture, int row, const cgp__box *box,
+const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 
 #define CGP__FIGURES 256

@@ -41,16 +41,14 @@ typedef struct widths {
 
 static void measure_boxes(const cgp__picture *p, widths *w) {
     char text[CGP__ACTION_TEXT];
-    for (int row = 0; row < p->rows; row++) {
-        for (int i = 0; i < p->counts[row]; i++) {
-            const cgp__box *box = &p->boxes[row][i];
-            const size_t length = strlen(cgp__box_text(p, row, box, text));
-            w->letters = length > w->letters ? length : w->letters;
-            if (!(box->end > box->start)) continue;
-            w->shortest = fmin(w->shortest, box->end - box->start);
-            w->sum += box->end - box->start;
-            w->count++;
-        }
+    for (int i = 0; i < p->n_boxes; i++) {
+        const cgp__box *box = &p->boxes[i];
+        const size_t length = strlen(cgp__box_text(p, box, text));
+        w->letters = length > w->letters ? length : w->letters;
+        if (!(box->end > box->start)) continue;
+        w->shortest = fmin(w->shortest, box->end - box->start);
+        w->sum += box->end - box->start;
+        w->count++;
     }
 }
 
@@ -100,12 +98,12 @@ static void write_styles(const sheet *s) {
     fputs("</defs>\n", s->file);
 }
 
-static void write_box(const sheet *s, int row, const cgp__box *box) {
+static void write_box(const sheet *s, const cgp__box *box) {
     const cgp__picture *p = s->picture;
-    const int kind = (int)box->action.kind, y = s->top + row * ROW;
+    const int kind = (int)box->action.kind, y = s->top + box->row * ROW;
     const double x = LEFT + box->start * s->scale, width = (box->end - box->start) * s->scale;
     char buffer[CGP__ACTION_TEXT];
-    const char *text = cgp__box_text(p, row, box, buffer);
+    const char *text = cgp__box_text(p, box, buffer);
     fprintf(s->file,
             "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" class=\"b%s %c%d\"/>", x, y,
             width, BOX, box->critical ? " c" : "", letters[kind],
@@ -129,9 +127,8 @@ static void write_rows(const sheet *s) {
                 "width=\"%.2f\" height=\"%d\" class=\"g\"/>\n",
                 y + 16, row, LEFT, y, p->end * s->scale, BOX);
         for (int pass = 0; pass < 2; pass++) { /* red borders above all others */
-            for (int i = 0; i < p->counts[row]; i++) {
-                if (p->boxes[row][i].critical == (pass == 1))
-                    write_box(s, row, &p->boxes[row][i]);
+            for (int i = p->first[row]; i < p->first[row + 1]; i++) {
+                if (p->boxes[i].critical == (pass == 1)) write_box(s, &p->boxes[i]);
             }
         }
     }
@@ -163,10 +160,8 @@ static void write_legend(const sheet *s) {
     const int y = s->top + p->rows * ROW + 26;
     bool there[CGP__COMPUTE_KINDS] = {false};
     int x = LEFT;
-    for (int row = 0; row < p->rows; row++) {
-        for (int i = 0; i < p->counts[row]; i++)
-            there[p->boxes[row][i].action.kind] = true;
-    }
+    for (int i = 0; i < p->n_boxes; i++)
+        there[p->boxes[i].action.kind] = true;
     for (int k = 0; k < CGP__COMPUTE_KINDS; k++) {
         if (!there[k]) continue;
         fprintf(s->file, "<rect x=\"%d\" y=\"%d\" width=\"22\" height=\"16\" class=\"b %c0\"/>",
