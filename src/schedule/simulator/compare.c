@@ -43,13 +43,13 @@ static int by_cell(const void *a, const void *b) {
 /* Collect all compute actions into `samples`, which is large enough. Return their number. */
 static int collect(const cgp_schedule *s, const cgp_schedule_timeline *t, sample *samples) {
     int n = 0;
-    for (int d = 0; d < s->devices; d++) {
-        for (int i = 0; i < s->counts[d]; i++) {
-            const cgp_action *a = &s->lists[d][i];
-            if (cgp__is_transfer(a->kind)) continue;
-            samples[n++] =
-                (sample){(int)a->kind * s->stages + a->stage, t->end[d][i] - t->start[d][i]};
-        }
+    cgp__cursor at = {0};
+    while (cgp__next(s, &at)) {
+        const cgp_action *a = at.action;
+        if (cgp__is_transfer(a->kind)) continue;
+        samples[n++] =
+            (sample){(int)a->kind * s->stages + a->stage,
+                     t->end[at.device][at.position] - t->start[at.device][at.position]};
     }
     return n;
 }

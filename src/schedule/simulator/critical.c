@@ -18,43 +18,48 @@ typedef struct node {
     int device, number;
 } node;
 
-/* The transfers of each edge, as actions of their devices. */
-typedef struct transfers {
-    int *send;                 /* [edges][chunks] the k-th SEND */
-    int *receive;              /* [edges][chunks] the k-th RECV */
-    int *number;               /* [edges][chunks] by micro-batch: its SEND is the k-th */
-    int *n_sends, *n_receives; /* [edges] counters of find_transfers() */
-} transfers;
+/* The transfers of an edge, as actions of their devices. */
+typedef struct transfer {
+    int send, receive; /* the k-th SEND, RECV */
+    int number;        /* of micro-batch k: its SEND is the number-th */
+} transfer;
 
 typedef struct path {
     const cgp_schedule *s;
     const cgp_schedule_costs *costs;
     const cgp_schedule_timeline *t;
     cgp__list_order order;
-    transfers x;
+    transfer *transfers; /* [edges][chunks] */
 } path;
 
 /* The position of an action in its list, and of its times. */
-static int position_of(const path *p, int device, int number) {
-    return cgp__list_order_at(&p->order, device, number);
+static int position_of(const path *p, node at) {
+    return cgp__list_order_at(&p->order, at.device, at.number);
 }
 
-static size_t cell(const cgp_schedule *s, int edge, int i) {
-    return (size_t)edge * (size_t)s->chunks + (size_t)i;
+/* Of an action: t->start, end or released. */
+static double time_of(const path *p, double *const *times, node at) {
+    return times[at.device][position_of(p, at)];
 }
 
-static void find_transfers(path *p) {
+static transfer *transfer_at(const path *p, int edge, int k) {
+    return &p->transfers[(size_t)edge * (size_t)p->s->chunks + (size_t)k];
+}
+
+/* done: [edges][2], zeroed. */
+static void find_transfers(path *p, int *done) {
     const cgp_schedule *s = p->s;
-    transfers *x = &p->x;
     for (int device = 0; device < s->devices; device++) {
         for (int i = 0; i < s->counts[device]; i++) {
-            const cgp_action *a = &s->lists[device][position_of(p, device, i)];
-            if (cgp__is_send(a->kind)) {
-                const int k = x->n_sends[a->edge]++;
-                x->send[cell(s, a->edge, k)] = i;
-                x->number[cell(s, a->edge, a->microbatch)] = k;
-            } else if (cgp__is_transfer(a->kind)) {
-                x->receive[cell(s, a->edge, x->n_receives[a->edge]++)] = i;
+            const cgp_action *a = &s->lists[device][position_of(p, (node){device, i})];
+            if (!cgp__is_transfer(a->kind)) continue;
+            const bool is_send = cgp__is_send(a->kind);
+            const int k = done[2 * a->edge + is_send]++;
+            if (is_send) {
+                transfer_at(p, a->edge, k)->send = i;
+                transfer_at(p, a->edge, a->microbatch)->number = k;
+            } else {
+                transfer_at(p, a->edge, k)->receive = i;
             }
         }
     }
@@ -62,56 +67,45 @@ static void find_transfers(path *p) {
 
 /* The SEND that a RECV waits for; if the edge was busy, the first SEND of the busy period. */
 static node sender_of(const path *p, const cgp_action *a, double start) {
-    const cgp_schedule *s = p->s;
-    const int device = s->device_of[s->edges[a->edge].from];
-    int k = p->x.number[cell(s, a->edge, a->microbatch)];
-    if (p->t->released) return (node){device, p->x.send[cell(s, a->edge, k)]};
-    double took = p->costs->latency ? p->costs->latency[a->edge] : 0.0;
-    const double each =
-        p->costs->transfer && !p->costs->transfers_block ? p->costs->transfer[a->edge] : 0.0;
-    took += each;
-    for (; k > 0; k--, took += each) {
-        const double sent =
-            p->t->end[device][position_of(p, device, p->x.send[cell(s, a->edge, k)])];
-        if (each == 0.0 || sent + took >= start * (1.0 - 1e-12)) break;
+    const int e = a->edge, device = p->s->device_of[p->s->edges[e].from];
+    int k = transfer_at(p, e, a->microbatch)->number;
+    if (!p->t->released) {
+        const cgp_schedule_costs *c = p->costs;
+        const double each = c->transfer && !c->transfers_block ? c->transfer[e] : 0.0;
+        double took = (c->latency ? c->latency[e] : 0.0) + each;
+        for (; k > 0 && each != 0.0; k--, took += each) {
+            const node sender = {device, transfer_at(p, e, k)->send};
+            if (time_of(p, p->t->end, sender) + took >= start * (1.0 - 1e-12)) break;
+        }
     }
-    return (node){device, p->x.send[cell(s, a->edge, k)]};
+    return (node){device, transfer_at(p, e, k)->send};
 }
 
-/* Measured: the first RECV that ended when the buffer was released, or after that. */
-static int freed_at(const path *p, const cgp_action *a, int device, double released) {
-    const cgp_schedule *s = p->s;
-    const int *receive = &p->x.receive[cell(s, a->edge, 0)];
-    int k = 0;
-    while (k + 1 < s->chunks &&
-           p->t->end[device][position_of(p, device, receive[k])] < released)
-        k++;
-    return k;
-}
-
-/* The RECV that freed the buffer of the SEND at `at`. */
+/* The RECV that freed the buffer of the SEND at `at`; measured, the first that ended when it was released, or after that. */
 static node receiver_of(const path *p, const cgp_action *a, node at) {
-    const cgp_schedule *s = p->s;
-    const int device = s->device_of[s->edges[a->edge].to];
-    const int position = position_of(p, at.device, at.number);
-    const int k = p->t->released ? freed_at(p, a, device, p->t->released[at.device][position])
-                                 : p->x.number[cell(s, a->edge, a->microbatch)] -
-                                       p->costs->capacity[a->edge];
-    return (node){device, p->x.receive[cell(s, a->edge, k)]};
+    node receiver = {p->s->device_of[p->s->edges[a->edge].to], 0};
+    if (!p->t->released) {
+        const int k = transfer_at(p, a->edge, a->microbatch)->number;
+        receiver.number = transfer_at(p, a->edge, k - p->costs->capacity[a->edge])->receive;
+        return receiver;
+    }
+    for (int k = 0; k < p->s->chunks; k++) {
+        receiver.number = transfer_at(p, a->edge, k)->receive;
+        if (time_of(p, p->t->end, receiver) >= time_of(p, p->t->released, at)) break;
+    }
+    return receiver;
 }
 
 /* The cause of an action's start; number -1: none, it is the first. */
 static node before(const path *p, node at) {
-    const int position = position_of(p, at.device, at.number);
-    const cgp_action *a = &p->s->lists[at.device][position];
-    const double start = p->t->start[at.device][position];
-    const double previous =
-        at.number > 0 ? p->t->end[at.device][position_of(p, at.device, at.number - 1)] : 0.0;
-    const bool waited =
-        p->t->released ? p->t->released[at.device][position] > start : start > previous;
-    if (cgp__is_transfer(a->kind) && waited)
-        return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
-    return (node){at.device, at.number - 1};
+    const cgp_action *a = &p->s->lists[at.device][position_of(p, at)];
+    const node previous = {at.device, at.number - 1};
+    const double start = time_of(p, p->t->start, at);
+    const bool waited = p->t->released
+                            ? time_of(p, p->t->released, at) > start
+                            : start > (at.number > 0 ? time_of(p, p->t->end, previous) : 0.0);
+    if (!cgp__is_transfer(a->kind) || !waited) return previous;
+    return cgp__is_send(a->kind) ? receiver_of(p, a, at) : sender_of(p, a, start);
 }
 
 /* The last of a list is never a RECV, so it is the last to run as well. */
@@ -131,7 +125,7 @@ static node last_of(const path *p) {
  * may never have run, can lead in a circle. */
 static void walk(const path *p, const double *duration, cgp_schedule_timeline *t) {
     for (node at = last_of(p); at.number >= 0; at = before(p, at)) {
-        const int position = position_of(p, at.device, at.number);
+        const int position = position_of(p, at);
         const cgp_action *a = &p->s->lists[at.device][position];
         if (t->critical[at.device][position]) return;
         t->critical[at.device][position] = true;
@@ -146,21 +140,17 @@ cgp_status cgp__find_critical_path(const cgp_schedule *schedule, const double *d
                                    const cgp_schedule_costs *costs,
                                    cgp_schedule_timeline *timeline) {
     const size_t edges = (size_t)schedule->n_edges, cells = edges * (size_t)schedule->chunks;
-    int *numbers = cgp__calloc(3 * cells + 2 * edges, sizeof *numbers);
-    if (!numbers)
-        return cgp__no_memory("schedule: simulate", (3 * cells + 2 * edges) * sizeof *numbers);
     path p = {.s = schedule, .costs = costs, .t = timeline};
-    const cgp_status status = cgp__list_order_create(&p.order, schedule);
-    p.x = (transfers){.send = numbers,
-                      .receive = numbers + cells,
-                      .number = numbers + 2 * cells,
-                      .n_sends = numbers + 3 * cells,
-                      .n_receives = numbers + 3 * cells + edges};
-    if (status == CGP_OK) {
-        find_transfers(&p);
+    CGP_TRY(cgp__list_order_create(&p.order, schedule));
+    p.transfers = cgp__calloc(cells, sizeof *p.transfers);
+    int *done = cgp__calloc(2 * edges, sizeof *done);
+    const bool enough = p.transfers && done;
+    if (enough) {
+        find_transfers(&p, done);
         walk(&p, duration, timeline);
     }
+    free(done);
+    free(p.transfers);
     cgp__list_order_release(&p.order);
-    free(numbers);
-    return status;
+    return enough ? CGP_OK : cgp__no_memory("schedule: simulate", cells * sizeof(transfer));
 }

@@ -155,11 +155,10 @@ static void unscale(cgp_schedule_timeline *t, const cgp_schedule *s, double scal
     t->span /= scale;
     for (int kind = 0; kind < CGP__COMPUTE_KINDS; kind++)
         t->critical_path[kind] /= scale;
-    for (int device = 0; device < s->devices; device++) {
-        for (int i = 0; i < s->counts[device]; i++) {
-            t->start[device][i] /= scale;
-            t->end[device][i] /= scale;
-        }
+    cgp__cursor at = {0};
+    while (cgp__next(s, &at)) {
+        t->start[at.device][at.position] /= scale;
+        t->end[at.device][at.position] /= scale;
     }
 }
 

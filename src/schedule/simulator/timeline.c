@@ -17,28 +17,19 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* [devices][actions of the device], of `bytes` each, in one block that the first row owns. */
+/* [devices][actions of the device], of `bytes` each: the pointers of the rows, and behind them all rows in one block. */
 static void *new_rows(const cgp_schedule *s, size_t bytes) {
+    const size_t head = (size_t)cgp__align_up((int64_t)s->devices * (int64_t)sizeof(char *));
     size_t total = 0;
     for (int device = 0; device < s->devices; device++)
         total += (size_t)s->counts[device];
-    char **rows = cgp__calloc((size_t)s->devices, sizeof *rows);
-    char *block = cgp__calloc(total, bytes);
-    if (!rows || !block) {
-        free(block);
-        free(rows);
-        return NULL;
-    }
-    for (int device = 0; device < s->devices; device++) {
-        rows[device] = block;
-        block += (size_t)s->counts[device] * bytes;
+    char **rows = cgp__calloc(head + total * bytes, 1);
+    char *row = rows ? (char *)rows + head : NULL;
+    for (int device = 0; rows && device < s->devices; device++) {
+        rows[device] = row;
+        row += (size_t)s->counts[device] * bytes;
     }
     return rows;
-}
-
-static void free_rows(double **rows) {
-    if (rows) free(rows[0]);
-    free(rows);
 }
 
 cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s,
@@ -60,12 +51,11 @@ cgp_status cgp__timeline_create(cgp_schedule_timeline *t, const cgp_schedule *s,
 
 void cgp_schedule_timeline_release(cgp_schedule_timeline *timeline) {
     if (!timeline) return;
-    free_rows(timeline->ready);
-    free_rows(timeline->released);
-    if (timeline->critical) free(timeline->critical[0]);
+    free(timeline->ready);
+    free(timeline->released);
     free(timeline->critical);
-    free_rows(timeline->end);
-    free_rows(timeline->start);
+    free(timeline->end);
+    free(timeline->start);
     free(timeline->free_capacity);
     free(timeline->busy);
     *timeline = (cgp_schedule_timeline){0};
@@ -141,12 +131,11 @@ static int count_buffers(const cgp_schedule *s, const cgp_schedule_timeline *t, 
 }
 
 cgp_status cgp__timeline_complete(cgp_schedule_timeline *t, const cgp_schedule *s) {
-    for (int d = 0; d < s->devices; d++) {
-        for (int i = 0; i < s->counts[d]; i++) {
-            CGP_TRY(check_action(s, t, d, i));
-            if (!cgp__is_transfer(s->lists[d][i].kind))
-                t->busy[d] += t->end[d][i] - t->start[d][i];
-        }
+    cgp__cursor at = {0};
+    while (cgp__next(s, &at)) {
+        const int d = at.device, i = at.position;
+        CGP_TRY(check_action(s, t, d, i));
+        if (!cgp__is_transfer(at.action->kind)) t->busy[d] += t->end[d][i] - t->start[d][i];
     }
     for (int e = 0; e < s->n_edges; e++)
         t->free_capacity[e] = count_buffers(s, t, e);
