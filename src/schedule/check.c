@@ -214,40 +214,29 @@ cgp_status cgp__cost_check(const char *name, const double *costs, int count) {
 }
 
 /* Count up at each F, down at each end of a backward; in a schedule without backward a
- * micro-batch ends with its F. */
-static bool find_peaks(const cgp_schedule *s, cgp_schedule_report *report) {
+ * micro-batch ends with its F. in_flight: [stages], zeroed. */
+static void find_peaks(const cgp_schedule *s, int *in_flight, cgp_schedule_report *report) {
     const bool backward = cgp__has_backward(s);
-    int *in_flight = cgp__calloc((size_t)s->stages, sizeof *in_flight);
-    if (!in_flight) return false;
-    for (int device = 0; device < s->devices; device++) {
-        int together = 0;
-        for (int i = 0; i < s->counts[device]; i++) {
-            const cgp_action *a = &s->lists[device][i];
-            if (a->kind == CGP_ACTION_F) {
-                const int now = ++in_flight[a->stage];
-                int *peak = &report->peak_in_flight[a->stage],
-                    *slots = &report->peak_slots[device];
-                *peak = now > *peak ? now : *peak;
-                *slots = ++together > *slots ? together : *slots;
-            }
-            if (cgp__ends_backward(a->kind) || (a->kind == CGP_ACTION_F && !backward)) {
-                in_flight[a->stage]--;
-                together--;
-            }
+    int together = 0;
+    cgp__cursor at = {0};
+    while (cgp__next(s, &at)) {
+        const cgp_action *a = at.action;
+        int *peak = &report->peak_in_flight[a->stage], *slots = &report->peak_slots[at.device];
+        if (at.position == 0) together = 0;
+        if (a->kind == CGP_ACTION_F) {
+            *peak = (int)cgp__max(*peak, ++in_flight[a->stage]);
+            *slots = (int)cgp__max(*slots, ++together);
+        }
+        if (cgp__ends_backward(a->kind) || (a->kind == CGP_ACTION_F && !backward)) {
+            in_flight[a->stage]--;
+            together--;
         }
     }
-    free(in_flight);
-    return true;
-}
-
-static cgp_status find_min_capacity(cgp__simulator *x, cgp_schedule_report *report) {
-    for (int e = 0; e < report->edges; e++)
-        report->min_capacity[e] = 1;
-    return cgp__simulator_min_capacity(x, report->min_capacity);
 }
 
 static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
     const cgp_schedule *s = x->schedule;
+    int *in_flight = cgp__calloc((size_t)s->stages, sizeof *in_flight);
     cgp_schedule_report report = {
         .devices = s->devices,
         .stages = s->stages,
@@ -257,10 +246,13 @@ static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
         .min_capacity = cgp__calloc((size_t)s->n_edges, sizeof(int)),
     };
     cgp_status status = CGP_OK;
-    if (!report.peak_in_flight || !report.peak_slots || !report.min_capacity ||
-        !find_peaks(s, &report))
+    if (in_flight && report.peak_in_flight && report.peak_slots && report.min_capacity) {
+        find_peaks(s, in_flight, &report);
+        status = cgp__simulator_min_capacity(x, report.min_capacity);
+    } else {
         status = cgp__no_memory("schedule: report", (size_t)s->stages * sizeof(int));
-    if (status == CGP_OK) status = find_min_capacity(x, &report);
+    }
+    free(in_flight);
     if (status == CGP_OK)
         *out = report;
     else

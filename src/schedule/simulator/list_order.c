@@ -42,74 +42,71 @@ static bool is_in_order(const cgp_schedule *s, int device) {
     return true;
 }
 
-/* The receives that are posted and not taken yet, while a list is sorted. */
-typedef struct posted {
+/* The receives of a device's list by the action that takes them. */
+typedef struct receives {
     const cgp_schedule *s;
-    /* [2][stages][chunks] the last RECV for that F, or backward, + 1; 0: none */
-    int *last;
-    /* [actions of the device] of a RECV: the one before it for the same action, + 1 */
-    int *before;
-    int *count; /* [edges] */
-} posted;
+    /* [2][stages][chunks] the first RECV for that F, or backward, + 1; 0: none */
+    int *first;
+    /* [actions of the device] of a RECV: the next one for the same action, + 1 */
+    int *next;
+    int *posted; /* [edges] and not taken yet */
+} receives;
 
-static int *last_for(const posted *p, const cgp_action *a) {
+static int *first_for(const receives *x, const cgp_action *a) {
     const bool forward = a->kind == CGP_ACTION_RECV_F || a->kind == CGP_ACTION_F;
-    const size_t row = forward ? (size_t)a->stage : (size_t)(p->s->stages + a->stage);
-    return &p->last[row * (size_t)p->s->chunks + (size_t)a->microbatch];
-}
-
-static void post(posted *p, int position, const cgp_action *a, int *max) {
-    int *last = last_for(p, a);
-    p->before[position] = *last;
-    *last = position + 1;
-    if (++p->count[a->edge] > max[a->edge]) max[a->edge] = p->count[a->edge];
+    const size_t row = forward ? (size_t)a->stage : (size_t)(x->s->stages + a->stage);
+    return &x->first[row * (size_t)x->s->chunks + (size_t)a->microbatch];
 }
 
 /* Write the positions of the RECVs that an action takes; return how many. */
-static int take(posted *p, const cgp_action *list, const cgp_action *a, int *to) {
+static int take(receives *x, const cgp_action *list, const cgp_action *a, int *to) {
     int n = 0;
     if (a->kind != CGP_ACTION_F && !cgp__starts_backward(a->kind)) return 0;
-    int *last = last_for(p, a);
-    for (int at = *last; at > 0; at = p->before[at - 1])
-        n++;
-    for (int at = *last, k = n; at > 0; at = p->before[at - 1]) {
-        to[--k] = at - 1;
-        p->count[list[at - 1].edge]--;
+    int *first = first_for(x, a);
+    for (; *first > 0; *first = x->next[*first - 1]) {
+        to[n++] = *first - 1;
+        x->posted[list[*first - 1].edge]--;
     }
-    *last = 0;
     return n;
 }
 
-static void sort_list(posted *p, int device, int *to, int *max) {
-    const cgp_action *list = p->s->lists[device];
+static void sort_list(receives *x, int device, int *to, int *max) {
+    const cgp_action *list = x->s->lists[device];
     int n = 0;
-    for (int i = 0; i < p->s->counts[device]; i++) {
+    for (int i = x->s->counts[device] - 1; i >= 0; i--) {
+        if (!cgp__is_receive(list[i].kind)) continue;
+        int *first = first_for(x, &list[i]);
+        x->next[i] = *first;
+        *first = i + 1;
+    }
+    for (int i = 0; i < x->s->counts[device]; i++) {
+        const int edge = list[i].edge, partner = cgp__partner(x->s, device, i);
         if (cgp__is_receive(list[i].kind)) {
-            post(p, i, &list[i], max);
+            x->posted[edge]++;
+            max[edge] = x->posted[edge] > max[edge] ? x->posted[edge] : max[edge];
             continue;
         }
-        const int partner = cgp__partner(p->s, device, i);
-        n += take(p, list, &list[i], to + n);
-        if (partner != i) n += take(p, list, &list[partner], to + n);
+        n += take(x, list, &list[i], to + n);
+        if (partner != i) n += take(x, list, &list[partner], to + n);
         to[n++] = i;
     }
 }
 
-/* *last: [2][stages][chunks], made when first needed; all zero before and after, as every receive is taken. */
+/* *first: [2][stages][chunks], made when first needed; all zero before and after, as every receive is taken. */
 static cgp_status order_device(cgp__list_order *o, const cgp_schedule *s, int device,
-                               int **last) {
+                               int **first) {
     const size_t actions = (size_t)s->counts[device];
     const size_t messages = 2 * (size_t)s->stages * (size_t)s->chunks;
-    if (!*last) *last = cgp__calloc(messages, sizeof **last);
-    posted p = {.s = s,
-                .last = *last,
-                .before = cgp__calloc(actions, sizeof *p.before),
-                .count = cgp__calloc((size_t)s->n_edges, sizeof *p.count)};
+    if (!*first) *first = cgp__calloc(messages, sizeof **first);
+    receives x = {.s = s,
+                  .first = *first,
+                  .next = cgp__calloc(actions, sizeof *x.next),
+                  .posted = cgp__calloc((size_t)s->n_edges, sizeof *x.posted)};
     o->at[device] = cgp__calloc(actions, sizeof **o->at);
-    const bool enough = p.last && p.before && p.count && o->at[device];
-    if (enough) sort_list(&p, device, o->at[device], o->posted);
-    free(p.count);
-    free(p.before);
+    const bool enough = x.first && x.next && x.posted && o->at[device];
+    if (enough) sort_list(&x, device, o->at[device], o->posted);
+    free(x.posted);
+    free(x.next);
     return enough ? CGP_OK : cgp__no_memory("schedule: order", messages * sizeof(int));
 }
 
@@ -120,13 +117,13 @@ cgp_status cgp__list_order_create(cgp__list_order *o, const cgp_schedule *s) {
     cgp_status status = o->at && o->posted ? CGP_OK
                                            : cgp__no_memory("schedule: order",
                                                             (size_t)s->devices * sizeof(int *));
-    int *last = NULL;
+    int *first = NULL;
     for (int e = 0; status == CGP_OK && e < s->n_edges; e++)
         o->posted[e] = 1;
     for (int device = 0; status == CGP_OK && device < s->devices; device++) {
-        if (!is_in_order(s, device)) status = order_device(o, s, device, &last);
+        if (!is_in_order(s, device)) status = order_device(o, s, device, &first);
     }
-    free(last);
+    free(first);
     if (status != CGP_OK) cgp__list_order_release(o);
     return status;
 }

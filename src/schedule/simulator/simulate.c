@@ -44,7 +44,7 @@ enum { MAX_PARTS = 1 << 20 };
 typedef struct scaled_costs {
     double scale;               /* of all times below: parts, or parts x 2^-128 */
     int *stages_on;             /* [devices] */
-    double *duration;           /* [CGP__COMPUTE_KINDS][stages] */
+    double *duration;           /* [CGP__COMPUTE_KINDS][stages], then the next two: one block */
     double *latency, *transfer; /* [edges] */
     cgp_schedule_costs costs;   /* with these two */
 } scaled_costs;
@@ -56,6 +56,11 @@ static int64_t greatest_divisor(int64_t a, int64_t b) {
         b = rest;
     }
     return a;
+}
+
+static void release_costs(scaled_costs *c) {
+    free(c->duration);
+    free(c->stages_on);
 }
 
 static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
@@ -70,34 +75,11 @@ static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
     return (double)parts;
 }
 
-static double max_cost(double max, const double *costs, int count) {
-    for (int i = 0; costs && i < count; i++)
-        max = fmax(max, costs[i]);
-    return max;
-}
-
-/* An action takes at most two costs (B; a message's latency and transfer), and the busy time of all devices is compared
- * to devices x makespan. */
-static double find_scale(const cgp_schedule *s, const cgp_schedule_costs *costs,
-                         const int *stages_on) {
-    const double parts = find_parts(s, costs, stages_on);
-    double max = 1.0, actions = 0.0;
-    max = max_cost(max, costs->forward, s->stages);
-    max = max_cost(max, costs->backward_input, s->stages);
-    max = max_cost(max, costs->backward_weight, s->stages);
-    max = max_cost(max, costs->recompute, s->stages);
-    max = max_cost(max, costs->latency, s->n_edges);
-    max = max_cost(max, costs->transfer, s->n_edges);
-    for (int device = 0; device < s->devices; device++)
-        actions += s->counts[device];
-    const bool fits = max <= DBL_MAX / (2.0 * parts * fmax(actions, 1.0) * s->devices);
-    return fits ? parts : parts * 0x1p-128;
-}
-
-static void fill_durations(scaled_costs *c, const cgp_schedule *s) {
-    const cgp_schedule_costs *costs = &c->costs;
-    const double scale = c->scale;
+/* Set all times for a scale, from the caller's costs. */
+static void fill_times(scaled_costs *c, const cgp_schedule *s, const cgp_schedule_costs *costs,
+                       double scale) {
     const int n = s->stages;
+    c->scale = scale;
     for (int j = 0; j < n; j++) {
         const double unset = scale / c->stages_on[s->device_of[j]];
         const double forward = costs->forward ? costs->forward[j] * scale : unset;
@@ -111,41 +93,38 @@ static void fill_durations(scaled_costs *c, const cgp_schedule *s) {
         c->duration[(size_t)CGP_ACTION_R * n + j] =
             costs->recompute ? costs->recompute[j] * scale : forward;
     }
-}
-
-static void fill_messages(scaled_costs *c, const cgp_schedule *s) {
     for (int e = 0; e < s->n_edges; e++) {
-        c->latency[e] = c->costs.latency ? c->costs.latency[e] * c->scale : 0.0;
-        c->transfer[e] = c->costs.transfer ? c->costs.transfer[e] * c->scale : 0.0;
+        c->latency[e] = costs->latency ? costs->latency[e] * scale : 0.0;
+        c->transfer[e] = costs->transfer ? costs->transfer[e] * scale : 0.0;
     }
-    if (c->costs.latency) c->costs.latency = c->latency;
-    if (c->costs.transfer) c->costs.transfer = c->transfer;
-}
-
-static void release_costs(scaled_costs *c) {
-    free(c->transfer);
-    free(c->latency);
-    free(c->duration);
-    free(c->stages_on);
 }
 
 static cgp_status scale_costs(scaled_costs *c, const cgp_schedule *s,
                               const cgp_schedule_costs *costs) {
     const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages, edges = (size_t)s->n_edges;
+    const size_t times = cells + 2 * edges;
+    double max = 0.0, actions = 1.0;
     *c = (scaled_costs){.costs = *costs,
                         .stages_on = cgp__calloc((size_t)s->devices, sizeof *c->stages_on),
-                        .duration = cgp__calloc(cells, sizeof *c->duration),
-                        .latency = cgp__calloc(edges, sizeof *c->latency),
-                        .transfer = cgp__calloc(edges, sizeof *c->transfer)};
-    if (!c->stages_on || !c->duration || !c->latency || !c->transfer) {
+                        .duration = cgp__calloc(times, sizeof *c->duration)};
+    if (!c->stages_on || !c->duration) {
         release_costs(c);
-        return cgp__no_memory("schedule: simulate", cells * sizeof *c->duration);
+        return cgp__no_memory("schedule: simulate", times * sizeof *c->duration);
     }
+    c->latency = c->duration + cells;
+    c->transfer = c->latency + edges;
+    if (costs->latency) c->costs.latency = c->latency;
+    if (costs->transfer) c->costs.transfer = c->transfer;
     for (int j = 0; j < s->stages; j++)
         c->stages_on[s->device_of[j]]++;
-    c->scale = find_scale(s, costs, c->stages_on);
-    fill_durations(c, s);
-    fill_messages(c, s);
+    for (int device = 0; device < s->devices; device++)
+        actions += s->counts[device];
+    fill_times(c, s, costs, find_parts(s, costs, c->stages_on));
+    for (size_t i = 0; i < times; i++)
+        max = fmax(max, c->duration[i]);
+    /* A message takes two times, and the busy time of all devices is compared to devices x makespan. */
+    if (max > DBL_MAX / (2.0 * actions * s->devices))
+        fill_times(c, s, costs, c->scale * 0x1p-128);
     return CGP_OK;
 }
 
