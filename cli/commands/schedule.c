@@ -15,14 +15,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ROWS = 1000 }; /* of a picture */
+enum { MAX_ROWS = 1000, COSTS = 3 }; /* of a picture; that options set */
+static const char kinds[] = "FBIWR", costs[] = "FIW";
 
 typedef struct drawing {
     const cli_run_options *options;
     cgp_schedule *schedule;
     const cgp_edge *edges; /* of the schedule */
     int n_edges;
-    double *forward, *input, *weight, *latency, *transfer;
+    double *costs[COSTS], *latency, *transfer;
     cgp_schedule_report report;
     cgp_schedule_timeline timeline;
 } drawing;
@@ -69,22 +70,16 @@ static cgp_status check_options(const cli_run_options *options) {
     return CGP_OK;
 }
 
-/* Return the cost of an option on every stage, owned by the caller; NULL if it is not given: the library divides a device's cost
- * of 1 over its stages. */
-static double *cost_on(const cli_run_options *options, cli_option_id id, double value,
-                       int stages) {
-    return cli_option_given(options, id) ? repeat(value, stages) : NULL;
-}
-
-/* Set the costs of F, I and W for a number of stages. */
+/* Set the costs of F, I and W for a number of stages. NULL if the option is not given: the library divides a device's cost of 1
+ * over its stages. */
 static void take_costs(drawing *d, int stages) {
-    const cli_run_options *options = d->options;
-    free(d->forward);
-    free(d->input);
-    free(d->weight);
-    d->forward = cost_on(options, CLI_OPTION_COST_F, options->cost_f, stages);
-    d->input = cost_on(options, CLI_OPTION_COST_I, options->cost_i, stages);
-    d->weight = cost_on(options, CLI_OPTION_COST_W, options->cost_w, stages);
+    static const cli_option_id ids[COSTS] = {CLI_OPTION_COST_F, CLI_OPTION_COST_I,
+                                             CLI_OPTION_COST_W};
+    const double values[COSTS] = {d->options->cost_f, d->options->cost_i, d->options->cost_w};
+    for (int k = 0; k < COSTS; k++) {
+        free(d->costs[k]);
+        d->costs[k] = cli_option_given(d->options, ids[k]) ? repeat(values[k], stages) : NULL;
+    }
 }
 
 /* Heuristic schedules take the costs that are simulated. */
@@ -97,9 +92,9 @@ static cgp_status generate(drawing *d) {
     if (info && !info->any_virtual && info->virtual_stages == 1 &&
         run_options->stages < 1 << 24) {
         take_costs(d, (int)run_options->stages);
-        options.forward = d->forward;
-        options.backward_input = d->input;
-        options.backward_weight = d->weight;
+        options.forward = d->costs[0];
+        options.backward_input = d->costs[1];
+        options.backward_weight = d->costs[2];
         options.latency = run_options->latency + run_options->transfer;
     }
     return cgp_schedule_create(&d->schedule, run_options->operand, (int)run_options->stages,
@@ -138,27 +133,24 @@ static cgp_status check(drawing *d) {
     return status;
 }
 
-static bool is_local(const drawing *d, int edge) {
-    return cgp_schedule_device_of(d->schedule, d->edges[edge].from) ==
-           cgp_schedule_device_of(d->schedule, d->edges[edge].to);
-}
-
 static cgp_status simulate(drawing *d) {
     const cli_run_options *options = d->options;
     take_costs(d, cgp_schedule_stages(d->schedule));
     d->latency = repeat(options->latency, d->n_edges);
     d->transfer = repeat(options->transfer, d->n_edges);
     for (int e = 0; e < d->n_edges; e++) {
-        if (is_local(d, e)) d->latency[e] = d->transfer[e] = 0.0;
+        if (cgp_schedule_device_of(d->schedule, d->edges[e].from) ==
+            cgp_schedule_device_of(d->schedule, d->edges[e].to))
+            d->latency[e] = d->transfer[e] = 0.0;
     }
-    const cgp_schedule_costs costs = {.forward = d->forward,
-                                      .backward_input = d->input,
-                                      .backward_weight = d->weight,
-                                      .latency = d->latency,
-                                      .transfer = d->transfer,
-                                      .transfers_block = options->blocking};
+    const cgp_schedule_costs all = {.forward = d->costs[0],
+                                    .backward_input = d->costs[1],
+                                    .backward_weight = d->costs[2],
+                                    .latency = d->latency,
+                                    .transfer = d->transfer,
+                                    .transfers_block = options->blocking};
     CGP_TRY(check(d));
-    return cgp_schedule_simulate(d->schedule, &costs, &d->timeline);
+    return cgp_schedule_simulate(d->schedule, &all, &d->timeline);
 }
 
 /* --- output --- */
@@ -175,34 +167,39 @@ static int max_stages(const cgp_schedule *schedule) {
     return max;
 }
 
-static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
-    static const char letters[] = "FBIWR";
-    double compute = 0.0;
-    fprintf(out, "critical     ");
-    for (int k = 0; k <= CGP_ACTION_R; k++) {
-        if (t->critical_path[k] > 0.0) fprintf(out, "%c %g, ", letters[k], t->critical_path[k]);
-        compute += t->critical_path[k];
-    }
-    const double rest = t->makespan - compute;
-    fprintf(out, "messages %g\n", rest > 1e-9 * t->makespan ? rest : 0.0);
+/* Return what is left of the critical path beside compute time. */
+static double message_time(const cgp_schedule_timeline *t) {
+    double rest = t->makespan;
+    for (int k = 0; k <= CGP_ACTION_R; k++)
+        rest -= t->critical_path[k];
+    return rest > 1e-9 * t->makespan ? rest : 0.0;
 }
 
-/* "F 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
-static void print_cost(const drawing *d, FILE *out, char letter, const double *given) {
+static void print_critical_path(FILE *out, const cgp_schedule_timeline *t) {
+    fprintf(out, "critical     ");
+    for (int k = 0; k <= CGP_ACTION_R; k++) {
+        if (t->critical_path[k] > 0.0) fprintf(out, "%c %g, ", kinds[k], t->critical_path[k]);
+    }
+    fprintf(out, "messages %g\n", message_time(t));
+}
+
+/* "F 0.5, I 0.5, W 0.5" of a stage; "F 1/v" if v is not the same on all devices. */
+static void print_costs(const drawing *d, FILE *out) {
     const int devices = cgp_schedule_devices(d->schedule), v = max_stages(d->schedule);
-    if (!given && devices * (int64_t)v != cgp_schedule_stages(d->schedule))
-        fprintf(out, "%c 1/v, ", letter);
-    else
-        fprintf(out, "%c %g, ", letter, given ? given[0] : 1.0 / v);
+    const bool equal = devices * (int64_t)v == cgp_schedule_stages(d->schedule);
+    for (int k = 0; k < COSTS; k++) {
+        if (!d->costs[k] && !equal)
+            fprintf(out, "%c 1/v, ", costs[k]);
+        else
+            fprintf(out, "%c %g, ", costs[k], d->costs[k] ? d->costs[k][0] : 1.0 / v);
+    }
 }
 
 static void print_figures(const drawing *d, FILE *out) {
     const cli_run_options *options = d->options;
     const cgp_schedule_timeline *t = &d->timeline;
     fprintf(out, "\ncosts        ");
-    print_cost(d, out, 'F', d->forward);
-    print_cost(d, out, 'I', d->input);
-    print_cost(d, out, 'W', d->weight);
+    print_costs(d, out);
     fprintf(out, "message %g + %g%s\n", options->latency, options->transfer,
             options->blocking ? " (blocking)" : "");
     fprintf(out, "makespan     %g, bubble %.2f %%\n", t->makespan, 100 * t->bubble_makespan);
@@ -249,27 +246,21 @@ static json_t *reals_json(const double *values, int count) {
 }
 
 static json_t *critical_json(const cgp_schedule_timeline *t) {
-    static const char *const names[] = {"F", "B", "I", "W", "R"};
     json_t *path = json_object();
-    double rest = t->makespan;
-    for (int k = 0; k <= CGP_ACTION_R; k++) {
-        json_object_set_new(path, names[k], cli_real_json(t->critical_path[k]));
-        rest -= t->critical_path[k];
-    }
-    json_object_set_new(path, "messages",
-                        cli_real_json(rest > 1e-9 * t->makespan ? rest : 0.0));
+    for (int k = 0; k <= CGP_ACTION_R; k++)
+        json_object_set_new(path, (const char[]){kinds[k], 0},
+                            cli_real_json(t->critical_path[k]));
+    json_object_set_new(path, "messages", cli_real_json(message_time(t)));
     return path;
 }
 
 static json_t *to_json(const drawing *d) {
-    const cli_run_options *options = d->options;
     const cgp_schedule_timeline *t = &d->timeline;
-    json_t *o = json_object(), *edges = json_array();
-    json_object_set_new(o, "schedule", json_string(cgp_schedule_name(d->schedule)));
-    json_object_set_new(o, "stages", json_integer(cgp_schedule_devices(d->schedule)));
-    json_object_set_new(o, "chunks", json_integer(cgp_schedule_chunks(d->schedule)));
-    json_object_set_new(o, "virtual", json_integer(max_stages(d->schedule)));
-    json_object_set_new(o, "recompute", json_string(options->recompute));
+    json_t *edges = json_array();
+    json_t *o = json_pack(
+        "{so* si si si ss}", "schedule", json_string(cgp_schedule_name(d->schedule)), "stages",
+        cgp_schedule_devices(d->schedule), "chunks", cgp_schedule_chunks(d->schedule),
+        "virtual", max_stages(d->schedule), "recompute", d->options->recompute);
     json_object_set_new(o, "makespan", cli_real_json(t->makespan));
     json_object_set_new(o, "span", cli_real_json(t->span));
     json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
@@ -279,8 +270,7 @@ static json_t *to_json(const drawing *d) {
     json_object_set_new(o, "peak_slots_per_device",
                         list_of(d->report.peak_slots, d->report.devices));
     for (int i = 0; i < d->n_edges; i++)
-        json_array_append_new(edges,
-                              list_of((const int[]){d->edges[i].from, d->edges[i].to}, 2));
+        json_array_append_new(edges, json_pack("[i i]", d->edges[i].from, d->edges[i].to));
     json_object_set_new(o, "edges", edges);
     json_object_set_new(o, "min_capacity", list_of(d->report.min_capacity, d->n_edges));
     json_object_set_new(o, "free_capacity", list_of(t->free_capacity, d->n_edges));
@@ -316,26 +306,20 @@ static cgp_status report(drawing *d) {
 /* --- --list --- */
 
 static json_t *info_json(const cgp_schedule_info *info) {
-    json_t *o = json_object();
-    json_object_set_new(o, "schedule", json_string(info->name));
-    json_object_set_new(o, "when", json_string(info->when));
-    json_object_set_new(o, "rule", json_string(info->rule));
-    json_object_set_new(o, "virtual", json_integer(info->virtual_stages));
-    json_object_set_new(o, "any_virtual", json_boolean(info->any_virtual));
-    json_object_set_new(o, "splits_backward", json_boolean(info->splits_backward));
-    return o;
+    return json_pack("{ss ss ss si sb sb}", "schedule", info->name, "when", info->when, "rule",
+                     info->rule, "virtual", info->virtual_stages, "any_virtual",
+                     info->any_virtual, "splits_backward", info->splits_backward);
 }
 
 static cgp_status list_schedules(const cli_run_options *run_options) {
     const cgp_schedule_info *info;
     CGP_TRY(cli_json_check(run_options));
-    json_t *list = json_array(), *root = json_object();
-    json_object_set_new(root, "schedules", list);
+    json_t *list = json_array();
     for (int i = 0; (info = cgp_schedule_info_at(i)); i++) {
         fprintf(cli_info_stream(run_options), "%-15s %s\n", info->name, info->when);
         json_array_append_new(list, info_json(info));
     }
-    return cli_json_write(run_options, root);
+    return cli_json_write(run_options, json_pack("{so}", "schedules", list));
 }
 
 int cli_schedule(const cli_run_options *run_options) {
@@ -353,8 +337,7 @@ int cli_schedule(const cli_run_options *run_options) {
     cgp_schedule_destroy(d.schedule);
     free(d.transfer);
     free(d.latency);
-    free(d.weight);
-    free(d.input);
-    free(d.forward);
+    for (int k = 0; k < COSTS; k++)
+        free(d.costs[k]);
     return code;
 }
