@@ -26,8 +26,6 @@ static int write_cell(FILE *file, const cgp_schedule *s, int device, int positio
     return n;
 }
 
-/* --- with transfers --- */
-
 static cgp_status check_chain(const cgp_schedule *s) {
     for (int e = 0; e < s->n_edges; e++) {
         const int jump = s->edges[e].to - s->edges[e].from;
@@ -41,48 +39,26 @@ static cgp_status check_chain(const cgp_schedule *s) {
 }
 
 static bool is_local(const cgp_schedule *s, const cgp_action *a) {
-    return cgp__is_transfer(a->kind) &&
-           s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
+    return s->device_of[s->edges[a->edge].from] == s->device_of[s->edges[a->edge].to];
 }
 
-static cgp_status write_lists(FILE *file, const cgp_schedule *s) {
-    CGP_TRY(check_chain(s));
+/* A column per tick of `ticks`; NULL: the lists. */
+static void write_rows(FILE *file, const cgp_schedule *s, const cgp_schedule_timeline *ticks) {
     for (int device = 0; device < s->devices; device++) {
-        bool first = true;
+        int column = 0, cells = 0;
         for (int i = 0; i < s->counts[device];) {
-            if (is_local(s, &s->lists[device][i])) {
+            const cgp_action *a = &s->lists[device][i];
+            if (cgp__is_transfer(a->kind) && (ticks || is_local(s, a))) {
                 i++;
                 continue;
             }
-            if (!first) fputc(',', file);
-            first = false;
-            i += write_cell(file, s, device, i);
-        }
-        fputc('\n', file);
-    }
-    return CGP_OK;
-}
-
-/* --- compute only --- */
-
-static cgp_status write_ticks(FILE *file, const cgp_schedule *s) {
-    cgp_schedule_timeline t;
-    CGP_TRY(cgp__simulate_ticks(s, &t));
-    for (int device = 0; device < s->devices; device++) {
-        int column = 0;
-        for (int i = 0; i < s->counts[device];) {
-            if (cgp__is_transfer(s->lists[device][i].kind)) {
-                i++;
-                continue;
-            }
-            for (; column < (int)t.start[device][i]; column++)
+            const int at = ticks ? (int)ticks->start[device][i] : cells++;
+            for (; column < at; column++)
                 fputc(',', file);
             i += write_cell(file, s, device, i);
         }
         fputc('\n', file);
     }
-    cgp_schedule_timeline_release(&t);
-    return CGP_OK;
 }
 
 cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule, cgp_csv dialect, char **out) {
@@ -92,13 +68,16 @@ cgp_status cgp_schedule_to_csv(const cgp_schedule *schedule, cgp_csv dialect, ch
         return cgp_fail(CGP_EINVAL, "csv: expected a dialect, got %d", (int)dialect);
     cgp_schedule *lowered = cgp__copy_lowered(schedule);
     if (!lowered) return CGP_ENOMEM;
+    cgp_schedule_timeline ticks = {0};
     cgp__text text;
-    cgp_status status = cgp__text_open(&text, "schedule: csv");
+    cgp_status status = dialect == CGP_CSV_COMPUTE ? cgp__simulate_ticks(lowered, &ticks)
+                                                   : check_chain(lowered);
+    if (status == CGP_OK) status = cgp__text_open(&text, "schedule: csv");
     if (status == CGP_OK) {
-        status = dialect == CGP_CSV_COMPUTE ? write_ticks(text.file, lowered)
-                                            : write_lists(text.file, lowered);
-        status = cgp__text_close(&text, status, out);
+        write_rows(text.file, lowered, dialect == CGP_CSV_COMPUTE ? &ticks : NULL);
+        status = cgp__text_close(&text, CGP_OK, out);
     }
+    cgp_schedule_timeline_release(&ticks);
     cgp_schedule_destroy(lowered);
     return status;
 }
