@@ -58,33 +58,27 @@ static void count_from_zero(cgp__csv *r) {
         r->name, r->stages - 1, r->chunks, r->chunks - 1);
 }
 
-static int by_stage(const void *a, const void *b) {
-    const cgp_action *x = a, *y = b;
-    if (x->stage != y->stage) return x->stage < y->stage ? -1 : 1;
-    return (x->microbatch > y->microbatch) - (x->microbatch < y->microbatch);
-}
-
-/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the size of the text. */
+/* Check that every stage has F of every micro-batch; the numbers of both are then bounded by the size of the text. Of more
+ * numbers than cells one of the first, that many and one more, is missing. */
 static cgp_status check_forwards(const cgp__csv *r) {
-    int count = 0, stage = 0, i = 0;
-    cgp_action *forwards = cgp__calloc((size_t)r->n_cells, sizeof *forwards);
-    if (!forwards) return cgp__no_memory(r->name, (size_t)r->n_cells * sizeof *forwards);
+    const size_t all = (size_t)r->stages * (size_t)r->chunks, cells = (size_t)r->n_cells;
+    const size_t n = all <= cells ? all : cells + 1;
+    size_t first = 0;
+    bool *forwards = cgp__calloc(n, sizeof *forwards);
+    if (!forwards) return cgp__no_memory(r->name, n);
     for (int k = 0; k < r->n_cells; k++) {
-        if (r->cells[k].action.kind == CGP_ACTION_F) forwards[count++] = r->cells[k].action;
+        const cgp_action *a = &r->cells[k].action;
+        if (a->kind == CGP_ACTION_F && index_of(r, a) < n) forwards[index_of(r, a)] = true;
     }
-    qsort(forwards, (size_t)count, sizeof *forwards, by_stage);
-    for (int k = 0; k < count && stage < r->stages; k++) {
-        if (k > 0 && by_stage(&forwards[k - 1], &forwards[k]) == 0) continue;
-        if (forwards[k].stage != stage || forwards[k].microbatch != i) break;
-        i = (i + 1) % r->chunks;
-        stage += i == 0;
-    }
+    while (first < n && forwards[first])
+        first++;
     free(forwards);
-    if (stage == r->stages) return CGP_OK;
+    if (first == n) return CGP_OK;
     return cgp_fail(CGP_EFORMAT,
                     "%s: expected every micro-batch, 0 to %d, on every stage, 0 to %d, got no "
-                    "%dF%d",
-                    r->name, r->chunks - 1, r->stages - 1, stage, i);
+                    "%zuF%zu",
+                    r->name, r->chunks - 1, r->stages - 1, first / (size_t)r->chunks,
+                    first % (size_t)r->chunks);
 }
 
 /* --- letters --- */
