@@ -57,31 +57,31 @@ static void write_picture(cgp__chrome *trace, const cgp__picture *p, double micr
 /* --- a measured step --- */
 
 /* Appending to NULL, or NULL, fails: then memory was short. */
+static json_t *unless_failed(json_t *array, int failed) {
+    if (!failed) return array;
+    json_decref(array);
+    return NULL;
+}
+
 static json_t *times_json(const cgp_schedule *s, double *const *times) {
     json_t *devices = json_array();
-    for (int d = 0; devices && d < s->devices; d++) {
+    int failed = 0;
+    for (int d = 0; d < s->devices; d++) {
         json_t *list = json_array();
-        int failed = list == NULL;
-        for (int i = 0; !failed && i < s->counts[d]; i++)
-            failed = json_array_append_new(list, json_real(times[d][i]));
-        if (!failed) failed = json_array_append(devices, list);
-        json_decref(list);
-        if (!failed) continue;
-        json_decref(devices);
-        devices = NULL;
+        for (int i = 0; i < s->counts[d]; i++)
+            failed |= json_array_append_new(list, json_real(times[d][i]));
+        failed |= json_array_append_new(devices, list);
     }
-    return devices;
+    return unless_failed(devices, failed);
 }
 
 static json_t *edges_json(const cgp_schedule *s) {
     json_t *edges = json_array();
-    for (int e = 0; edges && e < s->n_edges; e++) {
-        json_t *edge = json_pack("[i i]", s->edges[e].from, s->edges[e].to);
-        if (edge && json_array_append_new(edges, edge) == 0) continue;
-        json_decref(edges);
-        edges = NULL;
-    }
-    return edges;
+    int failed = 0;
+    for (int e = 0; e < s->n_edges; e++)
+        failed |=
+            json_array_append_new(edges, json_pack("[i i]", s->edges[e].from, s->edges[e].to));
+    return unless_failed(edges, failed);
 }
 
 /* The name in printable ASCII. */

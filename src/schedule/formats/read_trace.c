@@ -55,11 +55,9 @@ static cgp_status read_edges(const reader *r, cgp_edge **out, int *count) {
     *out = edges;
     *count = (int)n;
     for (size_t e = 0; e < n; e++) {
-        const json_t *pair = json_array_get(list, e);
-        const json_t *from = json_array_get(pair, 0), *to = json_array_get(pair, 1);
-        const json_int_t a = json_integer_value(from), b = json_integer_value(to);
-        if (json_array_size(pair) != 2 || !json_is_integer(from) || !json_is_integer(to) ||
-            a < 0 || b < 0 || a >= CGP__SCHEDULE_LIMIT || b >= CGP__SCHEDULE_LIMIT)
+        json_int_t a, b;
+        if (json_unpack(json_array_get(list, e), "[I I!]", &a, &b) != 0 || a < 0 || b < 0 ||
+            a >= CGP__SCHEDULE_LIMIT || b >= CGP__SCHEDULE_LIMIT)
             return wrong(r, CGP__TRACE_EDGES_KEY, "a list of pairs of stages");
         edges[e] = (cgp_edge){(int)a, (int)b};
     }
