@@ -149,12 +149,10 @@ static void reset(builder *b) {
         b->arrival[1][k] = INFINITY;
     }
     b->longest_wait = 0.0;
-    for (int r = 0; r < b->leaves; r++)
-        b->winner[b->leaves + r] = r < b->n ? r : b->n;
+    for (int p = 1; p < 2 * b->leaves; p++)
+        b->winner[p] = p >= b->leaves && p < b->leaves + b->n ? p - b->leaves : b->n;
     for (int r = 0; r < b->n; r++)
-        choose(b, r);
-    for (int p = b->leaves - 1; p > 0; p--)
-        b->winner[p] = earlier(b, b->winner[2 * p], b->winner[2 * p + 1]);
+        update(b, r);
 }
 
 /* Set the arrivals that an action makes. */

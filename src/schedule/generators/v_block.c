@@ -125,11 +125,10 @@ static bool is_done(const packer *p, bool backward, int stage, int microbatch, i
 
 static bool can_run(const packer *p, int r, const slot *a, int tick) {
     const int stage = stage_of(p, r, a->chunk);
-    if (a->kind == CGP_ACTION_F)
-        return stage == 0 || is_done(p, false, stage - 1, a->microbatch, tick);
+    const int forward = a->kind == CGP_ACTION_F ? stage - 1 : stage;
     if (a->kind == CGP_ACTION_W) return is_done(p, true, stage, a->microbatch, tick);
-    if (stage == 2 * p->n - 1) return is_done(p, false, stage, a->microbatch, tick);
-    return is_done(p, false, stage, a->microbatch, tick) &&
+    if (forward >= 0 && !is_done(p, false, forward, a->microbatch, tick)) return false;
+    return a->kind == CGP_ACTION_F || stage == 2 * p->n - 1 ||
            is_done(p, true, stage + 1, a->microbatch, tick);
 }
 
