@@ -176,11 +176,10 @@ static cgp_status check_message(const position_index *x, int e, int i) {
         return CGP_OK;
     }
     if (sent < 0 || received < 0) {
-        const cgp_action_kind sends = gradient ? CGP_ACTION_SEND_B : CGP_ACTION_SEND_F;
-        const cgp_action_kind receives = gradient ? CGP_ACTION_RECV_B : CGP_ACTION_RECV_F;
         char once[64];
         snprintf(once, sizeof once, "once for edge %d, %d -> %d", e, edge.from, edge.to);
-        return missing(x, sent < 0 ? sends : receives, sent < 0 ? edge.from : edge.to, i, once);
+        return missing(x, cgp__transfer_kind(gradient, sent < 0),
+                       sent < 0 ? edge.from : edge.to, i, once);
     }
     CGP_TRY(check_after(x, edge.from, sent, endpoint(x, edge, edge.from, i)));
     return check_after(x, edge.to, endpoint(x, edge, edge.to, i), received);

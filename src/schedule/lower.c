@@ -26,12 +26,6 @@ static int *first_of(const edge_groups *groups, cgp_action_kind kind, int stage)
     return &groups->first[stage * TRANSFER_KINDS + (int)kind - CGP_ACTION_SEND_F];
 }
 
-/* The kind of an edge's transfer, or of a compute action's. */
-static cgp_action_kind kind_of(bool gradient, bool is_send) {
-    if (gradient) return is_send ? CGP_ACTION_SEND_B : CGP_ACTION_RECV_B;
-    return is_send ? CGP_ACTION_SEND_F : CGP_ACTION_RECV_F;
-}
-
 /* Group the `selected` edges; NULL: all. */
 static void group_edges(const edge_groups *groups, const cgp_edge *edges, int n_edges,
                         const bool *selected) {
@@ -39,7 +33,7 @@ static void group_edges(const edge_groups *groups, const cgp_edge *edges, int n_
         const cgp_edge edge = edges[k / 2];
         const bool is_send = k % 2 == 1;
         if (selected && !selected[k / 2]) continue;
-        int *first = first_of(groups, kind_of(cgp__is_gradient(edge), is_send),
+        int *first = first_of(groups, cgp__transfer_kind(cgp__is_gradient(edge), is_send),
                               is_send ? edge.from : edge.to);
         groups->next[k] = *first;
         *first = k + 1;
@@ -51,8 +45,9 @@ static void append_transfers(cgp_schedule *to, const edge_groups *groups, const 
                              bool is_send) {
     const bool forward = a->kind == CGP_ACTION_F;
     if (!forward && !cgp__starts_backward(a->kind)) return;
-    cgp_action transfer = {
-        .kind = kind_of(!forward, is_send), .stage = a->stage, .microbatch = a->microbatch};
+    cgp_action transfer = {.kind = cgp__transfer_kind(!forward, is_send),
+                           .stage = a->stage,
+                           .microbatch = a->microbatch};
     for (int k = *first_of(groups, transfer.kind, a->stage); k > 0; k = groups->next[k - 1]) {
         transfer.edge = (k - 1) / 2;
         cgp__append_action(to, &transfer);

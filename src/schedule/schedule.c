@@ -81,12 +81,15 @@ char *cgp_action_text(const cgp_action *action, char *text, size_t size) {
     return text;
 }
 
+int cgp__find_word(const char *const *words, int count, const char *word, size_t length) {
+    int i = count - 1;
+    while (i >= 0 && (strlen(words[i]) != length || memcmp(words[i], word, length) != 0))
+        i--;
+    return i;
+}
+
 bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out) {
-    for (int i = 0; i < COUNT(action_names); i++) {
-        if (strlen(action_names[i]) != length || memcmp(action_names[i], word, length) != 0)
-            continue;
-        *out = (cgp_action_kind)i;
-        return true;
-    }
-    return false;
+    const int kind = cgp__find_word(action_names, COUNT(action_names), word, length);
+    if (kind >= 0) *out = (cgp_action_kind)kind;
+    return kind >= 0;
 }

@@ -40,6 +40,11 @@ static inline bool cgp__is_receive(cgp_action_kind kind) {
     return kind == CGP_ACTION_RECV_F || kind == CGP_ACTION_RECV_B;
 }
 
+static inline cgp_action_kind cgp__transfer_kind(bool gradient, bool is_send) {
+    if (gradient) return is_send ? CGP_ACTION_SEND_B : CGP_ACTION_RECV_B;
+    return is_send ? CGP_ACTION_SEND_F : CGP_ACTION_RECV_F;
+}
+
 /* Needs the gradients of later stages, and makes those of earlier ones. */
 static inline bool cgp__starts_backward(cgp_action_kind kind) {
     return kind == CGP_ACTION_B || kind == CGP_ACTION_I;
@@ -115,6 +120,9 @@ bool cgp__has_backward(const cgp_schedule *schedule);
 bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 
 /* --- schedule.c --- */
+
+/* The index of the first `length` bytes among `count` words; -1: none. */
+int cgp__find_word(const char *const *words, int count, const char *word, size_t length);
 
 /* The kind that cgp_action_text() writes as `word`; false if there is none. */
 bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);

@@ -60,19 +60,10 @@ static bool read_number(const char **at, const char *end, int *out) {
     return *at > begin && !(*at < end && is_digit(**at));
 }
 
-/* Actions that are skipped: without or with a micro-batch. */
-typedef enum ignored { KNOWN, IGNORED, IGNORED_OF_MICROBATCH } ignored;
-
-static ignored find_ignored(const char *word, size_t length) {
-    static const char *const words[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
-                                        "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
-    enum { FIRST_OF_MICROBATCH = 4 };
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        if (strlen(words[i]) == length && memcmp(words[i], word, length) == 0)
-            return i < FIRST_OF_MICROBATCH ? IGNORED : IGNORED_OF_MICROBATCH;
-    }
-    return KNOWN;
-}
+/* Actions that are skipped; those from FIRST_OF_MICROBATCH on have a micro-batch. */
+static const char *const ignored[] = {"UNSHARD",          "RESHARD",     "REDUCE_GRAD",
+                                      "WAIT_REDUCE_GRAD", "WAIT_SEND_F", "WAIT_SEND_B"};
+enum { FIRST_OF_MICROBATCH = 4, IGNORED = sizeof ignored / sizeof ignored[0] };
 
 /* Read "12SEND_F3" up to `end`. out->stage stays -1 if the action is skipped; *full: BW. */
 static cgp_status read_action(const cgp__csv *r, const char *at, const char *end,
@@ -86,15 +77,15 @@ static cgp_status read_action(const cgp__csv *r, const char *at, const char *end
     while (at < end && ((*at >= 'A' && *at <= 'Z') || *at == '_'))
         at++;
     const size_t length = (size_t)(at - word);
-    const ignored skipped = find_ignored(word, length);
-    if (skipped == IGNORED && at == end) return CGP_OK;
+    const int skipped = cgp__find_word(ignored, IGNORED, word, length);
+    if (skipped >= 0 && skipped < FIRST_OF_MICROBATCH && at == end) return CGP_OK;
     *full = length == 2 && memcmp(word, "BW", 2) == 0;
-    if (skipped != IGNORED_OF_MICROBATCH &&
+    if (skipped < FIRST_OF_MICROBATCH &&
         !cgp__action_kind(word, *full ? 1 : length, &out->kind))
         return wrong_cell(r, "expected one of F B I W R SEND_F RECV_F SEND_B RECV_B as action");
     if (!read_number(&at, end, &out->microbatch) || at < end)
         return wrong_cell(r, "expected a micro-batch after the action, as in 2F0");
-    if (skipped == KNOWN) out->stage = stage;
+    if (skipped < 0) out->stage = stage;
     return CGP_OK;
 }
 
