@@ -238,13 +238,6 @@ static json_t *list_of(const int *values, int count) {
     return list;
 }
 
-static json_t *reals_json(const double *values, int count) {
-    json_t *list = json_array();
-    for (int i = 0; i < count; i++)
-        json_array_append_new(list, cli_real_json(values[i]));
-    return list;
-}
-
 static json_t *critical_json(const cgp_schedule_timeline *t) {
     json_t *path = json_object();
     for (int k = 0; k <= CGP_ACTION_R; k++)
@@ -256,7 +249,7 @@ static json_t *critical_json(const cgp_schedule_timeline *t) {
 
 static json_t *to_json(const drawing *d) {
     const cgp_schedule_timeline *t = &d->timeline;
-    json_t *edges = json_array();
+    json_t *edges = json_array(), *busy = json_array();
     json_t *o = json_pack(
         "{so* si si si ss}", "schedule", json_string(cgp_schedule_name(d->schedule)), "stages",
         cgp_schedule_devices(d->schedule), "chunks", cgp_schedule_chunks(d->schedule),
@@ -266,7 +259,9 @@ static json_t *to_json(const drawing *d) {
     json_object_set_new(o, "bubble_makespan", cli_real_json(t->bubble_makespan));
     json_object_set_new(o, "bubble_span", cli_real_json(t->bubble_span));
     json_object_set_new(o, "critical_path", critical_json(t));
-    json_object_set_new(o, "busy", reals_json(t->busy, t->devices));
+    for (int i = 0; i < t->devices; i++)
+        json_array_append_new(busy, cli_real_json(t->busy[i]));
+    json_object_set_new(o, "busy", busy);
     json_object_set_new(o, "peak_slots_per_device",
                         list_of(d->report.peak_slots, d->report.devices));
     for (int i = 0; i < d->n_edges; i++)
