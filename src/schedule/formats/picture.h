@@ -43,10 +43,4 @@ void cgp__picture_release(cgp__picture *picture);
 const char *cgp__box_text(const cgp__picture *picture, const cgp__box *box,
                           char text[CGP__ACTION_TEXT]);
 
-#define CGP__FIGURES 256
-
-/* Write as SVG `n` pictures of one schedule, to one scale, a line of figures above each. svg.c */
-cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *title,
-                            char (*figures)[CGP__FIGURES], char **out);
-
 #endif

@@ -11,14 +11,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { LEFT = 84, TOP = 52, ROW = 30, BOX = 24, LETTER = 7, BELOW = 50 };
+enum { FIGURES = 256, LEFT = 84, TOP = 52, ROW = 30, BOX = 24, LETTER = 7, BELOW = 50 };
 static const double MAX_WIDTH = 12000.0, COMFORTABLE = 24.0;
 
 typedef struct sheet {
     FILE *file;
     const cgp__picture *picture; /* the current one, drawn from `top` on */
     int top;
-    double scale; /* pixels per unit of time */
+    double end, scale; /* of all pictures; pixels per unit of time */
 } sheet;
 
 /* A name may be that of a file, with any bytes. */
@@ -52,18 +52,18 @@ static void measure_boxes(const cgp__picture *p, widths *w) {
     }
 }
 
-/* The scale at which the shortest box holds its text, or, measured, one of the mean length; within limits. */
-static double find_scale(const cgp__picture *pictures, int n) {
+/* Set the scale at which the shortest box holds its text, or, measured, one of the mean length; within limits. */
+static void set_scale(sheet *s, const cgp__picture *pictures, int n) {
     widths w = {.shortest = INFINITY, .letters = 2};
-    double end = 0.0;
     for (int k = 0; k < n; k++) {
         measure_boxes(&pictures[k], &w);
-        end = fmax(end, pictures[k].end);
+        s->end = fmax(s->end, pictures[k].end);
     }
-    if (!(end > 1e-300)) return 1.0; /* beyond that MAX_WIDTH / end is no number */
+    s->scale = 1.0;
+    if (!(s->end > 1e-300)) return; /* beyond that MAX_WIDTH / end is no number */
     const double box = pictures[n - 1].measured ? w.sum / w.count : w.shortest;
     const double wanted = fmax(COMFORTABLE, LETTER * (double)w.letters + 6.0) / box;
-    return fmin(wanted, MAX_WIDTH / end);
+    s->scale = fmin(wanted, MAX_WIDTH / s->end);
 }
 
 static const struct {
@@ -138,9 +138,8 @@ static void write_rows(const sheet *s) {
 static void write_axis(const sheet *s) {
     const cgp__picture *p = s->picture;
     const int y = s->top + p->rows * ROW;
-    double step = 1.0;
     if (!(p->end > 0.0)) return;
-    step = pow(10.0, floor(log10(48.0 / s->scale)));
+    double step = pow(10.0, floor(log10(48.0 / s->scale)));
     const double factors[] = {1, 2, 5, 10};
     int k = 0;
     while (k < 3 && step * factors[k] * s->scale < 48.0)
@@ -186,8 +185,8 @@ static void write_legend(const sheet *s) {
             x + 66, y, x + 94, y + 12);
 }
 
-static void write_head(const sheet *s, double end, int height, const char *title) {
-    const double width = fmax(LEFT + end * s->scale + 16.0, 760.0);
+static void write_head(const sheet *s, int height, const char *title) {
+    const double width = fmax(LEFT + s->end * s->scale + 16.0, 760.0);
     fprintf(s->file,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%d\" "
             "viewBox=\"0 0 %.0f %d\">\n<title>",
@@ -210,16 +209,15 @@ static void write_picture(const sheet *s, const char *figures) {
     write_axis(s);
 }
 
-cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *title,
-                            char (*figures)[CGP__FIGURES], char **out) {
+/* Write `n` pictures of one schedule, to one scale, a line of figures above each. */
+static cgp_status write_svg(const cgp__picture *pictures, int n, const char *title,
+                            char (*figures)[FIGURES], char **out) {
     cgp__text text;
     CGP_TRY(cgp__text_open(&text, "schedule: svg"));
-    sheet s = {text.file, pictures, TOP, find_scale(pictures, n)};
+    sheet s = {.file = text.file, .picture = pictures, .top = TOP};
     const int rows = pictures[0].rows;
-    double end = 0.0;
-    for (int k = 0; k < n; k++)
-        end = fmax(end, pictures[k].end);
-    write_head(&s, end, TOP + n * rows * ROW + (n - 1) * BELOW + 54, title);
+    set_scale(&s, pictures, n);
+    write_head(&s, TOP + n * rows * ROW + (n - 1) * BELOW + 54, title);
     for (int k = 0; k < n; k++) {
         s.picture = &pictures[k];
         s.top = TOP + k * (rows * ROW + BELOW);
@@ -231,12 +229,12 @@ cgp_status cgp__picture_svg(const cgp__picture *pictures, int n, const char *tit
 }
 
 /* "makespan 51, bubble 5.88 % ..." */
-static void write_figures(char text[CGP__FIGURES], const char *prefix,
+static void write_figures(char text[FIGURES], const char *prefix,
                           const cgp_schedule_timeline *t) {
     const char *unit = t->released || *prefix ? " s" : "";
-    snprintf(text, CGP__FIGURES,
-             "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%", prefix,
-             t->makespan, unit, 100 * t->bubble_makespan, t->span, unit, 100 * t->bubble_span);
+    snprintf(text, FIGURES, "%smakespan %.6g%s, bubble %.2f %%; span %.6g%s, bubble %.2f %%",
+             prefix, t->makespan, unit, 100 * t->bubble_makespan, t->span, unit,
+             100 * t->bubble_span);
 }
 
 static void write_title(char *title, size_t size, const cgp_schedule *s, const char *suffix) {
@@ -252,7 +250,7 @@ cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_tim
     CGP__NEED(out);
     cgp__picture picture = {0};
     cgp_schedule_report report = {0};
-    char title[256], figures[1][CGP__FIGURES];
+    char title[256], figures[1][FIGURES];
     CGP_TRY(cgp_schedule_check(schedule, &report));
     int peak = 0;
     for (int d = 0; d < report.devices; d++)
@@ -261,10 +259,10 @@ cgp_status cgp_schedule_svg(const cgp_schedule *schedule, const cgp_schedule_tim
     write_title(title, sizeof title, schedule, timeline->released ? ", measured" : "");
     write_figures(figures[0], "", timeline);
     const size_t used = strlen(figures[0]);
-    snprintf(figures[0] + used, CGP__FIGURES - used, "; at most %d slot%s on a device", peak,
+    snprintf(figures[0] + used, FIGURES - used, "; at most %d slot%s on a device", peak,
              peak == 1 ? "" : "s");
     CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
-    const cgp_status status = cgp__picture_svg(&picture, 1, title, figures, out);
+    const cgp_status status = write_svg(&picture, 1, title, figures, out);
     cgp__picture_release(&picture);
     return status;
 }
@@ -277,14 +275,14 @@ cgp_status cgp_schedule_compare_svg(const cgp_schedule *schedule,
     CGP__NEED(measured);
     CGP__NEED(out);
     cgp__picture pictures[2] = {{0}, {0}};
-    char title[256], figures[2][CGP__FIGURES];
+    char title[256], figures[2][FIGURES];
     CGP_TRY(cgp__rules_check(schedule, NULL));
     write_title(title, sizeof title, schedule, ", planned and measured");
     write_figures(figures[0], "planned: ", planned);
     write_figures(figures[1], "measured: ", measured);
     cgp_status status = cgp__picture_of_timeline(&pictures[0], schedule, planned);
     if (status == CGP_OK) status = cgp__picture_of_timeline(&pictures[1], schedule, measured);
-    if (status == CGP_OK) status = cgp__picture_svg(pictures, 2, title, figures, out);
+    if (status == CGP_OK) status = write_svg(pictures, 2, title, figures, out);
     cgp__picture_release(&pictures[0]);
     cgp__picture_release(&pictures[1]);
     return status;
