@@ -76,26 +76,6 @@ static void find_costs(const cgp_schedule *s, sample *samples, int n, double *me
     }
 }
 
-/* [2][CGP__COMPUTE_KINDS][stages]: medians, means. */
-static cgp_status new_costs(const cgp_schedule *s, const cgp_schedule_timeline *t,
-                            double **out) {
-    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages;
-    size_t actions = 0;
-    for (int d = 0; d < s->devices; d++)
-        actions += (size_t)s->counts[d];
-    double *costs = cgp__calloc(2 * cells, sizeof *costs);
-    sample *samples = cgp__calloc(actions, sizeof *samples);
-    const bool enough = costs && samples;
-    if (enough) find_costs(s, samples, collect(s, t, samples), costs, costs + cells);
-    free(samples);
-    if (enough) {
-        *out = costs;
-        return CGP_OK;
-    }
-    free(costs);
-    return cgp__no_memory("schedule: compare", actions * sizeof *samples);
-}
-
 /* --- parts --- */
 
 /* Run the lists with durations by kind and stage, or with the measured ones. */
@@ -143,12 +123,10 @@ static void add_idle(const double simulated[3], double makespan, double *parts) 
     parts[CGP_PART_OTHER] = idle - varied;
 }
 
+/* costs: [2][CGP__COMPUTE_KINDS][stages], medians and means. */
 static cgp_status compare(const cgp_schedule *s, const cgp_schedule_timeline *measured,
                           const double *costs, cgp_schedule_comparison *c) {
     const double *median = costs, *mean = costs + CGP__COMPUTE_KINDS * (size_t)s->stages;
-    c->parts = cgp__calloc((size_t)s->devices, sizeof *c->parts);
-    if (!c->parts)
-        return cgp__no_memory("schedule: compare", (size_t)s->devices * sizeof *c->parts);
     CGP_TRY(find_makespan(s, mean, NULL, &c->equal_makespan));
     CGP_TRY(find_makespan(s, NULL, measured, &c->varied_makespan));
     CGP_TRY(cgp__simulate_durations(s, median, &c->planned));
@@ -169,13 +147,26 @@ cgp_status cgp_schedule_compare(const cgp_schedule *schedule,
     CGP__NEED(schedule);
     CGP__NEED(measured);
     CGP__NEED(out);
-    cgp_schedule_comparison c = {.devices = schedule->devices};
-    double *costs = NULL;
+    const cgp_schedule *s = schedule;
+    const size_t cells = CGP__COMPUTE_KINDS * (size_t)s->stages;
+    size_t actions = 0;
     if (!measured->released)
         return cgp_fail(CGP_EINVAL, "compare: expected a measured step, got a simulated one");
-    CGP_TRY(cgp__rules_check(schedule, NULL));
-    CGP_TRY(new_costs(schedule, measured, &costs));
-    const cgp_status status = compare(schedule, measured, costs, &c);
+    CGP_TRY(cgp__rules_check(s, NULL));
+    for (int d = 0; d < s->devices; d++)
+        actions += (size_t)s->counts[d];
+    double *costs = cgp__calloc(2 * cells, sizeof *costs);
+    sample *samples = cgp__calloc(actions, sizeof *samples);
+    cgp_schedule_comparison c = {.devices = s->devices,
+                                 .parts = cgp__calloc((size_t)s->devices, sizeof *c.parts)};
+    cgp_status status = CGP_OK;
+    if (costs && samples && c.parts) {
+        find_costs(s, samples, collect(s, measured, samples), costs, costs + cells);
+        status = compare(s, measured, costs, &c);
+    } else {
+        status = cgp__no_memory("schedule: compare", actions * sizeof *samples);
+    }
+    free(samples);
     free(costs);
     if (status == CGP_OK)
         *out = c;
