@@ -16,6 +16,8 @@
  * Source: Qi et al. 2023, arXiv:2401.10241, section 3.1 and appendix; the policies are ours. */
 #include "schedule/generators/generators.h"
 
+#include "schedule/check.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -55,7 +57,7 @@ typedef struct builder {
     cgp_schedule *schedule;
     const policy *policy;
     int n, m, max;
-    double *cost[CGP__COMPUTE_KINDS]; /* [n] of F, I and W */
+    const double *cost[CGP__COMPUTE_KINDS]; /* [n] of F, I and W; NULL: 1 */
     double latency;
     double *first_backward; /* [n] earliest start of the first I */
     device *devices;        /* [n] */
@@ -66,6 +68,10 @@ typedef struct builder {
     int *winner;
     int leaves;
 } builder;
+
+static double cost_of(const builder *b, cgp_action_kind kind, int r) {
+    return b->cost[kind] ? b->cost[kind][r] : 1.0;
+}
 
 /* --- choosing the next action --- */
 
@@ -81,7 +87,7 @@ static double earliest(const builder *b, int r, cgp_action_kind kind) {
 /* True if one more F may run before the first I. */
 static bool warms_up(const builder *b, int r, double start) {
     const device *d = &b->devices[r];
-    const double end = start + b->cost[CGP_ACTION_F][r], slack = 1e-9 * end;
+    const double end = start + cost_of(b, CGP_ACTION_F, r), slack = 1e-9 * end;
     if (d->done[CGP_ACTION_F] < b->n - r) return true;
     switch (b->policy->warm_up) {
     case WARM_UP_FITS:
@@ -116,7 +122,7 @@ static void choose(const builder *b, int r) {
     const bool runs_forward = forward == backward ? !d->forward_last : forward < backward;
     d->next = runs_forward ? CGP_ACTION_F : CGP_ACTION_I;
     d->start = runs_forward ? forward : backward;
-    const double wait = d->start - d->clock, cost = b->cost[CGP_ACTION_W][r];
+    const double wait = d->start - d->clock, cost = cost_of(b, CGP_ACTION_W, r);
     if (!weight) return;
     const bool fills =
         b->policy->filling == FILL_ALWAYS ||
@@ -174,7 +180,7 @@ static void run(builder *b, int r, bool append) {
         d->waited += d->start - d->clock;
     b->longest_wait = fmax(b->longest_wait, d->waited);
     if (kind != CGP_ACTION_W) d->forward_last = kind == CGP_ACTION_F;
-    d->clock = d->start + b->cost[kind][r];
+    d->clock = d->start + cost_of(b, kind, r);
     set_arrivals(b, r, kind, i);
     if (append) cgp__append(b->schedule, kind, r, i);
 }
@@ -232,43 +238,45 @@ static void build_shortest(builder *b) {
 
 /* --- set-up --- */
 
-static void fill_costs(builder *b, const cgp_schedule_options *o) {
+static void find_first_backward(builder *b) {
     double down = 0.0, back = 0.0;
-    for (int r = 0; r < b->n; r++) {
-        b->cost[CGP_ACTION_F][r] = o->forward ? o->forward[r] : 1.0;
-        b->cost[CGP_ACTION_I][r] = o->backward_input ? o->backward_input[r] : 1.0;
-        b->cost[CGP_ACTION_W][r] = o->backward_weight ? o->backward_weight[r] : 1.0;
-        down += b->cost[CGP_ACTION_F][r] + (r ? b->latency : 0.0);
-    }
+    for (int r = 0; r < b->n; r++)
+        down += cost_of(b, CGP_ACTION_F, r) + (r ? b->latency : 0.0);
     for (int r = b->n - 1; r >= 0; r--) {
         b->first_backward[r] = down + back;
-        back += b->cost[CGP_ACTION_I][r] + b->latency;
+        back += cost_of(b, CGP_ACTION_I, r) + b->latency;
     }
 }
 
 cgp_status cgp__generate_heuristic(cgp_schedule *s, const cgp_schedule_options *o, int depth) {
     const size_t n = (size_t)s->stages, cells = n * (size_t)s->chunks;
+    CGP_TRY(cgp__cost_check("cost of forward", o->forward, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_input", o->backward_input, s->stages));
+    CGP_TRY(cgp__cost_check("cost of backward_weight", o->backward_weight, s->stages));
     CGP_TRY(cgp__surplus_check(s, (int64_t)s->chunks + s->stages));
-    builder b = {.schedule = s, .n = s->stages, .m = s->chunks, .latency = o->latency};
-    b.max = depth * b.n;
-    double *numbers = cgp__calloc(4 * n + 2 * cells, sizeof *numbers);
+    builder b = {.schedule = s,
+                 .n = s->stages,
+                 .m = s->chunks,
+                 .max = depth * s->stages,
+                 .cost = {[CGP_ACTION_F] = o->forward,
+                          [CGP_ACTION_I] = o->backward_input,
+                          [CGP_ACTION_W] = o->backward_weight},
+                 .latency = o->latency};
+    double *numbers = cgp__calloc(n + 2 * cells, sizeof *numbers);
     b.devices = cgp__calloc(n, sizeof *b.devices);
     for (b.leaves = 1; b.leaves < b.n; b.leaves *= 2)
         ;
     b.winner = cgp__calloc(2 * (size_t)b.leaves, sizeof *b.winner);
     const bool enough = numbers && b.devices && b.winner;
     if (enough) {
-        b.cost[CGP_ACTION_F] = numbers;
-        b.cost[CGP_ACTION_I] = numbers + n;
-        b.cost[CGP_ACTION_W] = numbers + 2 * n;
-        b.first_backward = numbers + 3 * n;
-        b.arrival[0] = numbers + 4 * n;
+        b.first_backward = numbers;
+        b.arrival[0] = numbers + n;
         b.arrival[1] = b.arrival[0] + cells;
-        fill_costs(&b, o);
+        find_first_backward(&b);
         build_shortest(&b);
     }
     free(b.winner);
     free(b.devices);
     free(numbers);
-    return enough ? CGP_OK : cgp__no_memory("schedule", (4 * n + 2 * cells) * sizeof *numbers);
+    return enough ? CGP_OK : cgp__no_memory("schedule", (n + 2 * cells) * sizeof *numbers);
 }

@@ -2,8 +2,6 @@
 /* registry.c -- all schedules that can be made by name, with their properties and generators. */
 #include "schedule/generators/generators.h"
 
-#include "schedule/check.h"
-
 #include <math.h>
 #include <string.h>
 
@@ -150,12 +148,6 @@ static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     return CGP_OK;
 }
 
-static cgp_status check_costs(const cgp_schedule_options *o, int stages) {
-    CGP_TRY(cgp__cost_check("cost of forward", o->forward, stages));
-    CGP_TRY(cgp__cost_check("cost of backward_input", o->backward_input, stages));
-    return cgp__cost_check("cost of backward_weight", o->backward_weight, stages);
-}
-
 /* An empty schedule of v stages on each device. */
 static cgp_status new_schedule(cgp_schedule **out, const char *name, int devices, int v,
                                cgp_placement placement, int chunks) {
@@ -187,8 +179,5 @@ cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices
     const cgp_placement placement = info->has_backward ? info->placement : o->placement;
     cgp_schedule *schedule = NULL;
     CGP_TRY(new_schedule(&schedule, name, devices, v, placement, chunks));
-    cgp_status status = CGP_OK;
-    if (e->by.generate == cgp__generate_heuristic) status = check_costs(o, schedule->stages);
-    if (status == CGP_OK) status = e->by.generate(schedule, o, e->by.variant);
-    return cgp__schedule_finish(out, schedule, status);
+    return cgp__schedule_finish(out, schedule, e->by.generate(schedule, o, e->by.variant));
 }
