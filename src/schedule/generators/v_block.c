@@ -78,20 +78,9 @@ static void find_block(int fraction, int n, int r, int offsets[BLOCK]) {
 
 /* --- layout --- */
 
-/* The W of the oldest I without one; `at` moves on from call to call. */
-static bool next_weight(const device *d, int *at, slot *out) {
-    int i = *at;
-    while (i < d->count && d->slots[i].kind != CGP_ACTION_I)
-        i++;
-    if (i == d->count) return false;
-    *out = d->slots[i];
-    out->kind = CGP_ACTION_W;
-    *at = i + 1;
-    return true;
-}
-
+/* Lay out a device's list: the blocks, and in the free ticks the W of the oldest I without one. */
 static void lay_out(device *d, const int offsets[BLOCK], int m) {
-    int weights = 0;
+    int oldest = 0;
     for (int64_t tick = 0; d->count < SLOTS * m; tick++) {
         bool of_block = false;
         for (int k = 0; k < BLOCK; k++) {
@@ -102,8 +91,11 @@ static void lay_out(device *d, const int offsets[BLOCK], int m) {
                 d->slots[d->count++] =
                     (slot){in_block[k].kind, in_block[k].chunk, (int)(since / SLOTS), false};
         }
-        slot weight;
-        if (!of_block && next_weight(d, &weights, &weight)) d->slots[d->count++] = weight;
+        while (oldest < d->count && d->slots[oldest].kind != CGP_ACTION_I)
+            oldest++;
+        if (of_block || oldest == d->count) continue;
+        d->slots[d->count] = d->slots[oldest++];
+        d->slots[d->count++].kind = CGP_ACTION_W;
     }
 }
 
