@@ -259,15 +259,20 @@ static cgp_status fill_report(cgp__simulator *x, cgp_schedule_report *out) {
     return status;
 }
 
-cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
-    CGP__NEED(schedule);
-    CGP_TRY(cgp__rules_check(schedule, NULL));
+cgp_status cgp__schedule_check(const cgp_schedule *schedule, int *marks,
+                               cgp_schedule_report *report) {
     cgp__simulator x;
+    CGP_TRY(cgp__rules_check(schedule, marks));
     CGP_TRY(cgp__simulator_create(&x, schedule));
-    cgp_status status = cgp__simulator_run(&x, NULL);
+    cgp_status status = cgp__simulator_run(&x, marks);
     if (status == CGP_OK && report) status = fill_report(&x, report);
     cgp__simulator_release(&x);
     return status;
+}
+
+cgp_status cgp_schedule_check(const cgp_schedule *schedule, cgp_schedule_report *report) {
+    CGP__NEED(schedule);
+    return cgp__schedule_check(schedule, NULL, report);
 }
 
 void cgp_schedule_report_release(cgp_schedule_report *report) {

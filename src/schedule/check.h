@@ -10,6 +10,10 @@
  * lowered. */
 cgp_status cgp__rules_check(const cgp_schedule *schedule, int *marks);
 
+/* cgp_schedule_check(), with marks also of the actions of a deadlock. */
+cgp_status cgp__schedule_check(const cgp_schedule *schedule, int *marks,
+                               cgp_schedule_report *report);
+
 /* CGP_EINVAL unless all costs are finite and 0 or more; NULL has none. */
 cgp_status cgp__cost_check(const char *name, const double *costs, int count);
 

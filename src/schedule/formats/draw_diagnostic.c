@@ -1,21 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* draw_diagnostic.c -- the grid of a schedule that is wrong, with the wrong cells in brackets. */
-#include "schedule/simulator/simulator.h"
+#include "schedule/check.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 enum { CONTEXT = 6 }; /* actions shown on either side */
-
-/* CGP_EINVAL, with message and marks, if the schedule is wrong. */
-static cgp_status diagnose(const cgp_schedule *s, int *marks) {
-    cgp__simulator x;
-    CGP_TRY(cgp__rules_check(s, marks));
-    CGP_TRY(cgp__simulator_create(&x, s));
-    const cgp_status status = cgp__simulator_run(&x, marks);
-    cgp__simulator_release(&x);
-    return status;
-}
 
 /* The index, among the device's compute actions, of the one at `position`, or that its transfer belongs to: a RECV to
  * the next, a SEND to the one before. Their number if it is behind the last. */
@@ -95,7 +85,7 @@ char *cgp_schedule_draw_diagnostic(const cgp_schedule *schedule) {
         marks[d] = -1;
     if (!marks) {
         (void)cgp__no_memory("schedule: draw", (size_t)s->devices * sizeof *marks);
-    } else if (diagnose(s, marks) == CGP_EINVAL) {
+    } else if (cgp__schedule_check(s, marks, NULL) == CGP_EINVAL) {
         for (int d = 0; d < s->devices; d++)
             marks[d] = marks[d] < 0 ? -1 : mark_of(s, d, marks[d]);
         out = draw(s, marks);
