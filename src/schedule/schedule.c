@@ -68,15 +68,15 @@ const cgp_action *cgp_schedule_actions(const cgp_schedule *schedule, int device,
     return known ? schedule->lists[device] : NULL;
 }
 
-static const char *const action_names[] = {"F",      "B",      "I",      "W",     "R",
-                                           "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
+const char *const cgp__action_names[CGP__KINDS] = {"F",      "B",      "I",      "W",     "R",
+                                                   "SEND_F", "RECV_F", "SEND_B", "RECV_B"};
 
 char *cgp_action_text(const cgp_action *action, char *text, size_t size) {
     CGP__NEED_OR(action, NULL);
     if (size > 0) CGP__NEED_OR(text, NULL);
     const int kind = (int)action->kind;
-    const bool known = kind >= 0 && kind < COUNT(action_names);
-    snprintf(text, size, "%d%s%d", action->stage, known ? action_names[kind] : "?",
+    const bool known = kind >= 0 && kind < CGP__KINDS;
+    snprintf(text, size, "%d%s%d", action->stage, known ? cgp__action_names[kind] : "?",
              action->microbatch);
     return text;
 }
@@ -86,10 +86,4 @@ int cgp__find_word(const char *const *words, int count, const char *word, size_t
     while (i >= 0 && (strlen(words[i]) != length || memcmp(words[i], word, length) != 0))
         i--;
     return i;
-}
-
-bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out) {
-    const int kind = cgp__find_word(action_names, COUNT(action_names), word, length);
-    if (kind >= 0) *out = (cgp_action_kind)kind;
-    return kind >= 0;
 }

@@ -11,6 +11,7 @@
 
 #include "base/base.h"
 
+#define CGP__KINDS (CGP_ACTION_RECV_B + 1)
 #define CGP__COMPUTE_KINDS 5          /* F B I W R: the first of cgp_action_kind */
 #define CGP__SCHEDULE_LIMIT (1 << 24) /* largest n m: a typing error must not eat all memory */
 #define CGP__ACTION_TEXT 40           /* bytes that hold the text of any action */
@@ -124,8 +125,8 @@ bool cgp__has_kind(const cgp_schedule *schedule, cgp_action_kind kind);
 /* The index of the first `length` bytes among `count` words; -1: none. */
 int cgp__find_word(const char *const *words, int count, const char *word, size_t length);
 
-/* The kind that cgp_action_text() writes as `word`; false if there is none. */
-bool cgp__action_kind(const char *word, size_t length, cgp_action_kind *out);
+/* As cgp_action_text() writes them. */
+extern const char *const cgp__action_names[CGP__KINDS];
 
 /* --- lower.c --- */
 

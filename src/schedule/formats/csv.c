@@ -80,12 +80,14 @@ static cgp_status read_action(const cgp__csv *r, const char *at, const char *end
     const int skipped = cgp__find_word(ignored, IGNORED, word, length);
     if (skipped >= 0 && skipped < FIRST_OF_MICROBATCH && at == end) return CGP_OK;
     *full = length == 2 && memcmp(word, "BW", 2) == 0;
-    if (skipped < FIRST_OF_MICROBATCH &&
-        !cgp__action_kind(word, *full ? 1 : length, &out->kind))
+    const int kind = cgp__find_word(cgp__action_names, CGP__KINDS, word, *full ? 1 : length);
+    if (skipped < FIRST_OF_MICROBATCH && kind < 0)
         return wrong_cell(r, "expected one of F B I W R SEND_F RECV_F SEND_B RECV_B as action");
     if (!read_number(&at, end, &out->microbatch) || at < end)
         return wrong_cell(r, "expected a micro-batch after the action, as in 2F0");
-    if (skipped < 0) out->stage = stage;
+    if (skipped >= 0) return CGP_OK;
+    out->kind = (cgp_action_kind)kind;
+    out->stage = stage;
     return CGP_OK;
 }
 

@@ -83,26 +83,20 @@ static cgp_status check_forwards(const cgp__csv *r) {
 
 /* --- letters --- */
 
-/* [stages][chunks] true if the text has W of it. NULL: memory is short. */
-static bool *find_weights(const cgp__csv *r) {
-    bool *weights = cgp__calloc((size_t)r->stages * (size_t)r->chunks, sizeof *weights);
-    for (int k = 0; weights && k < r->n_cells; k++) {
-        const cgp_action *a = &r->cells[k].action;
-        if (a->kind == CGP_ACTION_W) weights[index_of(r, a)] = true;
-    }
-    return weights;
-}
-
-/* True for a B that means I if the text is of the older dialect. */
 static bool is_older(const cgp__csv_cell *c) {
     return c->action.kind == CGP_ACTION_B && !c->full;
 }
 
 /* Read B as I where the text is of the older dialect. */
 static cgp_status translate_letters(cgp__csv *r) {
-    bool *weights = find_weights(r);
-    if (!weights) return cgp__no_memory(r->name, (size_t)r->stages * (size_t)r->chunks);
+    const size_t cells = (size_t)r->stages * (size_t)r->chunks;
+    bool *weights = cgp__calloc(cells, sizeof *weights); /* true if the text has W of it */
+    if (!weights) return cgp__no_memory(r->name, cells);
     cgp_status status = CGP_OK;
+    for (int k = 0; k < r->n_cells; k++) {
+        if (r->cells[k].action.kind == CGP_ACTION_W)
+            weights[index_of(r, &r->cells[k].action)] = true;
+    }
     for (int k = 0; k < r->n_cells && !r->older; k++)
         r->older = is_older(&r->cells[k]) && weights[index_of(r, &r->cells[k].action)];
     for (int k = 0; r->older && k < r->n_cells && status == CGP_OK; k++) {

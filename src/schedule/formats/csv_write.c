@@ -7,11 +7,8 @@
 
 /* The number of actions in a cell: 1; 2 for an F and its partner right after it; 3 with an R in between. */
 static int cell_length(const cgp_schedule *s, int device, int position) {
-    const cgp_action *a = &s->lists[device][position];
-    const int left = s->counts[device] - position;
-    if (a->kind != CGP_ACTION_F || !a->overlapped) return 1;
-    const int partner = left > 2 && a[1].kind == CGP_ACTION_R ? 2 : 1;
-    return left > partner && cgp__starts_backward(a[partner].kind) ? partner + 1 : 1;
+    const int n = cgp__partner(s, device, position) - position + 1;
+    return n <= 3 ? n : 1;
 }
 
 /* Write the cell of an action; return the number of actions in it. */

@@ -18,11 +18,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const kind_names[CGP__COMPUTE_KINDS] = {
-    [CGP_ACTION_F] = "F", [CGP_ACTION_B] = "B", [CGP_ACTION_I] = "I",
-    [CGP_ACTION_W] = "W", [CGP_ACTION_R] = "R",
-};
-
 /* A micro-batch counts from the start of its F to the end of its backward. */
 static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double scale) {
     char text[CGP__ACTION_TEXT];
@@ -35,7 +30,7 @@ static void write_row(cgp__chrome *trace, const cgp__picture *p, int row, double
         cgp_action_text(a, text, sizeof text);
         if (a->kind == CGP_ACTION_F)
             cgp__chrome_counter(trace, row, "in flight", box->start * scale, ++in_flight);
-        cgp__chrome_slice(trace, row, 0, text, kind_names[a->kind], box->start * scale,
+        cgp__chrome_slice(trace, row, 0, text, cgp__action_names[a->kind], box->start * scale,
                           (box->end - box->start) * scale, a->stage, a->microbatch,
                           box->critical);
         if (cgp__ends_backward(a->kind))
