@@ -21,21 +21,27 @@ static size_t width_of(const cgp__picture *p) {
     return widest;
 }
 
+/* Rows of `line` characters, the last of each a newline. NULL, with a message, if memory is short. */
+static char *new_grid(const cgp__picture *p, size_t line, char fill) {
+    const size_t bytes = (size_t)p->rows * line;
+    char *out = cgp__calloc(bytes + 1, 1);
+    if (!out) {
+        (void)cgp__no_memory("schedule: draw", bytes + 1);
+        return NULL;
+    }
+    memset(out, fill, bytes);
+    for (size_t end = line; end <= bytes; end += line)
+        out[end - 1] = '\n';
+    return out;
+}
+
 /* A row is columns x (cell, then a blank or the newline); cells are right-aligned. */
 static char *draw(const cgp__picture *p) {
     const size_t width = width_of(p), pitch = width + 1, columns = (size_t)p->end;
-    const size_t cells = (size_t)p->rows * columns;
-    char buffer[CGP__ACTION_TEXT], *out = cgp__calloc(cells * pitch + 1, 1);
-    if (!out) {
-        (void)cgp__no_memory("schedule: draw", cells * pitch + 1);
-        return NULL;
-    }
-    for (size_t c = 0; c < cells; c++) {
-        memset(out + pitch * c, ' ', pitch);
+    char buffer[CGP__ACTION_TEXT], *out = new_grid(p, pitch * columns, ' ');
+    for (size_t c = 0; out && c < (size_t)p->rows * columns; c++)
         out[pitch * c + width - 1] = '.';
-        if ((c + 1) % columns == 0) out[pitch * c + width] = '\n';
-    }
-    for (int i = 0; i < p->n_boxes; i++) {
+    for (int i = 0; out && i < p->n_boxes; i++) {
         const char *text = cgp__box_text(p, &p->boxes[i], buffer);
         const size_t c = columns * (size_t)p->boxes[i].row + (size_t)p->boxes[i].start;
         memcpy(out + pitch * c + width - strlen(text), text, strlen(text));
@@ -80,13 +86,9 @@ static size_t column_of(double time, double until, int columns) {
 }
 
 static char *draw_to_scale(const cgp__picture *p, double until, int columns) {
-    const size_t line = (size_t)columns + 1, bytes = (size_t)p->rows * line;
-    char *out = cgp__calloc(bytes + 1, 1);
-    if (!out) return NULL;
-    memset(out, '.', bytes);
-    for (int row = 0; row < p->rows; row++)
-        out[line * (size_t)row + line - 1] = '\n';
-    for (int i = 0; i < p->n_boxes; i++) {
+    const size_t line = (size_t)columns + 1;
+    char *out = new_grid(p, line, '.');
+    for (int i = 0; out && i < p->n_boxes; i++) {
         const cgp__box *box = &p->boxes[i];
         const size_t first = column_of(box->start, until, columns);
         paint_box(p, box, out + line * (size_t)box->row + first,
@@ -112,9 +114,7 @@ cgp_status cgp_schedule_draw_timeline(const cgp_schedule *schedule,
     CGP_TRY(cgp__picture_of_timeline(&picture, schedule, timeline));
     char *text = draw_to_scale(&picture, until, columns);
     cgp__picture_release(&picture);
-    if (!text)
-        return cgp__no_memory("schedule: draw",
-                              (size_t)schedule->devices * ((size_t)columns + 1));
+    if (!text) return CGP_ENOMEM;
     *out = text;
     return CGP_OK;
 }
