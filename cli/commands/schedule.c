@@ -53,20 +53,19 @@ static cgp_status check_outputs(const cli_run_options *options) {
 }
 
 static cgp_status check_options(const cli_run_options *options) {
-    static const cli_option_id sizes[] = {CLI_OPTION_STAGES, CLI_OPTION_CHUNKS,
-                                          CLI_OPTION_VIRTUAL, CLI_OPTION_GROUP};
     if (!options->operand && !options->check)
         return cgp_fail(CGP_EINVAL, "schedule: NAME is missing (cgpipe schedule --list)");
     if (!options->check) return CGP_OK;
     if (options->operand)
         return cgp_fail(CGP_EINVAL, "--check: expected no NAME beside the file, got %s",
                         options->operand);
-    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
-        if (cli_option_given(options, sizes[i]))
-            return cgp_fail(CGP_EINVAL,
-                            "--check: its file says what --stages, --chunks, --virtual and "
-                            "--group would (leave them out)");
-    }
+    if (cli_option_given(options, CLI_OPTION_STAGES) ||
+        cli_option_given(options, CLI_OPTION_CHUNKS) ||
+        cli_option_given(options, CLI_OPTION_VIRTUAL) ||
+        cli_option_given(options, CLI_OPTION_GROUP))
+        return cgp_fail(CGP_EINVAL,
+                        "--check: its file says what --stages, --chunks, --virtual and "
+                        "--group would (leave them out)");
     return CGP_OK;
 }
 
