@@ -67,11 +67,10 @@ static cgp_status check_edge(const position_index *x, int device, int position) 
     const cgp_action *a = &s->lists[device][position];
     const cgp_edge edge = s->edges[a->edge];
     const bool is_send = cgp__is_send(a->kind);
-    const bool is_gradient = a->kind == CGP_ACTION_SEND_B || a->kind == CGP_ACTION_RECV_B;
-    if (is_gradient != cgp__is_gradient(edge))
+    const bool gradient = cgp__is_gradient(edge);
+    if (a->kind != cgp__transfer_kind(gradient, is_send))
         return broken(x, a->stage, position, "expected %s on edge %d, which is %d -> %d",
-                      is_gradient ? "a gradient" : "an activation", a->edge, edge.from,
-                      edge.to);
+                      gradient ? "an activation" : "a gradient", a->edge, edge.from, edge.to);
     if (a->stage != (is_send ? edge.from : edge.to))
         return broken(x, a->stage, position,
                       "expected stage %d as edge %d is %d -> %d, got stage %d",

@@ -165,10 +165,8 @@ cgp_schedule *cgp__copy_lowered(const cgp_schedule *schedule) {
         return NULL;
     while (cgp__next(schedule, &at))
         cgp__append_action(copy, at.action);
-    cgp_status status = CGP_OK;
-    if (schedule->lowered) status = cgp__set_edges(copy, schedule->edges, schedule->n_edges);
-    if (cgp__schedule_finish(&copy, copy, status) != CGP_OK) return NULL;
-    if (schedule->lowered || cgp_schedule_lower_chain(copy) == CGP_OK) return copy;
-    cgp_schedule_destroy(copy);
-    return NULL;
+    const cgp_status status = schedule->lowered
+                                  ? cgp__set_edges(copy, schedule->edges, schedule->n_edges)
+                                  : cgp_schedule_lower_chain(copy);
+    return cgp__schedule_finish(&copy, copy, status) == CGP_OK ? copy : NULL;
 }

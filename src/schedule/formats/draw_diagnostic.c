@@ -42,7 +42,7 @@ static int write_row(FILE *file, const cgp_schedule *s, int device, int mark, co
     int n = 0, widest = 0;
     for (int i = 0; i <= s->counts[device] && n < w.end; i++) {
         const bool behind = i == s->counts[device];
-        const cgp_action *a = &s->lists[device][i];
+        const cgp_action *a = behind ? NULL : &s->lists[device][i];
         if (behind ? n != mark : cgp__is_transfer(a->kind)) continue;
         const char *cell = behind ? "-" : cgp_action_text(a, text, sizeof text);
         const int length = (int)strlen(cell);

@@ -108,17 +108,6 @@ const cgp_schedule_info *cgp_schedule_info_find(const char *name) {
     return NULL;
 }
 
-static cgp_status find(const char *name, const entry **out) {
-    const char *names[ENTRIES];
-    int i = 0;
-    for (int k = 0; k < ENTRIES; k++)
-        names[k] = entries[k].info.name;
-    CGP_TRY(cgp__parse_name(&i, name, "schedule", "a name of `cgpipe schedule --list`", names,
-                            ENTRIES));
-    *out = &entries[i];
-    return CGP_OK;
-}
-
 /* Options of another schedule are refused, not ignored. */
 static cgp_status check_options(const entry *e, const cgp_schedule_options *o) {
     const cgp_schedule_info *info = &e->info;
@@ -171,8 +160,13 @@ cgp_status cgp_schedule_create(cgp_schedule **out, const char *name, int devices
     CGP__NEED(name);
     const cgp_schedule_options defaults = cgp_schedule_options_default();
     const cgp_schedule_options *o = options ? options : &defaults;
-    const entry *e = NULL;
-    CGP_TRY(find(name, &e));
+    const char *names[ENTRIES];
+    int i = 0;
+    for (int k = 0; k < ENTRIES; k++)
+        names[k] = entries[k].info.name;
+    CGP_TRY(cgp__parse_name(&i, name, "schedule", "a name of `cgpipe schedule --list`", names,
+                            ENTRIES));
+    const entry *e = &entries[i];
     CGP_TRY(check_options(e, o));
     const cgp_schedule_info *info = &e->info;
     const int v = o->virtual_stages ? o->virtual_stages : info->virtual_stages;

@@ -49,15 +49,6 @@ typedef struct scaled_costs {
     cgp_schedule_costs costs;   /* with these two */
 } scaled_costs;
 
-static int64_t greatest_divisor(int64_t a, int64_t b) {
-    while (b > 0) {
-        const int64_t rest = a % b;
-        a = b;
-        b = rest;
-    }
-    return a;
-}
-
 static void release_costs(scaled_costs *c) {
     free(c->duration);
     free(c->stages_on);
@@ -69,10 +60,11 @@ static double find_parts(const cgp_schedule *s, const cgp_schedule_costs *costs,
     if (costs->forward && costs->backward_input && costs->backward_weight) return 1.0;
     for (int device = 0; device < s->devices; device++) {
         const int64_t n = stages_on[device] > 0 ? stages_on[device] : 1;
-        parts = parts / greatest_divisor(parts, n) * n;
-        if (parts > MAX_PARTS) return 1.0;
+        for (const int64_t step = parts; parts % n != 0; parts += step) {
+            if (parts > MAX_PARTS) return 1.0;
+        }
     }
-    return (double)parts;
+    return parts > MAX_PARTS ? 1.0 : (double)parts;
 }
 
 /* Set all times for a scale, from the caller's costs. */
