@@ -51,16 +51,17 @@ static char *draw(const cgp__picture *p) {
 
 char *cgp_schedule_draw(const cgp_schedule *schedule) {
     CGP__NEED_OR(schedule, NULL);
-    cgp_schedule *lowered = cgp__copy_lowered(schedule);
+    cgp_schedule *copy = schedule->lowered ? NULL : cgp__copy_lowered(schedule);
+    const cgp_schedule *drawn = copy ? copy : schedule;
     cgp_schedule_timeline ticks = {0};
     cgp__picture picture = {0};
     char *out = NULL;
-    if (lowered && cgp__simulate_ticks(lowered, &ticks) == CGP_OK &&
-        cgp__picture_of_timeline(&picture, lowered, &ticks) == CGP_OK)
+    if (drawn->lowered && cgp__simulate_ticks(drawn, &ticks) == CGP_OK &&
+        cgp__picture_of_timeline(&picture, drawn, &ticks) == CGP_OK)
         out = draw(&picture);
     cgp__picture_release(&picture);
     cgp_schedule_timeline_release(&ticks);
-    cgp_schedule_destroy(lowered);
+    cgp_schedule_destroy(copy);
     return out;
 }
 
