@@ -35,8 +35,10 @@ static const char *read_action(const char *text, cgp_action *action) {
     *action = (cgp_action){.edge = -1};
     text = read_number(text, &action->stage);
     const size_t length = text ? strcspn(text, "0123456789") : 0;
-    const bool known = text && cgp__action_kind(text, length, &action->kind);
-    return known ? read_number(text + length, &action->microbatch) : NULL;
+    const int kind = text ? cgp__find_word(cgp__action_names, CGP__KINDS, text, length) : -1;
+    if (kind < 0) return NULL;
+    action->kind = (cgp_action_kind)kind;
+    return read_number(text + length, &action->microbatch);
 }
 
 /* Read a decimal that ends `text`, in units of `unit` seconds. */
